@@ -116,6 +116,7 @@ class Factory:
             self.leader.review,
             limits=limits,
             utc_now=self.clock,
+            energies=self.store.pod_energies if self.settings.agent_service_account else None,
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
         )
         app = self.metrics.count_reports(create_app(service, self._node_service(api, reviews)))

@@ -93,6 +93,33 @@ class Heartbeat(ApiModel):
     time: Time = Field(description="Time at which the operator received the report.")
 
 
+class EpochMark(ApiModel):
+    """Energy and time of the attempt's GPUs when the training had run a number of epochs."""
+
+    epoch: NonNegativeDecimalString = Field(description="Epochs run.")
+    energy_joules: NonNegativeDecimalString = Field(
+        description="Energy of all GPUs since they were assigned to the pods, in joules."
+    )
+    time_seconds: NonNegativeDecimalString = Field(description="Time since the first GPU was assigned, in seconds.")
+
+
+class AgentReadings(ApiModel):
+    """What the node agents measured of an attempt whose processes report no GPUs."""
+
+    devices: int = Field(description="Number of GPUs.", ge=1)
+    gpu_product: str = Field(default="", description="Product name of the GPUs.", max_length=128)
+    max_power_limit_watts: int | None = Field(
+        default=None,
+        description="Sum of the maximum power limits of the GPUs, in watts. Absent if it is not known.",
+        ge=1,
+    )
+    first: EpochMark = Field(
+        description="At the training's first report for which the agents had measured all GPUs. What was used before, "
+        "such as the start of the container, counts for no epoch."
+    )
+    latest: EpochMark = Field(description="At the training's latest report of a new epoch.")
+
+
 class Progress(ApiModel):
     """What the attempt has reported so far."""
 
@@ -175,4 +202,9 @@ class Progress(ApiModel):
         default=(),
         description="Time of the latest report of each process, by rank. Ranks of 256 and more are not listed. Empty "
         "without spec.progressDeadlineSeconds.",
+    )
+    agents: AgentReadings | None = Field(
+        default=None,
+        description="Measurements of the node agents. Absent if the processes report their GPUs, or if the agents have "
+        "not measured all GPUs yet.",
     )

@@ -193,6 +193,12 @@ class Usage(ApiModel):
         description="Energy that the node agents attributed to the attempt's pods. Absent unless they measured all "
         "pods.",
     )
+    max_power_limit_watts: int | None = Field(
+        default=None,
+        description="Sum of the maximum power limits of all GPUs by the node agents, in watts. Present only if the "
+        "training processes reported no GPUs, and the agents covered the attempt.",
+        ge=1,
+    )
 
 
 class Cost(ApiModel):

@@ -169,6 +169,18 @@ class NodePods(Protocol):
         ...
 
 
+class AttemptEnergies(Protocol):
+    """Reads what node agents have reported about attempts."""
+
+    def of_attempt(self, job_uid: str, recurrence: int, attempt: int) -> tuple[PodEnergy, ...]:
+        """The latest energies of an attempt's pods.
+
+        Raises:
+            OperationError: The read failed for now.
+        """
+        ...
+
+
 class EnergyStore(Protocol):
     """Stores the energy of pods, durably when `record` returns."""
 

@@ -14,14 +14,12 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self, TypeVar
 
 from wattloop.errors import OperationError
-from wattloop.messages import Report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.driver import StaleSnapshotError
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reporting.interfaces import (
     ProgressStore,
     ProgressTooLargeError,
@@ -37,13 +35,12 @@ MAX_WAITING_REPORTS = 2_048
 POLL_SECONDS = 0.25
 
 Key = tuple[str, str]
-Message = Report | OutputReport
-Merge = Callable[[TrainingRecurrence, Message], Progress]
+Received = TypeVar("Received")
 Judge = Callable[[TrainingRecurrence], Progress]
 
 
 @dataclass
-class _Attempt:
+class _Attempt(Generic[Received]):
     """The state of one recurrence between two writes.
 
     Attributes:
@@ -58,11 +55,11 @@ class _Attempt:
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
     known: TrainingRecurrence | None = None
-    waiting: list[Message] = field(default_factory=list)
+    waiting: list[Received] = field(default_factory=list)
     written_at: float = -float("inf")
 
 
-class ProgressWriter:
+class ProgressWriter(Generic[Received]):
     """Merges reports and writes progress. Safe to use from several threads.
 
     Args:
@@ -78,7 +75,7 @@ class ProgressWriter:
     def __init__(
         self,
         progress_store: ProgressStore,
-        merge: Merge,
+        merge: Callable[[TrainingRecurrence, Received], Progress],
         judge: Judge,
         clock: Callable[[], float],
         interval_seconds: float = 0.0,
@@ -89,12 +86,12 @@ class ProgressWriter:
         self._clock = clock
         self._interval_seconds = interval_seconds
         self._lock = threading.Lock()
-        self._attempts: dict[Key, _Attempt] = {}
+        self._attempts: dict[Key, _Attempt[Received]] = {}
 
     def __len__(self) -> int:
         return len(self._attempts)
 
-    def merge(self, namespace: str, name: str, report: Message) -> TrainingRecurrence:
+    def merge(self, namespace: str, name: str, report: Received) -> TrainingRecurrence:
         """Merge a report; returns the recurrence with it.
 
         Raises:
@@ -132,7 +129,7 @@ class ProgressWriter:
                 if attempt.waiting and (everything or self._is_due(attempt)):
                     self._write_waiting(key, attempt)
 
-    def _write_waiting(self, key: Key, attempt: _Attempt) -> None:
+    def _write_waiting(self, key: Key, attempt: _Attempt[Received]) -> None:
         try:
             self._write(key, attempt)
         except UnknownRecurrenceError:
@@ -146,7 +143,7 @@ class ProgressWriter:
             attempt.written_at = self._clock()
             logger.warning("cannot write the progress of %s/%s yet: %s", *key, error)
 
-    def _write(self, key: Key, attempt: _Attempt, *reports: Message) -> TrainingRecurrence:
+    def _write(self, key: Key, attempt: _Attempt[Received], *reports: Received) -> TrainingRecurrence:
         """Merge waiting and new reports into the recurrence as it is now, and write it."""
         attempt.known = None
         for _ in range(MAX_TRIES):
@@ -166,16 +163,16 @@ class ProgressWriter:
             return merged
         raise OperationError(f"{key[0]}/{key[1]} changes faster than reports can be written; send the report again")
 
-    def _merged(self, recurrence: TrainingRecurrence, *reports: Message) -> TrainingRecurrence:
+    def _merged(self, recurrence: TrainingRecurrence, *reports: Received) -> TrainingRecurrence:
         for report in reports:
             recurrence = _with(recurrence, self._merged_progress(recurrence, report))
         return _with(recurrence, self._judged_progress(recurrence)) if reports else recurrence
 
-    def _is_due(self, attempt: _Attempt) -> bool:
+    def _is_due(self, attempt: _Attempt[Received]) -> bool:
         return self._clock() - attempt.written_at >= self._interval_seconds
 
     @contextlib.contextmanager
-    def _locked(self, key: Key) -> Iterator[_Attempt]:
+    def _locked(self, key: Key) -> Iterator[_Attempt[Received]]:
         with self._lock:
             attempt = self._attempts.setdefault(key, _Attempt())
             attempt.users += 1
@@ -196,7 +193,7 @@ class ProgressWriterThread:
         writer: The writer of progress.
     """
 
-    def __init__(self, writer: ProgressWriter) -> None:
+    def __init__(self, writer: ProgressWriter[Any]) -> None:
         self._writer = writer
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="progress-writer", daemon=True)

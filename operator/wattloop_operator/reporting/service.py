@@ -5,18 +5,22 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from wattloop.errors import OperationError
 from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.records import PodEnergy
+from wattloop_operator.reconcile.attempt.agent_readings import needs_agents, with_agent_readings
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after, progress_after_output
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
 from wattloop_operator.reporting.cost_reviews import CostReviews
 from wattloop_operator.reporting.interfaces import (
+    AttemptEnergies,
     Authorizer,
     BearerToken,
     ProgressStore,
@@ -24,12 +28,27 @@ from wattloop_operator.reporting.interfaces import (
     UnknownRecurrenceError,
 )
 from wattloop_operator.reporting.limits import ReportLimits
-from wattloop_operator.reporting.progress_writer import Message, ProgressWriter
+from wattloop_operator.reporting.progress_writer import ProgressWriter
 from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
 
 MAX_LOGGED_RECURRENCES = 1_000
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass
+class ReceivedReport:
+    """A report with what was known when it was received; merged again after a conflict, it has the same effect.
+
+    Attributes:
+        report: The report.
+        at: When it was received.
+        energies: The agents' reports about its attempt; None if they were not read.
+    """
+
+    report: Report | OutputReport
+    at: datetime
+    energies: tuple[PodEnergy, ...] | None = None
 
 
 class ReportService:
@@ -40,6 +59,8 @@ class ReportService:
         authorizer: Checks who may report for a recurrence.
         review: Reviews the cost limit of an attempt; None: the decision's limit holds.
         limits: The rate limits of reports; None for the defaults.
+        energies: Reads what node agents have reported about attempts whose processes report no GPUs; None: no
+            agents report.
         clock: Monotonic seconds.
         utc_now: The time at which a report arrives, with a time zone.
         write_interval_seconds: Minimum time between two writes of one recurrence's progress.
@@ -56,11 +77,13 @@ class ReportService:
         review: Review | None = None,
         *,
         limits: ReportLimits | None = None,
+        energies: AttemptEnergies | None = None,
         clock: Callable[[], float] = time.monotonic,
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
         write_interval_seconds: float = 0.0,
     ) -> None:
         self._progress_store = progress_store
+        self._energies = energies
         self._authorizer = authorizer
         self._utc_now = utc_now
         self._review = None if review is None else CostReviews(review, clock)
@@ -91,7 +114,7 @@ class ReportService:
             ProgressTooLargeError: The merged progress is too large.
             OperationError: The write failed for now; the report may be sent again.
         """
-        status = self.writer.merge(namespace, name, report).status
+        status = self.writer.merge(namespace, name, ReceivedReport(report, self._utc_now())).status
         if status.result is not None:
             return Answer(True, f"the attempt has ended: {status.message}"[:MAX_REASON_CHARACTERS])
         progress = status.progress or Progress()
@@ -106,7 +129,7 @@ class ReportService:
             ProgressTooLargeError: The merged progress is too large.
             OperationError: The write failed for now; it may be merged again.
         """
-        self.writer.merge(namespace, name, seen)
+        self.writer.merge(namespace, name, ReceivedReport(seen, self._utc_now()))
 
     def recurrence(self, namespace: str, name: str) -> TrainingRecurrence:
         """The recurrence of an authorized caller, with its decision.
@@ -120,16 +143,36 @@ class ReportService:
             raise UnknownRecurrenceError(f"TrainingRecurrence {namespace}/{name} does not exist")
         return recurrence
 
-    def _merged(self, recurrence: TrainingRecurrence, report: Message) -> Progress:
+    def _merged(self, recurrence: TrainingRecurrence, received: ReceivedReport) -> Progress:
+        report = received.report
         if recurrence.status.result is not None:
             return recurrence.status.progress or Progress()
         if isinstance(report, OutputReport):
-            progress = progress_after_output(recurrence, report)
+            progress = self._with_agent_readings(recurrence, progress_after_output(recurrence, report), received)
             # A reading of the GPUs alone shows nothing of the training.
-            return with_heartbeat(recurrence, progress, 0, self._utc_now()) if report.position else progress
+            return with_heartbeat(recurrence, progress, 0, received.at) if report.position else progress
         progress = progress_after(recurrence, report)
         self._log_dropped_gpus(recurrence, progress, report)
-        return with_heartbeat(recurrence, progress, report.rank, self._utc_now())
+        progress = self._with_agent_readings(recurrence, progress, received)
+        return with_heartbeat(recurrence, progress, report.rank, received.at)
+
+    def _with_agent_readings(
+        self, recurrence: TrainingRecurrence, progress: Progress, received: ReceivedReport
+    ) -> Progress:
+        before = recurrence.status.progress or Progress()
+        if self._energies is not None and received.energies is None and needs_agents(before, progress):
+            received.energies = self._read_energies(self._energies, recurrence)
+        return with_agent_readings(recurrence, progress, received.energies or (), received.at)
+
+    def _read_energies(self, energies: AttemptEnergies, recurrence: TrainingRecurrence) -> tuple[PodEnergy, ...]:
+        spec = recurrence.spec
+        try:
+            return energies.of_attempt(spec.job_ref.uid, spec.index, spec.attempt)
+        except OperationError as error:
+            # The report must be stored; the next epoch gets a mark.
+            if self._log_limit.take(_name(recurrence)):
+                logger.warning("%s: the energy of an epoch is not known: %s", _name(recurrence), error)
+            return ()
 
     def _reviewed(self, recurrence: TrainingRecurrence) -> Progress:
         progress = recurrence.status.progress or Progress()

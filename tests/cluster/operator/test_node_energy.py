@@ -17,7 +17,7 @@ from support.control_plane.in_process_operator import InProcessOperator, TestClo
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, assignment
 from support.control_plane.operator_process import OperatorProcess
-from support.control_plane.training import Training
+from support.control_plane.training import MAX_POWER_WATTS, Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
@@ -59,7 +59,10 @@ def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClo
     )
     service = NodeService(authorizer, ClusterNodePods(api, time.monotonic), store.pod_energies, clock)
     reports = ReportService(
-        ClusterProgressStore(api), ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
+        ClusterProgressStore(api),
+        ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic),
+        energies=store.pod_energies,
+        utc_now=clock,
     )
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))
     served.start()
@@ -257,6 +260,58 @@ def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
     assert recurrence["status"]["result"] == "Disrupted"
     (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
     assert record.energy_joules == 0
+
+
+def test_a_training_without_the_agents_socket_is_learned_from(
+    transport: HttpTransport,
+    store: Store,
+    nodes: HttpService,
+    clock: TestClock,
+    make_job: MakeJob,
+    train: Callable[[JobKey, str], Training],
+    ended: Callable[[JobKey, str], None],
+    kubelet: Kubelet,
+    agent_on: Callable[..., NodeAgent],
+    recurrences_of: Callable[[JobKey], list[Object]],
+    job_of: Callable[[JobKey], Object],
+) -> None:
+    operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
+    key = make_job(template=with_gpu(), power={"limit": {"mode": "None"}})
+    operator.reconcile(key)
+    training = train(key, name_of(key))
+    operator.reconcile(key)
+    agent = agent_on(NODE_NAME)
+    has = assignment(training.pod, agent.gpu.uuid)
+    for epoch in range(1, 5):
+        agent.advance(30, has)
+        clock.advance(30)
+        assert agent.push() == ""
+        target = training.environment.target
+        assert target is not None
+        metric = target.threshold if epoch == 4 else target.threshold - 0.1
+        training.report(float(epoch), metric, finished=epoch == 4, with_gpus=False)
+    kubelet.succeed(training.pod)
+    ended(key, name_of(key))
+    agent.advance(3)
+    assert agent.push() == ""
+    operator.reconcile(key)
+
+    (recurrence,) = recurrences_of(key)
+    status = recurrence["status"]
+    usage, readings = status["usage"], status["progress"]["agents"]
+    assert (status["result"], status["progress"].get("gpus", [])) == ("Reached", [])
+    assert (usage["energySource"], usage["devices"], usage["maxPowerLimitWatts"]) == ("Agent", 1, MAX_POWER_WATTS)
+    assert (readings["first"]["epoch"], readings["latest"]["epoch"]) == ("1", "4")
+    weight = recurrence["spec"]["energyWeightPercent"] / 100
+    energy, time_seconds = float(usage["gpuEnergyJoules"]), float(usage["durationSeconds"])
+    cost = weight * energy + (1 - weight) * MAX_POWER_WATTS * time_seconds
+    assert float(status["cost"]["joules"]) == pytest.approx(cost, abs=0.01)
+    (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
+    assert (record.gpu_count, record.max_power_watts, record.power_limit_watts) == (1, MAX_POWER_WATTS, None)
+    assert record.epoch_time_seconds == pytest.approx(30.0, abs=1.0)
+    true_energy = (agent.gpu.energy(120.0) - agent.gpu.energy(30.0)) / 3
+    assert record.epoch_energy_joules == pytest.approx(true_energy, rel=0.05)
+    assert "Learns" not in {each["type"] for each in job_of(key)["status"]["conditions"]}
 
 
 @pytest.fixture

@@ -62,8 +62,8 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.energy.usage:cost_status": {"trec.status.cost": "joules relativeToDefaultPercent money"},
     "reconcile.energy.usage:_agents_usage": {"trec.status.usage": USAGE, "trec.status.usageAtOutcome": USAGE},
     "reconcile.energy.usage:usage_at_end": {
-        "trec.status.usage": "reportedEnergyJoules",
-        "trec.status.usageAtOutcome": "reportedEnergyJoules",
+        "trec.status.usage": "reportedEnergyJoules maxPowerLimitWatts",
+        "trec.status.usageAtOutcome": "reportedEnergyJoules maxPowerLimitWatts",
     },
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {
@@ -92,6 +92,14 @@ FIELDS: dict[str, dict[str, str]] = {
     "api.curve:formatted_curve": {"trec.status.progress.curve[]": "epoch metric"},
     "reconcile.attempt.progress:_merge_readings": {
         "trec.status.progress.gpus[]": "uuid startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds",
+    },
+    "reconcile.attempt.agent_readings:with_agent_readings": {
+        "trec.status.progress": "agents",
+        "trec.status.progress.agents": "devices gpuProduct maxPowerLimitWatts first latest",
+    },
+    "reconcile.attempt.agent_readings:_mark": {
+        "trec.status.progress.agents.first": "epoch energyJoules timeSeconds",
+        "trec.status.progress.agents.latest": "epoch energyJoules timeSeconds",
     },
     "reconcile.attempt.early_stop:with_reviewed_limit": {"trec.status.progress": "reviewedEpoch stopCostJoules"},
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},

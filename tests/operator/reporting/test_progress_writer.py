@@ -12,18 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import job
+from support.backends.model_backend import job, pod_energy
 from wattloop.errors import OperationError
 from wattloop.messages import GpuEnergy, Report
 from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.interfaces import BearerToken, UnknownRecurrenceError
 from wattloop_operator.reporting.progress_writer import ProgressWriter, ProgressWriterThread
-from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.reporting.service import ReceivedReport, ReportService
 
 NOW = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
 DECIDED = decide(Snapshot(job()), Attempt(0, 0, "slot", NOW))
@@ -80,16 +81,16 @@ def progress_store() -> MemoryProgressStore:
     return MemoryProgressStore()
 
 
-def writer_of(progress_store: MemoryProgressStore) -> ProgressWriter:
+def writer_of(progress_store: MemoryProgressStore) -> ProgressWriter[ReceivedReport]:
     return ReportService(
         progress_store, progress_store, clock=lambda: progress_store.now, write_interval_seconds=1.0
     ).writer
 
 
-def epoch(number: int, **changes: object) -> Report:
+def epoch(number: int, **changes: object) -> ReceivedReport:
     gpu = GpuEnergy("GPU-0", 0, 1000 * number, 1.0, 1.0 + number)
     report = Report(sequence=number, epoch=float(number), metric=0.5, evaluations=number, gpus=(gpu,))
-    return replace(report, **changes)  # type: ignore[arg-type]
+    return ReceivedReport(replace(report, **changes), NOW)  # type: ignore[arg-type]
 
 
 def test_reports_within_a_second_are_merged_into_one_write(progress_store: MemoryProgressStore) -> None:
@@ -155,7 +156,9 @@ def test_progress_that_another_replica_wrote_is_preserved(progress_store: Memory
 
     def another_replica_writes() -> None:
         assert progress_store.recurrence is not None
-        progress_store.put(progress=progress_after(progress_store.recurrence, epoch(1, rank=2, gpus=(elsewhere,))))
+        progress_store.put(
+            progress=progress_after(progress_store.recurrence, epoch(1, rank=2, gpus=(elsewhere,)).report)
+        )
 
     progress_store.meanwhile = another_replica_writes
     progress_store.now += 1.0
@@ -243,3 +246,71 @@ def test_the_interval_bounds_the_writes_and_changes_no_result(
     # One write at the start and one per second, because no report ends, stops or reaches the
     # target.
     assert len(progress_store.writes) <= 1 + (progress_store.now - 100.0) / 1.0
+
+
+@dataclass
+class MemoryEnergies:
+    """The agents' reports about the attempt; counts the reads."""
+
+    energies: tuple[PodEnergy, ...] = ()
+    away: bool = False
+    reads: int = 0
+
+    def of_attempt(self, job_uid: str, recurrence: int, attempt: int) -> tuple[PodEnergy, ...]:
+        assert (job_uid, recurrence, attempt) == ("job-uid", 0, 0)
+        self.reads += 1
+        if self.away:
+            raise OperationError("the database is away")
+        return self.energies
+
+
+def without_gpus(number: int) -> Report:
+    return epoch(number, gpus=()).report
+
+
+def service_with(progress_store: MemoryProgressStore, energies: MemoryEnergies) -> ReportService:
+    return ReportService(
+        progress_store,
+        progress_store,
+        energies=energies,
+        clock=lambda: progress_store.now,
+        utc_now=lambda: NOW,
+        write_interval_seconds=1.0,
+    )
+
+
+def test_a_report_without_gpus_gets_the_agents_energy_as_it_was_when_it_arrived(
+    progress_store: MemoryProgressStore,
+) -> None:
+    energies = MemoryEnergies((pod_energy(1000.0, 10.0, ended=False, measured_at=NOW),))
+    service = service_with(progress_store, energies)
+    service.receive("team", "run", without_gpus(1))
+    service.receive("team", "run", without_gpus(2))
+    # The second report waits, and is merged once more when it is written.
+    energies.energies = (pod_energy(9000.0, 90.0, ended=False, measured_at=NOW),)
+    progress_store.now += 1.0
+    service.writer.write_due()
+    agents = progress_store.progress().agents
+    assert agents is not None
+    assert (agents.latest.epoch, agents.latest.energy_joules, agents.latest.time_seconds) == (2, 1000, 10)
+    assert energies.reads == 2
+
+
+def test_reports_with_gpus_and_repeated_reports_read_no_energy(progress_store: MemoryProgressStore) -> None:
+    energies = MemoryEnergies()
+    service = service_with(progress_store, energies)
+    service.receive("team", "run", epoch(1).report)
+    service.receive("team", "run", without_gpus(2))
+    assert energies.reads == 0
+
+
+def test_a_report_is_stored_although_the_energies_cannot_be_read(
+    progress_store: MemoryProgressStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    energies = MemoryEnergies(away=True)
+    service = service_with(progress_store, energies)
+    for number in (1, 2):
+        progress_store.now += 1.0
+        assert service.receive("team", "run", without_gpus(number)).stop is False
+    assert (progress_store.progress().epoch, progress_store.progress().agents) == (2, None)
+    assert caplog.text.count("the energy of an epoch is not known: the database is away") == 1

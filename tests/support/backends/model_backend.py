@@ -23,6 +23,7 @@ from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEn
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.driver import StaleSnapshotError, reconcile
 from wattloop_operator.reconcile import actions
+from wattloop_operator.reconcile.attempt.agent_readings import with_agent_readings
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.attempt.progress import progress_after, progress_after_output
@@ -234,7 +235,9 @@ class ModelBackend:
         """A report arrives from the process of this recurrence."""
         recurrence = self.recurrences[name]
         received = report(**fields)
-        progress = with_heartbeat(recurrence, progress_after(recurrence, received), received.rank, self.now)
+        progress = progress_after(recurrence, received)
+        progress = with_agent_readings(recurrence, progress, self.pod_energies.get(name, ()), self.now)
+        progress = with_heartbeat(recurrence, progress, received.rank, self.now)
         progress = with_stop_request(recurrence, progress)
         status = recurrence.status.model_copy(update={"progress": progress})
         self.recurrences[name] = self._versioned(recurrence.model_copy(update={"status": status}))

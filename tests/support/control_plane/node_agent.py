@@ -9,11 +9,12 @@ from kubernetes import client
 
 from support.agents.simulated_day import TrueGpu
 from support.control_plane.kubelet import register_node
-from support.control_plane.training import AUDIENCE, TokenOfPod
+from support.control_plane.training import AUDIENCE, MAX_POWER_WATTS, TokenOfPod
 from support.control_plane.waiting import Object
 from wattloop.node_energy import GpuBounds
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.ledger import Ledger
+from wattloop_agent.monitor.gpu_readings import GpuStatus
 from wattloop_agent.monitor.push.operator_api import OperatorApi
 from wattloop_agent.monitor.push.pusher import Pusher
 
@@ -64,7 +65,15 @@ class NodeAgent:
         self.gpu = gpu or TrueGpu()
         self.ledger = Ledger()
         self.bounds: list[tuple[GpuBounds, ...]] = []
-        self.pusher = Pusher(OperatorApi(url, token), node, self.ledger, _RecordedBounds(self.bounds.append), 5.0)
+        limits = [GpuStatus(self.gpu.uuid, "", 0.0, max_power_limit_watts=MAX_POWER_WATTS)]
+        self.pusher = Pusher(
+            OperatorApi(url, token),
+            node,
+            self.ledger,
+            _RecordedBounds(self.bounds.append),
+            5.0,
+            limits=lambda: limits,
+        )
         self._ticks = 0
 
     def advance(self, seconds: float, *assignments: Assignment) -> None:

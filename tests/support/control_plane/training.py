@@ -60,8 +60,12 @@ class Training:
         *,
         finished: bool = False,
         profile: tuple[LimitMeasurement, ...] = (),
+        with_gpus: bool = True,
     ) -> Answer | None:
-        """Report the end of an epoch, and measured power limits; None if the report was not accepted."""
+        """Report the end of an epoch, and measured power limits; None if the report was not accepted.
+
+        Without the agent's socket a process knows no GPUs.
+        """
         self._sequence += 1
         return self._channel.send_last(
             Report(
@@ -69,9 +73,9 @@ class Training:
                 epoch=epoch,
                 metric=metric,
                 evaluations=0 if metric is None else round(epoch),
-                gpus=(self._gpu(epoch),),
-                gpu_product="Simulated GPU",
-                max_power_limit_watts=MAX_POWER_WATTS,
+                gpus=(self._gpu(epoch),) if with_gpus else (),
+                gpu_product="Simulated GPU" if with_gpus else "",
+                max_power_limit_watts=MAX_POWER_WATTS if with_gpus else 0.0,
                 finished=finished,
                 profile=profile,
             ),

@@ -62,7 +62,7 @@ def power_limit_conditions(recurrence: TrainingRecurrence, now: datetime) -> tup
     """
     spec, progress = recurrence.spec, recurrence.status.progress or Progress()
     refusal = progress.power_limit_refusal
-    if (spec.power_limit_watts is None and not spec.profile_power_limits) or not progress.gpus:
+    if (spec.power_limit_watts is None and not spec.profile_power_limits) or not (progress.gpus or progress.agents):
         return ()
     if not refusal and progress.power_limit_watts is None:
         return ()

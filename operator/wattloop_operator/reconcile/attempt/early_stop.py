@@ -18,7 +18,7 @@ from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.usage import cost_of, plausible_cost, usage_of
+from wattloop_operator.reconcile.energy.usage import cost_of, max_power_of, plausible_cost, usage_of
 from wattloop_operator.reconcile.learning.decision import policy_of, review_context
 from wattloop_operator.reconcile.learning.observations import epoch_usage, sorted_values
 from wattloop_planner.bandit.policy import Decision, PartialObservation, ReviewingPolicy
@@ -132,7 +132,8 @@ def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> 
     None before one full epoch and its cost at the current power limit are known.
     """
     usage = usage_of(progress)
-    if usage is None or not progress.max_power_limit_watts or progress.epoch is None or progress.epoch < 1:
+    max_power_watts = max_power_of(progress, usage)
+    if usage is None or not max_power_watts or progress.epoch is None or progress.epoch < 1:
         return None
     energy, time = epoch_usage(recurrence.spec, progress, usage, progress.epoch)
     if energy is None or time is None:
@@ -142,7 +143,7 @@ def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> 
         epochs=float(progress.epoch),
         energy_joules=float(usage.gpu_energy_joules),
         time_seconds=float(usage.duration_seconds),
-        max_power_watts=float(progress.max_power_limit_watts),
+        max_power_watts=float(max_power_watts),
         epoch_energy_joules=energy,
         epoch_time_seconds=time,
         curve=progress.curve,

@@ -68,6 +68,14 @@ class AgentEnergy:
         return next((each.gpu_product for each in self.energies if each.gpu_product), "")
 
     @property
+    def max_power_limit_watts(self) -> int | None:
+        """Sum of the GPUs' highest power limits; None if one is not known."""
+        limits = {each.gpu_uuid: 0.0 for each in self.energies}
+        for each in self.energies:
+            limits[each.gpu_uuid] = max(limits[each.gpu_uuid], each.max_power_limit_watts or 0.0)
+        return (round(sum(limits.values())) or None) if all(limits.values()) else None
+
+    @property
     def shared(self) -> bool:
         """Whether other pods could use one of the GPUs too."""
         return any(each.shared for each in self.energies)
@@ -75,11 +83,11 @@ class AgentEnergy:
     @property
     def final(self) -> bool:
         """Whether this is the agents' final report: every known GPU was released."""
-        return self._includes_all_gpus and all(each.ended for each in self.energies)
+        return self.includes_all_gpus and all(each.ended for each in self.energies)
 
     def covers(self, until: datetime) -> bool:
         """Whether the reports include every known GPU up to this moment."""
-        return self._includes_all_gpus and all(each.ended or each.reported_at >= until for each in self.energies)
+        return self.includes_all_gpus and all(each.ended or each.reported_at >= until for each in self.energies)
 
     def coverage_percent(self, started: datetime | None, until: datetime) -> float | None:
         """The part of the GPUs' time that the reports cover.
@@ -93,7 +101,8 @@ class AgentEnergy:
         return round(min(100 * covered / total, 100.0), 2) if total > 0 else None
 
     @property
-    def _includes_all_gpus(self) -> bool:
+    def includes_all_gpus(self) -> bool:
+        """Whether the reports include as many GPUs as the attempt has."""
         return bool(self.energies) and len(self.gpus) >= self.expected_devices
 
 

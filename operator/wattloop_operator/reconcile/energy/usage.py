@@ -6,7 +6,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from wattloop.cost import CostModel
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt import AgentReadings, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.objective import Carbon, Price
 from wattloop_operator.api.recurring_training_job_status import Money
@@ -24,15 +24,21 @@ JOULES_PER_KILOWATT_HOUR = 3_600_000
 MAX_COST_JOULES = 1e14
 # Millijoules, as the counters have them, and milliseconds.
 DECIMALS = 3
+# Without reports of the processes, the cost is that of the time which the agents cover. Agents miss a part of an
+# attempt of a minute, because they ask the kubelet every two seconds; an attempt that they cover less is not
+# compared with others.
+MIN_COVERAGE_PERCENT = 95.0
 
 
 def usage_of(progress: Progress) -> Usage | None:
     """Energy and time between the first and the latest reading of every GPU.
 
+    If the processes report no GPUs, it is what the agents measured up to the latest epoch.
+
     None if no counter was reported.
     """
     if not progress.gpus:
-        return None
+        return None if progress.agents is None else _usage_so_far(progress.agents)
     millijoules = sum(gpu.energy_millijoules - gpu.start_energy_millijoules for gpu in progress.gpus)
     seconds = max(gpu.time_seconds - gpu.start_time_seconds for gpu in progress.gpus)
     return Usage(
@@ -41,6 +47,18 @@ def usage_of(progress: Progress) -> Usage | None:
         devices=len(progress.gpus),
         gpu_product=progress.gpu_product,
         attribution=Attribution.EXCLUSIVE,
+    )
+
+
+def _usage_so_far(agents: AgentReadings) -> Usage:
+    return Usage(
+        gpu_energy_joules=agents.latest.energy_joules,
+        duration_seconds=agents.latest.time_seconds,
+        devices=agents.devices,
+        gpu_product=agents.gpu_product,
+        attribution=Attribution.EXCLUSIVE,
+        energy_source=EnergySource.AGENT,
+        max_power_limit_watts=agents.max_power_limit_watts,
     )
 
 
@@ -57,10 +75,13 @@ def usage_at_end(progress: Progress, agents: AgentEnergy, *, started: datetime |
         started: When the attempt started.
         until: The time up to which the agents' reports must extend.
     """
-    own = usage_of(progress)
+    own = usage_of(progress) if progress.gpus else None
     if own is None:
         coverage = agents.coverage_percent(started, until)
-        return _agents_usage(agents, progress, coverage) if agents.energies else None
+        usage = _agents_usage(agents, progress, coverage) if agents.energies else None
+        if usage is None or coverage is None or coverage < MIN_COVERAGE_PERCENT:
+            return usage
+        return usage.model_copy(update={"max_power_limit_watts": agents.max_power_limit_watts})
     if not agents.covers(until):
         return own.model_copy(update={"attribution": Attribution.SHARED}) if agents.shared else own
     agents_usage = _agents_usage(agents, progress, 100.0)
@@ -94,10 +115,18 @@ def _agents_usage(agents: AgentEnergy, progress: Progress, coverage: float | Non
 
 def cost_of(spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None) -> float | None:
     """Cost in joules so far; None if energy or the GPUs' maximum power is not known."""
-    if usage is None or not progress.max_power_limit_watts:
+    max_power_watts = max_power_of(progress, usage)
+    if usage is None or not max_power_watts:
         return None
-    model = CostModel(spec.energy_weight_percent / 100, float(progress.max_power_limit_watts))
+    model = CostModel(spec.energy_weight_percent / 100, float(max_power_watts))
     return plausible_cost(model.cost_joules(float(usage.gpu_energy_joules), float(usage.duration_seconds)))
+
+
+def max_power_of(progress: Progress, usage: Usage | None) -> int | None:
+    """Sum of the GPUs' maximum power limits, from the source that reported the GPUs; None if it is not known."""
+    if progress.gpus:
+        return progress.max_power_limit_watts
+    return None if usage is None else usage.max_power_limit_watts
 
 
 def plausible_cost(cost_joules: float) -> float | None:

@@ -89,8 +89,9 @@ def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[
         yield LEARNS, False, "SharedGpus", f"{text}other pods could use its GPUs too, so their energy is not its own"
         return
     text += (
-        "it has no cost, because its training did not report GPUs and their maximum power; check that it has a GPU, "
-        "and that its pod has the node agent's socket (the chart's agent.enabled and agent.mountSocket)"
+        "it has no cost, because neither its training nor a node agent reported its GPUs and their maximum power; "
+        "check that it has a GPU, and that an agent runs on its node (the chart's agent.enabled; without "
+        "agent.mountSocket it must run for the whole attempt)"
     )
     yield LEARNS, False, "CostNotKnown", text
 

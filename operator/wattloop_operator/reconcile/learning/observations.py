@@ -13,7 +13,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.attempt import AgentReadings, Progress, Result
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.training_recurrence import (
     Attribution,
@@ -34,7 +34,7 @@ from wattloop_operator.domain.records import (
 )
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.energy.rank_measurements import complete_points
-from wattloop_operator.reconcile.energy.usage import usage_of
+from wattloop_operator.reconcile.energy.usage import max_power_of, usage_of
 from wattloop_planner.observations import Observation, Outcome, ParameterValues
 
 OUTCOMES = {
@@ -136,6 +136,7 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         raise ValueError(f"{recurrence.metadata.namespace}/{recurrence.metadata.name} has not ended")
     progress = status.progress or Progress()
     usage = usage_learned_from(status)
+    product, count = gpus_of(progress, usage)
     epoch_energy, epoch_time = epoch_usage(spec, progress, _training_usage(progress, usage), status.epochs)
     return ObservationRecord(
         job_uid=spec.job_ref.uid,
@@ -151,9 +152,9 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         metric=None if progress.metric is None else float(progress.metric),
         energy_joules=0.0 if usage is None else float(usage.gpu_energy_joules),
         time_seconds=0.0 if usage is None else float(usage.duration_seconds),
-        max_power_watts=float(progress.max_power_limit_watts or 0),
-        gpu_product=progress.gpu_product,
-        gpu_count=len(progress.gpus),
+        max_power_watts=float(max_power_of(progress, usage) or 0),
+        gpu_product=product,
+        gpu_count=count,
         epoch_energy_joules=epoch_energy,
         epoch_time_seconds=epoch_time,
         attribution=(Attribution.UNKNOWN if usage is None else usage.attribution).value,
@@ -167,6 +168,15 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         parameters=sorted_values(spec.parameters),
         **_target_columns(spec.target),
     )
+
+
+def gpus_of(progress: Progress, usage: Usage | None) -> tuple[str, int]:
+    """Model and number of the GPUs of an attempt, from the source that reported them; empty and 0 without any."""
+    if progress.gpus:
+        return progress.gpu_product, len(progress.gpus)
+    if progress.agents is not None:
+        return progress.agents.gpu_product, progress.agents.devices
+    return ("", 0) if usage is None else (usage.gpu_product, usage.devices)
 
 
 def sorted_values(parameters: Mapping[str, str]) -> ParameterValues:
@@ -202,13 +212,14 @@ def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerM
     progress = recurrence.status.progress or Progress()
     points = complete_points(progress)
     # Without the GPUs' model, later runs cannot tell whether the profile applies to them.
-    if len(points) < MIN_MEASUREMENTS or not (progress.gpus and progress.gpu_product):
+    product, count = gpus_of(progress, recurrence.status.usage)
+    if len(points) < MIN_MEASUREMENTS or not (product and count):
         return None
     key = ProfileKey(
         recurrence.spec.job_ref.uid,
         recurrence.spec.batch_size,
-        progress.gpu_product,
-        len(progress.gpus),
+        product,
+        count,
         recurrence.status.image_digest or "",
     )
     return key, tuple(
@@ -310,6 +321,21 @@ def epoch_usage(
     for point in complete_points(progress):
         if point.power_limit_watts == progress.power_limit_watts and point.epochs > 0:
             return float(point.energy_joules / point.epochs), float(point.time_seconds / point.epochs)
+    if not progress.gpus and (usage is None or usage.energy_source is EnergySource.AGENT):
+        return _epoch_usage_by_agents(spec, progress.agents)
     if spec.profile_power_limits or usage is None or not epochs:
         return None, None
     return float(usage.gpu_energy_joules) / float(epochs), float(usage.duration_seconds) / float(epochs)
+
+
+def _epoch_usage_by_agents(
+    spec: TrainingRecurrenceSpec, agents: AgentReadings | None
+) -> tuple[float | None, float | None]:
+    """The mean over the epochs between the first and the latest mark, which has no start-up and no shutdown."""
+    epochs = 0.0 if agents is None else float(agents.latest.epoch - agents.first.epoch)
+    if agents is None or spec.profile_power_limits or epochs <= 0:
+        return None, None
+    return (
+        float(agents.latest.energy_joules - agents.first.energy_joules) / epochs,
+        float(agents.latest.time_seconds - agents.first.time_seconds) / epochs,
+    )

@@ -189,8 +189,9 @@ def test_a_workload_without_gpus_does_not_wait() -> None:
     assert ended(backend, name).status.usage is None
 
 
-def test_an_attempt_that_reports_no_gpus_has_energy_but_no_cost_and_no_observation(backend: ModelBackend) -> None:
-    # As without the agent's socket: the maximum power of the GPUs is not known.
+def test_an_attempt_on_gpus_of_unknown_maximum_power_has_energy_but_no_cost_and_no_observation(
+    backend: ModelBackend,
+) -> None:
     for _ in range(3):
         name = started(backend)
         backend.report_energy(name, pod_energy())

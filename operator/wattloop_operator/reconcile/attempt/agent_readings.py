@@ -1,0 +1,106 @@
+"""What the node agents measured of an attempt, at the training's reports, if its processes report no GPUs.
+
+A training without the agent's socket reports epochs, or its log shows them, and the agents report
+energy every few seconds: each knows half of the cost of an epoch. So each report of a new epoch gets
+a mark: the energy and the time of all GPUs at that moment. The cost of an epoch follows from two
+marks, of which the first excludes the start of the container.
+
+An agent's latest reading is a few seconds older than the report. The energy used since is taken to
+be the mean power since the last mark times that age, so the error of a mark is the age times the
+difference between that mean and the power in these seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from wattloop_operator.api.attempt import AgentReadings, EpochMark, Progress
+from wattloop_operator.api.field_types import to_decimal
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.records import PodEnergy
+from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy
+
+# An agent reports every few seconds. Of older readings it is not known what was used since.
+MAX_AGE_SECONDS = 60.0
+# Power over less time is less certain than that since the GPU was assigned.
+MIN_POWER_SECONDS = 5.0
+DECIMALS = 3
+
+
+def needs_agents(before: Progress, after: Progress) -> bool:
+    """Whether the progress after a report may get a mark: it has a new epoch, and no process has reported a GPU."""
+    return not after.gpus and after != before and _is_new(after)
+
+
+def with_agent_readings(
+    recurrence: TrainingRecurrence, progress: Progress, energies: Sequence[PodEnergy], now: datetime
+) -> Progress:
+    """The progress with a mark of its epoch, if that is new and the agents have measured all GPUs lately.
+
+    Args:
+        recurrence: The attempt.
+        progress: Its progress after a report.
+        energies: The agents' latest reports about its pods.
+        now: When the training's report was received.
+    """
+    if progress.gpus:
+        return progress if progress.agents is None else progress.model_copy(update={"agents": None})
+    if not _is_new(progress):
+        return progress
+    before, epoch = progress.agents, progress.epoch or to_decimal(0)
+    agents = AgentEnergy(tuple(energies), max(recurrence.status.devices, 1))
+    mark = None if agents.shared else _mark(agents, float(epoch), now, None if before is None else before.latest)
+    if mark is None:
+        return progress
+    readings = AgentReadings(
+        devices=len(agents.gpus),
+        gpu_product=agents.gpu_product,
+        max_power_limit_watts=agents.max_power_limit_watts,
+        first=mark if before is None else before.first,
+        latest=mark,
+    )
+    return progress.model_copy(update={"agents": readings})
+
+
+def _is_new(progress: Progress) -> bool:
+    return progress.agents is None or (progress.epoch or 0) > progress.agents.latest.epoch
+
+
+def _mark(agents: AgentEnergy, epoch: float, now: datetime, before: EpochMark | None) -> EpochMark | None:
+    """Energy and time of all GPUs now; None if a GPU has no recent reading."""
+    ages = [_age_seconds(each, now) for each in agents.energies]
+    if not agents.includes_all_gpus or max(ages) > MAX_AGE_SECONDS:
+        return None
+    joules = agents.energy_millijoules / 1000
+    energy = joules + _power_watts(agents, joules, before) * sum(ages)
+    until_now = (
+        replace(each, time_seconds=each.time_seconds + age) for each, age in zip(agents.energies, ages, strict=True)
+    )
+    time = replace(agents, energies=tuple(until_now)).duration_seconds
+    return EpochMark.model_validate(
+        {
+            "epoch": epoch,
+            "energy_joules": round(max(energy, 0.0 if before is None else float(before.energy_joules)), DECIMALS),
+            "time_seconds": round(max(time, 0.0 if before is None else float(before.time_seconds)), DECIMALS),
+        }
+    )
+
+
+def _age_seconds(energy: PodEnergy, now: datetime) -> float:
+    if energy.ended:
+        return 0.0
+    return max((now - (energy.measured_at or energy.reported_at)).total_seconds(), 0.0)
+
+
+def _power_watts(agents: AgentEnergy, joules: float, before: EpochMark | None) -> float:
+    """Mean power of one GPU since the last mark, or since it was assigned if that was just now."""
+    seconds = sum(each.time_seconds - each.start_time_seconds for each in agents.energies)
+    power = joules / seconds if seconds > 0 else 0.0
+    if before is not None:
+        later = seconds - float(before.time_seconds) * len(agents.gpus)
+        if later >= MIN_POWER_SECONDS * len(agents.gpus):
+            power = max(joules - float(before.energy_joules), 0.0) / later
+    maximum = agents.max_power_limit_watts
+    return power if maximum is None else min(power, maximum / len(agents.gpus))
