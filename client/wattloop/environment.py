@@ -66,6 +66,8 @@ class RunEnvironment:
         seed: Seed of the training's random numbers, different for each attempt; None outside Wattloop.
         parameters: Further hyperparameters by name.
         progress_deadline_seconds: Seconds of silence after which the operator ends the attempt as hung; None: never.
+        output_directory: Folder or URL for the files of this attempt; empty for none.
+        current_model: Link or marker of the published model; empty for none.
         report_url: Destination of reports; empty to send none.
         token_file: File with the bearer token of reports.
         certificate_authority_file: Certificates to verify the server of the report URL with.
@@ -91,6 +93,8 @@ class RunEnvironment:
     seed: int | None = None
     parameters: Mapping[str, str] = field(default_factory=dict)
     progress_deadline_seconds: float | None = None
+    output_directory: str = ""
+    current_model: str = ""
     report_url: str = ""
     token_file: str = ""
     certificate_authority_file: str = ""
@@ -120,6 +124,8 @@ class RunEnvironment:
             "WATTLOOP_ETA": _formatted(self.eta),
             "WATTLOOP_SEED": _formatted(self.seed),
             "WATTLOOP_PROGRESS_DEADLINE_SECONDS": _formatted(self.progress_deadline_seconds),
+            "WATTLOOP_OUTPUT_DIR": self.output_directory,
+            "WATTLOOP_CURRENT_MODEL": self.current_model,
             "WATTLOOP_REPORT_URL": self.report_url,
             "WATTLOOP_TOKEN_FILE": self.token_file,
             "WATTLOOP_CA_FILE": self.certificate_authority_file,
@@ -168,6 +174,8 @@ class RunEnvironment:
                 if name.startswith(PARAMETER_PREFIX)
             },
             progress_deadline_seconds=_number(variables, "WATTLOOP_PROGRESS_DEADLINE_SECONDS"),
+            output_directory=variables.get("WATTLOOP_OUTPUT_DIR", ""),
+            current_model=variables.get("WATTLOOP_CURRENT_MODEL", ""),
             report_url=variables.get("WATTLOOP_REPORT_URL", ""),
             token_file=variables.get("WATTLOOP_TOKEN_FILE", ""),
             certificate_authority_file=variables.get("WATTLOOP_CA_FILE", ""),

@@ -32,6 +32,9 @@ MAX_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
 MAX_TIME_SECONDS = 1e10
 MAX_POWER_WATTS = 1e6
 MAX_LIMIT_WATTS = 1e4
+MODEL_FOLDER = re.compile("[a-z0-9][a-z0-9.-]{0,126}")
+MAX_MODEL_FOLDER_CHARACTERS = 127
+MODEL_DIGEST = re.compile("[0-9a-f]{32}")
 # Smallest fraction of an epoch, second or joule of a power-limit measurement.
 MIN_MEASURED = 1e-6
 
@@ -73,6 +76,18 @@ class LimitMeasurement(WireForm):
     energy_joules: Annotated[float, Number(MIN_MEASURED, MAX_NUMBER), "Energy of all GPUs at this limit."]
     time_seconds: Annotated[float, Number(MIN_MEASURED, MAX_TIME_SECONDS), "Duration of the measurement."]
     epochs: Annotated[float, Number(MIN_MEASURED, MAX_NUMBER), "Fraction of an epoch that the measurement covers."]
+
+
+@dataclass(frozen=True)
+class PublishedModel(WireForm):
+    """What a training process has published."""
+
+    folder: Annotated[
+        str,
+        Pattern(MODEL_FOLDER, MAX_MODEL_FOLDER_CHARACTERS, "the name of a folder of spec.output.directory/attempts"),
+        "Name of the folder, or last part of the URL, with the files.",
+    ]
+    digest: Annotated[str, Pattern(MODEL_DIGEST, 32, "32 hexadecimal digits"), "Digest of the files or of the marker."]
 
 
 @dataclass(frozen=True)
@@ -128,6 +143,9 @@ class Report(WireForm):
         MaxItems(MAX_LIMITS),
         "Power limits measured in this attempt; empty unless the attempt profiles them.",
     ] = ()
+    published: Annotated[
+        PublishedModel | None, "What this process has published; null if nothing. Ignored before the target is reached."
+    ] = None
     finished: Annotated[bool, "Whether this is the last report."] = False
     rank: Annotated[int, Integer(), "Rank of the process in a distributed run; only the metric of rank 0 counts."] = 0
     ranks: Annotated[
@@ -156,6 +174,9 @@ class Answer(WireForm):
 
     stop: Annotated[bool, "Whether the training process must stop now."] = False
     reason: Annotated[str, TruncatedString(MAX_REASON_CHARACTERS), "Why, for the log of the training process."] = ""
+    reached: Annotated[
+        bool, "Whether the operator holds the target to be reached, so that rank 0 may publish the model."
+    ] = False
 
 
 def check_clock(place: str, start_seconds: float, seconds: float) -> None:

@@ -8,14 +8,18 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from wattloop.environment import RunEnvironment
+from wattloop.errors import OperationError
 from wattloop.gpus import ProcessGpus
 from wattloop.heartbeat import Heartbeat
-from wattloop.messages import MAX_NUMBER, MAX_RANKS, Answer, LimitMeasurement, Report
+from wattloop.messages import MAX_NUMBER, MAX_RANKS, Answer, LimitMeasurement, PublishedModel, Report
 from wattloop.power.selectors import Measurement, selector_named
 from wattloop.process_gpus import gpus_of_process
+
+if TYPE_CHECKING:
+    from wattloop.publishing import AttemptOutput, MarkerStore
 
 logger = logging.getLogger("wattloop")
 
@@ -32,6 +36,7 @@ class Run:
         gpus: The GPUs that this process uses, by index or UUID; default: those of
             ``CUDA_VISIBLE_DEVICES``, of which a local rank uses one.
         environment: The variables to read; default: the process's environment.
+        marker_store: Writes the marker of the published model, if `spec.output.directory` is a URL.
 
     Raises:
         InputError: A variable of Wattloop has an invalid value.
@@ -53,6 +58,7 @@ class Run:
         devices: int = 1,
         gpus: Sequence[int | str] | None = None,
         environment: Mapping[str, str] | None = None,
+        marker_store: MarkerStore | None = None,
     ) -> None:
         # Imported here because it loads an HTTP client.
         from wattloop.reporting import ReportChannel  # noqa: PLC0415
@@ -73,6 +79,9 @@ class Run:
         )
         # Milliseconds since the epoch: a process restarted within its attempt continues with higher numbers.
         self._sequence = time.time_ns() // 1_000_000
+        self._output = self._attempt_output(marker_store)
+        self._published: PublishedModel | None = None
+        self._reach_confirmed = False
         self._heartbeat = Heartbeat(self.environment.progress_deadline_seconds)
         self._evaluations = 0
         self._consecutive_reached = 0
@@ -90,12 +99,15 @@ class Run:
             self._gpus.begin_profiling()
         elif self.environment.power_limit_watts is not None:
             self._gpus.hold(self.environment.power_limit_watts)
+        self._create_output()
         self._send()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if kind is None:
+            self._publish()
         # A run that ends by an exception reports its energy, but not that it finished.
         report = self._report(finished=kind is None)
         self._gpus.end()
@@ -110,6 +122,14 @@ class Run:
     def stopped(self) -> bool:
         """Whether the operator stopped this run; `stop_reason` gives the reason."""
         return bool(self.stop_reason)
+
+    @property
+    def output_dir(self) -> str:
+        """Folder or URL for the files of this attempt; empty without `spec.output`.
+
+        What it holds when the block ends becomes the current model if the target was reached.
+        """
+        return "" if self._output is None else self._output.location
 
     @property
     def seed(self) -> int:
@@ -150,10 +170,8 @@ class Run:
         counted = float(self.batch_size if samples is None else samples)
         self._samples += counted
         self._gpus.step_done(counted, self._best_limit)
-        if self._heartbeat.is_due():
-            self._send()
-        else:
-            self._handle(self._channel.send_delayed())
+        self._keep_alive()
+        self._handle(self._channel.send_delayed())
 
     def report(self, *, metric: float) -> None:
         """Report the result of an evaluation, before the body of the epoch ends.
@@ -186,7 +204,54 @@ class Run:
         self._heartbeat.reported()
         self._handle(self._channel.send(self._report(finished=False)))
 
+    def _attempt_output(self, marker_store: MarkerStore | None) -> AttemptOutput | None:
+        if not self.environment.output_directory:
+            return None
+        # Imported here because most runs need it only with spec.output.
+        from wattloop.publishing import AttemptOutput  # noqa: PLC0415
+
+        return AttemptOutput(self.environment.output_directory, self.environment.current_model, marker_store)
+
+    def _create_output(self) -> None:
+        if self._output is None:
+            return
+        try:
+            self._output.create()
+        except OperationError as error:
+            logger.warning("%s: no model will be published: %s", self.environment.recurrence, error)
+
+    def _publish(self) -> None:
+        """Publish the model of a run whose target the operator holds to be reached; failures are only logged."""
+        if self._output is None or self.environment.rank != 0 or not self.reached:
+            return
+        if not self._reach_confirmed:
+            self._handle(self._channel.send_last(self._report(finished=False), LAST_REPORT_TIMEOUT_SECONDS))
+        name = self.environment.recurrence
+        if not self._reach_confirmed:
+            logger.warning("%s: not published: the operator has not confirmed that the target is reached", name)
+            return
+        facts = {
+            "job": self.environment.job,
+            "recurrence": name,
+            "batch_size": self.batch_size,
+            "parameters": dict(self.parameters),
+            "metric": self._metric,
+            "epochs": max(self.completed_epochs, self._reported_epochs),
+        }
+        try:
+            digest = self._output.publish(facts, self._keep_alive)
+        except OperationError as error:
+            logger.warning("%s: not published: %s", name, error)
+            return
+        self._published = PublishedModel(self.output_dir.rstrip("/").rpartition("/")[2], digest)
+        logger.info("%s: published %s", name, self.output_dir)
+
+    def _keep_alive(self) -> None:
+        if self._heartbeat.is_due():
+            self._send()
+
     def _handle(self, answer: Answer | None) -> None:
+        self._reach_confirmed |= answer is not None and answer.reached
         if answer is not None and answer.stop and not self.stopped:
             self.stop_reason = answer.reason or "stopped by the operator"
             logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
@@ -209,6 +274,7 @@ class Run:
             power_limit_watts=self._gpus.limit_watts,
             power_limit_refusal=self._gpus.refusal,
             profile=self._gpus.measurements(samples_per_epoch) if samples_per_epoch else (),
+            published=self._published,
             finished=finished,
             rank=self.environment.rank,
             ranks=min(self.environment.ranks, MAX_RANKS),

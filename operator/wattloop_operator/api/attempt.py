@@ -11,6 +11,7 @@ from wattloop.messages import GPU_UUID_PATTERN, MAX_GPU_UUID_CHARACTERS, MAX_RAN
 from wattloop_operator.api.curve import CurveField
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.model import ATOMIC, ApiModel
+from wattloop_operator.api.output import AttemptModel
 
 # As many as pods; together with the readings of 1024 GPUs they fit the maximum size of the progress.
 MAX_HEARTBEATS = 256
@@ -172,6 +173,9 @@ class Progress(ApiModel):
     )
     stop_requested: bool = Field(default=False, description="Whether the training was asked to stop.")
     stop_reason: str = Field(default="", description="Reason for the request to stop.", max_length=512)
+    published: AttemptModel | None = Field(
+        default=None, description="The model that the attempt has published. Absent if none."
+    )
     finished: bool = Field(default=False, description="Whether the training reported that it has finished.")
     ranks: int = Field(
         default=1, description="Number of processes of the training, as far as reports tell.", ge=1, le=MAX_RANKS

@@ -11,6 +11,7 @@ from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, Paramete
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
 from wattloop_operator.api.objective import Objective
+from wattloop_operator.api.output import Output
 from wattloop_operator.api.policy import PolicyChoice, ThompsonSamplingPolicy
 from wattloop_operator.api.power import Power
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
@@ -80,6 +81,12 @@ class RecurringTrainingJobSpec(ApiModel):
             "one candidate for each parameter, because policy zeus chooses the batch size alone; or policy "
             "thompsonSampling",
             ".parameters",
+        ),
+        Rule(
+            "!has(self.output) || !has(self.reporting) || !has(self.reporting.source) || "
+            "self.reporting.source == 'Push'",
+            "reporting.source Push with output, because the wattloop client in the training publishes the model",
+            ".output",
         ),
     )
 
@@ -162,6 +169,11 @@ class RecurringTrainingJobSpec(ApiModel):
         json_schema_extra=UNPUBLISHED_DEFAULT,
     )
     power: Power = Field(default=Power(), description="Power limits and clocks of the GPUs.")
+    output: Output | None = Field(
+        default=None,
+        description="Where attempts write their models, and where the model of the latest attempt that reached the "
+        "target is published. Absent: the training keeps its models by itself.",
+    )
     retry_policy: RetryPolicy = Field(
         default=RetryPolicy(), description="How often a recurrence is retried after an attempt that missed the target."
     )
@@ -195,6 +207,7 @@ class RecurringTrainingJob(ApiModel):
             ),
             Column("Next run", ".status.nextScheduleTime", "Start of the next run"),
             Column("Active", ".status.counts.active", "Number of active runs", "integer"),
+            Column("Published", ".status.published.recurrence", "Recurrence whose model is current", wide=True),
             Column("Suspended", ".spec.suspend", "Whether no further runs start", "boolean", wide=True),
             Column("Runs", ".status.counts.recurrences", "Number of recurrences so far", "integer", wide=True),
             Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "Whether the job can start runs"),

@@ -11,6 +11,7 @@ from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions
 from wattloop_operator.api.model import ATOMIC, ApiModel, list_map
+from wattloop_operator.api.output import PublishedModel
 
 PARAMETERS: dict[str, str] = Field(default_factory=dict, description="Values of the further parameters by name.")
 RecurrenceName = Annotated[str, Field(min_length=1, max_length=63)]
@@ -239,6 +240,11 @@ class RecurringTrainingJobStatus(ApiModel):
     )
     advice: Advice | None = Field(
         default=None, description="The decision for the next recurrence in mode Advise. Absent in mode Optimize."
+    )
+    published: PublishedModel | None = Field(
+        default=None,
+        description="The model that was published last, as its training reported it. Absent without spec.output, and "
+        "before an attempt has reached the target.",
     )
     totals: Totals | None = Field(default=None, description="Totals of all attempts so far.")
     savings: Savings | None = Field(

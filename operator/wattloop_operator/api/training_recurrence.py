@@ -13,6 +13,7 @@ from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, No
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
 from wattloop_operator.api.objective import MIN_PROGRESS_DEADLINE_SECONDS, Target
+from wattloop_operator.api.output import MAX_OUTPUT_DIRECTORY_CHARACTERS, OUTPUT_DIRECTORY_PATTERN
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.power import MAX_WATTS
 from wattloop_operator.api.recurring_training_job_status import Money
@@ -147,6 +148,13 @@ class TrainingRecurrenceSpec(ApiModel):
         "Absent: the attempt may be silent for ever.",
         ge=MIN_PROGRESS_DEADLINE_SECONDS,
         le=31_536_000,
+    )
+    output_directory: str | None = Field(
+        default=None,
+        description="Folder or URL of the job's models, copied from the job's spec. Absent: nothing is published.",
+        min_length=2,
+        max_length=MAX_OUTPUT_DIRECTORY_CHARACTERS,
+        pattern=OUTPUT_DIRECTORY_PATTERN,
     )
     decision: DecisionRecord = Field(description="The decision for the batch size.")
 

@@ -18,7 +18,12 @@ from wattloop_operator.reconcile.actions import (
     WriteJobStatus,
     WriteRecurrenceStatus,
 )
-from wattloop_operator.reconcile.attempt.conditions import DEVICES_HEALTHY, ENERGY_AGREES, POWER_LIMIT_HELD
+from wattloop_operator.reconcile.attempt.conditions import (
+    DEVICES_HEALTHY,
+    ENERGY_AGREES,
+    POWER_LIMIT_HELD,
+    PUBLISHED,
+)
 
 CONTROLLER = "wattloop.dev/operator"
 MAX_NOTE_CHARACTERS = 1024
@@ -37,6 +42,7 @@ WARNING_CONDITIONS = {
     ENERGY_AGREES: "SourcesDisagree",
     POWER_LIMIT_HELD: "PowerLimitRefused",
     DEVICES_HEALTHY: "DeviceUnhealthy",
+    PUBLISHED: "ModelNotPublished",
 }
 BLOCKING_REASONS = frozenset({"TemplateRejected", "InvalidPattern", "InvalidSchedule", "NotSupported"})
 
@@ -59,10 +65,13 @@ def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
                 warning = status.result in WARNING_RESULTS
                 yield EmitEvent(warning, f"Recurrence{status.result.value}", f"{subject}: {status.message}")
             known = {(each.type, each.message) for each in recurrence.status.conditions}
+            known_publication = any(kind == PUBLISHED for kind, _ in known)
             for condition in status.conditions:
                 is_warning = condition.type in WARNING_CONDITIONS and condition.status is ConditionStatus.FALSE
                 if is_warning and (condition.type, condition.message) not in known:
                     yield EmitEvent(True, WARNING_CONDITIONS[condition.type], f"{subject}: {condition.message}")
+                if condition.type == PUBLISHED and condition.status is ConditionStatus.TRUE and not known_publication:
+                    yield EmitEvent(False, "ModelPublished", f"{subject}: {condition.message}")
         case WriteJobStatus(status):
             before = {each.reason for each in snapshot.job.status.conditions}
             for condition in status.conditions:

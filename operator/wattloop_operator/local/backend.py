@@ -182,7 +182,7 @@ class LocalBackend:
 
     def _start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
-        addresses = RunAddresses()
+        addresses = RunAddresses(models=self._addresses.models)
         if recurrence.spec.reporting.uses_client:
             addresses = replace(self._addresses, token_file=str(self._tokens.create_file(namespace, name)))
         injected = run_variables(job, recurrence, addresses, self._devices)

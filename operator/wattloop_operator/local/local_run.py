@@ -142,7 +142,7 @@ class LocalRun:
             store,
             source=self.source.absolute(),
             logs=folder.logs,
-            addresses=RunAddresses(report_url=url, agent_socket=str(socket)),
+            addresses=RunAddresses(report_url=url, agent_socket=str(socket), models=str(folder.models)),
             tokens=tokens,
             gpu_environment=environment,
             devices=len(gpus),

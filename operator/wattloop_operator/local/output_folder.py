@@ -120,6 +120,11 @@ class OutputFolder:
         return self.path / "logs"
 
     @property
+    def models(self) -> Path:
+        """Folder of the models that attempts write and publish (`spec.output`)."""
+        return self.path / "models"
+
+    @property
     def gpus_state(self) -> Path:
         """State of the simulated GPUs."""
         return self.path / "simulated-gpus"

@@ -118,7 +118,7 @@ class ReportService:
         if status.result is not None:
             return Answer(True, f"the attempt has ended: {status.message}"[:MAX_REASON_CHARACTERS])
         progress = status.progress or Progress()
-        return Answer(progress.stop_requested, progress.stop_reason)
+        return Answer(progress.stop_requested, progress.stop_reason, progress.reached)
 
     def observe(self, namespace: str, name: str, seen: OutputReport) -> None:
         """Merge what was seen of a training that does not use the client.

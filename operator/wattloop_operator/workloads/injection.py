@@ -9,13 +9,16 @@ import copy
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from wattloop.environment import PREFIX, RunEnvironment
+from wattloop.publishing import current_of, is_url
 from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.output_paths import attempt_output
 from wattloop_operator.workloads.ownership import labels_of
 
 GPU_RESOURCE = re.compile(r"^(nvidia|amd)\.com/(gpu|mig-.+)(\.shared)?$")
@@ -46,12 +49,14 @@ class RunAddresses:
         token_file: Path of its token.
         certificate_authority_file: Path of the certificates to verify the reporting API with.
         agent_socket: Path of the node agent's socket; empty: none.
+        models: Folder that replaces that of `spec.output`, a volume of the cluster; empty: that one.
     """
 
     report_url: str = ""
     token_file: str = ""
     certificate_authority_file: str = ""
     agent_socket: str = ""
+    models: str = ""
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ def run_environment(
     devices = max(devices, 1)
     per_device = job.spec.batch_size.scope is BatchSizeScope.PER_DEVICE
     namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
-    url = addresses.report_url.rstrip("/")
+    url, models = addresses.report_url.rstrip("/"), addresses.models or spec.output_directory or ""
     return RunEnvironment(
         job=f"{namespace}/{spec.job_ref.name}",
         recurrence=name,
@@ -155,6 +160,8 @@ def run_environment(
         seed=int(spec.decision.seed) or None,
         parameters={parameter.upper(): value for parameter, value in spec.parameters.items()},
         progress_deadline_seconds=spec.progress_deadline_seconds,
+        output_directory="" if spec.output_directory is None else attempt_output(models, recurrence.metadata),
+        current_model="" if spec.output_directory is None else current_of(models),
         report_url=f"{url}/v1/namespaces/{namespace}/recurrences/{name}" if url else "",
         token_file=addresses.token_file,
         certificate_authority_file=addresses.certificate_authority_file,
@@ -202,6 +209,27 @@ def with_injection(
     for container in _training(spec, training_containers):
         _inject(container, injection.variables, mounts)
     return pod
+
+
+def check_output_volume(
+    spec: Mapping[str, Any], training_containers: Collection[str] | None, injection: Injection
+) -> None:
+    """Check that models outlive the pod: each training container mounts a volume at the output directory or above it.
+
+    Raises:
+        TemplateError: One does not, or the pod lacks a named container.
+    """
+    location = injection.variables.get("WATTLOOP_OUTPUT_DIR", "")
+    if not location or is_url(location):
+        return
+    folder = PurePosixPath(location).parent.parent
+    for container in _training(dict(spec), training_containers):
+        paths = {PurePosixPath(str(each.get("mountPath"))) for each in container.get("volumeMounts") or ()}
+        if not paths & {folder, *folder.parents}:
+            raise TemplateError(
+                f"spec.output.directory {folder} is on no volume of container {container.get('name')}, so that models "
+                f"would be lost with their pod: add a volumeMount at {folder} or above"
+            )
 
 
 def gpus(spec: Mapping[str, Any], training_containers: Collection[str] | None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
-from wattloop_operator.workloads.injection import Injection, TemplateError, gpus, with_injection
+from wattloop_operator.workloads.injection import Injection, TemplateError, check_output_volume, gpus, with_injection
 from wattloop_operator.workloads.ownership import controller_uid
 from wattloop_operator.workloads.pod_state import (
     DISRUPTION_TARGET,
@@ -33,11 +33,12 @@ def job_spec(template: Template, injection: Injection) -> dict[str, Any]:
     """The spec of an attempt's Job.
 
     Raises:
-        TemplateError: The template cannot be started.
+        TemplateError: The template cannot be started, or its containers have no volume for their models.
     """
     if template.job is None:
         raise TemplateError("spec.template.job is missing")
     spec = copy.deepcopy(template.job)
+    check_output_volume(spec["template"]["spec"], template.training_containers, injection)
     spec["template"] = with_injection(spec["template"], template.training_containers, injection)
     pod_spec = spec["template"]["spec"]
     pod_spec.setdefault("restartPolicy", "Never")

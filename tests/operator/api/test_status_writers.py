@@ -24,7 +24,7 @@ USAGE = (
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
         "rtj.status": "observedGeneration conditions active nextScheduleTime lastScheduleTime lastMissedTime "
-        "lastRunRequest forgotten learning counts totals savings recentRecurrences",
+        "lastRunRequest forgotten learning counts published totals savings recentRecurrences",
         "rtj.status.active[]": "name uid",
         "rtj.status.counts": "active recurrences attempts reached failed missed",
     },
@@ -32,6 +32,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "rtj.status.forgotten": "token since beforeRecurrence batchSizes",
         "rtj.status.forgotten.batchSizes[]": "batchSize beforeRecurrence",
     },
+    "reconcile.job.status:_published": {"rtj.status.published": "path digest recurrence batchSize metric time"},
     "reconcile.job.status:_learning": {"rtj.status.learning": "sinceRecurrence since attempts carriedOver"},
     "reconcile.job.status:_arms": {
         "rtj.status": "bestBatchSize bestParameters arms advice",
@@ -85,9 +86,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.progress.heartbeats[]": "rank time",
     },
     "reconcile.attempt.progress:progress_after_output": {"trec.status.progress": "latestEvaluation"},
+    "reconcile.attempt.progress:_published": {"trec.status.progress.published": "path digest"},
     "reconcile.attempt.progress:_training_update": {
         "trec.status.progress": "sequence epoch earlierEpochs metric evaluations curve diverged consecutiveReached "
-        "reached finished powerLimitWatts powerLimitRefusal",
+        "reached published finished powerLimitWatts powerLimitRefusal",
     },
     "api.curve:formatted_curve": {"trec.status.progress.curve[]": "epoch metric"},
     "reconcile.attempt.progress:_merge_readings": {

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from support.local_runs.local_runs import HANGING, LocalJob
+from support.local_runs.local_runs import HANGING, TRAINING, LocalJob
 from wattloop.commands.main import main
+from wattloop_operator.store.store import open_store
 
 pytestmark = pytest.mark.processes
 
@@ -341,3 +342,28 @@ def test_a_file_without_a_job_is_rejected(
         path.write_text(content)
     assert main(["run", str(path), "--simulated-gpus", "1", "--output", str(tmp_path / "output")]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_model_of_the_latest_recurrence_that_reached_is_current(local_job: LocalJob) -> None:
+    save = "    with open(f'{run.output_dir}/weights', 'w') as file:\n        file.write(run.environment.recurrence)\n"
+    local_job.job(TRAINING + save, output={"directory": "/models/tiny"})
+    assert local_job.run("--recurrences", "2") == 0
+    attempts = sorted((local_job.output / "models" / "attempts").iterdir())
+    assert len(attempts) == 2
+    current = (local_job.output / "models" / "current").resolve()
+    assert current == attempts[-1]
+    assert (current / "weights").read_text() == attempts[-1].name
+    described = json.loads((current / "wattloop-model.json").read_text())
+    (job,) = stored_jobs(local_job)
+    assert job["status"]["published"]["path"] == f"attempts/{current.name}"
+    assert job["status"]["published"]["digest"] == described["digest"]
+    # A later recurrence that misses the target changes nothing.
+    (local_job.folder / "train.py").write_text((TRAINING + save).replace("metric=0.1", "metric=0.0"))
+    assert local_job.run("--recurrences", "3") in (0, 1)
+    assert len(list((local_job.output / "models" / "attempts").iterdir())) > 2
+    assert (local_job.output / "models" / "current").resolve() == current
+
+
+def stored_jobs(local_job: LocalJob) -> list[dict[str, Any]]:
+    with open_store(local_job.output / "wattloop.db") as store:
+        return [each.body for each in store.objects.list("RecurringTrainingJob", "local")]

@@ -257,3 +257,33 @@ def test_a_kind_without_pod_templates_is_refused(
     job = make_job(template={"workload": workload})
     with pytest.raises(TemplateError, match="the spec of this TrainJob contains no pod template"):
         manifest(job, recurrence_of(job), ADDRESSES)
+
+
+def test_an_attempt_writes_into_a_folder_of_its_own_on_a_volume_of_its_container(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    for path in ("/models", "/models/digits", "/"):
+        container = {"name": "train", "image": "train:1", "volumeMounts": [{"name": "models", "mountPath": path}]}
+        job = make_job(container, output={"directory": "/models/digits"})
+        read = environment(containers(manifest(job, recurrence_of(job), ADDRESSES))[0])
+        assert read.output_directory == "/models/digits/attempts/digits-1772323200-0-recurren"
+        assert read.current_model == "/models/digits/current"
+
+
+def test_a_model_in_an_object_store_needs_no_volume(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    job = make_job(output={"directory": "s3://models/digits"})
+    read = environment(containers(manifest(job, recurrence_of(job), ADDRESSES))[0])
+    assert read.output_directory == "s3://models/digits/attempts/digits-1772323200-0-recurren"
+    assert read.current_model == "s3://models/digits/current.json"
+
+
+@pytest.mark.parametrize("path", [None, "/model", "/models/digits/current", "/data"])
+def test_a_folder_of_models_on_no_volume_is_refused(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf, path: str | None
+) -> None:
+    mounts = [] if path is None else [{"name": "models", "mountPath": path}]
+    job = make_job({"name": "train", "volumeMounts": mounts}, output={"directory": "/models/digits"})
+    with pytest.raises(TemplateError, match="/models/digits is on no volume of container train"):
+        manifest(job, recurrence_of(job), ADDRESSES)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from wattloop.messages import GpuEnergy, LimitMeasurement, Report
+from wattloop.messages import GpuEnergy, LimitMeasurement, PublishedModel, Report
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
@@ -306,6 +306,7 @@ def report(
     gpus: int = 1,
     diverged: bool = False,
     rank: int = 0,
+    published: PublishedModel | None = None,
 ) -> Report:
     """A report of a process with GPUs of at most 400 W."""
     energy = tuple(
@@ -324,6 +325,7 @@ def report(
         finished=finished,
         profile=profile,
         rank=rank,
+        published=published,
     )
 
 

@@ -21,6 +21,11 @@ POWER_LIMIT_HELD = "PowerLimitHeld"
 POWER_PROFILE_COMPLETE = "PowerProfileComplete"
 DEVICES_HEALTHY = "DevicesHealthy"
 ENERGY_AGREES = "EnergyAgrees"
+PUBLISHED = "Published"
+NOT_PUBLISHED_MESSAGE = (
+    "its training reported no published model: it must use wattloop.Run, save into run.output_dir and end without an "
+    "exception; see its log. The link 'current' on the volume says which model is current"
+)
 # Separate from the reason of this name of Running, because Running may be False since before the
 # pods ran.
 ENERGY_AWAITED = "EnergyAwaited"
@@ -53,6 +58,19 @@ def final_conditions(
         condition(before, RUNNING, holds=False, reason=reason, message=message, now=now),
         condition(before, COMPLETE, holds=True, reason=reason, message=message, now=now),
     )
+
+
+def publication_conditions(recurrence: TrainingRecurrence, result: Result, now: datetime) -> tuple[Condition, ...]:
+    """Whether an attempt that reached its target has published its model; nothing for others."""
+    if recurrence.spec.output_directory is None or result is not Result.REACHED:
+        return ()
+    model = (recurrence.status.progress or Progress()).published
+    holds, reason, message = (
+        (False, "NotReported", NOT_PUBLISHED_MESSAGE)
+        if model is None
+        else (True, "Published", f"{model.path} is current, digest {model.digest}")
+    )
+    return (condition(recurrence.status.conditions, PUBLISHED, holds=holds, reason=reason, message=message, now=now),)
 
 
 def power_limit_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[Condition, ...]:

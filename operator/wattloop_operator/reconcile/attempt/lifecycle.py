@@ -25,6 +25,7 @@ from wattloop_operator.reconcile.attempt.conditions import (
     phase_conditions,
     power_limit_conditions,
     profile_conditions,
+    publication_conditions,
 )
 from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
@@ -124,6 +125,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                 "conditions": (
                     *final_conditions(recurrence, ended.result, ended.message, now),
                     *energy_conditions(recurrence, agents, until, now),
+                    *publication_conditions(recurrence, ended.result, now),
                     *power_limit_conditions(recurrence, now),
                     *profile_conditions(recurrence, now),
                     *device_conditions(recurrence, workload, now),

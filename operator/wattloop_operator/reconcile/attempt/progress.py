@@ -13,7 +13,9 @@ from __future__ import annotations
 from wattloop.messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
 from wattloop_operator.api.attempt import GpuReading, Progress
 from wattloop_operator.api.field_types import to_decimal
+from wattloop_operator.api.output import AttemptModel
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
+from wattloop_operator.domain.output_paths import attempt_path
 from wattloop_operator.reconcile.attempt.curve import curve_with
 from wattloop_operator.reconcile.attempt.divergence import has_moved_away
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
@@ -98,7 +100,18 @@ def _training_update(recurrence: TrainingRecurrence, before: Progress, report: R
             "consecutive_reached": consecutive,
             "reached": before.reached or consecutive >= target.consecutive_evaluations,
         }
+    reached = bool(update.get("reached", before.reached))
+    update["published"] = _published(recurrence, before, report, reached=reached)
     return update
+
+
+def _published(
+    recurrence: TrainingRecurrence, before: Progress, report: Report, *, reached: bool
+) -> AttemptModel | None:
+    """What the attempt has published; nothing before its target is reached, whatever its process reports."""
+    if report.published is None or not reached or recurrence.spec.output_directory is None:
+        return before.published
+    return AttemptModel(path=attempt_path(report.published.folder), digest=report.published.digest)
 
 
 def _has_restarted(before: Progress, report: Report) -> bool:

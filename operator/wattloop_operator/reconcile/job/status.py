@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from wattloop_operator.api.output import PublishedModel
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.recurring_training_job_status import (
     ActiveRecurrence,
@@ -80,10 +81,31 @@ def job_status(
             missed=before.counts.missed + readiness.missed,
         ),
         recent_recurrences=recent,
+        published=_published(snapshot),
         totals=_totals(snapshot, histories, eta),
         savings=_savings(snapshot, ended, default),
         **_arms(snapshot, recent),
     )
+
+
+def _published(snapshot: Snapshot) -> PublishedModel | None:
+    """The model that was published last; kept when its recurrence is deleted."""
+    found = [each for each in (snapshot.job.status.published,) if each is not None]
+    for each in snapshot.recurrences:
+        progress = each.status.progress
+        if each.status.result is None or progress is None or progress.published is None:
+            continue
+        found.append(
+            PublishedModel(
+                path=progress.published.path,
+                digest=progress.published.digest,
+                recurrence=each.metadata.name,
+                batch_size=each.spec.batch_size,
+                metric=progress.metric,
+                time=observations.ended_at(each),
+            )
+        )
+    return max(found, key=lambda model: (model.time, model.recurrence), default=None)
 
 
 def _learning(snapshot: Snapshot) -> Learning | None:

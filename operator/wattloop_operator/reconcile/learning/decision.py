@@ -174,6 +174,7 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             reporting=spec.reporting,
             template_digest=spec.template.digest,
             progress_deadline_seconds=spec.objective.progress_deadline_seconds,
+            output_directory=None if spec.output is None else spec.output.directory,
             decision=_decision_record(spec.policy.name, kind, decision, context),
         ),
     )

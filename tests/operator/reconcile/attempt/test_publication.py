@@ -1,0 +1,115 @@
+"""What the operator records of published models: only of attempts that reached, and until the next one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.backends.model_backend import KEY, ModelBackend, job
+from wattloop.messages import PublishedModel, Report
+from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.cluster.events import events_of
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
+
+OUTPUT = {"directory": "/models/digits"}
+
+
+def backend_with_output(**changes: Any) -> ModelBackend:
+    return ModelBackend(job(output=OUTPUT, **changes))
+
+
+def run(backend: ModelBackend, digest: str | None, *, metric: float = 0.95, failure: Failure | None = None) -> str:
+    """Run one recurrence whose training reports this model; returns its name."""
+    backend.reconcile()
+    (name,) = backend.running
+    backend.run_workload(name)
+    backend.reconcile()
+    published = None if digest is None else PublishedModel(name, digest)
+    backend.report(name, epoch=3, metric=metric, published=published, finished=failure is None)
+    backend.end_workload(name, failure)
+    backend.reconcile()
+    backend.advance(3600)
+    return name
+
+
+def condition_of(backend: ModelBackend, name: str) -> tuple[str, str] | None:
+    found = [each for each in backend.recurrences[name].status.conditions if each.type == "Published"]
+    return (found[0].status.value, found[0].reason) if found else None
+
+
+def test_the_status_names_the_model_that_was_published_last() -> None:
+    backend = backend_with_output(retryPolicy={"limit": 0})
+    assert backend.job.status.published is None
+    first = run(backend, "1" * 32)
+    published = backend.job.status.published
+    assert published is not None
+    assert (published.recurrence, published.path, published.digest) == (first, f"attempts/{first}", "1" * 32)
+    assert (published.batch_size, float(published.metric or 0)) == (64, 0.95)
+    assert condition_of(backend, first) == ("True", "Published")
+    run(backend, "2" * 32, metric=0.5)
+    assert backend.job.status.published == published
+    third = run(backend, "3" * 32)
+    assert backend.job.status.published is not None
+    assert backend.job.status.published.recurrence == third
+
+
+def test_the_status_keeps_the_model_of_a_deleted_recurrence() -> None:
+    backend = backend_with_output()
+    name = run(backend, "1" * 32)
+    published = backend.job.status.published
+    del backend.recurrences[name]
+    backend.reconcile()
+    assert backend.job.status.published == published is not None
+
+
+@pytest.mark.parametrize("metric", [0.5, 0.89])
+def test_a_model_of_an_attempt_that_did_not_reach_is_not_recorded(metric: float) -> None:
+    backend = backend_with_output(retryPolicy={"limit": 0})
+    name = run(backend, "1" * 32, metric=metric)
+    assert backend.recurrences[name].status.result is Result.EXHAUSTED
+    assert (backend.recurrences[name].status.progress or Progress()).published is None
+    assert condition_of(backend, name) is None
+    assert backend.job.status.published is None
+
+
+def test_a_reached_attempt_that_reported_no_model_has_a_warning() -> None:
+    backend = backend_with_output()
+    name = run(backend, None, failure=Failure.CRASHED)
+    recurrence = backend.recurrences[name]
+    assert recurrence.status.result is Result.REACHED
+    assert condition_of(backend, name) == ("False", "NotReported")
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    before = recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"conditions": ()})})
+    events = events_of(snapshot, WriteRecurrenceStatus(before, recurrence.status))
+    assert ("ModelNotPublished", True) in [(each.reason, each.warning) for each in events]
+
+
+def test_a_published_model_has_one_event() -> None:
+    backend = backend_with_output()
+    recurrence = backend.recurrences[run(backend, "1" * 32)]
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    before = recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"conditions": ()})})
+    for known, expected in ((before, 1), (recurrence, 0)):
+        events = [each.reason for each in events_of(snapshot, WriteRecurrenceStatus(known, recurrence.status))]
+        assert events.count("ModelPublished") == expected
+
+
+def test_without_an_output_nothing_is_recorded() -> None:
+    backend = ModelBackend(job())
+    name = run(backend, "1" * 32)
+    assert condition_of(backend, name) is None
+    assert backend.job.status.published is None
+
+
+def test_a_report_names_one_folder_of_the_attempts() -> None:
+    report = Report(1, 1.0, published=PublishedModel("digits-1", "1" * 32))
+    assert Report.from_json(report.to_json()) == report
+    for folder in ("../digits", "a/b", "", "x" * 128, "A"):
+        spoiled = replace(report, published=PublishedModel(folder, "1" * 32))
+        with pytest.raises(ValueError, match="folder"):
+            Report.from_json(spoiled.to_json())
