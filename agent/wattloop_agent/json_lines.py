@@ -10,7 +10,16 @@ from wattloop.agent import REQUEST_LIMIT_BYTES
 from wattloop.message_fields import json_problem
 from wattloop_agent.request_error import Reason, RequestError
 
-__all__ = ["REQUEST_LIMIT_BYTES", "decoded_request", "encoded", "gpu_names", "number", "request_too_long", "string"]
+__all__ = [
+    "REQUEST_LIMIT_BYTES",
+    "boolean",
+    "decoded_request",
+    "encoded",
+    "gpu_names",
+    "number",
+    "request_too_long",
+    "string",
+]
 
 GPUS_LIMIT = 256
 TEXT_LIMIT = 256
@@ -72,6 +81,18 @@ def number(request: Mapping[str, object], name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
         raise RequestError(Reason.BAD_REQUEST, f'found "{name}" {_short(value)}, expected a finite number')
     return float(value)
+
+
+def boolean(request: Mapping[str, object], name: str) -> bool:
+    """An optional boolean of the request; absent, it is false.
+
+    Raises:
+        RequestError: `Reason.BAD_REQUEST`.
+    """
+    value = request.get(name, False)
+    if not isinstance(value, bool):
+        raise RequestError(Reason.BAD_REQUEST, f'found "{name}" {_short(value)}, expected true or false')
+    return value
 
 
 def string(request: Mapping[str, object], name: str) -> str:

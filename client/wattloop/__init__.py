@@ -11,19 +11,21 @@ Example:
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from wattloop.energy_monitor import EnergyMonitor, Measurement
     from wattloop.run import Run
 
-__all__ = ["Run"]
+__all__ = ["EnergyMonitor", "Measurement", "Run"]
+
+_MODULES = {"Run": "wattloop.run", "EnergyMonitor": "wattloop.energy_monitor", "Measurement": "wattloop.energy_monitor"}
 
 
 def __getattr__(name: str) -> object:
     # Imported on first use: other packages, above all the privileged power controller, need no HTTP
     # client.
-    if name == "Run":
-        from wattloop.run import Run  # noqa: PLC0415
-
-        return Run
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

@@ -23,7 +23,8 @@ MAX_CONNECTIONS_WITHOUT_GPUS = 4
 SHARE_WITHOUT_GPUS = 1 / 4
 SHARE_UNIDENTIFIED = 1 / 8
 MAX_SUBSCRIPTIONS = 64
-MAX_SUBSCRIPTIONS_PER_OWNER = 8
+# Each process of a pod that measures energy windows has one.
+MAX_SUBSCRIPTIONS_PER_OWNER = 16
 
 
 @dataclass(eq=False)

@@ -114,7 +114,11 @@ class NvmlReadings:
 
     def _energy(self, gpu: Gpu) -> EnergyReading:
         with self._gpus.request_errors():
-            return EnergyReading(gpu.uuid, gpu.energy_millijoules(), gpu.clock_seconds())
+            begin = time.monotonic()
+            counter = gpu.energy_millijoules()
+            end = time.monotonic()
+            watts = _OptionalReads(self._gpus).read(gpu.instant_power_watts)
+            return EnergyReading(gpu.uuid, counter, gpu.clock_seconds(), begin, end, watts)
 
     def _sample(self, gpu: Gpu, *, with_counter: bool) -> GpuSample:
         failed = self._failed.get(gpu.uuid)
@@ -124,7 +128,9 @@ class NvmlReadings:
         try:
             counter = gpu.energy_millijoules() if with_counter else None
             end = time.monotonic()
-            sample = GpuSample(gpu.uuid, gpu.name, begin, end, gpu.clock_seconds(), counter, gpu.power_watts())
+            instant = gpu.instant_power_watts() if with_counter else None
+            watts = gpu.power_watts()
+            sample = GpuSample(gpu.uuid, gpu.name, begin, end, gpu.clock_seconds(), counter, watts, "", instant)
         except NvmlError:
             return self._incomplete_sample(gpu, with_counter=with_counter)
         if failed is not None:

@@ -8,13 +8,14 @@ from dataclasses import asdict
 
 from wattloop.agent import GpuDescription, PowerLimits
 from wattloop.node_energy import Range
-from wattloop_agent.json_lines import gpu_names, number
+from wattloop_agent.json_lines import boolean, gpu_names, number
 from wattloop_agent.monitor.identity import Caller
 from wattloop_agent.monitor.leases import LeaseTracker, PowerControllerStatus
 from wattloop_agent.monitor.meter import Meter
 from wattloop_agent.monitor.policies.admission import PolicyAdmission
 from wattloop_agent.monitor.policies.limits import LimitedSetting, PolicyLimits
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
+from wattloop_agent.monitor.processors import ProcessorMeter
 from wattloop_agent.request_error import Reason, RequestError
 
 CLOCKS = {"graphics": LimitedSetting.GRAPHICS_CLOCK, "memory": LimitedSetting.MEMORY_CLOCK}
@@ -29,6 +30,7 @@ class RequestHandlers:
         power_controller: Changes them.
         lease_tracker: Knows the leases.
         limits: Gives the policies in force; it raises `RequestError` where they are unknown.
+        processors: Reads the energy of processors and memory; None: the node's.
     """
 
     def __init__(
@@ -37,11 +39,13 @@ class RequestHandlers:
         power_controller: PowerControllerLink,
         lease_tracker: LeaseTracker,
         limits: Callable[[], PolicyLimits] = PolicyLimits,
+        processors: ProcessorMeter | None = None,
     ) -> None:
         self._meter = meter
         self._power_controller = power_controller
         self._lease_tracker = lease_tracker
         self._admission = PolicyAdmission(meter, limits)
+        self._processors = processors or ProcessorMeter()
 
     async def answer(self, caller: Caller, request: Mapping[str, object]) -> object:
         """The result of one request (other than ``subscribe``, which has many).
@@ -83,22 +87,30 @@ class RequestHandlers:
 
     async def stream(
         self, caller: Callable[[], Awaitable[Caller]], request: Mapping[str, object], interval_seconds: float
-    ) -> AsyncGenerator[list[dict[str, object]], None]:
-        """The same at an interval.
+    ) -> AsyncGenerator[object, None]:
+        """The same at an interval, with the processors' energy if the request has ``processors``.
 
         All but the first come from the sampler, so subscribers cost the driver nothing.
 
         Raises:
             RequestError: As `readings`, or the caller has ended.
         """
+        with_processors = boolean(request, "processors")
         first = await self.readings(await caller(), request)
         gpus = tuple(str(reading["uuid"]) for reading in first)
-        yield first
+        yield self._message(first, with_processors)
         with self._meter.sampler.subscribed(gpus, interval_seconds) as subscription:
             while True:
                 await subscription.next()
                 current = await caller()
-                yield self._sampled(current, gpus) or await self.readings(current, request)
+                readings = self._sampled(current, gpus) or await self.readings(current, request)
+                yield self._message(readings, with_processors)
+
+    def _message(self, readings: list[dict[str, object]], with_processors: bool) -> object:
+        if not with_processors:
+            return readings
+        seconds, joules = self._processors.joules()
+        return {"gpus": readings, "processors": {"time_seconds": seconds, "joules": joules}}
 
     def _sampled(self, caller: Caller, gpus: tuple[str, ...]) -> list[dict[str, object]]:
         """The readings of the last sample.
@@ -111,7 +123,14 @@ class RequestHandlers:
         if len(samples) < len(gpus):
             return []
         return [
-            {"uuid": each.uuid, "energy_millijoules": each.counter_millijoules, "time_seconds": each.clock_seconds}
+            {
+                "uuid": each.uuid,
+                "energy_millijoules": each.counter_millijoules,
+                "time_seconds": each.clock_seconds,
+                "begin_seconds": each.begin_seconds,
+                "end_seconds": each.end_seconds,
+                "power_watts": each.instant_watts,
+            }
             for each in samples
         ]
 

@@ -15,6 +15,7 @@ from wattloop.agent.answers import (
     HeldLimit,
     LeaseDescription,
     PowerLimits,
+    StreamedReadings,
 )
 from wattloop.agent.connection import (
     RECONNECT_SECONDS,
@@ -40,5 +41,6 @@ __all__ = [
     "HeldLimit",
     "LeaseDescription",
     "PowerLimits",
+    "StreamedReadings",
     "connected_agent",
 ]

@@ -48,11 +48,34 @@ class EnergyReading:
         energy_millijoules: Cumulative energy; only the difference of two readings is meaningful.
         time_seconds: Time of the reading, on CLOCK_BOOTTIME for real GPUs and on the simulator's clock
             for simulated ones; only the difference of two readings is meaningful.
+        begin_seconds: The agent's CLOCK_MONOTONIC just before the call of the counter.
+        end_seconds: The same just after; the value is from a moment in between.
+        power_watts: Power just after that, the last value of the sensor; None if not reported.
     """
 
     uuid: str
     energy_millijoules: int
     time_seconds: float
+    begin_seconds: float
+    end_seconds: float
+    power_watts: float | None = None
+
+
+@dataclass(frozen=True)
+class StreamedReadings:
+    """One message of the agent's stream with processors.
+
+    Attributes:
+        gpus: The GPUs.
+        processor_seconds: The agent's CLOCK_MONOTONIC when the processors were read.
+        processor_joules: Cumulative energy of the node's processors and memory, by RAPL zone
+            (``package-0``, ``package-0/dram``); empty if the agent cannot read it. A restart of the agent
+            restarts it from 0.
+    """
+
+    gpus: tuple[EnergyReading, ...]
+    processor_seconds: float
+    processor_joules: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -126,10 +149,24 @@ def _power_limits(limits: Mapping[str, Any]) -> PowerLimits:
 
 def reading_of(entry: Mapping[str, Any]) -> EnergyReading:
     """Parse an entry of ``energy`` or ``subscribe``."""
+    watts = entry["power_watts"]
     return EnergyReading(
         uuid=str(entry["uuid"]),
         energy_millijoules=int(entry["energy_millijoules"]),
         time_seconds=float(entry["time_seconds"]),
+        begin_seconds=float(entry["begin_seconds"]),
+        end_seconds=float(entry["end_seconds"]),
+        power_watts=None if watts is None else float(watts),
+    )
+
+
+def streamed_readings_of(message: Mapping[str, Any]) -> StreamedReadings:
+    """Parse a message of ``subscribe`` with ``processors``."""
+    processors = message["processors"]
+    return StreamedReadings(
+        gpus=tuple(reading_of(entry) for entry in message["gpus"]),
+        processor_seconds=float(processors["time_seconds"]),
+        processor_joules={str(zone): float(joules) for zone, joules in processors["joules"].items()},
     )
 
 

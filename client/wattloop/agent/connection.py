@@ -6,10 +6,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from wattloop.agent.answers import (
     EnergyReading,
@@ -17,15 +17,19 @@ from wattloop.agent.answers import (
     HeldClock,
     HeldLimit,
     LeaseDescription,
+    StreamedReadings,
     gpu_of,
     held_clock_of,
     held_limit_of,
     lease_of,
     reading_of,
+    streamed_readings_of,
 )
 from wattloop.agent.transport import AgentDisconnected, AgentRequestError, AgentTransport, AgentUnavailable
 
 logger = logging.getLogger("wattloop")
+
+Streamed = TypeVar("Streamed")
 
 SOCKET_VARIABLE = "WATTLOOP_AGENT_SOCKET"
 # Longer than the agent takes to replace a hanging power controller, so that the caller receives the
@@ -206,13 +210,34 @@ class AgentConnection:
             AgentUnavailable: The agent disconnected.
             AgentRequestError: The agent does not offer this interval.
         """
+        return self._subscribed(
+            {"interval_seconds": interval_seconds}, lambda result: [reading_of(entry) for entry in result]
+        )
+
+    def stream(self, interval_seconds: float, uuids: Sequence[str] = ()) -> Iterator[StreamedReadings]:
+        """The same with the energy of the node's processors and memory.
+
+        Args:
+            interval_seconds: The interval.
+            uuids: The GPUs; default: all of the caller's.
+
+        Raises:
+            AgentUnavailable: The agent disconnected.
+            AgentRequestError: The agent does not offer this interval, or a GPU is not the caller's.
+        """
+        request: dict[str, object] = {"interval_seconds": interval_seconds, "processors": True}
+        if uuids:
+            request["gpus"] = list(uuids)
+        return self._subscribed(request, streamed_readings_of)
+
+    def _subscribed(self, request: Mapping[str, object], parse: Callable[[Any], Streamed]) -> Iterator[Streamed]:
         with self._lock:
             try:
                 # Reconnects first, because the agent may have closed an idle connection.
                 self._transport.close()
-                self._transport.send({"verb": "subscribe", "interval_seconds": interval_seconds})
+                self._transport.send({"verb": "subscribe", **request})
                 while True:
-                    yield [reading_of(entry) for entry in self._transport.answer()]
+                    yield parse(self._transport.answer())
             finally:
                 self.close()
 

@@ -71,7 +71,7 @@ class GpuLost(NvmlError):  # noqa: N818
 class LibraryMissing(NvmlError):  # noqa: N818
     """NVML is not available on this machine: no binding, no library, no driver, or versions that do not match."""
 
-    next_step = "install the NVIDIA driver (and nvidia-ml-py: pip install 'wattloop[agent]'), or use simulated GPUs"
+    next_step = "install the NVIDIA driver (and nvidia-ml-py: pip install 'wattloop[nvml]'), or use simulated GPUs"
 
 
 _KINDS: dict[int, type[NvmlError]] = {

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Protocol
 
 from wattloop.nvml import driver_load
+from wattloop.rapl import Rapl
 from wattloop_agent.boot import boot_id
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
 from wattloop_agent.monitor.energy.ledger_file import CorruptLedger, FolderInUse, LedgerFile
-from wattloop_agent.monitor.energy.rapl import Rapl
 from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.request_error import RequestError
 

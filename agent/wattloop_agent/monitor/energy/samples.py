@@ -32,6 +32,8 @@ class GpuSample(NamedTuple):
             answered.
         power_watts: Power draw; None if not reported.
         problem: Why a value that the GPU otherwise reports is missing; empty if none is.
+        instant_watts: The last value of the power sensor, not averaged; None if the counter was not
+            read, or it is not reported. For subscribers.
     """
 
     uuid: str
@@ -42,6 +44,7 @@ class GpuSample(NamedTuple):
     counter_millijoules: int | None
     power_watts: float | None
     problem: str = ""
+    instant_watts: float | None = None
 
 
 class Estimate(NamedTuple):

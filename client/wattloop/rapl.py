@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("wattloop")
 
 POWERCAP = Path("/sys/class/powercap")
 # Excludes intel-rapl-mmio, which exposes the same packages by another interface.

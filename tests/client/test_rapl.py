@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wattloop_agent.monitor.energy.rapl import Rapl
+from wattloop.rapl import Rapl
 
 
 def zone(folder: Path, name: str, counter: int, maximum: int = 262_143_328_850) -> Path:

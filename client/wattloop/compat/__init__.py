@@ -1,0 +1,1 @@
+"""Interfaces of other tools, so that a script changes one import."""

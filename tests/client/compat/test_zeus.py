@@ -1,0 +1,108 @@
+"""The windows with Zeus' names, beside the real Zeus on the same simulated GPUs."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import inspect
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from zeus.monitor import ZeusMonitor
+from zeus.monitor.energy import Measurement as ZeusMeasurement
+
+import nvml_simulator
+from support.sampled_machine import SampledMachine, square_wave, steady
+from wattloop.compat import zeus as compat
+from wattloop.energy_monitor import EnergyMonitor
+
+STEP_SECONDS = 0.1
+
+
+@pytest.fixture
+def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SampledMachine]:
+    """Two GPUs with three seconds of readings, which the monitors of this module use."""
+    monkeypatch.setenv(nvml_simulator.STATE_VARIABLE, "")
+    machine = SampledMachine(tmp_path / "gpus", gpus=2)
+    machine.run(steady(), 3.0)
+    monkeypatch.setattr(compat, "EnergyMonitor", lambda gpus: EnergyMonitor._with_sampler(machine.sampler, gpus))
+    yield machine
+    machine.close()
+
+
+@pytest.mark.parametrize("method", ["__init__", "begin_window", "end_window", "reset_windows"])
+def test_the_arguments_are_those_of_zeus(method: str) -> None:
+    ours, theirs = (inspect.signature(getattr(each, method)).parameters for each in (compat.ZeusMonitor, ZeusMonitor))
+    assert [(each.name, each.default) for each in ours.values()] == [
+        (each.name, each.default) for each in theirs.values()
+    ]
+
+
+def test_a_measurement_has_the_attributes_of_zeus() -> None:
+    names = {field.name for field in dataclasses.fields(ZeusMeasurement)} | {"total_energy"}
+    assert names <= set(dir(compat.Measurement(None, [0])))
+
+
+def test_both_measure_the_same_energy(sampled: SampledMachine) -> None:
+    ours = compat.ZeusMonitor(gpu_indices=[0, 1], cpu_indices=[])
+    theirs = ZeusMonitor(gpu_indices=[0, 1], cpu_indices=[])
+    exact = [sampled.joules(gpu) for gpu in (0, 1)]
+    for monitor in (ours, theirs):
+        monitor.begin_window("epoch", sync_execution=False)
+    sampled.run(square_wave(0.3), 4.0)
+    result, reference = (monitor.end_window("epoch", sync_execution=False) for monitor in (ours, theirs))
+    exact = [sampled.joules(gpu) - exact[gpu] for gpu in (0, 1)]
+    sampled.run(steady(), 1.0)
+    assert result.gpu_energy.keys() == reference.gpu_energy.keys()
+    for gpu in (0, 1):
+        # Zeus' difference of two readings is wrong by up to a step of the counter at each end.
+        assert result.gpu_energy[gpu] == pytest.approx(reference.gpu_energy[gpu], abs=2 * STEP_SECONDS * 700)
+        assert abs(result.gpu_energy[gpu] - exact[gpu]) <= abs(reference.gpu_energy[gpu] - exact[gpu]) + 2
+    assert result.total_energy == pytest.approx(sum(exact), rel=0.01)
+    assert result.cpu_energy is None
+    assert reference.cpu_energy is None
+
+
+def test_errors_are_value_errors_as_in_zeus(sampled: SampledMachine) -> None:
+    for monitor in (compat.ZeusMonitor(cpu_indices=[]), ZeusMonitor(cpu_indices=[])):
+        monitor.begin_window("a", sync_execution=False)
+        with pytest.raises(ValueError, match="already"):
+            monitor.begin_window("a", sync_execution=False)
+        monitor.begin_window("a", sync_execution=False, restart=True)
+        cancelled = monitor.end_window("a", sync_execution=False, cancel=True)
+        assert (cancelled.time, cancelled.gpu_energy, cancelled.total_energy) == (0.0, {0: 0.0, 1: 0.0}, 0.0)
+        with pytest.raises(ValueError, match="'a'"):
+            monitor.end_window("a", sync_execution=False)
+        monitor.begin_window("b", sync_execution=False)
+        monitor.reset_windows()
+        monitor.begin_window("b", sync_execution=False)
+
+
+def test_the_log_has_the_columns_of_zeus_and_each_window_once(
+    sampled: SampledMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n"
+    peer = ZeusMonitor(cpu_indices=[], log_file=tmp_path / "zeus.csv")
+    assert peer.log_file is not None
+    peer.log_file.close()
+    assert (tmp_path / "zeus.csv").read_text() == header
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monitor = compat.ZeusMonitor(cpu_indices=[], log_file=tmp_path / "folder" / "ours.csv")
+    path = tmp_path / "folder" / "ours.csv"
+    for number in range(3):
+        monitor.begin_window(f"step {number}")
+        sampled.run(steady(), 1.0)
+        now[0] += 1.0
+        monitor.end_window(f"step {number}")
+    assert len(path.read_text().splitlines()) == 3
+    assert monitor._log is not None
+    monitor._log.close()
+    with path.open(newline="") as stream:
+        assert stream.readline() == header
+        rows = list(csv.reader(stream))
+    assert [row[1] for row in rows] == ["step 0", "step 1", "step 2"]
+    assert [float(row[2]) for row in rows] == [pytest.approx(1.0)] * 3
+    assert all(float(row[3]) > 100 for row in rows)
