@@ -8,13 +8,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, SupportsFloat
 
 from wattloop.environment import RunEnvironment
-from wattloop.errors import OperationError
+from wattloop.errors import OperationError, UsageError
 from wattloop.gpus import ProcessGpus
 from wattloop.heartbeat import Heartbeat
 from wattloop.messages import MAX_NUMBER, MAX_RANKS, Answer, LimitMeasurement, PublishedModel, Report
+from wattloop.metric import metric_value
 from wattloop.power.selectors import Measurement, selector_named
 from wattloop.process_gpus import gpus_of_process
 
@@ -87,6 +88,7 @@ class Run:
         self._consecutive_reached = 0
         self._has_reached = False
         self._loop_ended = False
+        self._began = self._ended = False
         self._metric: float | None = None
         self._diverged = False
         self._samples = 0.0
@@ -94,6 +96,9 @@ class Run:
         self._reported_epochs = 0
 
     def __enter__(self) -> Self:
+        if self._began:
+            raise UsageError("this run has begun before; make another wattloop.Run for another training")
+        self._began = True
         self._gpus.begin()
         if self.environment.profile_power_limits:
             self._gpus.begin_profiling()
@@ -106,12 +111,18 @@ class Run:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        self._ended = True
         if kind is None:
             self._publish()
         # A run that ends by an exception reports its energy, but not that it finished.
         report = self._report(finished=kind is None)
         self._gpus.end()
         self._channel.send_last(report, LAST_REPORT_TIMEOUT_SECONDS if kind is None else 0.0)
+
+    @property
+    def active(self) -> bool:
+        """Whether the run has begun and not ended."""
+        return self._began and not self._ended
 
     @property
     def reached(self) -> bool:
@@ -173,17 +184,20 @@ class Run:
         self._keep_alive()
         self._handle(self._channel.send_delayed())
 
-    def report(self, *, metric: float) -> None:
+    def report(self, *, metric: SupportsFloat) -> None:
         """Report the result of an evaluation, before the body of the epoch ends.
 
         A report after the loop of `epochs` counts as no further epoch. The last report gives the final
         metric, which `objective.metricGuard` compares between batch sizes.
 
         Args:
-            metric: The target metric. NaN or an infinity reports that the training diverged, and the
-                operator stops the run.
+            metric: The target metric: a number, or a tensor of one element. NaN or an infinity reports
+                that the training diverged, and the operator stops the run.
+
+        Raises:
+            InputError: The metric is not one number.
         """
-        value = float(metric)
+        value = metric_value(metric)
         self._diverged = not math.isfinite(value)
         if self._diverged:
             logger.warning("%s: the metric is %s: the training has diverged", self.environment.recurrence, value)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.local_runs.local_runs import LocalJob
+from support.reporting.report_server import ReportServer, running_report_server
 
 # The other parts of the suite run in an environment without it. make test-integrations fails if this leaves no test.
 if importlib.util.find_spec("torch") is None:
@@ -19,3 +21,10 @@ def local_job(tmp_path: Path) -> LocalJob:
     job = LocalJob(tmp_path / "run")
     job.folder.mkdir()
     return job
+
+
+@pytest.fixture
+def report_server() -> Iterator[ReportServer]:
+    """An HTTP server that records reports and answers them as the test configures it."""
+    with running_report_server() as server:
+        yield server

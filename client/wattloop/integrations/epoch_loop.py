@@ -1,0 +1,95 @@
+"""Drives the epochs of a run from the callbacks of a framework that has the training loop itself.
+
+It makes the calls that a script makes in `for epoch in run.epochs()`, so a training in a framework
+reports and stops exactly as a plain loop does.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any
+
+from wattloop.errors import InputError
+from wattloop.metric import metric_named
+from wattloop.run import Run
+
+
+class EpochLoop:
+    """The loop over `run.epochs()`, one call for each of its events.
+
+    Args:
+        run: The run. If it has not begun, the loop begins it and ends it.
+        metric: Name of the metric to report; default: that of the job's target, or else `loss`.
+        prefix: Prefix of the framework's metrics of an evaluation, such as ``eval_``. A metric with it
+            is preferred to one without.
+        source: Place of the metrics, for errors.
+    """
+
+    def __init__(self, run: Run, metric: str | None, *, prefix: str, source: str) -> None:
+        target = run.environment.target
+        name = metric or ("loss" if target is None else target.metric)
+        self.run = run
+        self.names = (f"{prefix}{name}", name)
+        self._source = source
+        self._epochs: Iterator[int] | None = None
+        self._owns_run = False
+        self.has_reported = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the training has begun and not ended."""
+        return self._epochs is not None
+
+    def begin(self) -> None:
+        """The training begins.
+
+        Raises:
+            UsageError: The run has been used for a training before.
+        """
+        self._owns_run = not self.run.active
+        if self._owns_run:
+            self.run.__enter__()
+            # A framework without an event for exceptions never calls `end` then.
+            atexit.register(self._abandon)
+        self._epochs = self.run.epochs()
+        self._advance()
+
+    def report(self, metrics: Mapping[str, Any]) -> None:
+        """Report the evaluation of this epoch.
+
+        Raises:
+            InputError: The metrics do not have the metric, or it is not one number. The training ends.
+        """
+        try:
+            value = metric_named(metrics, self.names, self._source)
+        except InputError as error:
+            self.end(type(error), error)
+            raise
+        self.run.report(metric=value)
+        self.has_reported = True
+
+    def end_epoch(self) -> bool:
+        """The epoch ends, its evaluation included. Returns whether the training must end."""
+        return self._advance()
+
+    def end(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        """The training ends, by an exception if one is given."""
+        self._epochs = None
+        if self._owns_run and self.run.active:
+            atexit.unregister(self._abandon)
+            self.run.__exit__(kind, error, traceback)
+
+    def _advance(self) -> bool:
+        self.has_reported = False
+        return self._epochs is None or next(self._epochs, None) is None
+
+    def _abandon(self) -> None:
+        error = SystemExit("the process ended before the training")
+        self.end(type(error), error)

@@ -1,0 +1,59 @@
+"""How the processes of a training share a global batch, in parts that fit into a GPU's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from wattloop.errors import UsageError
+
+
+@dataclass(frozen=True)
+class MicroBatches:
+    """The parts of one optimizer step.
+
+    Attributes:
+        batch_size: Number of samples that a device computes at once.
+        accumulation: Number of such parts whose gradients are added up before the optimizer steps.
+        devices: Number of devices that share the batch.
+    """
+
+    batch_size: int
+    accumulation: int
+    devices: int
+
+    @property
+    def global_batch_size(self) -> int:
+        """Number of samples of an optimizer step: at most what was asked for."""
+        return self.batch_size * self.accumulation * self.devices
+
+
+def micro_batches(global_batch_size: int, devices: int = 1, max_per_device: int | None = None) -> MicroBatches:
+    """Share a global batch among devices.
+
+    With as few parts as `max_per_device` allows. A batch that does not divide is rounded down to one
+    that does, and to one sample for each device at least.
+
+    Args:
+        global_batch_size: Number of samples of an optimizer step.
+        devices: Number of devices that share it.
+        max_per_device: The most samples that fit into a device's memory; default: any number.
+
+    Raises:
+        UsageError: A number is not positive.
+
+    Example:
+        >>> micro_batches(512, devices=4)
+        MicroBatches(batch_size=128, accumulation=1, devices=4)
+        >>> micro_batches(512, devices=4, max_per_device=48)
+        MicroBatches(batch_size=42, accumulation=3, devices=4)
+    """
+    for name, value in (
+        ("global batch size", global_batch_size),
+        ("number of devices", devices),
+        ("maximum of a device", max_per_device),
+    ):
+        if value is not None and value < 1:
+            raise UsageError(f"the {name} is {value}; it must be at least 1")
+    share = max(global_batch_size // devices, 1)
+    accumulation = 1 if max_per_device is None else -(-share // max_per_device)
+    return MicroBatches(share // accumulation, accumulation, devices)
