@@ -24,6 +24,8 @@ from wattloop_operator.cluster.gpu_power_policies import NodePolicies, write_pol
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
 from wattloop_operator.cluster.node_pods import ClusterNodePods
+from wattloop_operator.cluster.output_collector import OutputCollector
+from wattloop_operator.cluster.pod_logs import ClusterLogs
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport, Transport, fenced
 from wattloop_operator.cluster.workload_access import WorkloadAccess
@@ -98,6 +100,7 @@ class Factory:
         settings = self.settings
         self._authority = AuthorityFile(settings.report_certificate_authority)
         self._certificate: ServingCertificate | None = None
+        self._reports: ReportService | None = None
         if settings.report_certificate is not None and settings.report_key is not None:
             self._certificate = ServingCertificate(settings.report_certificate, settings.report_key)
             host = urlsplit(settings.report_url).hostname or settings.report_bind.host
@@ -110,7 +113,7 @@ class Factory:
         api = ClusterApi(self.transport, self.settings.namespaces)
         limits = ReportLimits(time.monotonic)
         reviews = TokenReviews(api, time.monotonic, limits.count_review)
-        service = ReportService(
+        service = self._reports = ReportService(
             ClusterProgressStore(api),
             ClusterAuthorizer(api, reviews, time.monotonic),
             self.leader.review,
@@ -164,6 +167,7 @@ class Factory:
 
         settings = self.settings
         api = ClusterApi(fenced(self.transport, may_write), settings.namespaces)
+        reads_output = settings.read_pod_logs == "yes"
         backend = ClusterBackend(
             api=api,
             cache=self.cache,
@@ -174,6 +178,7 @@ class Factory:
             monotonic=time.monotonic,
             reporter=self.identity,
             agent_report_timeout_seconds=settings.agent_report_timeout_seconds if settings.agent_service_account else 0,
+            reads_output=reads_output,
         )
         work_queue = self._work_queue(backend)
 
@@ -197,12 +202,18 @@ class Factory:
             heartbeat=self.heartbeat.beat,
             changes_missed=self.metrics.changes_missed,
             resync_seconds=settings.resync_seconds,
+            output=self._output_collector(api) if reads_output else None,
             write_policy_statuses=lambda: write_policy_statuses(api, self.clock),
             namespaces=settings.namespaces,
             returned_namespace=self._returned_namespace,
         )
         self.leader.lead(controller, backend)
         return controller
+
+    def _output_collector(self, api: ClusterApi) -> OutputCollector:
+        if self._reports is None:
+            raise AssertionError("the reporting API is built before the controller")
+        return OutputCollector(self.cache, api, ClusterLogs(self.client).open, self._reports.observe)
 
     def _work_queue(self, backend: ClusterBackend) -> WorkQueue:
         def reconcile_job(key: JobKey) -> datetime | None:

@@ -35,6 +35,7 @@ class Settings:
     agent_socket_folder: str
     agent_service_account: str
     agent_report_timeout_seconds: int
+    read_pod_logs: str
     metrics_bind: Address | None
     health_bind: Address | None
     leader_election_namespace: str
@@ -85,6 +86,8 @@ SETTINGS = (
             "of pods; default: reports of nodes are rejected", "NAMESPACE/NAME"),
     Setting("agent-report-timeout-seconds", integer(1, 600), "10", "how long an ended attempt waits for the "
             "agents' final report of its energy; set it to twice their --push-interval", "SECONDS"),
+    Setting("read-pod-logs", one_of("yes", "no"), "no", "whether to read the logs of training pods, for jobs with the "
+            "reporting source Logs; needs the right to get pods/log", "yes|no"),
     Setting("metrics-bind", address_or_off, "127.0.0.1:9402", "address of the Prometheus metrics, HOST:PORT or off",
             "ADDRESS"),
     Setting("health-bind", address_or_off, "127.0.0.1:8081", "address of /healthz and /readyz, HOST:PORT or off",

@@ -75,6 +75,7 @@ class ClusterBackend:
         reporter: Name of this process, for Events.
         agent_report_timeout_seconds: How long an ended attempt waits for the agents' final report; 0:
             agents do not report.
+        reads_output: Whether the logs of pods are read.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class ClusterBackend:
         monotonic: Callable[[], float],
         reporter: str,
         agent_report_timeout_seconds: int = 0,
+        reads_output: bool = False,
     ) -> None:
         self._api = api
         self._cache = cache
@@ -102,6 +104,7 @@ class ClusterBackend:
         self._steady_clock = SteadyClock(clock, monotonic)
         self._reporter = reporter
         self._agent_report_timeout_seconds = agent_report_timeout_seconds
+        self._reads_output = reads_output
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """The state of one job; None if it does not exist."""
@@ -133,7 +136,7 @@ class ClusterBackend:
             devices=devices_of(job),
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
             observed_since=self._steady_clock.since(),
-            reads_output=False,
+            reads_output=self._reads_output,
             policies=self._policies,
         )
         return replace(snapshot, refusal=self._refusal(snapshot))

@@ -17,6 +17,7 @@ from wattloop_operator.cluster.api import ClusterApi, RejectedError
 from wattloop_operator.cluster.gpu_power_policies import UnreadablePolicyError
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.resync import Resync
+from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 STOP_TIMEOUT_SECONDS = 15.0
 POLICY_STATUS_SECONDS = 15.0
 DISCOVERY_SECONDS = 1.0
+OUTPUT_SECONDS = 1.0
 
 
 class Controller:
@@ -40,6 +42,7 @@ class Controller:
         changes_missed: Called with a kind and the number of jobs with a change that its watch
             missed.
         resync_seconds: Interval of resyncs.
+        output: Reads the logs of trainings; None: they are not read.
         write_policy_statuses: Brings the status of every GPUPowerPolicy up to date.
         namespaces: The watched namespaces; empty: all.
         returned_namespace: Returns a further namespace that has become readable; empty: none.
@@ -57,6 +60,7 @@ class Controller:
         changes_missed: Callable[[str, int], None],
         resync_seconds: int,
         write_policy_statuses: Callable[[], object],
+        output: OutputCollector | None = None,
         namespaces: Sequence[str] = (),
         returned_namespace: Callable[[], str] = lambda: "",
     ) -> None:
@@ -76,6 +80,8 @@ class Controller:
         self._watch_thread = threading.Thread(target=self._watch, name="kopf", daemon=True)
         self._resync_thread = threading.Thread(target=self._resync, name="resync", daemon=True)
         self._policy_thread = threading.Thread(target=self._update_policy_statuses, name="policies", daemon=True)
+        self._output = output
+        self._output_thread = threading.Thread(target=self._collect_output, name="output", daemon=True)
         self._started = False
 
     def start(self) -> None:
@@ -85,6 +91,8 @@ class Controller:
         self._watch_thread.start()
         self._resync_thread.start()
         self._policy_thread.start()
+        if self._output is not None:
+            self._output_thread.start()
         # From now on a thread that does not run has ended; the health check asks from another thread.
         self._started = True
 
@@ -98,7 +106,7 @@ class Controller:
 
     def join(self) -> None:
         """Wait until the other threads have ended, too; call it after `stop`."""
-        for thread in (self._watch_thread, self._resync_thread, self._policy_thread):
+        for thread in (self._watch_thread, self._resync_thread, self._policy_thread, self._output_thread):
             if thread.ident is not None:
                 thread.join(STOP_TIMEOUT_SECONDS)
 
@@ -115,6 +123,8 @@ class Controller:
         ):
             if not thread.is_alive():
                 return message
+        if self._output is not None and not self._output_thread.is_alive():
+            return "the reading of logs has ended"
         if self._dispatcher.synced and not self._work_queue.alive:
             return "a worker has ended"
         return ""
@@ -197,3 +207,15 @@ class Controller:
                 logged = ""
             if self._stopping.wait(POLICY_STATUS_SECONDS):
                 return
+
+    def _collect_output(self) -> None:
+        assert self._output is not None
+        try:
+            while not self._stopping.wait(OUTPUT_SECONDS):
+                try:
+                    if self._dispatcher.synced:
+                        self._output.collect()
+                except Exception:  # an error of one attempt must not end the reading of the others' logs
+                    logger.exception("unexpected failure while logs are read; retrying")
+        finally:
+            self._output.stop()

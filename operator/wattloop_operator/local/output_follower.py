@@ -82,7 +82,7 @@ class OutputFollower:
                     waits = 0
             self._report_new_lines()
             self._report_evaluations(self._lines.rest())
-            self._report(OutputReport(0, gpus=self._observed_gpus()))
+            self._report(OutputReport(self._lines.offset + 1, gpus=self._observed_gpus(), finished=True))
         except Exception:  # the run goes on without the metric
             logger.exception("%s: unexpected failure while its output was read", self._recurrence.metadata.name)
         finally:
@@ -122,6 +122,9 @@ class LogLines:
     Args:
         path: The file.
 
+    Attributes:
+        offset: Position up to which it is read.
+
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "log"
@@ -133,7 +136,7 @@ class LogLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._offset = 0
+        self.offset = 0
         self._part = b""
 
     def read(self) -> list[tuple[int, bytes]]:
@@ -142,20 +145,20 @@ class LogLines:
         while not lines:
             try:
                 with self._path.open("rb") as log:
-                    log.seek(self._offset)
+                    log.seek(self.offset)
                     data = log.read(READ_BYTES)
             except OSError:
                 return []
             if not data:
                 return []
-            start = self._offset
-            self._offset += len(data)
+            start = self.offset
+            self.offset += len(data)
             lines = self._split(start, data)
         return lines
 
     def rest(self) -> list[tuple[int, bytes]]:
         """The last line, if it does not end."""
-        return [(self._offset, self._part)] if self._part else []
+        return [(self.offset, self._part)] if self._part else []
 
     def _split(self, start: int, data: bytes) -> list[tuple[int, bytes]]:
         lines = []

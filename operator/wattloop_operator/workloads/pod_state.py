@@ -110,7 +110,7 @@ def image_digest(pods: Iterable[Pod], container: str) -> str | None:
         pods: The pods of one workload.
         container: Name of the container.
     """
-    for pod in sorted(filter(_is_rank_0, pods), key=lambda each: str(each["metadata"].get("name"))):
+    for pod in sorted(filter(is_rank_0, pods), key=lambda each: str(each["metadata"].get("name"))):
         for status in _container_statuses(pod):
             digest = str(status.get("imageID") or "").rpartition("@")[2]
             if status.get("name") == container and re.fullmatch(IMAGE_DIGEST_PATTERN, digest):
@@ -121,6 +121,23 @@ def image_digest(pods: Iterable[Pod], container: str) -> str | None:
 def any_running(pods: Iterable[Pod]) -> bool:
     """Whether a pod runs."""
     return any((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
+
+
+def is_rank_0(pod: Pod) -> bool:
+    """Whether this is the first pod of an indexed Job, or a pod without an index."""
+    # Pods of a Job without indices run the same template, so each of them is as good.
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    return str(labels.get(INDEX_LABEL, "0")) == "0"
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether all containers of a pod have ended, and none starts again."""
+    return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
+
+
+def started_containers(pod: Pod) -> frozenset[str]:
+    """Names of the containers that have run, so that they have a log."""
+    return frozenset(str(status.get("name")) for status in _container_statuses(pod) if _states(status))
 
 
 def waiting_reason(pods: Iterable[Pod]) -> str:
@@ -221,12 +238,6 @@ def _unhealthy(pod: Pod) -> str:
         if resource.get("health") == "Unhealthy"
     ]
     return f"pod {(pod.get('metadata') or {}).get('name', '')}: unhealthy: {', '.join(devices)}" if devices else ""
-
-
-def _is_rank_0(pod: Pod) -> bool:
-    # Pods of a Job without indices run the same template, so each of them is as good.
-    labels = (pod.get("metadata") or {}).get("labels") or {}
-    return str(labels.get(INDEX_LABEL, "0")) == "0"
 
 
 def _is_deleted(pod: Pod) -> bool:

@@ -89,6 +89,8 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("operator.serviceAccount.annotations", LABELS, "ServiceAccount/operator", "metadata.annotations", LABELS, {}),
     ("operator.logFormat", "text", "Deployment", f"{OPERATOR}.args[--log-format]", "--log-format=text", {}),
     ("operator.logLevel", "debug", "Deployment", f"{OPERATOR}.args[--log-level]", "--log-level=debug", {}),
+    ("operator.readPodLogs", True, "Deployment", f"{OPERATOR}.args[--read-pod-logs]", "--read-pod-logs=yes", {}),
+    ("operator.readPodLogs", True, "ClusterRole/operator", "rules[10].resources", ["pods/log"], {}),
     ("operator.environment", [VARIABLE], "Deployment", f"{OPERATOR}.env[A].value", "b", {}),
     ("operator.resources", {**RESOURCES, "limits": None}, "Deployment", f"{OPERATOR}.resources.requests.cpu", "2", {}),
     ("operator.extraVolumes", [VOLUME], "Deployment", f"{POD}.volumes[driver]", VOLUME, {}),

@@ -29,7 +29,8 @@ NOT_PUBLISHED_MESSAGE = (
 # Separate from the reason of this name of Running, because Running may be False since before the
 # pods ran.
 ENERGY_AWAITED = "EnergyAwaited"
-ENERGY_AWAITED_MESSAGE = "its pods have ended; waiting for the node agents' final energy report"
+AWAITED_MESSAGE = "its pods have ended; waiting for the node agents' final energy report"
+OUTPUT_AWAITED_MESSAGE = f"{AWAITED_MESSAGE} and the rest of its log"
 
 
 def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, now: datetime) -> Iterator[Condition]:
@@ -37,11 +38,11 @@ def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, no
     before = recurrence.status.conditions
     runs, ended = workload.phase is WorkloadPhase.RUNNING, workload.phase.ended
     reason = "Running" if runs else ENERGY_AWAITED if ended else "Waiting"
-    message = ENERGY_AWAITED_MESSAGE if ended else workload.message
+    awaited = AWAITED_MESSAGE if recurrence.spec.reporting.uses_client else OUTPUT_AWAITED_MESSAGE
+    message = awaited if ended else workload.message
     yield condition(before, RUNNING, holds=runs, reason=reason, message=message, now=now)
     if ended:
-        message = ENERGY_AWAITED_MESSAGE
-        yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=message, now=now)
+        yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=awaited, now=now)
     progress = recurrence.status.progress or Progress()
     if progress.stop_requested or progress.finished or must_end(recurrence):
         reason = "StopRequested" if progress.stop_requested else "Finished"

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.snapshot import WorkloadState
+
+# The last lines are read within a second or two. A pod that is deleted early has no log any more.
+OUTPUT_TIMEOUT_SECONDS = 30
 
 
 def must_end(recurrence: TrainingRecurrence) -> bool:
@@ -22,3 +29,23 @@ def has_passed_max_epochs(recurrence: TrainingRecurrence) -> bool:
     """Whether a training that does not use the client goes on after its last epoch."""
     progress = recurrence.status.progress or Progress()
     return not recurrence.spec.reporting.uses_client and (progress.epoch or 0) > recurrence.spec.max_epochs
+
+
+def output_deadline(
+    recurrence: TrainingRecurrence, workload: WorkloadState | None, waiting_since: datetime | None
+) -> datetime | None:
+    """Deadline for the rest of the output of an attempt that has ended; None if there is nothing to wait for.
+
+    Args:
+        recurrence: The attempt.
+        workload: Its workload. Its end is by the clock of another machine.
+        waiting_since: When the wait began, by the clock that it is measured with; None if it begins now.
+    """
+    progress = recurrence.status.progress or Progress()
+    reads_output = recurrence.spec.reporting.source is ReportingSource.LOGS
+    if not reads_output or progress.finished or must_end(recurrence):
+        return None
+    if workload is None or not workload.owned or not workload.phase.ended or workload.ended_at is None:
+        return None
+    begin = workload.ended_at if waiting_since is None else min(workload.ended_at, waiting_since)
+    return begin + timedelta(seconds=OUTPUT_TIMEOUT_SECONDS)

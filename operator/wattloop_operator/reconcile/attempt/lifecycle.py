@@ -27,7 +27,7 @@ from wattloop_operator.reconcile.attempt.conditions import (
     profile_conditions,
     publication_conditions,
 )
-from wattloop_operator.reconcile.attempt.ending import must_end
+from wattloop_operator.reconcile.attempt.ending import must_end, output_deadline
 from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
@@ -65,7 +65,17 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
         now=now,
     )
     if isinstance(assessment, Ended):
-        until = _agent_report_deadline(snapshot, recurrence, workload)
+        waiting_since = true_since(recurrence.status.conditions, ENERGY_AWAITED)
+        until = max(
+            filter(
+                None,
+                (
+                    _agent_report_deadline(snapshot, recurrence, workload),
+                    output_deadline(recurrence, workload, waiting_since),
+                ),
+            ),
+            default=None,
+        )
         if until is None or until <= now:
             return AttemptActions((_write_outcome(snapshot, recurrence, assessment, now),))
     else:

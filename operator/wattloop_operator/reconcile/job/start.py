@@ -32,8 +32,8 @@ MAX_ACTIVE = 64
 # With missedRunPolicy Skip, a start that is later than this is missed.
 SKIP_SECONDS = 60
 OUTPUT_NOT_READ = (
-    "spec.reporting.source Logs: this operator does not read the logs of pods; use Push, or run the job with wattloop "
-    "run"
+    "spec.reporting.source Logs: this operator does not read the logs of pods; start it with --read-pod-logs yes (in "
+    "the chart, operator.readPodLogs: true)"
 )
 
 

@@ -160,3 +160,28 @@ def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, floa
     expected = reports[-1].metric if reports else None
     found = (recurrence.status.progress or Progress()).metric
     assert found is None if expected is None else float(found or 0) == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_outcome_of_a_training_that_ended_waits_for_its_last_lines(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    name = running(backend)
+    backend.end_workload(name)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is None
+    backend.see(name, OutputReport(5, metric=0.7, epoch=2))
+    backend.see(name, OutputReport(6, finished=True))
+    backend.reconcile()
+    assert backend.recurrences[name].status.result == "Exhausted"
+
+
+def test_the_wait_for_the_last_lines_is_bounded(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    name = running(backend)
+    backend.end_workload(name)
+    backend.reconcile()
+    backend.advance(29)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is None
+    backend.advance(1)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result == "MissingMetric"

@@ -1,0 +1,220 @@
+"""Reads the output of the trainings that do not use the client: one log for each running attempt.
+
+The leader looks at the cached objects once a second. An attempt's log is followed while its container
+runs. Once the pod has ended, the rest is read, and the attempt's progress is finished; the outcome
+waits for that. Nothing is stored here: a new leader continues at the position in the progress.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wattloop.errors import OperationError
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.reporting import ReportingSource
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
+from wattloop_operator.cluster.auth.pod_ownership import runs
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.log_follower import LogFollower, Observe, stoppable_flow
+from wattloop_operator.cluster.pod_logs import ContainerLog, OpenLog
+from wattloop_operator.domain.training_output import PatternError
+from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reporting.interfaces import ProgressTooLargeError, TooManyRequestsError, UnknownRecurrenceError
+from wattloop_operator.workloads.job import training_container
+from wattloop_operator.workloads.pod_state import condition_of, has_ended, is_rank_0, started_containers
+
+logger = logging.getLogger(__name__)
+
+# Each is a thread here, and a connection of the API server to a kubelet.
+MAX_FOLLOWED = 256
+MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
+
+Pod = Mapping[str, Any]
+Key = tuple[str, str]
+StartThread = Callable[[Callable[[], None], str], Callable[[], bool]]
+"""Runs a function in a thread of a name; returns a function that tells whether it still runs."""
+
+
+def start_thread(run: Callable[[], None], name: str) -> Callable[[], bool]:
+    """See `StartThread`. The process does not wait for the thread."""
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread.is_alive
+
+
+@dataclass
+class _Collected:
+    """The output of one attempt.
+
+    Attributes:
+        follower: The last reader of its log; None before the first.
+        runs: Whether the reader runs.
+        stopping: Set to end the reader.
+        retry_at: When a failed reader is followed by another one.
+        failures: Number of failed readers in sequence.
+        is_delayed: Whether the last reader failed and the delay is over.
+    """
+
+    follower: LogFollower | None = None
+    runs: Callable[[], bool] = lambda: False
+    stopping: threading.Event = field(default_factory=threading.Event)
+    retry_at: float = 0.0
+    failures: int = 0
+    is_delayed: bool = False
+
+
+class OutputCollector:
+    """Reads the logs of all attempts of source Logs.
+
+    Args:
+        cache: The cache of objects.
+        api: The API server.
+        open_log: Opens a log.
+        observe: Merges a report.
+        monotonic: Monotonic seconds.
+        start: Starts a reader.
+    """
+
+    def __init__(
+        self,
+        cache: ObjectCache,
+        api: ClusterApi,
+        open_log: OpenLog,
+        observe: Observe,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        start: StartThread = start_thread,
+    ) -> None:
+        self._cache = cache
+        self._api = api
+        self._open_log = open_log
+        self._observe = observe
+        self._monotonic = monotonic
+        self._start = start
+        self._collected: dict[Key, _Collected] = {}
+
+    def collect(self) -> None:
+        """Start and restart readers as the attempts and their pods are now."""
+        wanted = {
+            cached.key: cached.value
+            for cached in self._cache.recurrences.all()
+            if cached.value.spec.reporting.source is ReportingSource.LOGS and _is_open(cached.value)
+        }
+        for key in self._collected.keys() - wanted.keys():
+            self._collected.pop(key).stopping.set()
+        for key, recurrence in wanted.items():
+            if key not in self._collected:
+                if len(self._collected) >= MAX_FOLLOWED:
+                    logger.warning("%s/%s: its log waits: %d others are read", *key, MAX_FOLLOWED)
+                    continue
+                self._collected[key] = _Collected()
+            try:
+                self._advance(key, recurrence, self._collected[key])
+            except (OperationError, RejectedError, TooManyRequestsError, ProgressTooLargeError, PatternError) as error:
+                logger.warning("%s/%s: its output is not read now: %s", *key, error)
+                self._delay(self._collected[key])
+            except UnknownRecurrenceError:
+                logger.debug("%s/%s was deleted", *key)
+
+    def stop(self) -> None:
+        """End all readers."""
+        for collected in self._collected.values():
+            collected.stopping.set()
+
+    def _advance(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected) -> None:
+        if collected.runs() or self._monotonic() < collected.retry_at:
+            return
+        pod, before = self._pod(key, recurrence), collected.follower
+        if before is not None and (pod is None or before.log.pod == pod["metadata"]["name"]):
+            if pod is None or (has_ended(pod) and (before.missing or (before.complete and not before.follows))):
+                self._finish(key, recurrence, before)
+                return
+            if not before.complete and not collected.is_delayed:
+                if before.refusal:
+                    logger.error("%s/%s: the operator may not read the log: %s", *key, before.refusal)
+                self._delay(collected)
+                return
+        if pod is not None:
+            self._follow(key, recurrence, collected, pod)
+
+    def _follow(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, pod: Pod) -> None:
+        container = self._container(recurrence, pod)
+        if container not in started_containers(pod):
+            return
+        name = str(pod["metadata"]["name"])
+        before = collected.follower
+        collected.failures = 0 if before is not None and before.complete else collected.failures
+        position = (recurrence.status.progress or Progress()).sequence
+        if before is not None:
+            position = max(position, before.position)
+        if (before is None or before.log.pod != name) and not self._is_owned(key, pod):
+            return
+        follower = LogFollower(
+            recurrence,
+            ContainerLog(key[0], name, container),
+            position,
+            follow=not has_ended(pod),
+            open_log=self._open_log,
+            observe=self._observe,
+            flow=stoppable_flow(self._monotonic, collected.stopping),
+        )
+        collected.follower, collected.is_delayed = follower, False
+        collected.runs = self._start(follower.run, f"log-{key[1]}")
+
+    def _finish(self, key: Key, recurrence: TrainingRecurrence, follower: LogFollower) -> None:
+        """Report that nothing more follows, once the workload has ended: its pod is not replaced then."""
+        progress = recurrence.status.progress or Progress()
+        if progress.finished or not self._workload_has_ended(key):
+            return
+        position = max(follower.position, progress.sequence) + 1
+        self._observe(*key, OutputReport(position, finished=True))
+
+    def _pod(self, key: Key, recurrence: TrainingRecurrence) -> Pod | None:
+        """The newest pod of rank 0 that has a training container and has started it."""
+        pods = [cached.value for cached in self._cache.pods.of_group(key)]
+        first = [pod for pod in pods if is_rank_0(pod) and self._container(recurrence, pod) in started_containers(pod)]
+        # A pod that has ended may change once more after its successor was created.
+        return max(first, key=lambda pod: (not has_ended(pod), int(pod["metadata"]["resourceVersion"])), default=None)
+
+    def _container(self, recurrence: TrainingRecurrence, pod: Pod) -> str:
+        """Name of the first training container of a pod; empty if it has none."""
+        present = [str(each.get("name")) for each in (pod.get("status") or {}).get("containerStatuses") or ()]
+        job = self._cache.jobs.get((recurrence.metadata.namespace, recurrence.spec.job_ref.name))
+        if job is None:
+            return ""
+        template = job.value.spec.template
+        chosen = (training_container(template),) if template.workload is None else template.training_containers
+        return next((name for name in chosen or sorted(present) if name in present), "")
+
+    def _is_owned(self, key: Key, pod: Pod) -> bool:
+        """Whether the pod runs the recurrence, by the check of reports: its log decides on the attempt."""
+        recurrence = self._api.find(TRAINING_RECURRENCES, *key)
+        current = self._api.find(PODS, key[0], str(pod["metadata"]["name"]))
+        if recurrence is None or current is None or current["metadata"]["uid"] != pod["metadata"]["uid"]:
+            return False
+        return runs(self._api, current, recurrence)
+
+    def _workload_has_ended(self, key: Key) -> bool:
+        workload = self._cache.workloads.get(key)
+        if workload is None:
+            # Deleted, or of another kind, whose state only the backend reads.
+            return True
+        conditions = (condition_of(workload.value, kind) for kind in ("Complete", "Failed"))
+        return any(each is not None and each.get("status") == "True" for each in conditions)
+
+    def _delay(self, collected: _Collected) -> None:
+        seconds = min(MIN_RETRY_SECONDS * 2.0**collected.failures, MAX_RETRY_SECONDS)
+        collected.failures = min(collected.failures + 1, 10)
+        collected.is_delayed = True
+        collected.retry_at = self._monotonic() + seconds
+
+
+def _is_open(recurrence: TrainingRecurrence) -> bool:
+    progress = recurrence.status.progress or Progress()
+    return recurrence.status.result is None and recurrence.status.workload_ref is not None and not progress.finished

@@ -1,0 +1,163 @@
+"""Following the log of a container: each evaluation counts once, in bounded memory and at a bounded rate."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.backends.model_backend import KEY, ModelBackend, job
+from wattloop.errors import OperationError
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import NotFoundError, RejectedError
+from wattloop_operator.cluster.log_follower import BURST_BYTES, MAX_BYTES_PER_SECOND, Flow, LogFollower
+from wattloop_operator.cluster.pod_logs import NANOSECONDS, ContainerLog, lines_of
+from wattloop_operator.domain.training_output import MAX_LINE_BYTES
+from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.learning.decision import sample_decision
+
+LOG = ContainerLog("team", "digits-0-abcde", "train")
+EPOCHS = [f"1970-01-01T00:00:0{second}.25Z epoch={second} accuracy=0.{second}\n".encode() for second in range(1, 6)]
+
+
+def recurrence() -> TrainingRecurrence:
+    snapshot = ModelBackend(job(reporting={"source": "Logs"})).snapshot(KEY)
+    assert snapshot is not None
+    decided = sample_decision(snapshot, snapshot.job.metadata.creation_timestamp)  # type: ignore[arg-type]
+    assert decided is not None
+    return decided
+
+
+class VirtualFlow:
+    """Time that only waits advance."""
+
+    def __init__(self, stop_after: float = float("inf")) -> None:
+        self.now = 0.0
+        self._stop_after = stop_after
+
+    def wait(self, seconds: float) -> bool:
+        self.now += seconds
+        return self.now > self._stop_after
+
+    @property
+    def flow(self) -> Flow:
+        return Flow(lambda: self.now, self.wait)
+
+
+def follower(
+    chunks: Callable[[int], Iterator[bytes]],
+    observed: list[OutputReport],
+    position: int = 0,
+    flow: VirtualFlow | None = None,
+    observe: Callable[[OutputReport], None] | None = None,
+) -> LogFollower:
+    return LogFollower(
+        recurrence(),
+        LOG,
+        position,
+        follow=True,
+        open_log=lambda _, since, __: chunks(since),
+        observe=lambda _, __, seen: (observe or observed.append)(seen),
+        flow=(flow or VirtualFlow()).flow,
+    )
+
+
+def interrupted(*chunks: bytes) -> Iterator[bytes]:
+    yield from chunks
+    raise OperationError("the connection was reset")
+
+
+def test_the_position_of_an_evaluation_is_the_time_of_its_line() -> None:
+    seen: list[OutputReport] = []
+    reader = follower(lambda _: iter([EPOCHS[0] + b"1970-01-01T00:00:01.3Z loss=1\n", EPOCHS[1]]), seen)
+    reader.run()
+    assert seen == [OutputReport(1_250_000_000, 0.1, 1.0), OutputReport(2_250_000_000, 0.2, 2.0)]
+    assert reader.complete
+
+
+@given(st.integers(0, sum(map(len, EPOCHS))), st.lists(st.integers(1, 50), max_size=10))
+def test_a_log_that_is_interrupted_anywhere_and_read_again_counts_each_evaluation_once(
+    cut: int, sizes: list[int]
+) -> None:
+    log = b"".join(EPOCHS)
+    seen: list[OutputReport] = []
+    sent, pieces = log[:cut], []
+    for size in sizes:
+        pieces.append(sent[:size])
+        sent = sent[size:]
+    first = follower(lambda _: interrupted(*pieces, sent), seen)
+    first.run()
+    assert not first.complete
+
+    def again(since: int) -> Iterator[bytes]:
+        # The API server takes whole seconds.
+        return iter([line for line in EPOCHS if int(line[17:19]) >= since // NANOSECONDS])
+
+    second = follower(again, seen, first.position)
+    second.run()
+    assert second.complete
+    assert [report.epoch for report in seen] == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_two_evaluations_in_one_line_have_two_positions() -> None:
+    seen: list[OutputReport] = []
+    line = b"1970-01-01T00:00:01Z accuracy=0.1\raccuracy=0.2\r\n"
+    follower(lambda _: iter([line, b"1970-01-01T00:00:01Z accuracy=0.3\n"]), seen).run()
+    assert [(report.position - NANOSECONDS, report.metric) for report in seen] == [(0, 0.1), (1, 0.2), (2, 0.3)]
+
+
+@pytest.mark.parametrize(
+    ("error", "missing", "refusal"),
+    [(NotFoundError("no pod"), True, ""), (RejectedError("forbidden"), False, "forbidden")],
+)
+def test_a_log_that_cannot_be_opened_says_why(error: Exception, missing: bool, refusal: str) -> None:
+    def fail(_: int) -> Iterator[bytes]:
+        raise error
+
+    reader = follower(fail, [])
+    reader.run()
+    assert (reader.complete, reader.missing, reader.refusal) == (False, missing, refusal)
+
+
+def test_a_fast_log_is_read_at_a_bounded_rate() -> None:
+    flow = VirtualFlow()
+    size = 64 * 1024
+    count = 4 * BURST_BYTES // size
+    follower(lambda _: itertools.repeat(b"x" * size, count), [], flow=flow).run()
+    assert flow.now == pytest.approx((count * size - BURST_BYTES) / MAX_BYTES_PER_SECOND)
+
+
+def test_an_evaluation_that_cannot_be_stored_now_is_stored_before_the_next_one() -> None:
+    stored: list[OutputReport] = []
+    failures = iter([True, True, False, False])
+
+    def observe(seen: OutputReport) -> None:
+        if next(failures):
+            raise OperationError("the API server does not answer")
+        stored.append(seen)
+
+    flow = VirtualFlow()
+    follower(lambda _: iter(EPOCHS[:2]), [], flow=flow, observe=observe).run()
+    assert [report.epoch for report in stored] == [1.0, 2.0]
+    assert flow.now == 2.0
+
+
+def test_a_reader_that_is_stopped_reads_no_further() -> None:
+    def observe(_: OutputReport) -> None:
+        raise OperationError("this operator ends")
+
+    reader = follower(lambda _: iter(EPOCHS), [], flow=VirtualFlow(stop_after=0.5), observe=observe)
+    reader.run()
+    assert not reader.complete
+
+
+def test_a_line_without_end_takes_bounded_memory() -> None:
+    seen: list[OutputReport] = []
+    log = itertools.chain([EPOCHS[0][:-1]], itertools.repeat(b" " * MAX_LINE_BYTES, 100), [b" accuracy=0.9\n"])
+    longest = max(len(line.text) for line in lines_of(log))
+    assert longest < 10 * MAX_LINE_BYTES
+    follower(lambda _: iter([EPOCHS[0][:-1], b" " * 1_000_000, b" accuracy=0.9\n", EPOCHS[1]]), seen).run()
+    assert [report.metric for report in seen] == [0.1, 0.2]

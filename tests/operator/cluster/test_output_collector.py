@@ -1,0 +1,232 @@
+"""Which logs are read when, as the cached objects change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from support.backends.model_backend import job
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.output_collector import OutputCollector
+from wattloop_operator.cluster.pod_logs import ContainerLog
+from wattloop_operator.cluster.transport import Request, StatusError
+from wattloop_operator.reconcile.attempt.output_report import OutputReport
+
+NAME, POD = "digits-0", "digits-0-abcde"
+OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": "workload-uid", "controller": True}
+LABELS = {
+    "wattloop.dev/job": "digits",
+    "wattloop.dev/recurrence": NAME,
+    "batch.kubernetes.io/controller-uid": "workload-uid",
+}
+LINES = b"1970-01-01T00:00:01Z epoch=1 accuracy=0.1\n1970-01-01T00:00:02Z epoch=2 accuracy=0.2\n"
+
+
+class Cluster:
+    """The objects of one attempt, the logs of its pods, and what was reported."""
+
+    def __init__(self) -> None:
+        self.version = 10
+        self.cache = ObjectCache()
+        self.observed: list[OutputReport] = []
+        self.opened: list[tuple[str, str, int, bool]] = []
+        self.logs: dict[str, bytes | Exception] = {POD: LINES}
+        self.now = 0.0
+        self.pods: dict[str, dict[str, Any]] = {}
+        self.collector = OutputCollector(
+            self.cache,
+            ClusterApi(self._respond),
+            self._open,
+            lambda _, __, seen: self._observe(seen),
+            monotonic=lambda: self.now,
+            start=_run_at_once,
+        )
+        self.cache.put_job(
+            job(reporting={"source": "Logs"}).to_wire()
+            | {"metadata": {"name": "digits", "namespace": "team", "uid": "job-uid", "resourceVersion": "1"}}
+        )
+        self.write_recurrence()
+        self.workload()
+
+    def collect(self, seconds: float = 1.0) -> list[tuple[str, str, int, bool]]:
+        """One pass; returns the logs opened by it."""
+        before = len(self.opened)
+        self.collector.collect()
+        self.now += seconds
+        return self.opened[before:]
+
+    def write_recurrence(self, **status: Any) -> None:
+        workload = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": "workload-uid"}
+        self.recurrence = {
+            "apiVersion": "wattloop.dev/v1alpha1",
+            "kind": "TrainingRecurrence",
+            "metadata": {"name": NAME, "namespace": "team", "uid": "uid", "resourceVersion": self._version()},
+            "spec": {
+                "jobRef": {"name": "digits", "uid": "job-uid"},
+                "index": 0,
+                "attempt": 0,
+                "slot": "s",
+                "scheduledTime": "2026-03-01T12:00:00Z",
+                "batchSize": 64,
+                "maxEpochs": 5,
+                "target": {"metric": "accuracy", "threshold": "0.9"},
+                "learningRateScale": "1",
+                "energyWeightPercent": 50,
+                "reporting": {"source": "Logs"},
+                "decision": {"policy": "fixed", "kind": "Default", "reason": "r", "seed": "1", "digest": "d"},
+            },
+            "status": {"workloadRef": workload, **status},
+        }
+        self.cache.put_recurrence(self.recurrence)
+
+    def workload(self, *conditions: str) -> None:
+        metadata = {"name": NAME, "namespace": "team", "uid": "workload-uid", "labels": LABELS}
+        self.body = {
+            "metadata": {**metadata, "resourceVersion": self._version()},
+            "spec": {"template": {"spec": {}}},
+            "status": {"conditions": [{"type": each, "status": "True"} for each in conditions]},
+        }
+        self.cache.put_workload(self.body)
+
+    def pod(self, phase: str, *, name: str = POD, labels: dict[str, str] | None = None, owner: str = "") -> None:
+        state = {"Pending": {}, "Running": {"running": {"startedAt": "2026-03-01T12:00:00Z"}}}.get(
+            phase, {"terminated": {"exitCode": 0}}
+        )
+        body = {
+            "metadata": {
+                "name": name,
+                "namespace": "team",
+                "uid": f"uid-of-{name}",
+                "resourceVersion": self._version(),
+                "labels": LABELS | (labels or {}),
+                "ownerReferences": [OWNER | ({"uid": owner} if owner else {})],
+            },
+            "spec": {},
+            "status": {"phase": phase, "containerStatuses": [{"name": "train", "state": state}]},
+        }
+        self.pods[name] = body
+        self.cache.put_pod(body)
+
+    def _version(self) -> str:
+        self.version += 1
+        return str(self.version)
+
+    def _respond(self, request: Request) -> dict[str, Any]:
+        kind, name = request.path.split("/")[-2:]
+        found = {"trainingrecurrences": self.recurrence, "jobs": self.body, "pods": self.pods.get(name)}.get(kind)
+        if found is None:
+            raise StatusError(request, 404, "NotFound", "not found")
+        return found
+
+    def _open(self, log: ContainerLog, since: int, follow: bool) -> Iterator[bytes]:
+        self.opened.append((log.pod, log.container, since, follow))
+        found = self.logs[log.pod]
+        if isinstance(found, Exception):
+            raise found
+        return iter([found])
+
+    def _observe(self, seen: OutputReport) -> None:
+        self.observed.append(seen)
+        progress = Progress(sequence=seen.position, finished=seen.finished).to_wire()
+        self.write_recurrence(progress=progress)
+
+
+def _run_at_once(run: Callable[[], None], _: str) -> Callable[[], bool]:
+    run()
+    return lambda: False
+
+
+def test_a_log_is_followed_while_its_pod_runs_and_then_read_to_its_end() -> None:
+    cluster = Cluster()
+    assert cluster.collect() == []
+    cluster.pod("Pending")
+    assert cluster.collect() == []
+    cluster.pod("Running")
+    assert cluster.collect() == [(POD, "train", 0, True)]
+    assert [seen.metric for seen in cluster.observed] == [0.1, 0.2]
+    cluster.pod("Succeeded")
+    assert cluster.collect() == [(POD, "train", 2_000_000_000, False)]
+    assert cluster.collect() == []
+    assert not cluster.observed[-1].finished
+    cluster.workload("Complete")
+    cluster.collect()
+    assert cluster.observed[-1] == OutputReport(2_000_000_001, finished=True)
+    assert cluster.collect() == []
+    assert len(cluster.observed) == 3
+
+
+def test_another_operator_continues_at_the_position_of_the_progress() -> None:
+    cluster = Cluster()
+    cluster.write_recurrence(progress={"sequence": 1_000_000_000})
+    cluster.pod("Running")
+    assert cluster.collect() == [(POD, "train", 1_000_000_000, True)]
+    assert [seen.metric for seen in cluster.observed] == [0.2]
+
+
+def test_the_log_of_a_pod_that_has_ended_already_is_read_once() -> None:
+    cluster = Cluster()
+    cluster.pod("Failed")
+    cluster.workload("Failed")
+    assert cluster.collect() == [(POD, "train", 0, False)]
+    cluster.collect()
+    assert cluster.observed[-1].finished
+
+
+def test_only_the_first_rank_and_only_a_pod_of_the_workload_is_read() -> None:
+    cluster = Cluster()
+    cluster.pod("Running", name=f"{NAME}-1-b", labels={"batch.kubernetes.io/job-completion-index": "1"})
+    cluster.pod("Running", name=f"{NAME}-x", owner="another-uid")
+    assert cluster.collect() == []
+
+
+def test_the_log_of_the_pod_that_replaces_a_failed_one_is_read() -> None:
+    cluster = Cluster()
+    cluster.pod("Running")
+    cluster.collect()
+    cluster.pod("Failed")
+    cluster.logs[f"{NAME}-second"] = b"1970-01-01T00:00:09Z epoch=1 accuracy=0.3\n"
+    cluster.pod("Running", name=f"{NAME}-second")
+    cluster.pod("Failed")
+    assert cluster.collect() == [(f"{NAME}-second", "train", 2_000_000_000, True)]
+    assert cluster.observed[-1].metric == 0.3
+
+
+def test_a_log_that_is_missing_is_opened_again_after_growing_delays() -> None:
+    cluster = Cluster()
+    cluster.logs[POD] = NotFoundError("the container is not ready")
+    cluster.pod("Running")
+    opened = [bool(cluster.collect()) for _ in range(100)]
+    assert 3 <= sum(opened) <= 10
+    cluster.logs[POD] = LINES
+    for _ in range(40):
+        cluster.collect()
+    assert [seen.metric for seen in cluster.observed] == [0.1, 0.2]
+
+
+def test_the_log_of_a_deleted_pod_ends_the_wait_for_it() -> None:
+    cluster = Cluster()
+    cluster.logs[POD] = NotFoundError("pods not found")
+    cluster.pod("Failed")
+    cluster.workload("Failed")
+    for _ in range(3):
+        cluster.collect()
+    assert cluster.observed == [OutputReport(1, finished=True)]
+
+
+def test_a_missing_right_is_logged_and_tried_again(caplog: Any) -> None:
+    cluster = Cluster()
+    cluster.logs[POD] = RejectedError("pods/log is forbidden")
+    cluster.pod("Running")
+    for _ in range(5):
+        cluster.collect()
+    assert "may not read the log: pods/log is forbidden" in caplog.text
+    assert len(cluster.opened) >= 2
+
+
+def test_an_attempt_with_a_result_is_read_no_further() -> None:
+    cluster = Cluster()
+    cluster.pod("Running")
+    cluster.write_recurrence(result="Cancelled")
+    assert cluster.collect() == []
