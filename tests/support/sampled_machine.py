@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import nvml_simulator
@@ -13,7 +14,7 @@ from nvml_simulator import Machine, model_named
 from wattloop.energy.timeline import GpuReading
 from wattloop.energy_monitor.readings import Readings
 from wattloop.energy_monitor.sampler import ProcessSampler
-from wattloop.nvml import Session
+from wattloop.nvml import NvmlError, Session
 
 INTERVAL_SECONDS = 0.043
 CALL_SECONDS = 0.0035
@@ -86,13 +87,13 @@ class SampledMachine:
 
     def session(self, path: Path) -> Session:
         """NVML on this machine."""
-        import os  # noqa: PLC0415
-
         os.environ[nvml_simulator.STATE_VARIABLE] = str(path)
         return Session()
 
     def close(self) -> None:
-        self._stack.close()
+        # A restart of the driver has closed NVML.
+        with suppress(NvmlError):
+            self._stack.close()
 
     def now(self) -> float:
         return self.machine.clock_seconds()

@@ -142,6 +142,9 @@ class EnergyMonitor:
         """Names of the open windows, in the order of their begin."""
         return tuple(self._windows)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        raise UsageError("an EnergyMonitor belongs to its process and can't be copied; make one in each process")
+
     def _synchronize(self) -> None:
         if self._sync is not None:
             self._sync(self.gpu_indices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import itertools
 import math
 import os
@@ -193,3 +194,31 @@ def test_the_memory_of_a_timeline_is_bounded() -> None:
     old = timeline.between(10.0, 1995.0)
     assert old is not None
     assert "its begin is older" in old.missing
+
+
+@pytest.mark.parametrize("name", ["h200_steady", "h200_burst"])
+def test_few_readings_of_a_recorded_gpu_agree_with_all_of_them(name: str) -> None:
+    """Readings of an H200 every 5 to 10 ms, of which the second timeline gets those at least 43 ms apart."""
+    path = Path(__file__).with_name("recordings") / f"{name}.csv"
+    with path.open(newline="") as stream:
+        rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(stream)]
+    dense, sparse = EnergyTimeline(), EnergyTimeline()
+    due = 0.0
+    for row in rows:
+        begin, end = row["begin_seconds"], row["end_seconds"]
+        reading = GpuReading("GPU-1", begin, end, int(row["energy_millijoules"]), row["power_watts"])
+        dense.add(reading)
+        if begin >= due:
+            sparse.add(reading)
+            due = begin + 0.043
+    standard = []
+    for number in range(120):
+        begin = 1.0 + number * 0.027
+        for length in (0.05, 0.3, 1.0):
+            one, other = dense.between(begin, begin + length), sparse.between(begin, begin + length)
+            assert one is not None
+            assert other is not None
+            standard.append((one.joules - other.joules) / math.hypot(one.deviation_joules, other.deviation_joules))
+            if name == "h200_steady":
+                assert other.joules == pytest.approx(one.joules, rel=0.02)
+    assert root_mean_square(standard) < 1.0

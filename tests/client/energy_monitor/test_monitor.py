@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import gc
 import logging
 import math
@@ -275,10 +276,15 @@ def test_a_measurement_survives_a_pickle(sampled: SampledMachine, monitor: Energ
     with monitor.window("step") as window:
         sampled.run(steady(), 0.5)
     sampled.run(steady(), 1.0)
-    copy = pickle.loads(pickle.dumps(window.measurement))
-    assert copy.total_energy_joules == window.measurement.total_energy_joules
-    assert repr(copy) == repr(window.measurement)
-    assert repr(copy).startswith("Measurement(name='step', time_seconds=0.5, total_energy_joules=")
+    received = pickle.loads(pickle.dumps(window.measurement))
+    assert received.total_energy_joules == window.measurement.total_energy_joules
+    assert repr(received) == repr(window.measurement)
+    assert repr(received).startswith("Measurement(name='step', time_seconds=0.5, total_energy_joules=")
+
+
+def test_a_monitor_cannot_be_copied(monitor: EnergyMonitor) -> None:
+    with pytest.raises(UsageError, match="make one in each process"):
+        copy.deepcopy(monitor)
 
 
 def test_a_window_that_is_longer_than_readings_are_kept_is_complete(sampled: SampledMachine) -> None:

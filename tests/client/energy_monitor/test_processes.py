@@ -1,0 +1,145 @@
+"""Windows in whole programs: NVML in the process, fork, spawn, the end of the interpreter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nvml_simulator
+from nvml_simulator.compilation import build_library
+
+BEGINNING = """
+import json, multiprocessing, os, sys, time
+import nvml_simulator
+import wattloop
+
+machine = nvml_simulator.Machine(os.environ[nvml_simulator.STATE_VARIABLE])
+
+def joules():
+    return machine.describe().gpus[0].energy_microjoules / 1e6
+
+def measured(monitor, name):
+    exact = joules()
+    monitor.begin_window(name)
+    machine.occupy(0, 989.0, 0.5)
+    measurement = monitor.end_window(name)
+    return [measurement.gpu_energy_joules[0], joules() - exact, measurement.reason]
+
+if __name__ == "__main__":
+    monitor = wattloop.EnergyMonitor()
+    monitor.begin_window("open")
+    machine.occupy(0, 1500.0, 0.5)
+"""
+
+
+def results_of(program: str, folder: Path, **variables: str) -> Any:
+    """What a program prints, as JSON, on two simulated GPUs in real time."""
+    state = nvml_simulator.create(folder / "gpus", model="H200", count=2, clock="wall", permission="anyone")
+    script = folder / "program.py"
+    script.write_text(BEGINNING + program)
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith(("WATTLOOP_AGENT", "CUDA_"))},
+        **nvml_simulator.environment(state),
+        "WATTLOOP_NVML_LIBRARY": str(build_library()),
+        **variables,
+    }
+    ran = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
+    assert ran.stderr == ""
+    assert ran.returncode == 0
+    return [json.loads(line) for line in ran.stdout.splitlines()]
+
+
+def test_a_window_is_measured_with_nvml_in_the_process(tmp_path: Path) -> None:
+    (found, indices) = results_of(
+        """
+    print(json.dumps(measured(monitor, "step")))
+    print(json.dumps(monitor.gpu_indices))
+""",
+        tmp_path,
+    )
+    assert found == [pytest.approx(found[1], rel=0.05), found[1], ""]
+    assert indices == [0, 1]
+
+
+def test_a_forked_child_has_no_open_windows_and_measures_its_own(tmp_path: Path) -> None:
+    child, parent = results_of(
+        """
+    pid = os.fork()
+    if pid == 0:
+        try:
+            monitor.end_window("open")
+        except wattloop.errors.UsageError as error:
+            message = str(error)
+        print(json.dumps([message, *measured(monitor, "step")]), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+    print(json.dumps(measured(monitor, "step")))
+    monitor.end_window("open")
+""",
+        tmp_path,
+    )
+    assert child[0].endswith("windows that were open before a fork belong to the parent process")
+    assert child[1:] == [pytest.approx(child[2], rel=0.2), child[2], ""]
+    assert parent == [pytest.approx(parent[1], rel=0.05), parent[1], ""]
+
+
+def test_a_forked_child_that_measures_nothing_starts_no_thread(tmp_path: Path) -> None:
+    (threads,) = results_of(
+        """
+    pid = os.fork()
+    if pid == 0:
+        import threading
+        print(json.dumps(threading.active_count()), flush=True)
+        os._exit(0)
+    os.waitpid(pid, 0)
+""",
+        tmp_path,
+    )
+    assert threads == 1
+
+
+def test_a_spawned_child_makes_its_own_monitor_and_sends_measurements(tmp_path: Path) -> None:
+    (found,) = results_of(
+        """
+    from concurrent.futures import ProcessPoolExecutor
+    import worker
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        measurement = pool.submit(worker.work).result()
+    print(json.dumps([measurement.total_energy_joules > 10, measurement.reason]))
+""",
+        workers(tmp_path),
+    )
+    assert found == [True, ""]
+
+
+def workers(folder: Path) -> Path:
+    (folder / "worker.py").write_text(
+        BEGINNING.partition("if __name__")[0]
+        + """
+def work():
+    monitor = wattloop.EnergyMonitor()
+    machine.occupy(0, 500.0, 0.5)
+    with monitor.window("work") as window:
+        machine.occupy(0, 500.0, 0.5)
+    return window.measurement
+"""
+    )
+    return folder
+
+
+def test_only_the_gpus_that_cuda_shows_are_measured_under_its_indices(tmp_path: Path) -> None:
+    ((indices, uuids, known),) = results_of(
+        """
+    print(json.dumps([monitor.gpu_indices, list(monitor._uuids.values()), [g.uuid for g in machine.describe().gpus]]))
+""",
+        tmp_path,
+        CUDA_VISIBLE_DEVICES="1",
+    )
+    assert indices == [0]
+    assert uuids == known[1:]
