@@ -33,11 +33,11 @@ from wattloop.nvml import Gpu, Session
 
 STEP_SECONDS = 0.005
 STEPS_PER_BLOCK = 120
-ROUNDS = 8
-CALLS = 3000
+ROUNDS = 6
+CALLS = 1500
 WARM_UP_SECONDS = 4.0
 # Length and number of the windows whose energy is compared.
-LENGTHS = ((0.05, 60), (0.1, 40), (0.3, 25), (1.0, 10), (5.0, 3), (20.0, 1))
+LENGTHS = ((0.05, 50), (0.1, 30), (0.3, 20), (1.0, 8), (5.0, 2), (20.0, 1))
 LONG_SECONDS = 60.0
 
 

@@ -61,7 +61,15 @@ def test_the_client_is_imported_without_an_http_client() -> None:
     names = imported("from wattloop import Run")
     assert "wattloop.run" in names
     assert packages(names) == set()
-    assert not {"http.client", "urllib.request", "email", "ssl"} & set(names)
+    assert not {"http.client", "urllib.request", "email", "ssl", "socket", "json", "asyncio"} & set(names)
+    # A module of the client costs milliseconds for its dataclasses.
+    ours = {name for name in names if name.startswith("wattloop.")}
+    assert ours <= {"wattloop.run", "wattloop.environment", "wattloop.errors", "wattloop.launcher", "wattloop.metric"}
+
+
+def test_energy_windows_are_imported_without_a_driver() -> None:
+    assert "pynvml" not in imported("from wattloop import EnergyMonitor, Measurement")
+    assert packages(imported("import wattloop.compat.zeus")) == set()
 
 
 def test_the_operator_is_ready_before_it_imports_numerical_libraries() -> None:

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Self, SupportsFloat
 
 from wattloop.environment import RunEnvironment
 from wattloop.errors import OperationError, UsageError
-from wattloop.gpus import ProcessGpus
-from wattloop.heartbeat import Heartbeat
-from wattloop.messages import MAX_NUMBER, MAX_RANKS, Answer, LimitMeasurement, PublishedModel, Report
 from wattloop.metric import metric_value
-from wattloop.power.selectors import Measurement, selector_named
-from wattloop.process_gpus import gpus_of_process
 
+# The other modules are imported where they are used first, since a training script imports this one before it
+# does anything: they take three times as long.
 if TYPE_CHECKING:
+    from wattloop.messages import Answer, LimitMeasurement, PublishedModel, Report
     from wattloop.publishing import AttemptOutput, MarkerStore
 
 logger = logging.getLogger("wattloop")
@@ -61,7 +59,9 @@ class Run:
         environment: Mapping[str, str] | None = None,
         marker_store: MarkerStore | None = None,
     ) -> None:
-        # Imported here because it loads an HTTP client.
+        from wattloop.gpus import ProcessGpus  # noqa: PLC0415
+        from wattloop.heartbeat import Heartbeat  # noqa: PLC0415
+        from wattloop.process_gpus import gpus_of_process  # noqa: PLC0415
         from wattloop.reporting import ReportChannel  # noqa: PLC0415
 
         variables = os.environ if environment is None else environment
@@ -197,6 +197,8 @@ class Run:
         Raises:
             InputError: The metric is not one number.
         """
+        from wattloop.messages import MAX_NUMBER  # noqa: PLC0415
+
         value = metric_value(metric)
         self._diverged = not math.isfinite(value)
         if self._diverged:
@@ -240,6 +242,8 @@ class Run:
             return
         if not self._reach_confirmed:
             self._handle(self._channel.send_last(self._report(finished=False), LAST_REPORT_TIMEOUT_SECONDS))
+        from wattloop.messages import PublishedModel  # noqa: PLC0415
+
         name = self.environment.recurrence
         if not self._reach_confirmed:
             logger.warning("%s: not published: the operator has not confirmed that the target is reached", name)
@@ -271,6 +275,8 @@ class Run:
             logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
 
     def _report(self, *, finished: bool) -> Report:
+        from wattloop.messages import MAX_RANKS, Report  # noqa: PLC0415
+
         self._sequence += 1
         epochs = max(self.completed_epochs, self._reported_epochs)
         # Excludes the samples of an incomplete epoch.
@@ -295,6 +301,8 @@ class Run:
         )
 
     def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
+        from wattloop.power.selectors import Measurement, selector_named  # noqa: PLC0415
+
         settings = self.environment
         selector = selector_named(
             settings.power_selector, eta=settings.eta, max_slowdown_percent=settings.max_slowdown_percent
