@@ -26,6 +26,7 @@ WRITE_ERRORS = {
 # For the list of subcommands, which imports no package.
 SUMMARIES = {
     "run": "run a RecurringTrainingJob on this machine, learning with each recurrence",
+    "sweep": "run a job at every batch size and power limit of a grid, to see the energy/time trade-off",
     "history": "show the recurrences of a job, from a database or a cluster",
     "plot": "plot a job's costs and its energy/time trade-off",
     "validate": "check manifests against the API's schema and rules, without a cluster",

@@ -13,10 +13,30 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="manifest that contains one RecurringTrainingJob")
     parser.add_argument(
         "--recurrences",
-        type=_positive_integer,
+        type=positive_integer,
         metavar="N",
         help="run N recurrences one after another, instead of by the job's schedule",
     )
+    add_gpu_options(parser)
+    parser.add_argument(
+        "--database", metavar="URL", help="database (default: wattloop.db, a SQLite file in the output folder)"
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", help="output folder (default: wattloop-output/<name of the job>)"
+    )
+    parser.add_argument(
+        "--seed", type=non_negative_integer, default=0, metavar="S", help="seed of all random draws (default: 0)"
+    )
+    parser.add_argument(
+        "--format",
+        choices=("table", "jsonl"),
+        default="table",
+        help="table: a live table (default); jsonl: one JSON object on stdout for each ended attempt",
+    )
+
+
+def add_gpu_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose the GPUs of a local run."""
     parser.add_argument(
         "--simulated-gpus",
         type=_gpu_count,
@@ -37,38 +57,25 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="simulated seconds per real second (default: simulated time advances only with the training's work, so "
         "that the same seed gives the same results on every machine)",
     )
-    parser.add_argument(
-        "--database", metavar="URL", help="database (default: wattloop.db, a SQLite file in the output folder)"
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="output folder (default: wattloop-output/<name of the job>)"
-    )
-    parser.add_argument(
-        "--seed", type=_non_negative_integer, default=0, metavar="S", help="seed of all random draws (default: 0)"
-    )
-    parser.add_argument(
-        "--format",
-        choices=("table", "jsonl"),
-        default="table",
-        help="table: a live table (default); jsonl: one JSON object on stdout for each ended attempt",
-    )
 
 
-def _positive_integer(text: str) -> int:
-    value = _non_negative_integer(text)
+def positive_integer(text: str) -> int:
+    """An integer of at least 1."""
+    value = non_negative_integer(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"found {text}, expected at least 1")
     return value
 
 
 def _gpu_count(text: str) -> int:
-    value = _positive_integer(text)
+    value = positive_integer(text)
     if value > MAX_GPUS:
         raise argparse.ArgumentTypeError(f"found {text}, expected at most {MAX_GPUS}")
     return value
 
 
-def _non_negative_integer(text: str) -> int:
+def non_negative_integer(text: str) -> int:
+    """An integer of at least 0."""
     if not text.isascii() or not text.isdecimal() or len(text) > 18:
         raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected an integer of at least 0")
     return int(text)

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         output=output,
         database=arguments.database,
         recurrences=arguments.recurrences,
-        simulation=_simulation(arguments),
+        simulation=simulation_of(arguments),
         seed=arguments.seed,
     )
     stderr = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -91,7 +91,12 @@ def _print_table(rows: Sequence[RecurrenceRow]) -> None:
     (stdout if stdout.is_terminal else Console(width=PIPED_WIDTH)).print(table_of(rows))
 
 
-def _simulation(arguments: argparse.Namespace) -> Simulation | None:
+def simulation_of(arguments: argparse.Namespace) -> Simulation | None:
+    """The GPUs to simulate; None for this machine's own.
+
+    Raises:
+        UsageError: An option needs simulated GPUs, and there are none.
+    """
     count = arguments.simulated_gpus
     if count is None:
         if has_driver():

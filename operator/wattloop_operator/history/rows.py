@@ -27,8 +27,8 @@ class RecurrenceRow:
         batch_size: The chosen batch size.
         power_limit_watts: The power limit of each GPU at the end; None if there was none.
         epochs: Epochs run.
-        outcome: Its result: reached, stopped, exhausted, diverged, crashed, deadline-exceeded,
-            missing-metric, disrupted, cancelled or name-conflict.
+        outcome: Its result: reached, stopped, exhausted, diverged, crashed, hung,
+            deadline-exceeded, missing-metric, disrupted, cancelled or name-conflict.
         energy_joules: Energy of all its GPUs.
         time_seconds: Its duration.
         cost_joules: Its cost; None if it never had a GPU, or if its counters are invalid.
@@ -102,7 +102,7 @@ def write_csv(stream: IO[str], rows: Iterable[RecurrenceRow]) -> None:
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow((*COLUMNS, *(f"{PARAMETER_PREFIX}{name}" for name in names)))
     for row in rows:
-        cells = [_text(getattr(row, column)) for column in COLUMNS]
+        cells = [cell_text(getattr(row, column)) for column in COLUMNS]
         writer.writerow((*cells, *(row.parameters.get(name, "") for name in names)))
 
 
@@ -132,11 +132,11 @@ def _outcome(result: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", result).lower()
 
 
-def _text(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """Ten significant digits; empty for a missing value.
 
     Example:
-        >>> _text(1 / 3), _text(24.0), _text(None), _text("reached")
+        >>> cell_text(1 / 3), cell_text(24.0), cell_text(None), cell_text("reached")
         ('0.3333333333', '24', '', 'reached')
     """
     if isinstance(cell, float):
@@ -145,4 +145,4 @@ def _text(cell: Cell) -> str:
 
 
 def _rounded(cell: Cell) -> Cell:
-    return float(_text(cell)) if isinstance(cell, float) else cell
+    return float(cell_text(cell)) if isinstance(cell, float) else cell

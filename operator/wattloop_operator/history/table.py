@@ -26,12 +26,12 @@ def table_of(rows: Iterable[RecurrenceRow], title: str = "") -> Table:
             str(row.recurrence),
             str(row.attempt),
             str(row.configuration),
-            _number(row.power_limit_watts),
-            _number(row.epochs),
+            formatted_number(row.power_limit_watts),
+            formatted_number(row.epochs),
             row.outcome,
-            _number(row.energy_joules),
-            _number(row.time_seconds),
-            _number(row.cost_joules),
+            formatted_number(row.energy_joules),
+            formatted_number(row.time_seconds),
+            formatted_number(row.cost_joules),
             _saved(row),
             row.reason,
             style=None if row.reached else "dim",
@@ -39,11 +39,11 @@ def table_of(rows: Iterable[RecurrenceRow], title: str = "") -> Table:
     return table
 
 
-def _number(value: float | None) -> str:
+def formatted_number(value: float | None) -> str:
     """Four significant digits, or more if the integer part has more.
 
     Example:
-        >>> _number(1234567.8), _number(12.3456), _number(250.0), _number(None)
+        >>> formatted_number(1234567.8), formatted_number(12.3456), formatted_number(250.0), formatted_number(None)
         ('1,234,568', '12.35', '250', '–')
     """
     if value is None:

@@ -85,6 +85,11 @@ class LocalBackend:
         # Of attempts that do not use the client.
         self._followers: dict[tuple[str, str], OutputFollower] = {}
 
+    @property
+    def agent_socket(self) -> str:
+        """Path of the agent's socket; empty if there is no agent."""
+        return self._addresses.agent_socket
+
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """See `Backend`."""
         self._store_ended()

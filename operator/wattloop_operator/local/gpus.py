@@ -124,3 +124,22 @@ def given_gpus(socket: Path, variables: Mapping[str, str]) -> tuple[str, ...]:
             f"{named} names none of the {len(offered)} GPUs; unset it, or to simulate one: --simulated-gpus 1"
         )
     return tuple(gpu.uuid for gpu in given)
+
+
+def limit_range(socket: Path) -> tuple[float, float]:
+    """The lowest and the highest power limit, in watts, that all GPUs of this user accept.
+
+    Raises:
+        OperationError: A GPU has no settable limit, or the agent rejects the request.
+    """
+    from wattloop.agent import AgentConnection, AgentRequestError  # noqa: PLC0415 - the options need the constants alone
+
+    try:
+        with AgentConnection(socket) as agent:
+            limits = {gpu.uuid: gpu.power_limits for gpu in agent.gpus()}
+    except AgentRequestError as refusal:
+        raise OperationError(f"this machine's GPUs cannot be used: {refusal}") from None
+    ranges = [each.allowed_watts for each in limits.values() if each is not None and each.allowed_watts is not None]
+    if not ranges or len(ranges) < len(limits):
+        raise OperationError("a GPU accepts no power limit from this user: leave --power-limits out, or run as root")
+    return max(low for low, _ in ranges), min(high for _, high in ranges)

@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +43,23 @@ from wattloop_operator.workloads.injection import RunAddresses
 
 
 @dataclass(frozen=True)
+class StartedRun:
+    """What a run uses while it lasts.
+
+    Attributes:
+        folder: The locked output folder.
+        backend: This machine.
+        key: The job.
+        wake_event: Set when something has happened, and when the program is asked to end.
+    """
+
+    folder: OutputFolder
+    backend: LocalBackend
+    key: JobKey
+    wake_event: threading.Event
+
+
+@dataclass(frozen=True)
 class LocalRun:
     """A run of one job on this machine.
 
@@ -55,6 +72,7 @@ class LocalRun:
             schedule.
         simulation: The GPUs to simulate; None for this machine's own.
         seed: Seed of every random draw.
+        command: What the output folder is for; a folder of another command is refused.
     """
 
     source: Path
@@ -64,6 +82,7 @@ class LocalRun:
     recurrences: int | None = None
     simulation: Simulation | None = None
     seed: int = 0
+    command: str = "run"
 
     def owner(self) -> dict[str, object]:
         """The settings that an output folder belongs to.
@@ -72,6 +91,7 @@ class LocalRun:
         """
         simulation = self.simulation
         return {
+            "command": self.command,
             "job": self.job.metadata.name,
             "seed": self.seed,
             "gpus": "this machine's" if simulation is None else f"{simulation.count} simulated {simulation.model}",
@@ -89,6 +109,23 @@ class LocalRun:
             wattloop.interruption.Interrupted: The program was asked to end. The same run, started
                 again, resumes from there.
         """
+        with self.started() as started, contextlib.ExitStack() as stack:
+            # Order at the end: end the processes, write the results, then close what both need.
+            stack.callback(self._write_results, started.backend, started.key, started.folder)
+            stack.callback(started.backend.end_all)
+            return Runner(started.backend, started.key, started.wake_event, show).run()
+
+    @contextlib.contextmanager
+    def started(self) -> Iterator[StartedRun]:
+        """Lock the output folder and start what trainings need; both until the block ends.
+
+        A request to end the program only wakes the run meanwhile.
+
+        Raises:
+            UsageError: The output folder belongs to another job or command.
+            OperationError: Something could not be started.
+            wattloop.interruption.Interrupted: The program was asked to end.
+        """
         with interruption.deferred(), contextlib.ExitStack() as stack:
             folder = stack.enter_context(OutputFolder.locked(self.output, self.owner()))
             store = stack.enter_context(open_store(self.database or folder.database))
@@ -100,11 +137,8 @@ class LocalRun:
             backend = self._backend(stack, folder, store, wake_event)
             backend.ensure_job(job)
             key = JobKey(job.metadata.namespace, job.metadata.name)
-            # Order at the end: end the processes, write the results, then close what both need.
-            stack.callback(self._write_results, backend, key, folder)
-            stack.callback(backend.end_all)
             with interruption.wake_on_request(wake_event.set):
-                return Runner(backend, key, wake_event, show).run()
+                yield StartedRun(folder, backend, key, wake_event)
 
     def _backend(
         self, stack: contextlib.ExitStack, folder: OutputFolder, store: Store, wake_event: threading.Event

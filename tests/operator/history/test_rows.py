@@ -57,7 +57,7 @@ def test_an_implausible_cost_is_missing(history: Make, record: Make) -> None:
 def test_every_result_has_an_outcome(history: Make, record: Make) -> None:
     outcomes = {row.outcome for result in RESULTS for row in rows_of(history(record(result=result)))}
     assert outcomes == {
-        *("reached", "stopped", "exhausted", "diverged", "crashed", "deadline-exceeded", "missing-metric"),
+        *("reached", "stopped", "exhausted", "diverged", "crashed", "hung", "deadline-exceeded", "missing-metric"),
         *("disrupted", "cancelled", "name-conflict"),
     }
 

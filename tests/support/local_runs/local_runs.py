@@ -83,9 +83,10 @@ class RunProcess:
 
 @dataclass
 class LocalJob:
-    """A folder with a manifest and a training script."""
+    """A folder with a manifest and a training script, for a command of the local mode."""
 
     folder: Path
+    command: str = "run"
 
     @property
     def manifest(self) -> Path:
@@ -116,7 +117,7 @@ class LocalJob:
 
     def arguments(self, *options: str, output: Path | None = None) -> list[str]:
         gpus = [] if "--simulated-gpus" in options else ["--simulated-gpus", "1"]
-        return ["run", str(self.manifest), "--output", str(output or self.output), *gpus, *options]
+        return [self.command, str(self.manifest), "--output", str(output or self.output), *gpus, *options]
 
     def run(self, *options: str, output: Path | None = None) -> int:
         """Run in this process, and return the exit code."""

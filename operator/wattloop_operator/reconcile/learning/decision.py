@@ -167,7 +167,7 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             profile_power_limits=profile,
             max_epochs=spec.objective.max_epochs,
             target=spec.objective.target,
-            learning_rate_scale=_learning_rate_scale(spec, decision.batch_size),  # type: ignore[arg-type]  # validated
+            learning_rate_scale=learning_rate_scale(spec, decision.batch_size),  # type: ignore[arg-type]  # validated
             stop_cost_joules=_cost_limit(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
             energy_weight_percent=spec.objective.energy_weight_percent,
             parameters=dict(decision.parameters),
@@ -278,7 +278,8 @@ def _policy_seed(spec: RecurringTrainingJobSpec) -> int:
     return 0 if choice is None else choice.seed
 
 
-def _learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int) -> float:
+def learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int) -> float:
+    """Factor of the learning rate at a batch size, relative to the default one."""
     ratio = batch_size / spec.batch_size.default
     match spec.batch_size.learning_rate_scaling:
         case LearningRateScaling.LINEAR:
