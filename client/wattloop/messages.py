@@ -18,6 +18,7 @@ MAX_REPORT_BYTES = 64 * 1024
 MAX_GPUS = 64
 MAX_LIMITS = 64
 MAX_RANKS = 1_000_000
+MAX_EPOCHS = 10_000_000
 MAX_UUID_CHARACTERS = 96
 # NVML's formats: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<GPU instance>/<compute instance> of older drivers.
 GPU_UUID_PATTERN = "(GPU|MIG)-[0-9A-Fa-f-]{1,36}|MIG-GPU-[0-9A-Fa-f-]{1,36}/[0-9]{1,3}/[0-9]{1,3}"
@@ -153,6 +154,18 @@ class Report(WireForm):
         Integer(MAX_RANKS),
         "Number of processes of the run; 0 or 1 if there is no other. A profile is complete with all of them.",
     ] = 1
+    verdict_epoch: Annotated[
+        int | None,
+        Integer(MAX_EPOCHS),
+        "The epoch after which the process asks whether to go on, from 1; null if it does not ask. Ranks that ask get "
+        "the same verdict, which is decided when rank 0 asks; the answer to another rank waits for it.",
+    ] = None
+    epochs_ahead: Annotated[
+        int,
+        Integer(MAX_EPOCHS),
+        "Number of further epochs that rank 0 asks for, because they are short. A verdict covers at most a twentieth "
+        "of the epochs so far.",
+    ] = 0
 
     def check(self, place: str) -> None:
         """See `WireForm`: each GPU and each power limit has one entry."""
@@ -177,6 +190,24 @@ class Answer(WireForm):
     reached: Annotated[
         bool, "Whether the operator holds the target to be reached, so that rank 0 may publish the model."
     ] = False
+    decided_epoch: Annotated[
+        int, Integer(), "All ranks go on after each epoch up to this one, and up to the one before `stop_epoch`."
+    ] = 0
+    stop_epoch: Annotated[int | None, Integer(), "The epoch after which all ranks stop; null if none is decided."] = (
+        None
+    )
+
+    def goes_on_after(self, epoch: int) -> bool | None:
+        """The verdict on an epoch; None if it is not decided.
+
+        Example:
+            >>> answer = Answer(decided_epoch=3)
+            >>> answer.goes_on_after(3), answer.goes_on_after(4), Answer(stop_epoch=4).goes_on_after(4)
+            (True, None, False)
+        """
+        if self.stop_epoch is not None:
+            return epoch < self.stop_epoch
+        return True if epoch <= self.decided_epoch else None
 
 
 def check_clock(place: str, start_seconds: float, seconds: float) -> None:

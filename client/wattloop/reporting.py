@@ -23,6 +23,8 @@ from wattloop.messages import Answer, Report
 logger = logging.getLogger("wattloop")
 
 TIMEOUT_SECONDS = 5.0
+# The operator answers a rank that asks for a verdict when it is made, or after 20 s.
+VERDICT_TIMEOUT_SECONDS = 30.0
 FIRST_WAIT_SECONDS = 1.0
 MAX_WAIT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 * 1024
@@ -62,8 +64,36 @@ class ReportChannel:
         self._rejected_permanently = False
         self._delayed: Report | None = None
 
-    def send(self, report: Report) -> Answer | None:
+    @property
+    def has_url(self) -> bool:
+        """Whether there is an operator to report to."""
+        return bool(self._url)
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long to wait before the next attempt after a failure; 0 after a success."""
+        return self._wait_seconds
+
+    @property
+    def rejected_permanently(self) -> bool:
+        """Whether the server rejected the last report, and would reject it again."""
+        return self._rejected_permanently
+
+    def ask(self, report: Report) -> Answer | None:
+        """Deliver a report that asks for a verdict, also during a backoff, and wait for the answer.
+
+        Returns:
+            The answer, which may be without the verdict; None if the report was not delivered.
+        """
+        self._next_attempt = -float("inf")
+        return self.send(report, VERDICT_TIMEOUT_SECONDS)
+
+    def send(self, report: Report, timeout_seconds: float = TIMEOUT_SECONDS) -> Answer | None:
         """Deliver a report, or return immediately during the backoff after a failure.
+
+        Args:
+            report: The report.
+            timeout_seconds: How long to wait for the answer.
 
         Returns:
             The answer, or None if the report was not delivered; the next one contains all its data.
@@ -75,7 +105,7 @@ class ReportChannel:
             self._delayed = None if self._delayed is None else report
             return None
         try:
-            answer = self._post(report)
+            answer = self._post(report, timeout_seconds)
         except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
             self._rejected_permanently = isinstance(error, urllib.error.HTTPError) and _is_permanent(error.code)
             requested = _retry_after(error)
@@ -91,6 +121,7 @@ class ReportChannel:
             )
             return None
         self._wait_seconds = 0.0
+        self._rejected_permanently = False
         self._delayed = None
         return answer
 
@@ -124,7 +155,7 @@ class ReportChannel:
                 return None
             self._sleep(self._wait_seconds)
 
-    def _post(self, report: Report) -> Answer:
+    def _post(self, report: Report, timeout_seconds: float) -> Answer:
         headers = {"Content-Type": "application/json"}
         if self._token_file:
             headers["Authorization"] = f"Bearer {Path(self._token_file).read_text(encoding='ascii').strip()}"
@@ -136,7 +167,7 @@ class ReportChannel:
         )
         if request.type not in ("http", "https"):
             raise ValueError(f"found the scheme {request.type}, expected http or https in WATTLOOP_REPORT_URL")
-        with self._opener(request.type).open(request, timeout=TIMEOUT_SECONDS) as response:
+        with self._opener(request.type).open(request, timeout=timeout_seconds) as response:
             return Answer.from_json(json.loads(response.read(MAX_ANSWER_BYTES)))
 
     def _opener(self, scheme: str) -> urllib.request.OpenerDirector:

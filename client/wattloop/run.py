@@ -7,6 +7,7 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, SupportsFloat
 
@@ -19,6 +20,7 @@ from wattloop.metric import metric_value
 if TYPE_CHECKING:
     from wattloop.messages import Answer, LimitMeasurement, PublishedModel, Report
     from wattloop.publishing import AttemptOutput, MarkerStore
+    from wattloop.verdicts import RankVerdicts
 
 logger = logging.getLogger("wattloop")
 
@@ -63,9 +65,10 @@ class Run:
         from wattloop.heartbeat import Heartbeat  # noqa: PLC0415
         from wattloop.process_gpus import gpus_of_process  # noqa: PLC0415
         from wattloop.reporting import ReportChannel  # noqa: PLC0415
+        from wattloop.verdicts import RankVerdicts, Verdict  # noqa: PLC0415
 
         variables = os.environ if environment is None else environment
-        self.environment = RunEnvironment.read(variables)
+        self.environment = _with_group(RunEnvironment.read(variables))
         self.batch_size = self.environment.batch_size or batch_size
         self.per_device_batch_size = self.environment.per_device_batch_size or max(1, self.batch_size // devices)
         self.learning_rate_scale = self.environment.learning_rate_scale
@@ -78,6 +81,14 @@ class Run:
         self._channel = ReportChannel(
             self.environment.report_url, self.environment.token_file, self.environment.certificate_authority_file
         )
+        # With one rank, and outside Wattloop, this process alone decides when it ends.
+        several = self.environment.managed and self.environment.ranks > 1
+        rank, ranks = self.environment.rank, self.environment.ranks
+        self._verdicts = RankVerdicts(self._channel, rank, ranks) if several else None
+        self._verdict = Verdict()
+        self._requested_stop = ""
+        self._agreed_epochs = 0
+        self._in_epochs = False
         # Milliseconds since the epoch: a process restarted within its attempt continues with higher numbers.
         self._sequence = time.time_ns() // 1_000_000
         self._output = self._attempt_output(marker_store)
@@ -126,13 +137,16 @@ class Run:
 
     @property
     def reached(self) -> bool:
-        """Whether enough consecutive evaluations have reached the target, whatever was reported since."""
-        return self._has_reached
+        """Whether enough consecutive evaluations have reached the target, whatever was reported since.
+
+        With several ranks, this and `stopped` change for all of them after the same epoch.
+        """
+        return self._has_reached if self._verdicts is None else self._verdict.stop and self._verdict.reached
 
     @property
     def stopped(self) -> bool:
         """Whether the operator stopped this run; `stop_reason` gives the reason."""
-        return bool(self.stop_reason)
+        return bool(self.stop_reason) if self._verdicts is None else self._verdict.stop and not self._verdict.reached
 
     @property
     def output_dir(self) -> str:
@@ -156,15 +170,16 @@ class Run:
         """Yield the index of each epoch, from 0, until the target, the last epoch, or a stop by the operator.
 
         If the body reports no metric, the epoch is reported without one, so that the operator can still
-        stop a run that is too expensive.
+        stop a run that is too expensive. Several ranks end after the same epoch: each waits for the
+        verdict on the epoch, which rank 0 decides with the operator.
         """
+        self._in_epochs = True
         while self.completed_epochs < self.max_epochs and not self.reached and not self.stopped:
             epoch = self.completed_epochs
             yield epoch
             self.completed_epochs = epoch + 1
-            if self._reported_epochs < self.completed_epochs:
-                self._samples_of_complete_epochs = self._samples
-                self._send()
+            self._complete_epoch()
+        self._in_epochs = False
         self._loop_ended = True
 
     def step(self, samples: int | None = None) -> None:
@@ -215,6 +230,36 @@ class Run:
         self._reported_epochs = self.completed_epochs + (0 if self._loop_ended else 1)
         self._samples_of_complete_epochs = self._samples
         self._send()
+        if self._verdicts is not None and not self._in_epochs and not self._loop_ended:
+            # In a loop without epochs(), all ranks end after the same evaluation.
+            self._agree(self._verdicts)
+
+    def _complete_epoch(self) -> None:
+        """Report an epoch that the script did not report, and agree with the other ranks whether to go on."""
+        is_new = self._reported_epochs < self.completed_epochs
+        if is_new:
+            self._samples_of_complete_epochs = self._samples
+        if is_new and (self._verdicts is None or not self._verdicts.asks_operator):
+            self._send()
+        if self._verdicts is not None:
+            self._agree(self._verdicts)
+
+    def _agree(self, verdicts: RankVerdicts) -> None:
+        from wattloop.verdicts import Verdict  # noqa: PLC0415
+
+        if self._verdict.stop:
+            return
+        self._agreed_epochs += 1
+        own = Verdict(self._has_reached or bool(self._requested_stop), self._has_reached, self._requested_stop)
+        self._verdict = verdicts.after(self._agreed_epochs, own, self._question)
+        if self.stopped:
+            self.stop_reason = self._verdict.reason
+            logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
+
+    def _question(self, epoch: int, epochs_ahead: int) -> Report:
+        """The report that asks for the verdict on an epoch and some further ones."""
+        self._heartbeat.reported()
+        return replace(self._report(finished=False), verdict_epoch=epoch, epochs_ahead=epochs_ahead)
 
     def _send(self) -> None:
         self._heartbeat.reported()
@@ -270,8 +315,14 @@ class Run:
 
     def _handle(self, answer: Answer | None) -> None:
         self._reach_confirmed |= answer is not None and answer.reached
-        if answer is not None and answer.stop and not self.stopped:
-            self.stop_reason = answer.reason or "stopped by the operator"
+        if answer is None or not answer.stop or self.stopped:
+            return
+        reason = answer.reason or "stopped by the operator"
+        if self._verdicts is not None:
+            # Several ranks stop by their verdict.
+            self._requested_stop = reason
+        else:
+            self.stop_reason = reason
             logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
 
     def _report(self, *, finished: bool) -> Report:
@@ -317,3 +368,11 @@ class Run:
             for each in measurements
         ]
         return selector.select(per_epoch).power_limit_watts
+
+
+def _with_group(environment: RunEnvironment) -> RunEnvironment:
+    """The settings with rank and number of ranks from PyTorch, if the launcher did not set them."""
+    from wattloop.torch_group import torch_group  # noqa: PLC0415
+
+    group = torch_group() if environment.managed and environment.ranks == 1 else None
+    return environment if group is None else replace(environment, rank=group.rank, ranks=group.size)

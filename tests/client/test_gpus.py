@@ -189,7 +189,7 @@ def test_a_process_measures_and_holds_only_the_gpus_that_it_uses(
     uuids = [gpu.uuid for gpu in node.gpus.describe().gpus]
     with Run(environment=node.variables(report_server, WATTLOOP_POWER_LIMIT_WATTS="250.0", **launched)) as run:
         assert node.limits == [250.0 if index in devices else 400.0 for index in (0, 1)]
-        run.report(metric=0.5)
+        assert (run.environment.rank, run.environment.ranks) == ((1, 2) if "RANK" in launched else (0, 1))
     last = report_server.reports[-1]
     assert [gpu["uuid"] for gpu in last["gpus"]] == [uuids[index] for index in devices]
     assert last["max_power_limit_watts"] == 400.0 * len(devices)

@@ -177,6 +177,17 @@ class Progress(ApiModel):
         default=None, description="The model that the attempt has published. Absent if none."
     )
     finished: bool = Field(default=False, description="Whether the training reported that it has finished.")
+    decided_epoch: int = Field(
+        default=0,
+        description="Latest epoch after which the ranks were told to go on. Not used by a training of one process.",
+        ge=0,
+    )
+    stop_epoch: int | None = Field(
+        default=None,
+        description="Epoch after which all ranks stop, by the request to stop or at the target. It never changes. "
+        "Absent if none is decided.",
+        ge=1,
+    )
     ranks: int = Field(
         default=1, description="Number of processes of the training, as far as reports tell.", ge=1, le=MAX_RANKS
     )

@@ -101,11 +101,21 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
         openapi_extra={"requestBody": _request_body(Report)},
     )
     async def progress(namespace: Name, name: Name, request: Request, token: Token) -> JSONResponse:
-        """Merge a cumulative report; a repeated, late or reordered one changes nothing."""
+        """Merge a cumulative report; a repeated, late or reordered one changes nothing.
+
+        The answer to a rank that asks for a verdict waits for it, for at most 20 s.
+        """
         count_request(service.limits, token)
         await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
         report = await received(request, Report, MAX_REPORT_BYTES)
         answer = await in_thread(lambda: service.receive(namespace, name, report))
+        epoch = report.verdict_epoch
+        if epoch is not None and answer.goes_on_after(epoch) is None:
+            answer = await service.waits.first_answer(
+                (namespace, name),
+                lambda known: known.goes_on_after(epoch) is not None,
+                lambda: in_thread(lambda: service.present_answer(namespace, name, report)),
+            )
         return JSONResponse(answer.to_json())
 
     @app.get(

@@ -1,8 +1,8 @@
 """Merges reports into progress, and writes each recurrence at most once per interval.
 
 Between two writes, reports are merged in memory. A report that stops the training, reaches the
-target or is the last one is written before it is answered; all others are written within the
-interval. If the operator is killed, the next report repeats what was not written, since reports are
+target, brings a verdict or is the last one is written before it is answered; all others are written
+within the interval. If the operator is killed, the next report repeats what was not written, since reports are
 cumulative.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -36,7 +36,7 @@ POLL_SECONDS = 0.25
 
 Key = tuple[str, str]
 Received = TypeVar("Received")
-Judge = Callable[[TrainingRecurrence], Progress]
+Judge = Callable[[TrainingRecurrence, Sequence[Any]], Progress]
 
 
 @dataclass
@@ -50,6 +50,7 @@ class _Attempt(Generic[Received]):
             known.
         waiting: Reports that are merged into `known` and not written.
         written_at: Time of the last write.
+        read_at: Time of the last read.
     """
 
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -57,6 +58,7 @@ class _Attempt(Generic[Received]):
     known: TrainingRecurrence | None = None
     waiting: list[Received] = field(default_factory=list)
     written_at: float = -float("inf")
+    read_at: float = -float("inf")
 
 
 class ProgressWriter(Generic[Received]):
@@ -65,11 +67,12 @@ class ProgressWriter(Generic[Received]):
     Args:
         progress_store: Stores the progress.
         merge: Merges a report into the progress of a recurrence.
-        judge: Decides on an early stop: returns the progress with it. Called once for all reports that
-            are merged together.
+        judge: Decides on an early stop and on verdicts: returns the progress with them. Called once for
+            all reports that are merged together.
         clock: Monotonic seconds.
         interval_seconds: Minimum time between two writes of one recurrence; 0 to write every
             report.
+        on_verdict: Called with namespace and name after a verdict was written.
     """
 
     def __init__(
@@ -79,7 +82,10 @@ class ProgressWriter(Generic[Received]):
         judge: Judge,
         clock: Callable[[], float],
         interval_seconds: float = 0.0,
+        *,
+        on_verdict: Callable[[Key], None] = lambda _key: None,
     ) -> None:
+        self._on_verdict = on_verdict
         self._progress_store = progress_store
         self._merged_progress = merge
         self._judged_progress = judge
@@ -116,6 +122,21 @@ class ProgressWriter(Generic[Received]):
             attempt.known = merged
             return merged
 
+    def current(self, namespace: str, name: str) -> TrainingRecurrence:
+        """The recurrence as read at most an interval ago, for ranks that wait for a verdict.
+
+        Raises:
+            UnknownRecurrenceError: The recurrence does not exist.
+            OperationError: The read failed for now.
+        """
+        key = (namespace, name)
+        with self._locked(key) as attempt:
+            # What waits here is written, and the recurrence read again, within the interval.
+            is_recent = bool(attempt.waiting) or self._clock() - attempt.read_at < self._interval_seconds
+            if attempt.known is None or not is_recent:
+                attempt.known, attempt.read_at = self._read(key), self._clock()
+            return attempt.known
+
     def write_due(self, *, everything: bool = False) -> None:
         """Write progress that has waited for an interval, and drop recurrences that are written.
 
@@ -147,9 +168,7 @@ class ProgressWriter(Generic[Received]):
         """Merge waiting and new reports into the recurrence as it is now, and write it."""
         attempt.known = None
         for _ in range(MAX_TRIES):
-            recurrence = self._progress_store.read(*key)
-            if recurrence is None:
-                raise UnknownRecurrenceError(f"TrainingRecurrence {key[0]}/{key[1]} does not exist")
+            recurrence = self._read(key)
             merged = self._merged(recurrence, *attempt.waiting, *reports)
             if merged != recurrence:
                 # A failed write counts too, because it is a request to the API server.
@@ -159,14 +178,22 @@ class ProgressWriter(Generic[Received]):
                 except StaleSnapshotError:
                     continue
             attempt.waiting.clear()
-            attempt.known = merged
+            attempt.known, attempt.read_at = merged, self._clock()
+            if _verdict(recurrence) != _verdict(merged):
+                self._on_verdict(key)
             return merged
         raise OperationError(f"{key[0]}/{key[1]} changes faster than reports can be written; send the report again")
 
     def _merged(self, recurrence: TrainingRecurrence, *reports: Received) -> TrainingRecurrence:
         for report in reports:
             recurrence = _with(recurrence, self._merged_progress(recurrence, report))
-        return _with(recurrence, self._judged_progress(recurrence)) if reports else recurrence
+        return _with(recurrence, self._judged_progress(recurrence, reports)) if reports else recurrence
+
+    def _read(self, key: Key) -> TrainingRecurrence:
+        recurrence = self._progress_store.read(*key)
+        if recurrence is None:
+            raise UnknownRecurrenceError(f"TrainingRecurrence {key[0]}/{key[1]} does not exist")
+        return recurrence
 
     def _is_due(self, attempt: _Attempt[Received]) -> bool:
         return self._clock() - attempt.written_at >= self._interval_seconds
@@ -182,7 +209,8 @@ class ProgressWriter(Generic[Received]):
         finally:
             with self._lock:
                 attempt.users -= 1
-                if not attempt.users and not attempt.waiting and self._is_due(attempt):
+                is_recent = self._clock() - attempt.read_at < self._interval_seconds
+                if not attempt.users and not attempt.waiting and self._is_due(attempt) and not is_recent:
                     self._attempts.pop(key, None)
 
 
@@ -225,6 +253,13 @@ def _with(recurrence: TrainingRecurrence, progress: Progress) -> TrainingRecurre
 
 
 def _is_urgent(before: TrainingRecurrence, after: TrainingRecurrence) -> bool:
-    """Whether the attempt now must stop, has reached its target or is finished."""
+    """Whether the attempt now must stop, has reached its target, has a new verdict or is finished."""
     old, new = before.status.progress or Progress(), after.status.progress or Progress()
+    if _verdict(before) != _verdict(after):
+        return True
     return (old.stop_requested, old.reached, old.finished) != (new.stop_requested, new.reached, new.finished)
+
+
+def _verdict(recurrence: TrainingRecurrence) -> tuple[int, int | None]:
+    progress = recurrence.status.progress or Progress()
+    return progress.decided_epoch, progress.stop_epoch

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from wattloop.errors import OperationError
-from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
+from wattloop.messages import Answer, Report
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
@@ -18,6 +18,7 @@ from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after, progress_after_output
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
+from wattloop_operator.reconcile.attempt.verdict import answer_to, with_verdict
 from wattloop_operator.reporting.cost_reviews import CostReviews
 from wattloop_operator.reporting.interfaces import (
     AttemptEnergies,
@@ -30,6 +31,7 @@ from wattloop_operator.reporting.interfaces import (
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.progress_writer import ProgressWriter
 from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
+from wattloop_operator.reporting.verdict_waits import MAX_WAIT_SECONDS, VerdictWaits
 
 MAX_LOGGED_RECURRENCES = 1_000
 
@@ -64,10 +66,12 @@ class ReportService:
         clock: Monotonic seconds.
         utc_now: The time at which a report arrives, with a time zone.
         write_interval_seconds: Minimum time between two writes of one recurrence's progress.
+        max_wait_seconds: How long the answer to a rank waits for a verdict at most.
 
     Attributes:
         limits: The rate limits of reports.
         writer: Merges reports and writes progress.
+        waits: The ranks that wait for a verdict.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class ReportService:
         clock: Callable[[], float] = time.monotonic,
         utc_now: Callable[[], datetime] = lambda: datetime.now(UTC),
         write_interval_seconds: float = 0.0,
+        max_wait_seconds: float = MAX_WAIT_SECONDS,
     ) -> None:
         self._progress_store = progress_store
         self._energies = energies
@@ -90,7 +95,10 @@ class ReportService:
         # One line per hour and recurrence.
         self._log_limit: TokenBuckets[str] = TokenBuckets(Rate(1 / 3600, 1.0), clock, MAX_LOGGED_RECURRENCES)
         self.limits = limits or ReportLimits(clock)
-        self.writer = ProgressWriter(progress_store, self._merged, self._reviewed, clock, write_interval_seconds)
+        self.waits = VerdictWaits(max_wait_seconds)
+        self.writer = ProgressWriter(
+            progress_store, self._merged, self._judged, clock, write_interval_seconds, on_verdict=self.waits.notify
+        )
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
         """Check that the caller may report for a recurrence, before the report is read.
@@ -114,11 +122,7 @@ class ReportService:
             ProgressTooLargeError: The merged progress is too large.
             OperationError: The write failed for now; the report may be sent again.
         """
-        status = self.writer.merge(namespace, name, ReceivedReport(report, self._utc_now())).status
-        if status.result is not None:
-            return Answer(True, f"the attempt has ended: {status.message}"[:MAX_REASON_CHARACTERS])
-        progress = status.progress or Progress()
-        return Answer(progress.stop_requested, progress.stop_reason, progress.reached)
+        return answer_to(self.writer.merge(namespace, name, ReceivedReport(report, self._utc_now())), report)
 
     def observe(self, namespace: str, name: str, seen: OutputReport) -> None:
         """Merge what was seen of a training that does not use the client.
@@ -130,6 +134,15 @@ class ReportService:
             OperationError: The write failed for now; it may be merged again.
         """
         self.writer.merge(namespace, name, ReceivedReport(seen, self._utc_now()))
+
+    def present_answer(self, namespace: str, name: str, report: Report) -> Answer:
+        """The answer to a report that was received before, with a verdict that may have been made since.
+
+        Raises:
+            UnknownRecurrenceError: The recurrence does not exist.
+            OperationError: The read failed for now.
+        """
+        return answer_to(self.writer.current(namespace, name), report)
 
     def recurrence(self, namespace: str, name: str) -> TrainingRecurrence:
         """The recurrence of an authorized caller, with its decision.
@@ -174,11 +187,12 @@ class ReportService:
                 logger.warning("%s: the energy of an epoch is not known: %s", _name(recurrence), error)
             return ()
 
-    def _reviewed(self, recurrence: TrainingRecurrence) -> Progress:
+    def _judged(self, recurrence: TrainingRecurrence, received: Sequence[ReceivedReport]) -> Progress:
         progress = recurrence.status.progress or Progress()
         if recurrence.status.result is not None:
             return progress
-        return with_stop_request(recurrence, self._with_review(recurrence, progress))
+        reports = [each.report for each in received if isinstance(each.report, Report)]
+        return with_verdict(with_stop_request(recurrence, self._with_review(recurrence, progress)), reports)
 
     def _with_review(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
         if self._review is None:

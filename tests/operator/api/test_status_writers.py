@@ -103,6 +103,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.progress.agents.first": "epoch energyJoules timeSeconds",
         "trec.status.progress.agents.latest": "epoch energyJoules timeSeconds",
     },
+    "reconcile.attempt.verdict:with_verdict": {"trec.status.progress": "decidedEpoch stopEpoch"},
     "reconcile.attempt.early_stop:with_reviewed_limit": {"trec.status.progress": "reviewedEpoch stopCostJoules"},
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
     "policies:policy_status": {

@@ -13,7 +13,7 @@ from sqlalchemy import inspect, text
 
 from support.reporting.reporting_api import BODY, Api
 from wattloop.errors import OperationError
-from wattloop.messages import Report
+from wattloop.messages import Answer, Report
 from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.local.recurrence_store import LocalProgressStore
@@ -47,7 +47,7 @@ def body(sequence: int, **changes: Any) -> dict[str, Any]:
 def test_a_report_is_stored_before_it_is_answered(api: Api) -> None:
     name, token = api.recurrence()
     reply = api.post(name, token, body(2))
-    assert (reply.code, reply.body) == (200, {"stop": False, "reason": "", "reached": False})
+    assert (reply.code, reply.body) == (200, Answer().to_json())
     progress = api.progress(name)
     assert progress is not None
     assert (progress.sequence, progress.epoch, progress.metric, progress.evaluations) == (2, 2, Decimal("0.2"), 2)

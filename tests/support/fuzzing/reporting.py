@@ -109,7 +109,8 @@ class ReportingTarget:
             self._store.pod_energies,
             lambda: NOW + timedelta(seconds=self._seconds),
         )
-        service = ReportService(LocalProgressStore(self._store.objects, lambda: None), tokens, limits=limits)
+        progress_store = LocalProgressStore(self._store.objects, lambda: None)
+        service = ReportService(progress_store, tokens, limits=limits, max_wait_seconds=0.0)
         self._app = create_app(service, nodes)
         self._names = {
             b"{own}": f"/v1/namespaces/{KEY.namespace}/recurrences/{self._name}".encode(),

@@ -102,11 +102,16 @@ class Api:
 
 
 @contextlib.contextmanager
-def running_api(folder: Path, limits: ReportLimits | None = None) -> Iterator[Api]:
-    """Run the API during the block, with its files in this folder."""
+def running_api(folder: Path, limits: ReportLimits | None = None, *, max_wait_seconds: float = 0.0) -> Iterator[Api]:
+    """Run the API during the block, with its files in this folder. Ranks wait at most so long for a verdict."""
     with open_store(folder / "wattloop.db") as store:
         tokens = LocalTokens(folder)
         woken: list[bool] = []
-        service = ReportService(LocalProgressStore(store.objects, lambda: woken.append(True)), tokens, limits=limits)
+        service = ReportService(
+            LocalProgressStore(store.objects, lambda: woken.append(True)),
+            tokens,
+            limits=limits,
+            max_wait_seconds=max_wait_seconds,
+        )
         with running_report_server(service) as url:
             yield Api(url, store, tokens, woken=woken)

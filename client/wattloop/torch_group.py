@@ -1,0 +1,89 @@
+"""The process group of PyTorch, where the training has initialised one. Imports nothing of PyTorch.
+
+Ranks exchange short texts through the key-value store of the group, which the training has connected
+already. A collective operation would have to be called by every rank at the same place; a value in the
+store is waited for by those that need it, for a bounded time, and on any backend.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+logger = logging.getLogger("wattloop")
+
+FIRST_POLL_SECONDS = 0.001
+MAX_POLL_SECONDS = 0.25
+POLL_GROWTH = 1.5
+
+
+@dataclass(frozen=True)
+class TorchGroup:
+    """The default process group.
+
+    Attributes:
+        rank: Rank of this process.
+        size: Number of processes.
+        store: The store of the group (`torch.distributed.Store`).
+        clock: Monotonic seconds.
+        sleep: Waits for a number of seconds.
+    """
+
+    rank: int
+    size: int
+    store: Any
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def publish(self, name: str, text: str) -> bool:
+        """Set a value for all processes; returns whether that succeeded."""
+        try:
+            self.store.set(name, text)
+        except Exception as error:  # noqa: BLE001 - its errors are those of any backend
+            logger.warning("the store of the process group cannot be written: %s", error)
+            return False
+        return True
+
+    def value(self, name: str) -> str | None:
+        """A published value; None if there is none yet, or if the store is lost."""
+        try:
+            return str(self.store.get(name), "utf-8") if self.store.check([name]) else None
+        except Exception as error:
+            raise LostStoreError(str(error)) from error
+
+    def awaited_value(self, name: str, timeout_seconds: float) -> str | None:
+        """A published value, as soon as there is one; None after the timeout.
+
+        Raises:
+            LostStoreError: The process that keeps the store has ended.
+        """
+        deadline, pause = self.clock() + timeout_seconds, FIRST_POLL_SECONDS
+        while (text := self.value(name)) is None:
+            if self.clock() >= deadline:
+                return None
+            # A blocking wait of the store would keep the other threads of the process from it.
+            self.sleep(pause)
+            pause = min(POLL_GROWTH * pause, MAX_POLL_SECONDS)
+        return text
+
+
+class LostStoreError(Exception):
+    """The store of the process group does not answer: the process that keeps it has ended."""
+
+
+def torch_group() -> TorchGroup | None:
+    """The default process group of PyTorch, if the training has initialised one of several processes."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    try:
+        if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+            return None
+        rank, size = int(distributed.get_rank()), int(distributed.get_world_size())
+        store = distributed.distributed_c10d._get_default_store()
+    except Exception as error:  # noqa: BLE001 - a PyTorch without this store; the operator is asked instead
+        logger.debug("the process group of PyTorch cannot be used: %s", error)
+        return None
+    return TorchGroup(rank, size, store) if size > 1 else None

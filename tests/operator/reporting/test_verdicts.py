@@ -1,0 +1,199 @@
+"""One verdict for an epoch: the same for every rank, whoever asks, when, and whichever replica answers."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
+from support.reporting.reporting_api import Api, Reply, running_api
+from wattloop.errors import OperationError
+from wattloop.messages import Answer, GpuEnergy, Report
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.local.report_server import running_report_server
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store.objects import ConflictError
+
+# Longer than any pause of a busy machine.
+MAX_WAIT_SECONDS = 60.0
+RANKS = 4
+JOULES_PER_EPOCH = 1000
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running_api(tmp_path_factory.mktemp("api"), max_wait_seconds=MAX_WAIT_SECONDS) as running:
+        yield running
+
+
+def question(rank: int, epoch: int, *, sequence: int = 0, metric: float = 0.1, ahead: int = 0) -> Report:
+    """A rank's report at the end of an epoch, in which it asks whether to go on."""
+    energy = JOULES_PER_EPOCH * epoch * 1000
+    return Report(
+        sequence=sequence or epoch,
+        epoch=float(epoch),
+        metric=metric if rank == 0 else None,
+        evaluations=epoch,
+        gpus=(GpuEnergy(f"GPU-{rank:02}", 0, energy, 0.0, float(epoch)),),
+        gpu_product="NVIDIA A100",
+        max_power_limit_watts=400.0,
+        rank=rank,
+        ranks=RANKS,
+        verdict_epoch=epoch,
+        epochs_ahead=ahead,
+    )
+
+
+@dataclass
+class Replicas:
+    """Two replicas of the operator, each with its own memory, and the verdicts that they have answered."""
+
+    progress_store: MemoryProgressStore
+    services: list[ReportService] = field(default_factory=list)
+    verdicts: dict[int, set[bool]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.services = [self.new_service(), self.new_service()]
+
+    def new_service(self) -> ReportService:
+        store = self.progress_store
+        return ReportService(store, store, clock=lambda: store.now, write_interval_seconds=1.0)
+
+    def ask(self, replica: int, report: Report) -> bool | None:
+        answer = self.services[replica].receive("team", "run", report)
+        verdict = answer.goes_on_after(report.verdict_epoch or 0)
+        if verdict is not None:
+            self.verdicts.setdefault(report.verdict_epoch or 0, set()).add(verdict)
+        return verdict
+
+
+def limited(joules: float) -> MemoryProgressStore:
+    spec = DECIDED.spec.model_copy(update={"stop_cost_joules": Decimal(joules), "energy_weight_percent": 100})
+    return MemoryProgressStore(recurrence=DECIDED.model_copy(update={"spec": spec}))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_every_rank_gets_the_same_verdict(data: st.DataObject) -> None:
+    """Ranks ask in any order and repeatedly, also late; replicas are killed, and the store is away at times."""
+    replicas = Replicas(limited(data.draw(st.sampled_from([2500.0, 6000.0, 1e9]))))
+    target_epoch = data.draw(st.integers(1, 8))
+    # The epoch that each rank is in. A rank goes on only when it was told to.
+    epochs = [1] * RANKS
+    stopped: set[int] = set()
+    for _ in range(data.draw(st.integers(10, 60))):
+        event = data.draw(st.sampled_from(["ask", "ask", "ask", "late", "kill", "away", "second"]))
+        replica, rank = data.draw(st.integers(0, 1)), data.draw(st.integers(0, RANKS - 1))
+        replicas.progress_store.away = event == "away"
+        if event == "kill":
+            replicas.services[replica] = replicas.new_service()
+        elif event == "second":
+            replicas.progress_store.now += 1.0
+            replicas.services[replica].writer.write_due()
+        if rank in stopped:
+            continue
+        # A late question is one that the network repeats.
+        epoch = data.draw(st.integers(1, epochs[rank])) if event == "late" else epochs[rank]
+        metric = 0.99 if epoch >= target_epoch else 0.1
+        try:
+            verdict = replicas.ask(replica, question(rank, epoch, metric=metric, ahead=data.draw(st.integers(0, 2))))
+        except OperationError:
+            assert event == "away"
+            continue
+        if event == "late" or verdict is None:
+            continue
+        epochs[rank] += 1 if verdict else 0
+        stopped |= set() if verdict else {rank}
+    assert all(len(answers) == 1 for answers in replicas.verdicts.values())
+    assert len({epochs[rank] for rank in stopped}) <= 1
+    assert all(epochs[rank] <= min((epochs[each] for each in stopped), default=99) for rank in range(RANKS))
+
+
+def test_other_ranks_wait_for_rank_0(api: Api) -> None:
+    name, token = api.recurrence()
+    with ThreadPoolExecutor(RANKS) as threads:
+        waiting = [threads.submit(api.post, name, token, question(rank, 1).to_json()) for rank in range(1, RANKS)]
+        first = api.post(name, token, question(0, 1, metric=0.99).to_json())
+        answers = [first, *(each.result() for each in waiting)]
+    assert [(each.body["stop"], each.body["reached"], each.body["stop_epoch"]) for each in answers] == [
+        (True, True, 1)
+    ] * RANKS
+
+
+def test_a_verdict_of_another_replica_is_found(api: Api) -> None:
+    name, token = api.recurrence()
+    other = ReportService(
+        LocalProgressStore(api.store.objects, lambda: None), api.tokens, max_wait_seconds=MAX_WAIT_SECONDS
+    )
+    with running_report_server(other) as url, ThreadPoolExecutor(1) as threads:
+        elsewhere = replace(api, url=url)
+        waiting = threads.submit(elsewhere.post, name, token, question(1, 1).to_json())
+        api.post(name, token, question(0, 1).to_json())
+        assert (waiting.result().body["stop"], waiting.result().body["decided_epoch"]) == (False, 1)
+
+
+def test_the_end_of_an_attempt_is_a_verdict(api: Api) -> None:
+    name, token = api.recurrence()
+    asked = threading.Event()
+
+    def ask() -> Reply:
+        asked.set()
+        return api.post(name, token, question(2, 1).to_json())
+
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(ask)
+        asked.wait()
+        api.post(name, token, {**question(1, 1).to_json(), "verdict_epoch": None})
+        write_result(api, name)
+        reply = waiting.result()
+    assert (reply.body["stop"], reply.body["stop_epoch"]) == (True, 1)
+    assert reply.body["reason"].startswith("the attempt has ended: rank 0 crashed")
+
+
+def write_result(api: Api, name: str) -> None:
+    """Write the result as the reconciler does: again if a report was written meanwhile."""
+    while True:
+        with contextlib.suppress(ConflictError):
+            return api.write_status(name, result=Result.CRASHED, message="rank 0 crashed")
+
+
+@pytest.mark.parametrize(("epoch", "ahead", "decided"), [(1, 50, 1), (40, 50, 42), (400, 5, 405)])
+def test_a_verdict_covers_at_most_a_twentieth_more_epochs(epoch: int, ahead: int, decided: int) -> None:
+    service = Replicas(limited(1e9)).services[0]
+    assert service.receive("team", "run", question(0, epoch, ahead=ahead)).decided_epoch == decided
+
+
+def test_a_thousand_ranks_cost_one_write_and_one_read_of_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas = Replicas(limited(1e9))
+    store = replicas.progress_store
+    reads: list[Any] = []
+    read = store.read
+    monkeypatch.setattr(store, "read", lambda *key: reads.append(key) or read(*key))
+    replicas.ask(0, question(0, 1))
+    before = len(reads), len(store.writes)
+    for rank in range(1, 1000):
+        ask = replace(question(rank % RANKS, 1), rank=rank, ranks=1000, gpus=())
+        assert replicas.ask(0, ask) is True
+    assert (len(reads), len(store.writes)) == before
+    # Those that wait at the other replica read what was written, once a second.
+    answers = [replicas.services[1].present_answer("team", "run", question(1, 1)) for _ in range(1000)]
+    assert {answer.goes_on_after(1) for answer in answers} == {True}
+    assert len(reads) == before[0] + 1
+
+
+def test_one_rank_is_told_to_stop_as_before() -> None:
+    service = Replicas(limited(1500.0)).services[0]
+    single = replace(question(0, 1), ranks=1, verdict_epoch=None)
+    assert service.receive("team", "run", single) == Answer()
+    answer = service.receive("team", "run", replace(question(0, 2), ranks=1, verdict_epoch=None))
+    assert (answer.stop, answer.stop_epoch, answer.decided_epoch) == (True, None, 0)
