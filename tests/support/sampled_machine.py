@@ -12,11 +12,10 @@ from pathlib import Path
 import nvml_simulator
 from nvml_simulator import Machine, model_named
 from wattloop.energy.timeline import GpuReading
-from wattloop.energy_monitor.readings import Readings
+from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
 from wattloop.energy_monitor.sampler import ProcessSampler
 from wattloop.nvml import NvmlError, Session
 
-INTERVAL_SECONDS = 0.043
 CALL_SECONDS = 0.0035
 # A part of a load: its length in seconds, and its intensity; None: idle.
 Load = Iterator[tuple[float, float | None]]

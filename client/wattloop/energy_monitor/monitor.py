@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import logging
@@ -61,6 +60,8 @@ class EnergyMonitor:
         self._attach(sampler, gpus)
         if sampler.problem:
             _warn_once(sampler.problem)
+        elif not sampler.uuids:
+            _warn_once("CUDA or the agent shows no GPU to this process")
 
     @classmethod
     def _with_sampler(cls, sampler: ProcessSampler, gpus: Sequence[int | str] | None = None) -> Self:
@@ -241,7 +242,7 @@ class Window:
             raise UsageError(
                 f"{function.__qualname__} is a generator function; measure its loop with a with statement instead"
             )
-        if asyncio.iscoroutinefunction(function):
+        if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
             async def measured(*arguments: Any, **named: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Protocol
 from wattloop.energy.timeline import GpuReading
 
 # Coprime to 100 ms, the period of many counters, so that readings fall on all parts of the period.
-INTERVAL_SECONDS = 0.043
+INTERVAL_SECONDS = 0.067
 MAX_READINGS = 8192
 
 

@@ -36,7 +36,7 @@ def test_a_window_measures_time_and_the_energy_of_each_gpu(sampled: SampledMachi
     exact = [sampled.joules(gpu) - exact[gpu] for gpu in (0, 1)]
     sampled.run(steady(), 1.0)
     assert measurement.time_seconds == pytest.approx(2.0)
-    assert measurement.gpu_energy_joules == {index: pytest.approx(exact[index], rel=0.002) for index in (0, 1)}
+    assert measurement.gpu_energy_joules == {index: pytest.approx(exact[index], rel=0.005) for index in (0, 1)}
     assert measurement.total_energy_joules == pytest.approx(sum(exact), abs=4 * measurement.uncertainty_joules)
     assert measurement.complete
     assert measurement.reason == ""
@@ -94,7 +94,7 @@ def test_a_jump_of_the_wall_clock_changes_nothing(
     exact = sampled.joules() + sampled.joules(1) - exact
     sampled.run(steady(), 1.0)
     assert measurement.time_seconds == pytest.approx(2.0)
-    assert measurement.total_energy_joules == pytest.approx(exact, rel=0.002)
+    assert measurement.total_energy_joules == pytest.approx(exact, rel=0.005)
 
 
 def test_a_running_window_has_an_estimate_and_goes_on(sampled: SampledMachine, monitor: EnergyMonitor) -> None:
