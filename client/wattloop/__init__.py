@@ -16,11 +16,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from wattloop.energy_monitor import EnergyMonitor, Measurement
+    from wattloop.power_limit_optimizer import PowerLimitOptimizer
     from wattloop.run import Run
 
-__all__ = ["EnergyMonitor", "Measurement", "Run"]
+__all__ = ["EnergyMonitor", "Measurement", "PowerLimitOptimizer", "Run"]
 
-_MODULES = {"Run": "wattloop.run", "EnergyMonitor": "wattloop.energy_monitor", "Measurement": "wattloop.energy_monitor"}
+_MODULES = {
+    "EnergyMonitor": "wattloop.energy_monitor",
+    "Measurement": "wattloop.energy_monitor",
+    "PowerLimitOptimizer": "wattloop.power_limit_optimizer",
+    "Run": "wattloop.run",
+}
 
 
 def __getattr__(name: str) -> object:

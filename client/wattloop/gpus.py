@@ -29,6 +29,7 @@ class ProcessGpus:
         socket_path: The agent's socket; empty for none.
         agent_start_seconds: How long to wait for an agent when the run begins.
         select: Selects the GPUs of this process from those that the agent offers; default: all.
+        without_agent: What is missing without an agent, for the warning.
     """
 
     def __init__(
@@ -36,7 +37,10 @@ class ProcessGpus:
         socket_path: str,
         agent_start_seconds: float = AGENT_START_SECONDS,
         select: Callable[[Sequence[GpuDescription]], Sequence[GpuDescription]] = tuple,
+        *,
+        without_agent: str = "energy is not measured",
     ) -> None:
+        self._without_agent = without_agent
         self._agent_start_seconds = agent_start_seconds
         self._select = select
         self._agent = AgentConnection(socket_path) if socket_path else None
@@ -68,7 +72,7 @@ class ProcessGpus:
             described = self._select(self._agent.gpus())
             self._start = {reading.uuid: reading for reading in self._energy_of(each.uuid for each in described)}
         except (AgentUnavailable, AgentRequestError) as error:
-            logger.warning("energy is not measured: %s", error)
+            logger.warning("%s: %s", self._without_agent, error)
             self._agent = None
             return
         except UsageError:
@@ -84,6 +88,16 @@ class ProcessGpus:
         if len(allowed) == len(described):
             lowest, highest = max(low for low, _ in allowed), min(high for _, high in allowed)
             self._range_watts = (lowest, highest) if lowest <= highest else None
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether an agent is known, and has not failed at the begin."""
+        return self._agent is not None
+
+    @property
+    def allowed_watts(self) -> tuple[float, float] | None:
+        """The lowest and the highest limit that may be held on all GPUs of this process; None for no limit."""
+        return self._range_watts
 
     def energy(self) -> tuple[GpuEnergy, ...]:
         """First and newest reading of each GPU; empty if no agent answers."""
@@ -133,10 +147,10 @@ class ProcessGpus:
         profiling = self._profiling
         if profiling is None or not profiling.step_done(samples):
             return
-        totals = self._totals()
+        totals = self.totals()
         if totals is None:
             return
-        if self._was_interrupted():
+        if self.was_interrupted():
             profiling.restart_window()
             return
         before = profiling.limit_watts
@@ -150,19 +164,23 @@ class ProcessGpus:
         """The limits measured so far in this run."""
         return () if self._profiling is None else self._profiling.measurements(samples_per_epoch)
 
-    def end(self) -> None:
-        """Release the power limit and close the connection."""
-        if self._agent is None:
+    def release(self) -> None:
+        """Release the power limit."""
+        if self._agent is None or self.limit_watts is None:
             return
+        self.limit_watts = None
         try:
-            if self.limit_watts is not None:
-                self._agent.release(list(self._start))
+            self._agent.release(list(self._start))
         except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("the power limit was not released: %s; the agent restores it when this process ends", error)
-        finally:
+
+    def end(self) -> None:
+        """Release the power limit and close the connection."""
+        self.release()
+        if self._agent is not None:
             self._agent.close()
 
-    def _was_interrupted(self) -> bool:
+    def was_interrupted(self) -> bool:
         """Whether the agent disconnected since the last call, so that the limit was not held for a moment."""
         before, self._interruptions = self._interruptions, 0 if self._agent is None else self._agent.interruptions
         return self._interruptions != before
@@ -180,7 +198,8 @@ class ProcessGpus:
         named = list(uuids)
         return self._agent.energy(named) if self._agent is not None and named else []
 
-    def _totals(self) -> Totals | None:
+    def totals(self) -> Totals | None:
+        """Cumulative energy of all GPUs and the time; None if the counters could not be read."""
         readings = self._read()
         if not readings:
             return None

@@ -18,6 +18,7 @@ from wattloop.metric import metric_value
 # The other modules are imported where they are used first, since a training script imports this one before it
 # does anything: they take three times as long.
 if TYPE_CHECKING:
+    from wattloop.gpus import ProcessGpus
     from wattloop.messages import Answer, LimitMeasurement, PublishedModel, Report
     from wattloop.publishing import AttemptOutput, MarkerStore
     from wattloop.verdicts import RankVerdicts
@@ -134,6 +135,11 @@ class Run:
     def active(self) -> bool:
         """Whether the run has begun and not ended."""
         return self._began and not self._ended
+
+    @property
+    def gpus(self) -> ProcessGpus:
+        """The GPUs of this process: their energy and the power limit held on them."""
+        return self._gpus
 
     @property
     def reached(self) -> bool:

@@ -12,6 +12,7 @@ from wattloop.errors import InputError
 from wattloop.files.table import Row, read_table
 from wattloop.message_fields import shown
 from wattloop.power.selectors import Measurement
+from wattloop_planner.power_profile_json import json_measurements
 
 GPU_ENERGY_COLUMN = re.compile(r"gpu\d+_energy")
 LIMIT_AT_END = re.compile(r"_(\d+(?:\.\d+)?)$")
@@ -34,16 +35,22 @@ class PowerProfile:
 
 
 def read_profile(path: str | Path) -> PowerProfile:
-    """Read a profile in one of two formats.
+    """Read a profile in one of three formats.
 
-    The first has the columns power_limit_watts, energy_joules (sum over the GPUs), time_seconds and,
-    optionally, gpus (over all ranks; default 1). The second, written by energy windows, has window_name
-    (ending in ``_<watts>``), elapsed_time and one column gpu<N>_energy per GPU.
+    A file whose name ends in ``.json`` is a result of `wattloop.PowerLimitOptimizer` or of ``wattloop
+    power select``: an object whose ``measurements`` are a list of objects with power_limit_watts,
+    energy_joules, time_seconds and, optionally, gpus.
+
+    Others are CSV. The first CSV format has the columns power_limit_watts, energy_joules (sum over the
+    GPUs), time_seconds and, optionally, gpus (over all ranks; default 1). The second, written by energy
+    windows, has window_name (ending in ``_<watts>``), elapsed_time and one column gpu<N>_energy per GPU.
 
     Raises:
         InputError: The file is invalid; the message names line and column.
     """
     source = str(path)
+    if source.endswith(".json"):
+        return PowerProfile(json_measurements(path))
     measurements: dict[float, tuple[int, Measurement]] = {}
     for row in read_table(path, ()):
         measurement = _measured_window(row) if "window_name" in row.cells else _measurement(row)

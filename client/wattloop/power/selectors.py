@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from wattloop.cost import CostModel
 from wattloop.errors import UsageError
@@ -42,7 +42,10 @@ class Measurement:
 
 
 class Selector(Protocol):
-    """Selects one of several measurements; of equal ones that of the lowest power limit."""
+    """Selects one of several measurements; of equal ones that of the lowest power limit.
+
+    Any object with this method is a selector. It may also have the method of `ToleratingSelector`.
+    """
 
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
         """The measurement whose power limit to hold.
@@ -53,6 +56,33 @@ class Selector(Protocol):
         ...
 
 
+@runtime_checkable
+class ToleratingSelector(Protocol):
+    """A selector that knows when a measurement is good enough."""
+
+    def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+        """Whether another of the measurements is better than the chosen one by more than a relative margin."""
+        ...
+
+
+def is_worse(selector: Selector, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+    """Whether another measurement is better than the chosen one by more than a relative margin.
+
+    For a selector without `ToleratingSelector.is_worse`, that is the case if the measurement that it
+    selects differs from the chosen one by more than the margin in energy or in time.
+    """
+    if isinstance(selector, ToleratingSelector):
+        return selector.is_worse(chosen, measurements, margin)
+    selected = selector.select(measurements)
+    return any(
+        not one / (1 + margin) <= other <= one * (1 + margin)
+        for one, other in (
+            (selected.energy_joules, chosen.energy_joules),
+            (selected.time_seconds, chosen.time_seconds),
+        )
+    )
+
+
 @dataclass(frozen=True)
 class Energy:
     """Selects the lowest energy."""
@@ -60,6 +90,10 @@ class Energy:
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
         """The measurement with the lowest energy."""
         return min(_checked(measurements), key=lambda m: m.energy_joules)
+
+    def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+        """Whether another measurement has less energy by more than the margin."""
+        return chosen.energy_joules > (1 + margin) * min(m.energy_joules for m in measurements)
 
 
 @dataclass(frozen=True)
@@ -69,6 +103,10 @@ class Time:
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
         """The measurement with the lowest time."""
         return min(_checked(measurements), key=lambda m: m.time_seconds)
+
+    def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+        """Whether another measurement has less time by more than the margin."""
+        return chosen.time_seconds > (1 + margin) * min(m.time_seconds for m in measurements)
 
 
 @dataclass(frozen=True)
@@ -87,6 +125,11 @@ class Cost:
         """The measurement with the lowest cost."""
         known = _checked(measurements)
         return min(known, key=lambda m: self.cost_joules(m, known))
+
+    def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+        """Whether another measurement has a lower cost by more than the margin."""
+        least = min(self.cost_joules(m, measurements) for m in measurements)
+        return self.cost_joules(chosen, measurements) > (1 + margin) * least
 
     def cost_joules(self, measurement: Measurement, measurements: Sequence[Measurement]) -> float:
         """Cost of one of the measurements, in joules."""
@@ -119,6 +162,13 @@ class MaxSlowdown:
         known = _checked(measurements)
         bound = self.factor * known[-1].time_seconds
         return next(m for m in known if m.time_seconds <= bound)
+
+    def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+        """Whether the chosen one is too slow by more than the margin, or a lower limit is fast enough by as much."""
+        known = _checked(measurements)
+        bound = self.factor * known[-1].time_seconds
+        lower = (m for m in known if m.power_limit_watts < chosen.power_limit_watts)
+        return chosen.time_seconds > (1 + margin) * bound or any(m.time_seconds * (1 + margin) <= bound for m in lower)
 
 
 def selector_named(name: str, *, eta: float, max_slowdown_percent: float) -> Selector:

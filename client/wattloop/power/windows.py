@@ -67,6 +67,11 @@ class WindowRecorder:
         self._steps_until_read = WARM_UP_STEPS
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the window has begun."""
+        return self._start is not None
+
+    @property
     def is_open(self) -> bool:
         """Whether the window has begun and is not paused."""
         return self._resumed is not None

@@ -18,7 +18,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"example:\n{EXAMPLE}",
     )
-    select.add_argument("--profile", required=True, help="CSV: power_limit_watts, energy_joules, time_seconds [, gpus]")
+    select.add_argument(
+        "--profile",
+        required=True,
+        help="CSV: power_limit_watts, energy_joules, time_seconds [, gpus]; or JSON of a PowerLimitOptimizer",
+    )
     select.add_argument("--selector", choices=SELECTORS, default="cost", help="what to minimise (default: cost)")
     select.add_argument("--eta", type=float, default=0.5, help="weight of energy in the cost, 0 to 1 (default: 0.5)")
     select.add_argument("--factor", type=float, default=1.1, help="maximum slowdown for max-slowdown (default: 1.1)")

@@ -1,0 +1,329 @@
+"""Energy and time per sample at each power limit, with their uncertainty, from repeated windows.
+
+The logarithm of a window's energy per sample, and of its time per sample, is a sum of
+
+- the value of its power limit, at the temperature that the GPU settles at if the limit stays;
+- the effects of temperature and drift (`wattloop.power.heat`), separately for a GPU that its limit
+  slows and for one that draws less than its limit;
+- noise.
+
+All but the noise have normal priors, so the posterior is that of Bayesian linear regression (Bishop,
+Pattern Recognition and Machine Learning, section 3.3). What the model is not linear in (the time
+constant of the temperature, the power without leakage, the noise, the smoothness) is averaged over a
+grid by its evidence (section 3.5). In mode Measured the values of the limits are independent; in mode
+Fitted they are close to a smooth curve, a Gaussian process of the throttling, so that limits between
+measured ones are known too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from wattloop.power.heat import ThermalState, thermal_states
+from wattloop.power.linear_algebra import Matrix, cholesky, forward_solve, inverse, log_determinant, times
+from wattloop.power.selectors import Measurement
+from wattloop.power.windows import MIN_WINDOW_SECONDS, Window
+
+TIME_CONSTANTS_SECONDS = (20.0, 80.0)
+# Power that does not depend on the clock, as a share of the lowest measured power.
+STATIC_SHARES = (0.0, 0.5, 0.85)
+# Relative noise of a window of MIN_WINDOW_SECONDS, with prior weights: counters advance in steps, and batches differ.
+NOISE = {0.003: 0.2, 0.008: 0.4, 0.02: 0.3, 0.05: 0.1}
+LEVEL_DEVIATION = 2.0
+# Leakage is up to about a sixth of a hot GPU's power; a workload drifts less.
+HEAT_DEVIATION = 0.1
+DRIFT_DEVIATION = 0.05
+# The share of its limit that a GPU draws if the limit slows it.
+THROTTLED_SHARE = 0.97
+NEGLIGIBLE_WEIGHT = 1e-3
+STATES = 5
+NORMAL_95 = 1.96
+
+
+@dataclass(frozen=True)
+class Smoothness:
+    """How the values of the limits hang together in mode Fitted; in logarithms.
+
+    Attributes:
+        bend: Deviation of the curve from a straight line.
+        misfit: Deviation of a limit from the curve.
+    """
+
+    bend: float
+    misfit: float
+
+
+SMOOTHNESS = tuple(Smoothness(bend, misfit) for bend in (0.25,) for misfit in (0.01, 0.04, 0.16))
+BEND_LENGTH = 0.45
+SLOPE_DEVIATION = 1.0
+# The limit begins to slow a GPU a little below its mean power, because its power varies within a step.
+KNEE_SHARPNESS = 12.0
+
+
+@dataclass(frozen=True)
+class ProfileEstimate:
+    """Joint normal distribution of the logarithms of energy and time per sample at each limit.
+
+    Attributes:
+        limits_watts: The limits.
+        gpus: Number of GPUs.
+        log_energy: Means, in log joules per sample of all GPUs.
+        log_time: Means, in log seconds per sample.
+        energy_covariance: Covariance of `log_energy`.
+        time_covariance: Covariance of `log_time`.
+    """
+
+    limits_watts: tuple[float, ...]
+    gpus: int
+    log_energy: list[float]
+    log_time: list[float]
+    energy_covariance: Matrix
+    time_covariance: Matrix
+
+    def measurements(self) -> list[Measurement]:
+        """The most probable energy and time of one sample at each limit."""
+        return self._measurements(self.log_energy, self.log_time)
+
+    def energy_interval(self, index: int) -> tuple[float, float]:
+        """Energy per sample at a limit: the interval that contains it with a probability of 95 %."""
+        return _interval(self.log_energy[index], self.energy_covariance[index][index])
+
+    def time_interval(self, index: int) -> tuple[float, float]:
+        """Time per sample at a limit: the interval that contains it with a probability of 95 %."""
+        return _interval(self.log_time[index], self.time_covariance[index][index])
+
+    def draws(self, count: int, seed: int) -> Iterator[list[Measurement]]:
+        """Random profiles of this distribution.
+
+        Errors of energy and time count as fully correlated, the worst case for their sum.
+        """
+        generator = random.Random(seed)  # noqa: S311 - not for security
+        energy_factor, time_factor = cholesky(self.energy_covariance), cholesky(self.time_covariance)
+        for _ in range(count):
+            normal = [generator.gauss(0.0, 1.0) for _ in self.limits_watts]
+            yield self._measurements(
+                [mean + add for mean, add in zip(self.log_energy, times(energy_factor, normal), strict=True)],
+                [mean + add for mean, add in zip(self.log_time, times(time_factor, normal), strict=True)],
+            )
+
+    def _measurements(self, log_energy: Sequence[float], log_time: Sequence[float]) -> list[Measurement]:
+        return [
+            Measurement(limit, math.exp(energy), math.exp(time), self.gpus)
+            for limit, energy, time in zip(self.limits_watts, log_energy, log_time, strict=True)
+        ]
+
+
+def estimate_profile(
+    limits_watts: Sequence[float], windows: Sequence[Window], gpus: int, *, fitted: bool
+) -> ProfileEstimate:
+    """The distribution of energy and time per sample at each limit, after these windows.
+
+    Args:
+        limits_watts: The limits; those without a window are known in mode Fitted only.
+        windows: In order of time; at least one, each at one of the limits.
+        gpus: Number of GPUs whose energy the windows have.
+        fitted: Whether the values of the limits are close to a smooth curve.
+    """
+    limits = tuple(limits_watts)
+    priors = _smooth_priors(limits, windows, gpus) if fitted else [_independent_prior(len(limits))]
+    outputs = (
+        [math.log(window.energy_joules / window.samples) for window in windows],
+        [math.log(window.time_seconds / window.samples) for window in windows],
+    )
+    designs = [
+        _Design(limits, windows, gpus, constant, share)
+        for constant, share in itertools.product(TIME_CONSTANTS_SECONDS, STATIC_SHARES)
+    ]
+    energy, time = (_Posterior(designs, priors, output) for output in outputs)
+    together = [one + other for one, other in zip(energy.log_evidence, time.log_evidence, strict=True)]
+    best = max(together)
+    weights = [math.exp(value - best) for value in together]
+    log_energy, energy_covariance = energy.moments(weights)
+    log_time, time_covariance = time.moments(weights)
+    return ProfileEstimate(limits, gpus, log_energy, log_time, energy_covariance, time_covariance)
+
+
+class _Design:
+    """The rows of the regression for one model of heat: index of the limit, and the other effects."""
+
+    def __init__(
+        self,
+        limits: Sequence[float],
+        windows: Sequence[Window],
+        gpus: int,
+        time_constant_seconds: float,
+        static_share: float,
+    ) -> None:
+        self.size = len(limits) + STATES
+        states = thermal_states(windows, time_constant_seconds)
+        highest = max(state.power_watts for state in states)
+        static = static_share * min(state.power_watts for state in states)
+        self.rows = [
+            (limits.index(window.power_limit_watts), _effects(window, state, gpus, highest, static))
+            for window, state in zip(windows, states, strict=True)
+        ]
+        self.weights = [window.time_seconds / MIN_WINDOW_SECONDS for window in windows]
+        self.gram = self._gram()
+
+    def _gram(self) -> Matrix:
+        gram = [[0.0] * self.size for _ in range(self.size)]
+        first = self.size - STATES
+        for (index, effects), weight in zip(self.rows, self.weights, strict=True):
+            gram[index][index] += weight
+            for row, one in enumerate(effects, first):
+                gram[row][index] += weight * one
+                gram[index][row] += weight * one
+                for column, other in enumerate(effects, first):
+                    gram[row][column] += weight * one * other
+        return gram
+
+    def moment(self, output: Sequence[float]) -> list[float]:
+        """Sum of the rows, each times its output."""
+        moment = [0.0] * self.size
+        for (index, effects), weight, value in zip(self.rows, self.weights, output, strict=True):
+            moment[index] += weight * value
+            for column, effect in enumerate(effects, self.size - STATES):
+                moment[column] += weight * effect * value
+        return moment
+
+
+def _effects(
+    window: Window, state: ThermalState, gpus: int, highest_watts: float, static_watts: float
+) -> tuple[float, ...]:
+    """Relative effects of leakage of the same size: on all power, or on the power that is left for the clock."""
+    throttled = window.energy_joules / window.time_seconds >= THROTTLED_SHARE * window.power_limit_watts * gpus
+    watts = state.power_watts - static_watts if throttled else state.power_watts
+    heat = (state.excess_watts / watts, state.start * highest_watts / watts)
+    return (*heat, 0.0, 0.0, state.elapsed) if throttled else (0.0, 0.0, *heat, state.elapsed)
+
+
+class _Posterior:
+    """The posterior of one output, averaged over noise and prior, for each design."""
+
+    def __init__(self, designs: Sequence[_Design], priors: Sequence[Matrix], output: Sequence[float]) -> None:
+        self._center = sum(output) / len(output)
+        centered = [value - self._center for value in output]
+        self._parts = [self._regressions(design, priors, centered) for design in designs]
+        # One per design.
+        self.log_evidence = [_log_sum(part.log_evidence for part in parts) for parts in self._parts]
+
+    @staticmethod
+    def _regressions(design: _Design, priors: Sequence[Matrix], output: Sequence[float]) -> list[_Regression]:
+        moment = design.moment(output)
+        square = sum(weight * value * value for weight, value in zip(design.weights, output, strict=True))
+        return [
+            _Regression(design, prior, moment, square, noise=noise, log_prior=math.log(probability))
+            for prior in priors
+            for noise, probability in NOISE.items()
+        ]
+
+    def moments(self, weights: Sequence[float]) -> tuple[list[float], Matrix]:
+        """Mean and covariance of the values of the limits, over all parts of the mixture."""
+        chosen: list[tuple[float, list[float], Matrix]] = []
+        for weight, parts, total in zip(weights, self._parts, self.log_evidence, strict=True):
+            for part in parts:
+                share = weight * math.exp(part.log_evidence - total)
+                if share > NEGLIGIBLE_WEIGHT * max(weights):
+                    chosen.append((share, *part.moments()))
+        whole = sum(share for share, _, _ in chosen)
+        size = range(len(chosen[0][1]))
+        mean = [sum(share * means[row] for share, means, _ in chosen) / whole for row in size]
+        covariance = [
+            [
+                sum(
+                    share * (matrix[row][column] + (means[row] - mean[row]) * (means[column] - mean[column]))
+                    for share, means, matrix in chosen
+                )
+                / whole
+                for column in size
+            ]
+            for row in size
+        ]
+        return [value + self._center for value in mean], covariance
+
+
+class _Regression:
+    """Bayesian linear regression with a given prior precision and noise."""
+
+    def __init__(
+        self,
+        design: _Design,
+        prior: Matrix,
+        moment: Sequence[float],
+        square: float,
+        *,
+        noise: float,
+        log_prior: float,
+    ) -> None:
+        self._limits = design.size - STATES
+        scale = noise**-2
+        precision = [
+            [scale * gram + add for gram, add in zip(row, addend, strict=True)]
+            for row, addend in zip(design.gram, prior, strict=True)
+        ]
+        self._factor = cholesky(precision)
+        scaled = [scale * value for value in moment]
+        self._half = forward_solve(self._factor, scaled)
+        self._scaled = scaled
+        residual = scale * square - sum(value * value for value in self._half)
+        determinants = log_determinant(cholesky(prior)) - log_determinant(self._factor)
+        self.log_evidence = log_prior + (determinants - residual) / 2 - len(design.rows) * math.log(noise)
+
+    def moments(self) -> tuple[list[float], Matrix]:
+        """Mean and covariance of the values of the limits."""
+        covariance = inverse(self._factor)
+        mean = times(covariance, self._scaled)
+        return mean[: self._limits], [row[: self._limits] for row in covariance[: self._limits]]
+
+
+def _independent_prior(limits: int) -> Matrix:
+    return _with_states([[LEVEL_DEVIATION**-2 * (row == column) for column in range(limits)] for row in range(limits)])
+
+
+def _smooth_priors(limits: Sequence[float], windows: Sequence[Window], gpus: int) -> list[Matrix]:
+    """Prior precisions in mode Fitted: Gaussian processes of the throttling of each limit."""
+    top = [window for window in windows if window.power_limit_watts == max(each.power_limit_watts for each in windows)]
+    demand = sum(each.energy_joules for each in top) / sum(each.time_seconds for each in top) / gpus
+    throttling = [_throttling(limit, demand) for limit in limits]
+    return [_with_states(inverse(cholesky(_covariance(throttling, smoothness)))) for smoothness in SMOOTHNESS]
+
+
+def _throttling(limit_watts: float, demand_watts: float) -> float:
+    """Logarithm of the demanded power over the allowed one: 0 far above the demand, with a soft knee."""
+    return math.log1p((demand_watts / limit_watts) ** KNEE_SHARPNESS) / KNEE_SHARPNESS
+
+
+def _covariance(throttling: Sequence[float], smoothness: Smoothness) -> Matrix:
+    def entry(one: float, other: float) -> float:
+        bend = smoothness.bend**2 * math.exp(-(((one - other) / BEND_LENGTH) ** 2) / 2)
+        return LEVEL_DEVIATION**2 + SLOPE_DEVIATION**2 * one * other + bend
+
+    return [
+        [entry(one, other) + smoothness.misfit**2 * (row == column) for column, other in enumerate(throttling)]
+        for row, one in enumerate(throttling)
+    ]
+
+
+def _with_states(precision: Matrix) -> Matrix:
+    """The precision with the rows of the thermal effects."""
+    size = len(precision)
+    deviations = [HEAT_DEVIATION] * (STATES - 1) + [DRIFT_DEVIATION]
+    added = [
+        [0.0] * size + [deviations[row] ** -2 * (row == column) for column in range(STATES)] for row in range(STATES)
+    ]
+    return [row + [0.0] * STATES for row in precision] + added
+
+
+def _interval(mean: float, variance: float) -> tuple[float, float]:
+    half = NORMAL_95 * math.sqrt(variance)
+    return math.exp(mean - half), math.exp(mean + half)
+
+
+def _log_sum(values: Iterator[float]) -> float:
+    known = list(values)
+    highest = max(known)
+    return highest + math.log(sum(math.exp(value - highest) for value in known))

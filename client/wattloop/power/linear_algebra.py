@@ -1,0 +1,64 @@
+"""Symmetric positive definite matrices of about a dozen rows, as lists of rows.
+
+The client uses only the standard library, so the few operations of a small regression are here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import mul
+
+Matrix = list[list[float]]
+
+
+def cholesky(matrix: Sequence[Sequence[float]]) -> Matrix:
+    """The lower triangular factor L with L·Lᵀ = matrix, as rows of rising length.
+
+    Args:
+        matrix: Must be positive definite.
+
+    Example:
+        >>> cholesky([[4.0, 2.0], [2.0, 5.0]])
+        [[2.0], [1.0, 2.0]]
+    """
+    factor: Matrix = []
+    for number, row in enumerate(matrix):
+        new: list[float] = []
+        for column in range(number):
+            done = sum(map(mul, new, factor[column]))
+            new.append((row[column] - done) / factor[column][column])
+        new.append(math.sqrt(row[number] - sum(map(mul, new, new))))
+        factor.append(new)
+    return factor
+
+
+def forward_solve(factor: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:
+    """The solution x of L·x = vector."""
+    solved: list[float] = []
+    for row, value in zip(factor, vector, strict=True):
+        solved.append((value - sum(map(mul, solved, row))) / row[len(solved)])
+    return solved
+
+
+def log_determinant(factor: Sequence[Sequence[float]]) -> float:
+    """The logarithm of the determinant of L·Lᵀ."""
+    return 2 * sum(math.log(row[-1]) for row in factor)
+
+
+def inverse(factor: Sequence[Sequence[float]]) -> Matrix:
+    """The inverse of L·Lᵀ.
+
+    Example:
+        >>> inverse(cholesky([[4.0, 0.0], [0.0, 16.0]]))
+        [[0.25, 0.0], [0.0, 0.0625]]
+    """
+    size = len(factor)
+    # Columns of L⁻¹; the inverse is L⁻ᵀ·L⁻¹.
+    columns = [forward_solve(factor, [float(row == column) for row in range(size)]) for column in range(size)]
+    return [[sum(map(mul, one, other)) for other in columns] for one in columns]
+
+
+def times(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:
+    """The product of a matrix and a vector; rows may be shorter than the vector."""
+    return [sum(map(mul, row, vector)) for row in matrix]

@@ -1,0 +1,209 @@
+"""Decides which power limit to measure next, and when the choice is certain enough.
+
+A sequential design: after each window, random profiles are drawn from the posterior of
+`wattloop.power.estimation`. The doubt is the share of them in which another limit is better than the
+choice by more than the margin. The limit on whose value the doubt depends most is measured next, in runs
+of 1, 2, 4, … windows, so that the GPU settles at the temperature of a limit that matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from wattloop.errors import UsageError
+from wattloop.power.estimation import ProfileEstimate, estimate_profile
+from wattloop.power.selectors import Measurement, Selector, is_worse
+from wattloop.power.windows import Window
+
+Mode = Literal["Measured", "Fitted"]
+Reason = Literal["Certain", "BudgetSpent"]
+
+DRAWS = 300
+# The draws cannot tell smaller probabilities.
+MIN_DOUBT = 0.01
+LIMITS_OF_A_FIT = 4
+MAX_RUN_WINDOWS = 8
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """When to stop.
+
+    Attributes:
+        margin: Relative loss that does not matter, 0 to 1.
+        max_doubt: Stop once the probability that another limit is better by more than the margin is at
+            most this, from 0.01 to below 1.
+        budget_seconds: Stop after this much time in windows.
+
+    Raises:
+        UsageError: A value is out of range.
+    """
+
+    margin: float = 0.02
+    max_doubt: float = 0.05
+    budget_seconds: float = 900.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.margin <= 1:
+            raise UsageError(f"the margin is {self.margin}; it must be from 0 to 1, such as 0.02 for 2 %")
+        if not MIN_DOUBT <= self.max_doubt < 1:
+            raise UsageError(f"max_doubt is {self.max_doubt}; it must be from {MIN_DOUBT} to below 1, such as 0.05")
+        if not 0 < self.budget_seconds < float("inf"):
+            raise UsageError(f"budget_seconds is {self.budget_seconds}; it must be positive and finite")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The choice after the windows so far.
+
+    Attributes:
+        power_limit_watts: The limit selected from the most probable profile.
+        doubt: Probability that another limit is better by more than the margin.
+        next_watts: The limit to measure to reduce the doubt.
+        estimate: The profile and its uncertainty.
+    """
+
+    power_limit_watts: float
+    doubt: float
+    next_watts: float
+    estimate: ProfileEstimate
+
+
+class SequentialDesign:
+    """A measurement of power limits in progress.
+
+    Hold `limit_watts`, measure a window under it, pass it to `add`; repeat until `reason` is not None.
+    Then `choice` has the result.
+
+    Args:
+        limits_watts: The limits that may be chosen, at least one, each once.
+        gpus: Number of GPUs whose energy the windows have.
+        selector: Selects among the measurements.
+        mode: Measured: each limit is measured. Fitted: four limits first, others if they are uncertain.
+        requirements: When to stop.
+
+    Raises:
+        UsageError: There is no limit, or the mode does not exist.
+    """
+
+    def __init__(
+        self,
+        limits_watts: Sequence[float],
+        gpus: int,
+        selector: Selector,
+        mode: Mode = "Measured",
+        requirements: Requirements = Requirements(),
+    ) -> None:
+        if mode not in get_args(Mode):
+            raise UsageError(f"the mode is {mode!r}; it must be one of {', '.join(get_args(Mode))}")
+        if not limits_watts:
+            raise UsageError("there is no power limit to measure; at least one is needed")
+        self.limits_watts = tuple(sorted(limits_watts, reverse=True))
+        self.mode = mode
+        self.requirements = requirements
+        self.windows: list[Window] = []
+        self.choice: Choice | None = None
+        self.reason: Reason | None = None
+        self._gpus = gpus
+        self._selector = selector
+        self._fitted = mode == "Fitted"
+        self._planned = [self.limits_watts[index] for index in first_pass(len(self.limits_watts), self._fitted)]
+        self._runs = dict.fromkeys(self.limits_watts, 0)
+
+    @property
+    def selector_name(self) -> str:
+        """Name of the selector's class."""
+        return type(self._selector).__name__
+
+    @property
+    def limit_watts(self) -> float:
+        """The limit to hold now: the next to measure or, at the end, the choice."""
+        if self.reason is not None and self.choice is not None:
+            return self.choice.power_limit_watts
+        return self._planned[0]
+
+    def add(self, window: Window) -> None:
+        """Add a completed window at `limit_watts`.
+
+        Raises:
+            UsageError: The selector returns what is not one of the measurements.
+        """
+        self.windows.append(window)
+        self._planned.pop(0)
+        measured = {each.power_limit_watts for each in self.windows}
+        if self._planned and any(limit not in measured for limit in self._planned):
+            return
+        self.choice = self._choose()
+        certain = self.choice.doubt <= self.requirements.max_doubt
+        if certain and self.choice.power_limit_watts in measured:
+            self.reason = "Certain"
+        elif sum(each.time_seconds for each in self.windows) >= self.requirements.budget_seconds:
+            self.reason = "BudgetSpent"
+        elif certain:
+            # A limit between measured ones is chosen only after the curve has been checked there.
+            self._planned = [self.choice.power_limit_watts]
+        elif not self._planned:
+            run = min(2 ** self._runs[self.choice.next_watts], MAX_RUN_WINDOWS)
+            self._runs[self.choice.next_watts] += 1
+            self._planned = [self.choice.next_watts] * run
+
+    def _choose(self) -> Choice:
+        estimate = estimate_profile(self.limits_watts, self.windows, self._gpus, fitted=self._fitted)
+        place = _selected(self._selector, estimate.measurements())
+        # The seed makes the choice a function of the windows.
+        draws = list(estimate.draws(DRAWS, seed=len(self.windows)))
+        worse = [is_worse(self._selector, draw[place], draw, self.requirements.margin) for draw in draws]
+        doubt = sum(worse) / DRAWS
+        critical = _most_critical(draws, worse) if 0 < sum(worse) < DRAWS else place
+        return Choice(self.limits_watts[place], doubt, self.limits_watts[critical], estimate)
+
+
+def first_pass(limits: int, fitted: bool) -> list[int]:
+    """The order of the first windows, as places in a descending list of limits.
+
+    High and low limits alternate, so that no trend of the temperature resembles one of the limits. The
+    maximum, which a GPU holds by default, is first.
+
+    Example:
+        >>> first_pass(9, fitted=False)
+        [0, 8, 4, 2, 6, 1, 5, 3, 7]
+        >>> first_pass(9, fitted=True)
+        [0, 8, 3, 5]
+    """
+    if fitted and limits > LIMITS_OF_A_FIT:
+        last = limits - 1
+        return [0, last, round(last / 3), round(2 * last / 3)]
+    bits = max(1, (limits - 1).bit_length())
+    # The order of van der Corput's sequence: by the reversed bits of the place.
+    return sorted(range(limits), key=lambda place: int(f"{place:0{bits}b}"[::-1], 2))
+
+
+def _selected(selector: Selector, measurements: Sequence[Measurement]) -> int:
+    chosen = selector.select(measurements)
+    for place, measurement in enumerate(measurements):
+        if measurement is chosen or measurement == chosen:
+            return place
+    raise UsageError(
+        f"select of {type(selector).__name__} returned {chosen!r}; it must return one of the measurements that it gets"
+    )
+
+
+def _most_critical(draws: Sequence[Sequence[Measurement]], worse: Sequence[bool]) -> int:
+    """The place whose energy or time differs most between draws with and without a better limit."""
+    with_better = [draw for draw, is_so in zip(draws, worse, strict=True) if is_so]
+    without = [draw for draw, is_so in zip(draws, worse, strict=True) if not is_so]
+
+    def difference(place: int) -> float:
+        sums = [
+            (
+                sum(draw[place].energy_joules for draw in some) / len(some),
+                sum(draw[place].time_seconds for draw in some) / len(some),
+            )
+            for some in (with_better, without)
+        ]
+        (energy, time), (other_energy, other_time) = sums
+        return abs(energy / other_energy - 1) + abs(time / other_time - 1)
+
+    return max(range(len(draws[0])), key=difference)
