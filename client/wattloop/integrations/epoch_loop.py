@@ -6,12 +6,12 @@ reports and stops exactly as a plain loop does.
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
 from wattloop.errors import InputError
+from wattloop.integrations.run_scope import RunScope, metric_names
 from wattloop.metric import metric_named
 from wattloop.run import Run
 
@@ -28,14 +28,11 @@ class EpochLoop:
     """
 
     def __init__(self, run: Run, metric: str | None, *, prefix: str, source: str) -> None:
-        target = run.environment.target
-        name = metric or ("loss" if target is None else target.metric)
         self.run = run
-        self.names = (f"{prefix}{name}", name)
+        self.names = metric_names(run, metric, prefix)
+        self._scope = RunScope(run)
         self._source = source
         self._epochs: Iterator[int] | None = None
-        self._owns_run = False
-        self.has_reported = False
 
     @property
     def is_open(self) -> bool:
@@ -48,13 +45,9 @@ class EpochLoop:
         Raises:
             UsageError: The run has been used for a training before.
         """
-        self._owns_run = not self.run.active
-        if self._owns_run:
-            self.run.__enter__()
-            # A framework without an event for exceptions never calls `end` then.
-            atexit.register(self._abandon)
+        self._scope.begin()
         self._epochs = self.run.epochs()
-        self._advance()
+        next(self._epochs, None)
 
     def report(self, metrics: Mapping[str, Any]) -> None:
         """Report the evaluation of this epoch.
@@ -68,11 +61,10 @@ class EpochLoop:
             self.end(type(error), error)
             raise
         self.run.report(metric=value)
-        self.has_reported = True
 
     def end_epoch(self) -> bool:
         """The epoch ends, its evaluation included. Returns whether the training must end."""
-        return self._advance()
+        return self._epochs is None or next(self._epochs, None) is None
 
     def end(
         self,
@@ -82,14 +74,4 @@ class EpochLoop:
     ) -> None:
         """The training ends, by an exception if one is given."""
         self._epochs = None
-        if self._owns_run and self.run.active:
-            atexit.unregister(self._abandon)
-            self.run.__exit__(kind, error, traceback)
-
-    def _advance(self) -> bool:
-        self.has_reported = False
-        return self._epochs is None or next(self._epochs, None) is None
-
-    def _abandon(self) -> None:
-        error = SystemExit("the process ended before the training")
-        self.end(type(error), error)
+        self._scope.end(kind, error, traceback)

@@ -7,6 +7,7 @@ Without these, a loop needs `run.batch_size` or `run.per_device_batch_size`, and
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 
@@ -20,6 +21,8 @@ LINEAR = ("SGD", "ASGD", "LARS")
 # Steps that a gradient's second moment divides: with the square root (Malladi et al. 2022, "On the SDEs and Scaling
 # Rules for Adaptive Gradient Algorithms").
 SQUARE_ROOT = ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "SparseAdam", "RMSprop", "Adagrad", "Adadelta", "LAMB")
+# Of a group of parameters; OneCycleLR and CyclicLR keep the last two.
+GROUP_LEARNING_RATES = ("lr", "initial_lr", "max_lr", "min_lr")
 
 
 def micro_batches(run: Run, max_per_device: int | None = None) -> MicroBatches:
@@ -61,12 +64,32 @@ def scale_learning_rates(optimizer: torch.optim.Optimizer, run: Run, *, tuned_fo
             the learning rate as well.
     """
     factor = run.learning_rate_scale if tuned_for is None else _factor(optimizer, run, tuned_for)
-    for group in optimizer.param_groups:
-        # Some optimizers have the learning rate as a tensor.
-        group["lr"] = group["lr"] * factor
-        if "initial_lr" in group:
-            group["initial_lr"] = group["initial_lr"] * factor
+    multiply_learning_rates(optimizer, factor)
     return factor
+
+
+def multiply_learning_rates(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    """Multiply the learning rate of each group, and those that schedulers keep in the groups."""
+    for group in optimizer.param_groups:
+        for name in GROUP_LEARNING_RATES:
+            if group.get(name) is not None:
+                # Some optimizers have the learning rate as a tensor.
+                group[name] = group[name] * factor
+
+
+def samples_of(batch: object) -> int | None:
+    """Number of samples of a batch: the length of its first tensor; None if it has none.
+
+    Args:
+        batch: A tensor, or tuples, lists and dictionaries of tensors.
+    """
+    if isinstance(batch, torch.Tensor):
+        return len(batch) if batch.dim() else 1
+    if isinstance(batch, Mapping):
+        batch = tuple(batch.values())
+    if isinstance(batch, (tuple, list)):
+        return next((found for found in map(samples_of, batch) if found is not None), None)
+    return None
 
 
 def _factor(optimizer: torch.optim.Optimizer, run: Run, tuned_for: int) -> float:
