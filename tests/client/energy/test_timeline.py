@@ -104,6 +104,22 @@ def test_the_energies_of_consecutive_windows_add_up_to_that_of_the_window_around
         assert not outer.missing
 
 
+@pytest.mark.parametrize("load", ["steady", "square wave of 266 ms", "ramp"])
+def test_a_window_of_a_minute_is_accurate(load: str) -> None:
+    with sampled_machine(6) as machine:
+        work = loads(random.Random(6))[load]()
+        machine.run(work, 2.0)
+        begin, exact = machine.now(), machine.joules()
+        machine.run(work, 60.0)
+        end, exact = machine.now(), machine.joules() - exact
+        machine.run(work, 1.0)
+        (timeline,) = machine.sampler._timelines.values()
+        energy = timeline.between(begin, end)
+    assert energy is not None
+    assert energy.joules == pytest.approx(exact, rel=0.001)
+    assert energy.joules == pytest.approx(exact, abs=4 * energy.deviation_joules)
+
+
 def test_a_gap_in_the_readings_loses_no_energy() -> None:
     with sampled_machine(3) as machine:
         work = loads(random.Random(3))["square wave of 2 s"]()

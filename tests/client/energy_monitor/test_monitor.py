@@ -307,6 +307,24 @@ def test_a_window_that_is_longer_than_readings_are_kept_is_complete(sampled: Sam
     assert measurement.complete
 
 
+def test_processors_and_memory_are_measured_by_package(sampled: SampledMachine, monitor: EnergyMonitor) -> None:
+    def read() -> None:
+        now = sampled.now()
+        zones = {"package-0": 50 * now, "package-1": 30 * now, "package-0/dram": 5 * now, "psys": 200 * now}
+        sampled.sampler.add(Readings((), now, zones))
+
+    with monitor.window("step") as window:
+        for _ in range(20):
+            read()
+            sampled.run(steady(), 0.1)
+        read()
+    measurement = window.measurement
+    assert measurement.cpu_energy_joules == pytest.approx(160.0)
+    assert measurement.cpu_energy_joules_by_package == {0: pytest.approx(100.0), 1: pytest.approx(60.0)}
+    assert measurement.dram_energy_joules == pytest.approx(10.0)
+    assert measurement.dram_energy_joules_by_package == {0: pytest.approx(10.0)}
+
+
 def test_discarded_measurements_leave_nothing_behind(sampled: SampledMachine, monitor: EnergyMonitor) -> None:
     for _ in range(100):
         monitor.begin_window("step")
