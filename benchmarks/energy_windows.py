@@ -222,13 +222,15 @@ def window_of(variant: str) -> Iterator[tuple[Callable[[], None], Callable[[], N
     time.sleep(0.15)
 
 
-def overhead(step: Callable[[], None]) -> dict[str, dict[str, float]]:
+def overhead(step_of: Callable[[int], Callable[[], None]]) -> dict[str, dict[str, float]]:
     """By variant, the time of a step with its window, and how much more it is than without."""
     variants = ["none", "wattloop", "counter", *(["zeus"] if find_spec("zeus") else [])]
     blocks: dict[str, list[float]] = {variant: [] for variant in variants}
     calls: dict[str, list[float]] = {variant: [] for variant in variants}
     processor: dict[str, list[float]] = {variant: [] for variant in variants}
     for number in range(ROUNDS):
+        # In each round, since other programs may change the machine's speed.
+        step = calibrated(step_of)
         # In another order each time, so that a drift of the machine's speed favours none.
         for variant in variants[number % len(variants) :] + variants[: number % len(variants)]:
             with window_of(variant) as (begin, end):
@@ -367,9 +369,9 @@ def main() -> int:
     with hardware(options.nvml_library) as machine:
         result: dict[str, Any] = {"gpu": machine.name, "calls": cost_of_calls(machine)}
         result["accuracy"] = accuracy(machine)
-        result["overhead"] = {"a step of pure Python": overhead(calibrated(python_step_of))}
+        result["overhead"] = {"a step of pure Python": overhead(python_step_of)}
         if options.nvml_library != "simulated" and has_torch():
-            result["overhead"]["a step of matrix products on the GPU"] = overhead(calibrated(torch_step_of))
+            result["overhead"]["a step of matrix products on the GPU"] = overhead(torch_step_of)
     print_tables(result)
     if options.json:
         options.json.write_text(json.dumps(result, indent=2) + "\n")
