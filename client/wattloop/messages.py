@@ -19,6 +19,7 @@ MAX_GPUS = 64
 MAX_LIMITS = 64
 MAX_RANKS = 1_000_000
 MAX_EPOCHS = 10_000_000
+MAX_BATCH_SIZE = 2**40
 MAX_UUID_CHARACTERS = 96
 # NVML's formats: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<GPU instance>/<compute instance> of older drivers.
 GPU_UUID_PATTERN = "(GPU|MIG)-[0-9A-Fa-f-]{1,36}|MIG-GPU-[0-9A-Fa-f-]{1,36}/[0-9]{1,3}/[0-9]{1,3}"
@@ -154,6 +155,13 @@ class Report(WireForm):
         Integer(MAX_RANKS),
         "Number of processes of the run; 0 or 1 if there is no other. A profile is complete with all of them.",
     ] = 1
+    batch_size: Annotated[
+        int | None,
+        Integer(MAX_BATCH_SIZE),
+        "Samples of an optimizer step over all devices, as the training was told: the decision's batch size, rounded "
+        "down to a multiple of the devices; null if the process does not say.",
+    ] = None
+    failed: Annotated[bool, "Whether this is the last report of a process that ends by an exception."] = False
     verdict_epoch: Annotated[
         int | None,
         Integer(MAX_EPOCHS),

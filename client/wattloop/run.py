@@ -32,7 +32,8 @@ class Run:
     """A training run. Inside Wattloop it has the operator's settings, outside Wattloop these defaults.
 
     Args:
-        batch_size: The global batch size outside Wattloop.
+        batch_size: The global batch size outside Wattloop; rounded down to a multiple of `devices`, to one
+            sample for each at least.
         max_epochs: The maximum number of epochs outside Wattloop.
         devices: Number of GPUs that share the global batch, for `per_device_batch_size` outside Wattloop.
         gpus: The GPUs that this process uses, by index or UUID; default: those of
@@ -42,7 +43,7 @@ class Run:
 
     Raises:
         InputError: A variable of Wattloop has an invalid value.
-        UsageError: The agent does not offer one of `gpus`, at the begin of the run.
+        UsageError: A number is not positive; or the agent does not offer one of `gpus`, at the begin of the run.
 
     Example:
         >>> with Run(batch_size=32, max_epochs=2, environment={}) as run:
@@ -64,14 +65,16 @@ class Run:
     ) -> None:
         from wattloop.gpus import ProcessGpus  # noqa: PLC0415
         from wattloop.heartbeat import Heartbeat  # noqa: PLC0415
+        from wattloop.micro_batches import micro_batches  # noqa: PLC0415
         from wattloop.process_gpus import gpus_of_process  # noqa: PLC0415
         from wattloop.reporting import ReportChannel  # noqa: PLC0415
         from wattloop.verdicts import RankVerdicts, Verdict  # noqa: PLC0415
 
         variables = os.environ if environment is None else environment
         self.environment = _with_group(RunEnvironment.read(variables))
-        self.batch_size = self.environment.batch_size or batch_size
-        self.per_device_batch_size = self.environment.per_device_batch_size or max(1, self.batch_size // devices)
+        parts = micro_batches(batch_size, devices)
+        self.batch_size = self.environment.batch_size or parts.global_batch_size
+        self.per_device_batch_size = self.environment.per_device_batch_size or parts.batch_size
         self.learning_rate_scale = self.environment.learning_rate_scale
         self.max_epochs = self.environment.max_epochs or max_epochs
         self.completed_epochs = 0
@@ -100,7 +103,7 @@ class Run:
         self._consecutive_reached = 0
         self._has_reached = False
         self._loop_ended = False
-        self._began = self._ended = False
+        self._began = self._ended = self._failed = False
         self._metric: float | None = None
         self._diverged = False
         self._samples = 0.0
@@ -124,9 +127,10 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._ended = True
+        self._failed = kind is not None
         if kind is None:
             self._publish()
-        # A run that ends by an exception reports its energy, but not that it finished.
+        # A run that ends by an exception reports its energy and that it failed, but not that it finished.
         report = self._report(finished=kind is None)
         self._gpus.end()
         self._channel.send_last(report, LAST_REPORT_TIMEOUT_SECONDS if kind is None else 0.0)
@@ -332,7 +336,7 @@ class Run:
             logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
 
     def _report(self, *, finished: bool) -> Report:
-        from wattloop.messages import MAX_RANKS, Report  # noqa: PLC0415
+        from wattloop.messages import MAX_BATCH_SIZE, MAX_RANKS, Report  # noqa: PLC0415
 
         self._sequence += 1
         epochs = max(self.completed_epochs, self._reported_epochs)
@@ -355,6 +359,8 @@ class Run:
             finished=finished,
             rank=self.environment.rank,
             ranks=min(self.environment.ranks, MAX_RANKS),
+            batch_size=min(self.batch_size, MAX_BATCH_SIZE),
+            failed=self._failed,
         )
 
     def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:

@@ -15,7 +15,7 @@ from wattloop_operator.api.output import AttemptModel
 
 # As many as pods; together with the readings of 1024 GPUs they fit the maximum size of the progress.
 MAX_HEARTBEATS = 256
-# The bit mask of measuring ranks is bounded. A run of more processes measures no power limits.
+# The bit masks of ranks are bounded. A run of more processes measures no power limits.
 MAX_MEASURING_RANKS = 1024
 
 
@@ -177,6 +177,20 @@ class Progress(ApiModel):
         default=None, description="The model that the attempt has published. Absent if none."
     )
     finished: bool = Field(default=False, description="Whether the training reported that it has finished.")
+    batch_size: int | None = Field(
+        default=None,
+        description="Samples of an optimizer step over all devices: the decision's batch size, rounded down to a "
+        "multiple of the number of devices, to one sample for each device at least. Absent if the training does not "
+        "report it.",
+        ge=1,
+    )
+    ended_ranks: str = Field(
+        default="0",
+        description="Ranks that reported their end, also by an exception, as a bit mask in hexadecimal: the last bit "
+        "is rank 0. If others are missing after a failure, they were probably killed.",
+        max_length=MAX_MEASURING_RANKS // 4,
+        pattern="^[0-9a-f]+$",
+    )
     decided_epoch: int = Field(
         default=0,
         description="Latest epoch after which the ranks were told to go on. Not used by a training of one process.",

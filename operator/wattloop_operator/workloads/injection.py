@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from wattloop.environment import PREFIX, RunEnvironment
+from wattloop.micro_batches import micro_batches
 from wattloop.publishing import current_of, is_url
 from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -142,13 +143,14 @@ def run_environment(
     spec, limit = recurrence.spec, job.spec.power.limit
     devices = max(devices, 1)
     per_device = job.spec.batch_size.scope is BatchSizeScope.PER_DEVICE
+    parts = micro_batches(spec.batch_size * devices if per_device else spec.batch_size, devices)
     namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
     url, models = addresses.report_url.rstrip("/"), addresses.models or spec.output_directory or ""
     return RunEnvironment(
         job=f"{namespace}/{spec.job_ref.name}",
         recurrence=name,
-        batch_size=spec.batch_size * devices if per_device else spec.batch_size,
-        per_device_batch_size=spec.batch_size if per_device else max(spec.batch_size // devices, 1),
+        batch_size=parts.global_batch_size,
+        per_device_batch_size=parts.batch_size,
         learning_rate_scale=float(spec.learning_rate_scale),
         max_epochs=spec.max_epochs,
         target=spec.target.run_target,

@@ -201,7 +201,8 @@ def _failure(pod: Pod) -> PodFailure | None:
     if crashes and metadata.get("deletionTimestamp") is None:
         container, terminated = min(crashes, key=lambda each: time_of(each[1].get("finishedAt")) or LATEST)
         at = time_of(terminated.get("finishedAt")) or LATEST
-        crash, unhealthy = _crash(str(container.get("name")), terminated), _unhealthy(pod)
+        crash = f"{_indexed(metadata)}{_crash(str(container.get('name')), terminated)}"
+        unhealthy = _unhealthy(pod)
         # A batch size is not blamed for a broken device or a missing program.
         disrupted = unhealthy or terminated.get("reason") in NOT_STARTED
         return PodFailure(
@@ -211,6 +212,12 @@ def _failure(pod: Pod) -> PodFailure | None:
         text = _joined(f"pod {name}: {status.get('reason') or 'it was ended'}", status.get("message"))
         return PodFailure(Failure.DISRUPTED, LATEST, text)
     return None
+
+
+def _indexed(metadata: Mapping[str, Any]) -> str:
+    """The index of a pod of an indexed Job, which is the rank of its process unless it starts several."""
+    index = (metadata.get("labels") or {}).get(INDEX_LABEL)
+    return "" if index is None else f"pod {metadata.get('name', '')} of index {index}: "
 
 
 def _crash(container: str, terminated: Mapping[str, Any]) -> str:

@@ -96,7 +96,7 @@ def test_only_training_containers_get_the_environment(
         ("Global", None, None, 64, 64),
         ("Global", GPUS, None, 64, 32),
         ("Global", GPUS, 4, 64, 8),
-        ("Global", {"limits": {"nvidia.com/mig-1g.10gb": 1}}, 3, 64, 21),
+        ("Global", {"limits": {"nvidia.com/mig-1g.10gb": 1}}, 3, 63, 21),
         ("PerDevice", None, None, 64, 64),
         ("PerDevice", GPUS, 4, 512, 64),
         ("Global", {"requests": {"cpu": "4"}}, None, 64, 64),
@@ -242,7 +242,7 @@ def test_every_pod_template_of_another_kind_gets_the_injection(
     assert (made["apiVersion"], made["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
     pod = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     read = environment(pod["spec"]["containers"][0])
-    assert (read.batch_size, read.per_device_batch_size) == (64, 5)
+    assert (read.batch_size, read.per_device_batch_size) == (60, 5)
     assert pod["metadata"]["labels"]["wattloop.dev/recurrence"] == "digits-1772323200-0"
 
 

@@ -19,6 +19,7 @@ from wattloop_operator.domain.output_paths import attempt_path
 from wattloop_operator.reconcile.attempt.curve import curve_with
 from wattloop_operator.reconcile.attempt.divergence import has_moved_away
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
+from wattloop_operator.reconcile.attempt.ended_ranks import ended_ranks_after
 from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of
 from wattloop_operator.reconcile.energy.rank_measurements import profile_after, ranks_after
 
@@ -38,6 +39,8 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     progress = before.model_copy(
         update={
             "ranks": ranks,
+            "ended_ranks": ended_ranks_after(before, report),
+            "batch_size": report.batch_size or before.batch_size,
             "gpus": gpus,
             "profile": profile_after(before, report, ranks=ranks, is_newest=is_newest),
             "gpu_product": report.gpu_product or before.gpu_product,

@@ -1,0 +1,58 @@
+"""A rank that dies is named, and the batch size that was really trained is stated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from support.backends.model_backend import KEY, ModelBackend, job, report
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.driver import reconcile
+from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.workloads.injection import RunAddresses, run_environment
+
+
+@pytest.mark.parametrize(
+    ("reported", "text"),
+    [
+        ({0, 1, 3}, "rank 2 of 4 ended without a report; exit code 1"),
+        ({3}, "ranks 0, 1, 2 of 4 ended without a report; exit code 1"),
+        ({0, 1, 2, 3}, "exit code 1"),
+        (set(), "exit code 1"),
+    ],
+)
+def test_a_rank_that_is_killed_is_named(reported: set[int], text: str) -> None:
+    backend = ModelBackend(job())
+    backend.advance(3600)
+    reconcile(backend, KEY, backend.clock)
+    (name,) = backend.running
+    backend.run_workload(name)
+    for rank in range(4):
+        sent = replace(report(), rank=rank, ranks=4, failed=rank in reported)
+        recurrence = backend.recurrences[name]
+        status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, sent)})
+        backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"status": status}))
+    backend.end_workload(name, Failure.CRASHED, "exit code 1")
+    reconcile(backend, KEY, backend.clock)
+    ended = backend.recurrences[name].status
+    assert ended.result is Result.CRASHED
+    assert ended.message.partition(": ")[2] == text
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "devices", "trained"), [(100, 8, (96, 12)), (96, 8, (96, 12)), (4, 8, (8, 1)), (7, 1, (7, 7))]
+)
+def test_a_global_batch_size_is_rounded_down_to_a_multiple_of_the_devices(
+    batch_size: int, devices: int, trained: tuple[int, int]
+) -> None:
+    backend = ModelBackend(job())
+    backend.advance(3600)
+    reconcile(backend, KEY, backend.clock)
+    recurrence = next(iter(backend.recurrences.values()))
+    decided = recurrence.model_copy(update={"spec": recurrence.spec.model_copy(update={"batch_size": batch_size})})
+    environment = run_environment(backend.job, decided, RunAddresses(), devices)
+    assert (environment.batch_size, environment.per_device_batch_size) == trained
+    progress = progress_after(recurrence, replace(report(), batch_size=environment.batch_size))
+    assert progress.batch_size == trained[0]
