@@ -261,7 +261,8 @@ class Run:
             return
         self._agreed_epochs += 1
         own = Verdict(self._has_reached or bool(self._requested_stop), self._has_reached, self._requested_stop)
-        self._verdict = verdicts.after(self._agreed_epochs, own, self._question)
+        is_last = self.completed_epochs >= self.max_epochs
+        self._verdict = verdicts.after(self._agreed_epochs, own, self._question, is_last=is_last)
         if self.stopped:
             self.stop_reason = self._verdict.reason
             logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)

@@ -70,6 +70,30 @@ class TorchGroup:
             pause = min(POLL_GROWTH * pause, MAX_POLL_SECONDS)
         return text
 
+    def confirm(self, name: str) -> None:
+        """Tell rank 0 that this process has read a value."""
+        try:
+            self.store.add(name, 1)
+        except Exception as error:  # noqa: BLE001 - rank 0 has ended without waiting
+            logger.debug("rank 0 waits for no confirmation: %s", error)
+
+    def await_confirmations(self, name: str, timeout_seconds: float) -> bool:
+        """Wait until all other processes have read a value; returns whether they have within the timeout.
+
+        The store often ends with the process of rank 0.
+        """
+        deadline, pause = self.clock() + timeout_seconds, FIRST_POLL_SECONDS
+        try:
+            while self.store.add(name, 0) < self.size - 1:
+                if self.clock() >= deadline:
+                    return False
+                self.sleep(pause)
+                pause = min(POLL_GROWTH * pause, MAX_POLL_SECONDS)
+        except Exception as error:  # noqa: BLE001 - its errors are those of any backend
+            logger.warning("the store of the process group cannot be read: %s", error)
+            return False
+        return True
+
 
 class LostStoreError(Exception):
     """The store of the process group does not answer: the process that keeps it has ended."""

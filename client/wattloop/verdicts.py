@@ -33,6 +33,8 @@ RANK_0_TIMEOUT_SECONDS = 1800.0
 # operator answers again.
 OPERATOR_TIMEOUT_SECONDS = 60.0
 LATER_TIMEOUT_SECONDS = 5.0
+# How long rank 0 keeps the store of the process group for the others before it ends.
+CONFIRMATION_TIMEOUT_SECONDS = 30.0
 UNDECIDED_PAUSE_SECONDS = 0.5
 # One verdict covers the epochs of this time, so that the operator writes at most about once a second, and
 # the requests of all ranks stay within its rate limit of 50 per second.
@@ -95,25 +97,30 @@ class RankVerdicts:
         """Whether each rank asks the operator, and not rank 0 for all."""
         return self._group() is None and self._channel.has_url
 
-    def after(self, epoch: int, own: Verdict, report: Callable[[int, int], Report]) -> Verdict:
+    def after(
+        self, epoch: int, own: Verdict, report: Callable[[int, int], Report], *, is_last: bool = False
+    ) -> Verdict:
         """The verdict on an epoch.
 
         Args:
             epoch: Number of epochs that all ranks have completed.
             own: The verdict as far as this process knows, which counts for rank 0 without an operator.
             report: Makes the report that asks for the verdict on an epoch and a number of further ones.
+            is_last: Whether the run ends after this epoch in any case.
         """
         group = self._group()
         if group is not None:
-            return self._from_group(group, epoch, own)
+            return self._from_group(group, epoch, own, is_last=is_last)
         if not self._channel.has_url:
             return own
         return Verdict() if epoch <= self._decided_epoch else self._from_operator(epoch, report)
 
-    def _from_group(self, group: TorchGroup, epoch: int, own: Verdict) -> Verdict:
+    def _from_group(self, group: TorchGroup, epoch: int, own: Verdict, *, is_last: bool) -> Verdict:
         name = f"wattloop/{self._run}/verdict/{epoch}"
         if self._rank == 0:
-            group.publish(name, json.dumps(asdict(own)))
+            if group.publish(name, json.dumps(asdict(own))) and (own.stop or is_last):
+                # The store may end with this process.
+                group.await_confirmations(f"{name}/read", CONFIRMATION_TIMEOUT_SECONDS)
             return own
         try:
             text = group.awaited_value(name, RANK_0_TIMEOUT_SECONDS)
@@ -123,7 +130,10 @@ class RankVerdicts:
         if text is None:
             logger.warning("rank 0 gave no verdict on epoch %d in %.0f s; continuing", epoch, RANK_0_TIMEOUT_SECONDS)
             return Verdict()
-        return Verdict(**json.loads(text))
+        verdict = Verdict(**json.loads(text))
+        if verdict.stop or is_last:
+            group.confirm(f"{name}/read")
+        return verdict
 
     def _from_operator(self, epoch: int, report: Callable[[int, int], Report]) -> Verdict:
         ahead = self._epochs_ahead(epoch)

@@ -14,7 +14,13 @@ from wattloop import Run
 from wattloop.messages import Report
 from wattloop.reporting import ReportChannel
 from wattloop.torch_group import TorchGroup, torch_group
-from wattloop.verdicts import OPERATOR_TIMEOUT_SECONDS, RANK_0_TIMEOUT_SECONDS, RankVerdicts, Verdict
+from wattloop.verdicts import (
+    CONFIRMATION_TIMEOUT_SECONDS,
+    OPERATOR_TIMEOUT_SECONDS,
+    RANK_0_TIMEOUT_SECONDS,
+    RankVerdicts,
+    Verdict,
+)
 
 RANKS = 4
 STOP = Verdict(stop=True, reached=False, reason="too expensive")
@@ -49,6 +55,12 @@ class KeyValues:
         self._check()
         return all(name in self.values for name in names)
 
+    def add(self, name: str, number: int) -> int:
+        self._check()
+        total = int(self.values.get(name, b"0")) + number
+        self.values[name] = str(total).encode()
+        return total
+
     def _check(self) -> None:
         if self.lost:
             raise RuntimeError("connection was closed")
@@ -79,10 +91,32 @@ def test_the_verdict_of_rank_0_is_that_of_its_group() -> None:
     store = KeyValues()
     ranks = [in_group(rank, store, Seconds()) for rank in range(RANKS)]
     for epoch, own in ((1, Verdict()), (2, STOP)):
-        # What another rank knows by itself does not count.
+        # What another rank knows by itself does not count. Nobody reads while rank 0 waits.
         found = [ranks[0].after(epoch, own, unexpected)]
         found += [rank.after(epoch, Verdict(stop=True, reached=True), unexpected) for rank in ranks[1:]]
         assert found == [own] * RANKS
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_rank_0_keeps_the_store_until_the_others_have_read_that_they_end(is_last: bool) -> None:
+    store, own = KeyValues(), Verdict() if is_last else STOP
+    others = [in_group(rank, store, Seconds()) for rank in range(1, RANKS)]
+    seconds = Seconds()
+
+    def sleep(duration: float) -> None:
+        seconds.now += duration
+        if others:
+            assert others.pop().after(1, Verdict(), unexpected, is_last=is_last) == own
+
+    group = TorchGroup(0, RANKS, store, clock=lambda: seconds.now, sleep=sleep)
+    rank_0 = RankVerdicts(ReportChannel(""), 0, RANKS, group=lambda: group)
+    rank_0._run = 0
+    assert rank_0.after(1, own, unexpected, is_last=is_last) == own
+    assert others == []
+    assert seconds.now < 1
+    # A rank that has died is not waited for for ever.
+    assert rank_0.after(2, STOP, unexpected) == STOP
+    assert seconds.now < CONFIRMATION_TIMEOUT_SECONDS + 2
 
 
 def test_a_rank_goes_on_without_rank_0_after_a_bounded_time(caplog: pytest.LogCaptureFixture) -> None:
