@@ -300,11 +300,13 @@ def _warn_once(problem: str) -> None:
     _warned.add(problem)
 
 
-def _after_fork() -> None:
+def _continue_in_child() -> None:
     sampler = process_sampler.replace_in_child(FirstAvailable)
     if sampler is not None:
         for monitor in list(_monitors):
             monitor._continue_in_child(sampler)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(
+    before=process_sampler.before_fork, after_in_parent=process_sampler.after_fork, after_in_child=_continue_in_child
+)

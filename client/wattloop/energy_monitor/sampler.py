@@ -159,6 +159,14 @@ class ProcessSampler:
         with self._sampled:
             return moment.energy or self._look_up(moment.seconds)
 
+    def hold(self) -> None:
+        """Add no reading until `release`."""
+        self._sampled.acquire()
+
+    def release(self) -> None:
+        """Add readings again."""
+        self._sampled.release()
+
     def open(self) -> None:
         """Open the source.
 
@@ -261,10 +269,26 @@ class _SharedSampler:
             self._sampler.add_user(user)
             return self._sampler
 
-    def replace_in_child(self, open_source: Callable[[], ReadingSource]) -> ProcessSampler | None:
-        """After a fork, in the child: the sampler's thread exists in the parent only."""
-        self._lock = threading.Lock()
+    def before_fork(self) -> None:
+        """Hold the locks, so that the child finds no reading half added."""
+        self._lock.acquire()
         if self._sampler is not None:
+            self._sampler.hold()
+
+    def after_fork(self) -> None:
+        """Release the locks, in the parent and in the child."""
+        if self._sampler is not None:
+            self._sampler.release()
+        self._lock.release()
+
+    def replace_in_child(self, open_source: Callable[[], ReadingSource]) -> ProcessSampler | None:
+        """After a fork, in the child: the sampler's thread exists in the parent only.
+
+        The sampler of the parent remains for measurements that were taken before.
+        """
+        self.after_fork()
+        if self._sampler is not None:
+            self._sampler.stop()
             uuids = self._sampler.uuids
             self._sampler = ProcessSampler(open_source)
             self._sampler.start_at_first_moment(uuids)

@@ -68,14 +68,17 @@ def test_a_window_is_measured_with_nvml_in_the_process(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_has_no_open_windows_and_measures_its_own(tmp_path: Path) -> None:
-    child, parent = results_of(
+    before, child, parent = results_of(
         """
+    with monitor.window("before") as window:
+        machine.occupy(0, 300.0, 0.5)
     pid = os.fork()
     if pid == 0:
         try:
             monitor.end_window("open")
         except wattloop.errors.UsageError as error:
             message = str(error)
+        print(json.dumps(window.measurement.total_energy_joules > 10), flush=True)
         print(json.dumps([message, *measured(monitor, "step")]), flush=True)
         os._exit(0)
     os.waitpid(pid, 0)
@@ -84,6 +87,7 @@ def test_a_forked_child_has_no_open_windows_and_measures_its_own(tmp_path: Path)
 """,
         tmp_path,
     )
+    assert before
     assert child[0].endswith("windows that were open before a fork belong to the parent process")
     assert child[1:] == [pytest.approx(child[2], rel=0.2), child[2], ""]
     assert parent == [pytest.approx(parent[1], rel=0.05), parent[1], ""]
