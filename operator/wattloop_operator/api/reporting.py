@@ -16,6 +16,7 @@ class ReportingSource(StrEnum):
 
     PUSH = "Push"
     LOGS = "Logs"
+    KUBEFLOW_TRAINER = "KubeflowTrainer"
 
 
 class Reporting(ApiModel):
@@ -53,7 +54,9 @@ class Reporting(ApiModel):
     source: ReportingSource = Field(
         default=ReportingSource.PUSH,
         description="Push: the script reports with the wattloop client. Logs: Wattloop reads the metric from the "
-        "output of the training container, so the script needs no change. A script that does not use the client "
+        "output of the training container, so the script needs no change. KubeflowTrainer: a callback for Kubeflow "
+        "Trainer reports, such as the one that Hugging Face's Trainer has from transformers 5.4 on; the metric is the "
+        "one of metricName that the script logs, such as eval_loss. A script that does not use the client "
         "cannot be asked to stop: Wattloop ends its workload when the target is reached, the cost limit is exceeded "
         "or maxEpochs is passed.",
     )
@@ -84,3 +87,8 @@ class Reporting(ApiModel):
     def uses_client(self) -> bool:
         """Whether the script reports by itself, and therefore learns when to stop."""
         return self.source is ReportingSource.PUSH
+
+    @property
+    def sends_reports(self) -> bool:
+        """Whether the process itself sends reports, so that it needs the address of the reporting API and a token."""
+        return self.source in (ReportingSource.PUSH, ReportingSource.KUBEFLOW_TRAINER)

@@ -82,10 +82,10 @@ class OutputReader:
         An epoch that stands on an earlier line counts for the evaluations after it.
         """
         text = line[:MAX_LINE_BYTES].decode("utf-8", "replace")
-        epoch = _number(_group(self._epoch, text, EPOCH))
+        epoch = number_in(_group(self._epoch, text, EPOCH))
         if epoch is not None and math.isfinite(epoch):
             self._latest_epoch = min(max(epoch + self._uncounted_epochs, 0.0), MAX_NUMBER)
-        metric = _number(_group(self._metric, text, METRIC))
+        metric = number_in(_group(self._metric, text, METRIC))
         if metric is None:
             return None
         return Evaluation(metric, self._latest_epoch)
@@ -134,8 +134,8 @@ def _group(compiled: Any, text: str, name: str) -> str | None:
     return None if found is None else found.group(name)
 
 
-def _number(text: str | None) -> float | None:
-    """The number in a group; None if it is none."""
+def number_in(text: str | None) -> float | None:
+    """The number in a text; None if it is none."""
     try:
         return None if text is None else float(text)
     except ValueError:

@@ -188,8 +188,10 @@ class LocalBackend:
     def _start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
         namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
         addresses = RunAddresses(models=self._addresses.models)
-        if recurrence.spec.reporting.uses_client:
+        if recurrence.spec.reporting.sends_reports:
             addresses = replace(self._addresses, token_file=str(self._tokens.create_file(namespace, name)))
+        if not recurrence.spec.reporting.uses_client:
+            addresses = replace(addresses, agent_socket="")
         injected = run_variables(job, recurrence, addresses, self._devices)
         command = command_of(job, injected, str(self._source))
         environment = {**os.environ, **self._gpu_environment, **injected, **command.environment}

@@ -24,6 +24,7 @@ from wattloop_operator.reporting.request_handling import (
     validation_error_response,
 )
 from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.reporting.trainer_status import TrainerStatusMessage
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 Name = Annotated[str, Path(min_length=1, max_length=63, pattern=NAME_PATTERN)]
@@ -68,6 +69,9 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 NODE_ERRORS: dict[int | str, dict[str, Any]] = {
     **{code: ERRORS[code] for code in (401, 422, 429, 503)},
     403: {"model": ErrorForm, "description": "The caller is not the agent of this node, or a pod is on another node."},
+}
+SOURCE_ERRORS: dict[int | str, dict[str, Any]] = {
+    409: {"model": ErrorForm, "description": "The attempt has another reporting source than KubeflowTrainer."},
 }
 BODY_ERRORS: dict[int | str, dict[str, Any]] = {
     413: {"model": ErrorForm, "description": "The body, or the progress that it results in, is too large."},
@@ -117,6 +121,21 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
                 lambda: in_thread(lambda: service.present_answer(namespace, name, report)),
             )
         return JSONResponse(answer.to_json())
+
+    @app.post(
+        "/v1/namespaces/{namespace}/recurrences/{name}/trainer-status",
+        summary="Report the status of an attempt as to Kubeflow Trainer",
+        responses={200: _response(TrainerStatusMessage), **ERRORS, **BODY_ERRORS, **SOURCE_ERRORS},
+        response_class=JSONResponse,
+        openapi_extra={"requestBody": _request_body(TrainerStatusMessage)},
+    )
+    async def trainer_status(namespace: Name, name: Name, request: Request, token: Token) -> JSONResponse:
+        """Merge the status of a callback for Kubeflow Trainer; the answer repeats it, as Kubeflow's does."""
+        count_request(service.limits, token)
+        await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
+        message = await received(request, TrainerStatusMessage, MAX_REPORT_BYTES)
+        await in_thread(lambda: service.receive_status(namespace, name, message.trainerStatus))
+        return JSONResponse(message.to_json())
 
     @app.get(
         "/v1/namespaces/{namespace}/recurrences/{name}/decision",

@@ -31,6 +31,10 @@ class UnknownRecurrenceError(Exception):
     """The recurrence does not exist: HTTP 404."""
 
 
+class WrongSourceError(Exception):
+    """The attempt receives no reports of this kind: HTTP 409."""
+
+
 class NodeOwnershipError(Exception):
     """The caller is known, but is not the agent of this node: HTTP 403."""
 

@@ -25,6 +25,7 @@ from wattloop_operator.reporting.interfaces import (
     TooManyRequestsError,
     UnknownCallerError,
     UnknownRecurrenceError,
+    WrongSourceError,
 )
 from wattloop_operator.reporting.limits import ReportLimits
 
@@ -118,6 +119,8 @@ async def in_thread(call: Callable[[], Result]) -> Result:
         raise HTTPException(403, str(error)) from error
     except UnknownRecurrenceError as error:
         raise HTTPException(404, str(error)) from error
+    except WrongSourceError as error:
+        raise HTTPException(409, str(error)) from error
     except TooManyRequestsError as error:
         raise _too_many_requests(error) from error
     except ProgressTooLargeError as error:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from wattloop.errors import OperationError
 from wattloop.messages import Answer, Report
 from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reconcile.attempt.agent_readings import needs_agents, with_agent_readings
@@ -27,10 +28,12 @@ from wattloop_operator.reporting.interfaces import (
     ProgressStore,
     Review,
     UnknownRecurrenceError,
+    WrongSourceError,
 )
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.progress_writer import ProgressWriter
 from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
+from wattloop_operator.reporting.trainer_status import TrainerStatus, output_report_of
 from wattloop_operator.reporting.verdict_waits import MAX_WAIT_SECONDS, VerdictWaits
 
 MAX_LOGGED_RECURRENCES = 1_000
@@ -143,6 +146,23 @@ class ReportService:
             OperationError: The read failed for now.
         """
         return answer_to(self.writer.current(namespace, name), report)
+
+    def receive_status(self, namespace: str, name: str, status: TrainerStatus) -> None:
+        """Merge a status of an authorized callback for Kubeflow Trainer.
+
+        Raises:
+            WrongSourceError: The attempt has another reporting source.
+            UnknownRecurrenceError: The recurrence does not exist.
+            TooManyRequestsError: Too many reports of this recurrence wait to be written.
+            ProgressTooLargeError: The merged progress is too large.
+            OperationError: The write failed for now.
+        """
+        spec = self.recurrence(namespace, name).spec
+        if spec.reporting.source is not ReportingSource.KUBEFLOW_TRAINER:
+            raise WrongSourceError(
+                f"{namespace}/{name} has the reporting source {spec.reporting.source}, expected KubeflowTrainer"
+            )
+        self.observe(namespace, name, output_report_of(status, spec.reporting, spec.target))
 
     def recurrence(self, namespace: str, name: str) -> TrainingRecurrence:
         """The recurrence of an authorized caller, with its decision.

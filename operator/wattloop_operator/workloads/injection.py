@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -35,6 +35,10 @@ CERTIFICATE_AUTHORITY_ANNOTATION = "wattloop.dev/report-certificate-authority"
 # The reporting API accepts this audience alone, and no other API accepts it.
 AUDIENCE = "wattloop.dev/report"
 TOKEN_SECONDS = 3600
+# Variables that callbacks for Kubeflow Trainer read: a URL, and paths of files.
+KUBEFLOW_URL = "KUBEFLOW_TRAINER_SERVER_URL"
+KUBEFLOW_TOKEN = "KUBEFLOW_TRAINER_SERVER_TOKEN"  # noqa: S105 - the name of a variable
+KUBEFLOW_AUTHORITY = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
 
 
 class TemplateError(ValueError):
@@ -111,8 +115,9 @@ def injection_of(
         devices: GPUs of all its pods together, which share the batch.
     """
     if not recurrence.spec.reporting.uses_client:
-        # The process neither reports nor asks the agent: it gets no token and no socket.
-        addresses = ClusterAddresses()
+        # Only the client uses the socket; a process that sends no reports needs no token either.
+        sends = recurrence.spec.reporting.sends_reports
+        addresses = replace(addresses, agent_folder="") if sends else ClusterAddresses()
     variables = run_variables(job, recurrence, addresses.in_pod(), devices, pods=_indexed_pods(job))
     return Injection(labels_of(recurrence, job.spec.template.labels), variables, addresses)
 
@@ -122,6 +127,11 @@ def run_variables(
 ) -> dict[str, str]:
     """The environment variables of one attempt, the same in a pod and in a local run; see `run_environment`."""
     variables = run_environment(job, recurrence, addresses, devices, pods=pods).variables()
+    if recurrence.spec.reporting.source is ReportingSource.KUBEFLOW_TRAINER and addresses.report_url:
+        variables[KUBEFLOW_URL] = f"{report_url(addresses, recurrence)}/trainer-status"
+        variables[KUBEFLOW_TOKEN] = addresses.token_file
+        if addresses.certificate_authority_file:
+            variables[KUBEFLOW_AUTHORITY] = addresses.certificate_authority_file
     if recurrence.spec.reporting.source is ReportingSource.LOGS:
         # Python writes a file or a pipe in blocks of 8 KiB: hours of a short log.
         variables["PYTHONUNBUFFERED"] = "1"
@@ -145,7 +155,7 @@ def run_environment(
     per_device = job.spec.batch_size.scope is BatchSizeScope.PER_DEVICE
     parts = micro_batches(spec.batch_size * devices if per_device else spec.batch_size, devices)
     namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
-    url, models = addresses.report_url.rstrip("/"), addresses.models or spec.output_directory or ""
+    models = addresses.models or spec.output_directory or ""
     return RunEnvironment(
         job=f"{namespace}/{spec.job_ref.name}",
         recurrence=name,
@@ -164,12 +174,18 @@ def run_environment(
         progress_deadline_seconds=spec.progress_deadline_seconds,
         output_directory="" if spec.output_directory is None else attempt_output(models, recurrence.metadata),
         current_model="" if spec.output_directory is None else current_of(models),
-        report_url=f"{url}/v1/namespaces/{namespace}/recurrences/{name}" if url else "",
+        report_url=report_url(addresses, recurrence),
         token_file=addresses.token_file,
         certificate_authority_file=addresses.certificate_authority_file,
         agent_socket=addresses.agent_socket,
         pods=pods,
     )
+
+
+def report_url(addresses: RunAddresses, recurrence: TrainingRecurrence) -> str:
+    """URL of an attempt in the reporting API; empty if the process does not report."""
+    url, metadata = addresses.report_url.rstrip("/"), recurrence.metadata
+    return f"{url}/v1/namespaces/{metadata.namespace}/recurrences/{metadata.name}" if url else ""
 
 
 def _indexed_pods(job: RecurringTrainingJob) -> int:

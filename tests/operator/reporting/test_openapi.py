@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from schemathesis.checks import CHECKS
 
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, NodeApi, running_node_api
-from support.reporting.reporting_api import Api
+from support.reporting.reporting_api import Api, running_api
+from wattloop_operator.api.reporting import Reporting, ReportingSource
+from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
 from wattloop_operator.reporting.openapi import main, rendered
 
 # Constraints between fields, which the JSON schema does not express.
@@ -25,7 +28,15 @@ BETWEEN_FIELDS = (
     "expected at least the start's",
     "twice, expected one entry",
     f"expected {NODE} as in the path",
+    "expected a date of the calendar",
 )
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    # Thousands of requests come without a token.
+    with running_api(tmp_path_factory.mktemp("api"), ReportLimits(time.monotonic, LOCAL_RATES)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -65,11 +76,13 @@ def check_responses(operation: Any, mode: GenerationMode, url: str, token: str) 
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
-@pytest.mark.parametrize("label", ["POST progress", "GET decision"])
+@pytest.mark.parametrize("label", ["POST progress", "GET decision", "POST trainer-status"])
 def test_any_request_for_a_recurrence_gets_a_documented_response(
     label: str, mode: GenerationMode, api: Api, recurrence: tuple[str, str]
 ) -> None:
     name, token = recurrence
+    if label == "POST trainer-status":
+        name, token = api.recurrence(reporting=Reporting(source=ReportingSource.KUBEFLOW_TRAINER))
     document = served_description(api.url)
     # The names are limited to the recurrence of the token.
     for operations in document["paths"].values():

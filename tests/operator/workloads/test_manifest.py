@@ -148,6 +148,40 @@ def test_an_annotation_of_the_pod_carries_the_certificates(
     assert read.certificate_authority_file == "/var/run/secrets/wattloop.dev/ca.crt"
 
 
+@pytest.mark.parametrize(
+    ("source", "volumes", "variables"),
+    [
+        ("Push", ["wattloop-reporting", "wattloop-agent"], []),
+        ("Logs", [], ["PYTHONUNBUFFERED"]),
+        (
+            "KubeflowTrainer",
+            ["wattloop-reporting"],
+            ["KUBEFLOW_TRAINER_SERVER_URL", "KUBEFLOW_TRAINER_SERVER_TOKEN", "KUBEFLOW_TRAINER_SERVER_CA_CERT"],
+        ),
+    ],
+)
+def test_a_pod_gets_what_its_reporting_source_needs_and_no_more(
+    source: str,
+    volumes: list[str],
+    variables: list[str],
+    make_job: Callable[..., RecurringTrainingJob],
+    recurrence_of: RecurrenceOf,
+) -> None:
+    job = make_job(reporting={"source": source})
+    recurrence = recurrence_of(job)
+    assert recurrence.spec.profile_power_limits is (source == "Push")
+    addresses = ClusterAddresses("https://reports", "-----BEGIN CERTIFICATE-----", "/run/wattloop")
+    template = manifest(job, recurrence, addresses)["spec"]["template"]
+    found = {each["name"]: each["value"] for each in template["spec"]["containers"][0]["env"]}
+    assert [volume["name"] for volume in template["spec"].get("volumes", ())] == volumes
+    assert [name for name in found if not name.startswith("WATTLOOP_")] == variables
+    assert ("annotations" in template["metadata"]) == bool("wattloop-reporting" in volumes)
+    if "KUBEFLOW_TRAINER_SERVER_URL" in found:
+        path = f"/v1/namespaces/team/recurrences/{recurrence.metadata.name}/trainer-status"
+        assert found["KUBEFLOW_TRAINER_SERVER_URL"] == f"https://reports{path}"
+        assert found["KUBEFLOW_TRAINER_SERVER_TOKEN"] == "/var/run/secrets/wattloop.dev/token"
+
+
 def test_the_agents_socket_is_mounted_if_there_are_agents(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:

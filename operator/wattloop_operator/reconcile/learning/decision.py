@@ -154,6 +154,8 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
     job, spec = snapshot.job, snapshot.job.spec
     advises = kind is DecisionKind.ADVISE
     limit_watts, profile = (None, False) if advises else _power_limit(snapshot, decision.batch_size)
+    # Only the client changes limits between steps.
+    profile = profile and spec.reporting.uses_client
     return TrainingRecurrence(
         metadata=_metadata(job, attempt),
         spec=TrainingRecurrenceSpec(

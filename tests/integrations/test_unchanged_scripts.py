@@ -1,0 +1,125 @@
+"""An unchanged script of Hugging Face's Trainer as a recurring job, by its own callback and by its log."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import pytest
+
+from support.local_runs.local_runs import LocalJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.store import open_store
+
+# Each script imports PyTorch and transformers, which takes most of the time.
+pytestmark = [pytest.mark.integrations, pytest.mark.timeout(600)]
+
+SCRIPT = """
+import argparse
+
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, required=True)
+parser.add_argument("--epochs", type=float, required=True)
+options = parser.parse_args()
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+tokens = torch.randint(4, 16, (64, 8))
+tokens[::2, 0] = 3
+data = [{"input_ids": row, "labels": torch.tensor(int(row[0] == 3))} for row in tokens]
+config = BertConfig(
+    vocab_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+    max_position_embeddings=8, hidden_dropout_prob=0.0,
+)
+
+
+def metrics(prediction):
+    return {"accuracy": float((prediction.predictions.argmax(axis=-1) == prediction.label_ids).mean())}
+
+
+arguments = TrainingArguments(
+    "models",
+    num_train_epochs=options.epochs,
+    per_device_train_batch_size=options.batch_size,
+    per_device_eval_batch_size=64,
+    learning_rate=1e-2,
+    eval_strategy="epoch",
+    logging_strategy="epoch",
+    save_strategy="no",
+    report_to="none",
+    use_cpu=True,
+    dataloader_pin_memory=False,
+)
+model = BertForSequenceClassification(config)
+Trainer(model, arguments, train_dataset=data, eval_dataset=data, compute_metrics=metrics).train()
+"""
+TARGET = {"metric": "accuracy", "threshold": "0.9"}
+FOREVER = 100_000
+
+
+def run(local_job: LocalJob, source: str, epochs: str, recurrences: int) -> list[TrainingRecurrence]:
+    """The recurrences of the script as a job."""
+    container = {
+        "name": "train",
+        "image": "none",
+        "command": ["python", "train.py"],
+        "args": ["--batch-size=$(WATTLOOP_BATCH_SIZE)", f"--epochs={epochs}"],
+    }
+    local_job.job(
+        SCRIPT,
+        objective={"target": TARGET, "maxEpochs": FOREVER},
+        reporting={"source": source, "metricName": "eval_accuracy"},
+        template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+    )
+    # Simulated GPUs use energy while time passes, because the script trains on the CPU.
+    assert local_job.run("--recurrences", str(recurrences), "--time-scale", "1") == 0
+    with open_store(local_job.output / "wattloop.db") as store:
+        stored = store.objects.list("TrainingRecurrence", "local")
+    return [TrainingRecurrence.from_wire(each.body) for each in stored]
+
+
+def logged(local_job: LocalJob, recurrence: TrainingRecurrence) -> list[tuple[float, float]]:
+    """Epoch and accuracy of each evaluation that the script printed itself."""
+    text = (local_job.output / "logs" / f"{recurrence.metadata.name}.log").read_text()
+    found = []
+    for line in text.replace("\r", "\n").splitlines():
+        start = line.find("{'eval_")
+        if start >= 0:
+            values: dict[str, Any] = ast.literal_eval(line[start:])
+            found.append((float(values["epoch"]), float(values["eval_accuracy"])))
+    return found
+
+
+@pytest.mark.parametrize(("source", "count"), [("KubeflowTrainer", 2), ("Logs", 1)])
+def test_a_training_is_ended_at_its_target_with_the_metric_that_it_logs(
+    local_job: LocalJob, source: str, count: int
+) -> None:
+    recurrences = run(local_job, source, str(FOREVER), count)
+    assert [recurrence.status.result for recurrence in recurrences] == ["Reached"] * count
+    for recurrence in recurrences:
+        progress, usage, evaluations = (
+            recurrence.status.progress,
+            recurrence.status.usage,
+            logged(local_job, recurrence),
+        )
+        assert progress is not None
+        assert progress.curve is not None
+        final = (float(progress.epoch or 0), float(progress.metric or 0))
+        assert final in [(epoch, pytest.approx(accuracy, rel=1e-3)) for epoch, accuracy in evaluations]
+        assert usage is not None
+        assert usage.gpu_energy_joules > 0
+        assert recurrence.status.cost is not None
+
+
+@pytest.mark.parametrize("source", ["KubeflowTrainer", "Logs"])
+def test_a_training_that_ends_by_itself_has_the_final_metric_that_it_logs(local_job: LocalJob, source: str) -> None:
+    (recurrence,) = run(local_job, source, "20", 1)
+    progress, evaluations = recurrence.status.progress, logged(local_job, recurrence)
+    assert progress is not None
+    assert recurrence.status.result == "Reached"
+    if source == "KubeflowTrainer":
+        assert len(evaluations) == 20
+    assert (float(progress.epoch or 0), float(progress.metric or 0)) == pytest.approx(evaluations[-1], rel=1e-3)

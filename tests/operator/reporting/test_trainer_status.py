@@ -1,0 +1,112 @@
+"""Statuses of callbacks for Kubeflow Trainer, over HTTP."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from support.reporting.reporting_api import Api, Reply
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.objective import Target
+from wattloop_operator.api.reporting import Reporting, ReportingSource
+
+KUBEFLOW = Reporting(source=ReportingSource.KUBEFLOW_TRAINER)
+TARGET = Target.model_validate({"metric": "eval_accuracy", "threshold": "0.9", "consecutiveEvaluations": 2})
+
+
+def status(second: int, **metrics: Any) -> dict[str, Any]:
+    """As transformers' callback makes it."""
+    return {
+        "trainerStatus": {
+            "lastUpdatedTime": f"2026-03-01T12:00:{second:02}.250000+00:00",
+            "progressPercentage": 10,
+            "estimatedRemainingSeconds": 100,
+            "metrics": [{"name": name, "value": str(value)} for name, value in metrics.items()],
+        }
+    }
+
+
+def post(api: Api, name: str, token: str | None, body: object) -> Reply:
+    return api.ask(api.path(name, last="trainer-status"), token, json.dumps(body).encode())
+
+
+def progress_after(api: Api, *statuses: dict[str, Any], **changes: Any) -> Progress:
+    name, token = api.recurrence(**{"reporting": KUBEFLOW, "target": TARGET, **changes})
+    for each in statuses:
+        assert post(api, name, token, each).code == 200
+    progress = api.progress(name)
+    assert progress is not None
+    return progress
+
+
+def test_the_metric_of_the_target_and_the_epoch_of_its_evaluation_are_the_progress(api: Api) -> None:
+    progress = progress_after(
+        api,
+        status(0, total_steps=100),
+        status(5, loss=0.7, current_step=12, current_epoch=0.12),
+        status(10, loss=0.6, eval_accuracy=0.71, eval_runtime=0.5, epoch=1.0, current_epoch=1.3),
+    )
+    assert (str(progress.metric), str(progress.epoch), progress.evaluations) == ("0.71", "1", 1)
+    assert progress.curve is not None
+    assert (progress.curve.epochs, progress.curve.metrics) == ((1.0,), (0.71,))
+
+
+def test_an_evaluation_that_is_repeated_in_later_statuses_counts_once_and_an_equal_one_counts_again(api: Api) -> None:
+    first = {"eval_accuracy": 0.95, "eval_runtime": 0.5, "epoch": 1.0}
+    progress = progress_after(api, status(5, **first), status(10, **first, loss=0.1, current_epoch=1.7))
+    assert (progress.evaluations, progress.reached) == (1, False)
+    second = first | {"eval_runtime": 0.51, "epoch": 2.0}
+    progress = progress_after(api, status(5, **first), status(10, **second))
+    assert (progress.evaluations, progress.reached) == (2, True)
+
+
+def test_a_late_status_changes_nothing(api: Api) -> None:
+    progress = progress_after(api, status(10, eval_accuracy=0.8, epoch=2.0), status(5, eval_accuracy=0.7, epoch=1.0))
+    assert (str(progress.metric), str(progress.epoch)) == ("0.8", "2")
+
+
+def test_the_metric_may_have_another_name(api: Api) -> None:
+    reporting = KUBEFLOW.model_copy(update={"metric_name": "top1"})
+    progress = progress_after(api, status(5, top1=0.3, eval_accuracy=0.9, epoch=1), reporting=reporting)
+    assert str(progress.metric) == "0.3"
+
+
+def test_a_metric_that_is_not_a_number_has_diverged_and_stops_the_attempt(api: Api) -> None:
+    progress = progress_after(api, status(5, eval_accuracy=float("nan"), epoch=1.0))
+    assert (progress.diverged, progress.stop_requested) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "trainerStatus: found nothing"),
+        ({"trainerStatus": {"metrics": []}}, "trainerStatus.lastUpdatedTime"),
+        ({"trainerStatus": {"lastUpdatedTime": "yesterday"}}, "expected a time with its zone"),
+        ({"trainerStatus": {"lastUpdatedTime": "2026-02-30T12:00:00Z"}}, "expected a date of the calendar"),
+        (status(5) | {"trainerStatus": {**status(5)["trainerStatus"], "metrics": [{"name": "a"}]}}, "metrics[0].value"),
+    ],
+)
+def test_an_invalid_status_is_rejected_with_its_field(api: Api, body: dict[str, Any], message: str) -> None:
+    name, token = api.recurrence(reporting=KUBEFLOW)
+    reply = post(api, name, token, body)
+    assert reply.code == 422
+    assert message in reply.body["detail"]
+    assert api.progress(name) is None
+
+
+def test_an_attempt_of_another_source_takes_no_status(api: Api) -> None:
+    name, token = api.recurrence()
+    reply = post(api, name, token, status(5, eval_accuracy=0.9))
+    assert (reply.code, reply.body) == (
+        409,
+        {"detail": f"team/{name} has the reporting source Push, expected KubeflowTrainer"},
+    )
+
+
+def test_a_status_needs_the_token_of_its_recurrence(api: Api) -> None:
+    name, _ = api.recurrence(reporting=KUBEFLOW)
+    _, other = api.recurrence(reporting=KUBEFLOW)
+    assert post(api, name, None, status(5)).code == 401
+    assert post(api, name, other, status(5)).code == 403
