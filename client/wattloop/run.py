@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from wattloop.metric import metric_value
 # The other modules are imported where they are used first, since a training script imports this one before it
 # does anything: they take three times as long.
 if TYPE_CHECKING:
+    from wattloop.experiment_tags import ExperimentTags
     from wattloop.gpus import ProcessGpus
     from wattloop.messages import Answer, LimitMeasurement, PublishedModel, Report
     from wattloop.publishing import AttemptOutput, MarkerStore
@@ -99,6 +101,7 @@ class Run:
         self._published: PublishedModel | None = None
         self._reach_confirmed = False
         self._heartbeat = Heartbeat(self.environment.progress_deadline_seconds)
+        self._experiments: ExperimentTags | None = None
         self._evaluations = 0
         self._consecutive_reached = 0
         self._has_reached = False
@@ -133,6 +136,7 @@ class Run:
         # A run that ends by an exception reports its energy and that it failed, but not that it finished.
         report = self._report(finished=kind is None)
         self._gpus.end()
+        self._tag_experiments(report, last=True)
         self._channel.send_last(report, LAST_REPORT_TIMEOUT_SECONDS if kind is None else 0.0)
 
     @property
@@ -274,7 +278,20 @@ class Run:
 
     def _send(self) -> None:
         self._heartbeat.reported()
-        self._handle(self._channel.send(self._report(finished=False)))
+        report = self._report(finished=False)
+        self._tag_experiments(report)
+        self._handle(self._channel.send(report))
+
+    def _tag_experiments(self, report: Report, *, last: bool = False) -> None:
+        tracks = "mlflow" in sys.modules or "wandb" in sys.modules
+        if not tracks or not self.environment.managed or self.environment.rank:
+            return
+        if self._experiments is None:
+            # Imported here because few scripts use a tracker.
+            from wattloop.experiment_tags import ExperimentTags  # noqa: PLC0415
+
+            self._experiments = ExperimentTags(self.environment)
+        self._experiments.update(report, last=last)
 
     def _attempt_output(self, marker_store: MarkerStore | None) -> AttemptOutput | None:
         if not self.environment.output_directory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,17 @@ from support.reporting.report_server import ReportServer, running_report_server
 # The other parts of the suite run in an environment without it. make test-integrations fails if this leaves no test.
 if importlib.util.find_spec("torch") is None:
     collect_ignore_glob = ["test_*.py"]
+else:
+    # Before PyTorch is imported: the models are so small that threads only wait for each other.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Imports alone take half a minute where every core is busy.
+TIMEOUT_SECONDS = 600.0
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
 
 
 @pytest.fixture
