@@ -101,6 +101,7 @@ def commands(folder: Path) -> dict[str, tuple[int, list[str]]]:
         BARE: (0, [sys.executable, "-c", "pass"]),
         NUMPY: (0, [sys.executable, "-c", "import numpy"]),
         "from wattloop import Run": (0, [sys.executable, "-c", "from wattloop import Run"]),
+        "from wattloop import EnergyMonitor": (0, [sys.executable, "-c", "from wattloop import EnergyMonitor"]),
         "wattloop --version": (0, [WATTLOOP, "--version"]),
         "wattloop --help": (0, [WATTLOOP, "--help"]),
         "wattloop plan, 192 operations": (0, [WATTLOOP, *plan, "--output", str(folder / "plans")]),
