@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -29,9 +30,10 @@ def run(arguments: argparse.Namespace) -> int:
     sweep = Sweep(arguments.file, job, output, grid, simulation_of(arguments), arguments.seed)
     stderr = Console(stderr=True, highlight=False, soft_wrap=True)
     reporter = AttemptReporter(lambda text: stderr.print(text, markup=False))
+    # Of the stream itself: notebooks force colours, by which rich takes a pipe for a terminal.
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as progress:
+        with Progress(*columns, console=stderr, transient=True, disable=not sys.stderr.isatty()) as progress:
             task = progress.add_task("sweep", total=len(grid))
 
             def show(ended: int, point: GridPoint | None) -> None:
