@@ -67,6 +67,7 @@ class RunEnvironment:
         parameters: Further hyperparameters by name.
         progress_deadline_seconds: Seconds of silence after which the operator ends the attempt as hung; None: never.
         output_directory: Folder or URL for the files of this attempt; empty for none.
+        warm_start_directory: Link or marker of the model to begin with; empty to begin anew.
         current_model: Link or marker of the published model; empty for none.
         report_url: Destination of reports; empty to send none.
         token_file: File with the bearer token of reports.
@@ -94,6 +95,7 @@ class RunEnvironment:
     parameters: Mapping[str, str] = field(default_factory=dict)
     progress_deadline_seconds: float | None = None
     output_directory: str = ""
+    warm_start_directory: str = ""
     current_model: str = ""
     report_url: str = ""
     token_file: str = ""
@@ -125,6 +127,7 @@ class RunEnvironment:
             "WATTLOOP_SEED": _formatted(self.seed),
             "WATTLOOP_PROGRESS_DEADLINE_SECONDS": _formatted(self.progress_deadline_seconds),
             "WATTLOOP_OUTPUT_DIR": self.output_directory,
+            "WATTLOOP_WARM_START_DIR": self.warm_start_directory,
             "WATTLOOP_CURRENT_MODEL": self.current_model,
             "WATTLOOP_REPORT_URL": self.report_url,
             "WATTLOOP_TOKEN_FILE": self.token_file,
@@ -175,6 +178,7 @@ class RunEnvironment:
             },
             progress_deadline_seconds=_number(variables, "WATTLOOP_PROGRESS_DEADLINE_SECONDS"),
             output_directory=variables.get("WATTLOOP_OUTPUT_DIR", ""),
+            warm_start_directory=variables.get("WATTLOOP_WARM_START_DIR", ""),
             current_model=variables.get("WATTLOOP_CURRENT_MODEL", ""),
             report_url=variables.get("WATTLOOP_REPORT_URL", ""),
             token_file=variables.get("WATTLOOP_TOKEN_FILE", ""),

@@ -96,6 +96,31 @@ class AttemptOutput:
             except OSError as error:
                 raise PublishError(f"{self.location}: cannot be created: {error.strerror}") from error
 
+    def current(self) -> str:
+        """Folder or URL of the files that are current.
+
+        Raises:
+            PublishError: Nothing is current, or the marker cannot be read.
+        """
+        if is_url(self.location):
+            return self._current_of_marker()
+        folder = Path(self._current).resolve()
+        if not folder.is_dir():
+            raise PublishError(f"{self._current} does not exist")
+        return str(folder)
+
+    def _current_of_marker(self) -> str:
+        if self._store is None:
+            raise PublishError(f"{self._current}: Run was given no marker_store")
+        try:
+            content = self._store.read(self._current)
+            path = None if content is None else json.loads(content)["path"]
+        except Exception as error:  # of the user's own store, or of an object that is no marker
+            raise PublishError(f"{self._current}: cannot be read: {type(error).__name__}: {error}") from error
+        if not isinstance(path, str):
+            raise PublishError(f"{self._current} does not exist")
+        return path
+
     def publish(self, facts: Mapping[str, object], keep_alive: Callable[[], None] = lambda: None) -> str:
         """Make the files current, and return the digest of the files or of the marker.
 

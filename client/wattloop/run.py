@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import os
@@ -169,6 +170,21 @@ class Run:
         What it holds when the block ends becomes the current model if the target was reached.
         """
         return "" if self._output is None else self._output.location
+
+    @functools.cached_property
+    def warm_start_dir(self) -> str:
+        """Folder or URL of the model to begin with; empty to begin anew.
+
+        It is found once, so that a model that is published during the run changes nothing. Read it before the
+        training begins.
+        """
+        if self._output is None or not self.environment.warm_start_directory:
+            return ""
+        try:
+            return self._output.current()
+        except OperationError as error:
+            logger.warning("%s: begins without the current model: %s", self.environment.recurrence, error)
+            return ""
 
     @property
     def seed(self) -> int:

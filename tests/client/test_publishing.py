@@ -230,6 +230,33 @@ def test_only_rank_0_of_a_run_that_reached_and_ended_well_publishes(
     assert report_server.reports[-1]["published"] is None
 
 
+def test_a_warm_start_keeps_the_model_that_was_current_when_it_began(
+    report_server: ReportServer, tmp_path: Path
+) -> None:
+    publish_folder(model(tmp_path, "a", weights="a"), tmp_path / "current", {})
+    current = str(tmp_path / "current")
+    with Run(environment=variables(report_server, str(tmp_path)) | {"WATTLOOP_WARM_START_DIR": current}) as run:
+        assert run.warm_start_dir == str(tmp_path / "attempts" / "a")
+        publish_folder(model(tmp_path, "b", weights="b"), tmp_path / "current", {})
+        assert run.warm_start_dir == str(tmp_path / "attempts" / "a")
+    with Run(environment=variables(report_server, str(tmp_path))) as run:
+        assert run.warm_start_dir == ""
+
+
+def test_a_warm_start_from_an_object_store_reads_the_marker(
+    report_server: ReportServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, marker = Memory(), "s3://models/digits/current.json"
+    environment = variables(report_server, "s3://models/digits") | {"WATTLOOP_WARM_START_DIR": marker}
+    assert Run(environment=environment, marker_store=store).warm_start_dir == ""
+    assert f"begins without the current model: {marker} does not exist" in caplog.text
+    AttemptOutput("s3://models/digits/attempts/a", marker, store).publish({})
+    assert Run(environment=environment, marker_store=store).warm_start_dir == "s3://models/digits/attempts/a"
+    for spoiled in (b"", b"[]", b"{}", b"\xff"):
+        store.write(marker, spoiled)
+        assert Run(environment=environment, marker_store=store).warm_start_dir == ""
+
+
 def test_a_model_that_cannot_be_published_does_not_fail_the_training(
     report_server: ReportServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

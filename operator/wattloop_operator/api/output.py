@@ -27,6 +27,12 @@ class Output(ApiModel):
         max_length=MAX_OUTPUT_DIRECTORY_CHARACTERS,
         pattern=OUTPUT_DIRECTORY_PATTERN,
     )
+    warm_start: bool = Field(
+        default=False,
+        description="Whether attempts start from the current model (run.warm_start_dir, WATTLOOP_WARM_START_DIR) once "
+        "one is published. A warm start needs fewer epochs, so the policy treats it as another training: what it "
+        "learned from cold starts counts until warm ones differ, and crashes of one do not count for the other.",
+    )
 
 
 class AttemptModel(ApiModel):

@@ -137,8 +137,9 @@ class TrainingRecurrenceSpec(ApiModel):
     )
     template_digest: str | None = Field(
         default=None,
-        description="Digest of the job's spec.template that the attempt was decided with. Crashes count only while "
-        "the template has this digest. Absent if an older version decided the attempt.",
+        description="Digest of the job's spec.template that the attempt was decided with; another one for a warm "
+        "start. Crashes count only while the next attempt has this digest. Absent if an older version decided the "
+        "attempt.",
         max_length=64,
         pattern=r"^[0-9a-f]+$",
     )
@@ -155,6 +156,9 @@ class TrainingRecurrenceSpec(ApiModel):
         min_length=2,
         max_length=MAX_OUTPUT_DIRECTORY_CHARACTERS,
         pattern=OUTPUT_DIRECTORY_PATTERN,
+    )
+    warm_start: bool = Field(
+        default=False, description="Whether the attempt starts from the model that is current when it starts."
     )
     decision: DecisionRecord = Field(description="The decision for the batch size.")
 

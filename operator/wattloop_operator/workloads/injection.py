@@ -173,6 +173,7 @@ def run_environment(
         parameters={parameter.upper(): value for parameter, value in spec.parameters.items()},
         progress_deadline_seconds=spec.progress_deadline_seconds,
         output_directory="" if spec.output_directory is None else attempt_output(models, recurrence.metadata),
+        warm_start_directory=current_of(models) if spec.warm_start else "",
         current_model="" if spec.output_directory is None else current_of(models),
         report_url=report_url(addresses, recurrence),
         token_file=addresses.token_file,

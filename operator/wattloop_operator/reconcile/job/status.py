@@ -29,6 +29,7 @@ from wattloop_operator.reconcile.learning.changed_job import known_attempts, wit
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost, default_energy, histories_of
 from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_decision
 from wattloop_operator.reconcile.learning.metric_guard import guard_of, shortfall_text
+from wattloop_operator.reconcile.learning.warm_start import training_digest
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
 from wattloop_planner.bandit.policy import Arm, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
@@ -126,7 +127,7 @@ def _learning(snapshot: Snapshot) -> Learning | None:
         ),
         None,
     )
-    other_training = _with_other_training(snapshot.job.spec.template.digest, found)
+    other_training = _with_other_training(training_digest(snapshot.job), found)
     parts = (
         (other_training, "{} with another image or template count until later runs differ from them"),
         (converted, "{} with another target count through the curve of their metric"),

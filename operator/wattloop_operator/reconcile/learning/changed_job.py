@@ -5,7 +5,7 @@ direction, the curve of the metric also says when the attempt reached the presen
 takes more epochs. A policy without a model of bounds gets no such attempts: it would give up a batch
 size for having stopped at an easier target. A crash counts only while the job has the template that
 crashed, so that a corrected template, or another image in it, frees a job whose batch sizes all
-crashed. What the user forgot by `spec.policy.forget` says nothing.
+crashed. Warm and cold starts count as different templates. What the user forgot by `spec.policy.forget` says nothing.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from wattloop_operator.reconcile.learning.observations import (
     target_values,
 )
 from wattloop_operator.reconcile.learning.power_limit import at_policy_limits
+from wattloop_operator.reconcile.learning.warm_start import is_warm_start, training_digest
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.retargeting import retargeted
 
@@ -52,7 +53,7 @@ def known_attempts(snapshot: Snapshot) -> KnownAttempts:
     """What the attempts of a job say about its next one, given its present spec and status."""
     spec = snapshot.job.spec
     kept = not_forgotten(snapshot.job, known_records(snapshot))
-    present = _present_training(spec)
+    present = _present_training(snapshot.job)
     counted, converted = [], []
     for record in at_policy_limits(spec, kept, known_profiles(snapshot)):
         observation = _counted(record, present)
@@ -71,9 +72,12 @@ def source_observations(snapshot: Snapshot) -> tuple[Observation, ...]:
 
     They are the attempts towards this job's metric, direction and threshold that its user did not
     forget there; the number of consecutive evaluations may differ. Attempts towards another
-    threshold are converted by their curves.
+    threshold are converted by their curves. A job whose next attempt starts warm learns only from one whose
+    next attempt does, and a job that starts cold only from one that starts cold.
     """
-    present, source = _present_training(snapshot.job.spec), snapshot.source_job
+    present, source = _present_training(snapshot.job), snapshot.source_job
+    if is_warm_start(snapshot.job) != (source is not None and is_warm_start(source)):
+        return ()
     found = []
     for record in snapshot.source_records:
         # A deleted job of the same name has recurrences with the same indices.
@@ -108,7 +112,7 @@ class _PresentTraining(NamedTuple):
 
     Attributes:
         target: Its target in the form of `ObservationRecord.target`.
-        template_digest: Digest of its template.
+        template_digest: Digest of its template and of its kind of start.
         converted_to: The target to which attempts with another one are converted; None if the policy does
             not use such attempts.
     """
@@ -118,10 +122,11 @@ class _PresentTraining(NamedTuple):
     converted_to: RunTarget | None
 
 
-def _present_training(spec: RecurringTrainingJobSpec) -> _PresentTraining:
+def _present_training(job: RecurringTrainingJob) -> _PresentTraining:
+    spec = job.spec
     target = spec.objective.target
     converted_to = target.run_target if spec.policy.name is PolicyName.THOMPSON_SAMPLING else None
-    return _PresentTraining(target_values(target), spec.template.digest, converted_to)
+    return _PresentTraining(target_values(target), training_digest(job), converted_to)
 
 
 @once_per_record

@@ -31,6 +31,7 @@ from wattloop_operator.reconcile.learning.metric_guard import excluded_configura
 from wattloop_operator.reconcile.learning.parameters import parameters_of
 from wattloop_operator.reconcile.learning.power_limit import selected_measurement
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
+from wattloop_operator.reconcile.learning.warm_start import is_warm_start, training_digest
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
@@ -174,8 +175,9 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             energy_weight_percent=spec.objective.energy_weight_percent,
             parameters=dict(decision.parameters),
             reporting=spec.reporting,
-            template_digest=spec.template.digest,
+            template_digest=training_digest(job),
             progress_deadline_seconds=spec.objective.progress_deadline_seconds,
+            warm_start=is_warm_start(job),
             output_directory=None if spec.output is None else spec.output.directory,
             decision=_decision_record(spec.policy.name, kind, decision, context),
         ),

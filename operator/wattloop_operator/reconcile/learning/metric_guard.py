@@ -14,6 +14,7 @@ from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, with_current_target
 from wattloop_operator.reconcile.learning.parameters import configuration_of, default_configuration
+from wattloop_operator.reconcile.learning.warm_start import training_digest
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.metric_guard import MIN_DEFAULT_RUNS, WINDOW, GuardResult, Shortfall, guard_result
 
@@ -92,5 +93,5 @@ def _comparable(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     return tuple(
         record
         for record in with_current_target(spec, known_attempts(snapshot).kept)
-        if record.template_digest in (None, spec.template.digest)
+        if record.template_digest in (None, training_digest(snapshot.job))
     )

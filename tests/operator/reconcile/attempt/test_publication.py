@@ -10,9 +10,11 @@ import pytest
 from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.messages import PublishedModel, Report
 from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.output import PublishedModel as ApiPublishedModel
 from wattloop_operator.cluster.events import events_of
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
+from wattloop_operator.reconcile.learning.changed_job import source_observations
 
 OUTPUT = {"directory": "/models/digits"}
 
@@ -113,3 +115,59 @@ def test_a_report_names_one_folder_of_the_attempts() -> None:
         spoiled = replace(report, published=PublishedModel(folder, "1" * 32))
         with pytest.raises(ValueError, match="folder"):
             Report.from_json(spoiled.to_json())
+
+
+def test_attempts_start_warm_once_a_model_is_published_and_are_another_training_then() -> None:
+    backend = ModelBackend(job(output=OUTPUT | {"warmStart": True}, crashBudget=1))
+    first = run(backend, "1" * 32)
+    second = run(backend, "2" * 32)
+    specs = [backend.recurrences[name].spec for name in (first, second)]
+    assert [spec.warm_start for spec in specs] == [False, True]
+    assert specs[0].template_digest == backend.job.spec.template.digest != specs[1].template_digest
+    learning = backend.job.status.learning
+    assert learning is not None
+    assert "1 attempt(s) with another image or template count until later runs differ" in learning.carried_over
+
+
+def test_a_crash_of_a_cold_start_does_not_count_for_warm_ones() -> None:
+    backend = ModelBackend(job(output=OUTPUT | {"warmStart": True}, crashBudget=1, policy={"fixed": {}}))
+    backend.reconcile()
+    (name,) = backend.running
+    backend.run_workload(name)
+    backend.end_workload(name, Failure.CRASHED)
+    backend.reconcile()
+    assert backend.running == []
+    # Its model is published by hand, for example.
+    published = ApiPublishedModel(path="attempts/a", digest="1" * 32, recurrence="a", batch_size=64, time=backend.now)
+    status = backend.job.status.model_copy(update={"published": published})
+    backend.job = backend.job.model_copy(update={"status": status})
+    backend.reconcile()
+    assert len(backend.running) == 1
+
+
+def test_without_the_wish_every_attempt_starts_cold() -> None:
+    backend = backend_with_output()
+    names = [run(backend, digit * 32) for digit in "12"]
+    assert [backend.recurrences[name].spec.warm_start for name in names] == [False, False]
+    assert len({backend.recurrences[name].spec.template_digest for name in names}) == 1
+
+
+def test_a_job_learns_only_from_a_job_with_the_same_kind_of_start() -> None:
+    source = ModelBackend(job(output=OUTPUT | {"warmStart": True}))
+    run(source, "1" * 32)
+    learns = {}
+    for warm in (False, True):
+        backend = ModelBackend(
+            job(
+                output=OUTPUT | {"warmStart": warm}, batchSize={"default": 64, "candidates": [64], "learnFrom": "other"}
+            )
+        )
+        snapshot = backend.snapshot(KEY)
+        assert snapshot is not None
+        if warm:
+            status = backend.job.status.model_copy(update={"published": source.job.status.published})
+            snapshot = replace(snapshot, job=backend.job.model_copy(update={"status": status}))
+        for source_job in (source.job, None):
+            known = replace(snapshot, source_job=source_job, source_records=tuple(source.records.values()))
+            learns[warm, source_job is not None] = len(source_observations(known))
+    assert learns == {(False, True): 0, (False, False): 1, (True, True): 1, (True, False): 0}
