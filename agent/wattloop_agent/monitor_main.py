@@ -21,6 +21,7 @@ from wattloop_agent.monitor.leases import HEARTBEAT_SECONDS, LeaseTracker
 from wattloop_agent.monitor.loop_watchdog import LoopWatchdog
 from wattloop_agent.monitor.meter import Meter
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
+from wattloop_agent.monitor.ordered_limits import OrderedLimits
 from wattloop_agent.monitor.policies.bounds_file import BoundsFile
 from wattloop_agent.monitor.policies.violations import PolicyViolations
 from wattloop_agent.monitor.power_controller_connector import Connector, SocketConnector
@@ -91,7 +92,7 @@ class _Monitor:
         meter = Meter(readings)
         bounds = BoundsFile(settings.monitor_state_directory)
         violations = PolicyViolations(bounds.limits, lambda: {gpu.uuid: gpu.name for gpu in meter.sampler.statuses})
-        authenticator, assignments = _authenticator(settings, meter)
+        authenticator, pods, assignments = _authenticator(settings, meter)
         heartbeat_seconds = min(HEARTBEAT_SECONDS, settings.heartbeat_timeout / 4)
         watchdog = LoopWatchdog(MAX_STALL_TIMEOUTS * settings.heartbeat_timeout, heartbeat_seconds)
         lease_tracker = LeaseTracker(
@@ -125,7 +126,8 @@ class _Monitor:
                 # by itself.
                 stack.push_async_callback(supervisor.end)
             meter.sampler.start(settings.sample_interval, ledger_writer.add_samples, settings.counter_interval)
-            pusher = _pusher(settings, ledger_writer.ledger, bounds, meter)
+            orders = None if pods is None else OrderedLimits(pods, handlers, loop)
+            pusher = _pusher(settings, ledger_writer.ledger, bounds, meter, orders)
             if pusher is not None:
                 pusher.start()
                 stack.callback(pusher.stop)
@@ -185,18 +187,20 @@ def _connector(settings: Settings, supervisor: PowerControllerSupervisor | None,
 
 def _authenticator(
     settings: Settings, meter: Meter
-) -> tuple[ProcessAuthenticator | PodAuthenticator, Assignments | None]:
+) -> tuple[ProcessAuthenticator | PodAuthenticator, PodAuthenticator | None, Assignments | None]:
     if settings.identity == "process":
-        return ProcessAuthenticator(), None
+        return ProcessAuthenticator(), None, None
     # Imported here: a laptop needs no HTTP/2 library.
     from wattloop_agent.monitor.pods.assignments import PodAssignments  # noqa: PLC0415
     from wattloop_agent.monitor.pods.pod_authenticator import Node, PodAuthenticator  # noqa: PLC0415
 
     authenticator = PodAuthenticator(meter.uuid_by_device, Node(settings.kubelet_socket, settings.pod_logs))
-    return authenticator, PodAssignments(authenticator)
+    return authenticator, authenticator, PodAssignments(authenticator)
 
 
-def _pusher(settings: Settings, ledger: Ledger, bounds: BoundsFile, meter: Meter) -> Pusher | None:
+def _pusher(
+    settings: Settings, ledger: Ledger, bounds: BoundsFile, meter: Meter, orders: OrderedLimits | None
+) -> Pusher | None:
     if not settings.push_url or settings.push_token_file is None:
         return None
     # Imported here: an agent that reports to no operator needs no HTTP client.
@@ -204,7 +208,13 @@ def _pusher(settings: Settings, ledger: Ledger, bounds: BoundsFile, meter: Meter
 
     api = OperatorApi(settings.push_url, settings.push_token_file, settings.push_ca_file)
     return Pusher(
-        api, settings.node_name, ledger, bounds, settings.push_interval, limits=lambda: meter.sampler.statuses
+        api,
+        settings.node_name,
+        ledger,
+        bounds,
+        settings.push_interval,
+        limits=lambda: meter.sampler.statuses,
+        orders=orders,
     )
 
 

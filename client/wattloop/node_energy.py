@@ -14,6 +14,7 @@ from wattloop.messages import (
     MAX_GPUS,
     MAX_LIMIT_WATTS,
     MAX_PRODUCT_CHARACTERS,
+    MAX_REFUSAL_CHARACTERS,
     MAX_UUID_CHARACTERS,
     ClockSeconds,
     Millijoules,
@@ -27,6 +28,8 @@ MAX_NODE_ANSWER_BYTES = 4 * 1024 * 1024
 # entries sends several reports.
 MAX_POD_GPU_USAGES = 1024
 MAX_ACKNOWLEDGED = MAX_POD_GPU_USAGES
+# A pod with a limit has a GPU of its own.
+MAX_POD_LIMITS = MAX_GPUS
 MAX_BOUNDS = 256
 MAX_NAMESPACES = 256
 MAX_PRODUCTS = 32
@@ -93,6 +96,25 @@ class PodGpuUsage(WireForm):
 
 
 @dataclass(frozen=True)
+class PodLimitState(WireForm):
+    """What an agent did about the power limit that the operator orders for one pod."""
+
+    pod_uid: Annotated[Uuid, "Uid of the pod."]
+    allowed_watts: Annotated[
+        PowerLimit | None, "Power limits that the pod may request of all its GPUs; null if it may request none."
+    ] = None
+    held_watts: Annotated[
+        float, Number(0.0, MAX_LIMIT_WATTS), "The limit held for the pod on all its GPUs; 0 if none is held."
+    ] = 0.0
+    held_seconds: Annotated[ClockSeconds, "For how long it has been held, until this report."] = 0.0
+    refusal: Annotated[
+        str,
+        String(MAX_REFUSAL_CHARACTERS, min_length=0),
+        "Why the limit that the operator ordered is not held; empty if it is held or none was ordered.",
+    ] = ""
+
+
+@dataclass(frozen=True)
 class NodeReport(WireForm):
     """A cumulative report of an agent on its node.
 
@@ -112,11 +134,17 @@ class NodeReport(WireForm):
         "One entry per pod, container and GPU; ended ones until they are acknowledged. An agent with more entries than "
         "a report can hold sends several reports, and an entry that is not in a report has not changed.",
     ] = ()
+    limits: Annotated[
+        tuple[PodLimitState, ...],
+        MaxItems(MAX_POD_LIMITS),
+        "One entry per pod of the report for which the operator has ordered a power limit.",
+    ] = ()
 
     def check(self, place: str) -> None:
         """See `WireForm`: each GPU and each usage has one entry."""
         check_unique(f"{place}gpus", "GPU", [gpu.uuid for gpu in self.gpus])
         check_unique(f"{place}usages", "pod uid, container and GPU", [usage.key for usage in self.usages])
+        check_unique(f"{place}limits", "pod", [limit.pod_uid for limit in self.limits])
 
 
 @dataclass(frozen=True)
@@ -149,6 +177,21 @@ class GpuBounds(WireForm):
 
 
 @dataclass(frozen=True)
+class PodLimit(WireForm):
+    """The power limit that an agent is to hold for a pod whose training cannot ask for it itself."""
+
+    ignores_unknown_fields: ClassVar[bool] = True
+    always_complete: ClassVar[bool] = True
+
+    pod_uid: Annotated[Uuid, "Uid of the pod."]
+    watts: Annotated[
+        float | None,
+        Number(1.0, MAX_LIMIT_WATTS),
+        "The limit to hold on each GPU of the pod; null to hold none, and to report which ones are allowed.",
+    ] = None
+
+
+@dataclass(frozen=True)
 class NodeAnswer(WireForm):
     """The operator's answer to an agent's report."""
 
@@ -166,7 +209,14 @@ class NodeAnswer(WireForm):
         "The bounds that apply to the node from now on; null if the operator does not know them now, and the last ones "
         "stay in force.",
     ] = None
+    limits: Annotated[
+        tuple[PodLimit, ...],
+        MaxItems(MAX_POD_LIMITS),
+        "Power limits to hold for pods of the report, as if these pods had asked for them. For a pod without an entry "
+        "nothing changes.",
+    ] = ()
 
     def check(self, place: str) -> None:
         """See `WireForm`: each policy has one entry."""
         check_unique(f"{place}bounds", "policy", [each.policy for each in self.bounds or ()])
+        check_unique(f"{place}limits", "pod", [each.pod_uid for each in self.limits])

@@ -23,6 +23,7 @@ from wattloop_operator.cluster.connection import ClusterAddress, credentials, is
 from wattloop_operator.cluster.gpu_power_policies import NodePolicies, write_policy_statuses
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
+from wattloop_operator.cluster.job_power import JobPower
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ClusterLogs
@@ -37,6 +38,7 @@ from wattloop_operator.http.certificates import AuthorityFile, ServingCertificat
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.limit_orders import LimitOrders
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.progress_writer import ProgressWriterThread
@@ -122,7 +124,7 @@ class Factory:
             energies=self.store.pod_energies if self.settings.agent_service_account else None,
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
         )
-        app = self.metrics.count_reports(create_app(service, self._node_service(api, reviews)))
+        app = self.metrics.count_reports(create_app(service, self._node_service(api, reviews, service)))
         return HttpService(
             "reporting API",
             app,
@@ -132,10 +134,11 @@ class Factory:
             background=ProgressWriterThread(service.writer),
         )
 
-    def _node_service(self, api: ClusterApi, reviews: TokenReviews) -> NodeService:
+    def _node_service(self, api: ClusterApi, reviews: TokenReviews, reports: ReportService) -> NodeService:
         authorizer = ClusterNodeAuthorizer(reviews, time.monotonic, self.settings.agent_service_account)
         pods = ClusterNodePods(api, time.monotonic, self.cache)
         policies = NodePolicies(api, time.monotonic)
+        sockets = bool(self.settings.agent_socket_folder)
         return NodeService(
             authorizer,
             pods,
@@ -143,6 +146,7 @@ class Factory:
             self.clock,
             bounds=policies.bounds_for_node,
             pods_ended=self.leader.enqueue,
+            limits=LimitOrders(reports, JobPower(api, time.monotonic), time.monotonic, sockets=sockets),
         )
 
     def addresses(self, report_url: str) -> ClusterAddresses:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from wattloop import messages, node_energy
 from wattloop.message_fields import MessageError
-from wattloop.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
+from wattloop.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage, PodLimitState
 
 GPU = {
     "uuid": "GPU-0",
@@ -132,7 +132,11 @@ def test_the_largest_report_fits_the_size_limit() -> None:
         "u" * 96, "n" * 63, "p" * 253, "c" * 63, "", False, 2 * 10**14, 2 * 10**14, 1.0, 9999999999.123456, False
     )
     usages = tuple(replace(usage, gpu=f"{index:0>96}") for index in range(node_energy.MAX_POD_GPU_USAGES))
-    report = NodeReport("n" * 253, "l" * 63, 2**63 - 1, gpus, usages)
+    states = tuple(
+        PodLimitState(f"{index:0>96}", (1234.567891, 9876.543219), 1234.567891, 9999999999.123456, "r" * 512)
+        for index in range(node_energy.MAX_POD_LIMITS)
+    )
+    report = NodeReport("n" * 253, "l" * 63, 2**63 - 1, gpus, usages, states)
     assert NodeReport.from_json(report.to_json()) == report
     assert len(json.dumps(report.to_json())) < node_energy.MAX_NODE_REPORT_BYTES
 

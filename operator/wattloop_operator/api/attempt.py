@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wattloop.messages import GPU_UUID_PATTERN, MAX_GPU_UUID_CHARACTERS, MAX_RANKS
+from wattloop.messages import GPU_UUID_PATTERN, MAX_GPU_UUID_CHARACTERS, MAX_RANKS, MAX_UUID_CHARACTERS
 from wattloop_operator.api.curve import CurveField
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.model import ATOMIC, ApiModel
@@ -17,6 +17,8 @@ from wattloop_operator.api.output import AttemptModel
 MAX_HEARTBEATS = 256
 # The bit masks of ranks are bounded. A run of more processes measures no power limits.
 MAX_MEASURING_RANKS = 1024
+# As many as pods of an attempt.
+MAX_LIMIT_PODS = 256
 
 
 class Result(StrEnum):
@@ -119,6 +121,44 @@ class AgentReadings(ApiModel):
         "such as the start of the container, counts for no epoch."
     )
     latest: EpochMark = Field(description="At the training's latest report of a new epoch.")
+
+
+class PodPowerLimit(ApiModel):
+    """What a node agent did about the power limit that the operator orders for one pod."""
+
+    uid: str = Field(description="UID of the pod.", min_length=1, max_length=MAX_UUID_CHARACTERS)
+    min_watts: int | None = Field(
+        default=None,
+        description="Lowest limit that the pod may request, in watts. Absent if it may request none.",
+        ge=0,
+    )
+    max_watts: int | None = Field(
+        default=None,
+        description="Highest limit that the pod may request, in watts. Absent if it may request none.",
+        ge=0,
+    )
+    held_watts: int | None = Field(
+        default=None, description="Limit held on all GPUs of the pod, in watts. Absent if none is held.", ge=1
+    )
+    held_since: Time | None = Field(default=None, description="Time since which it is held.")
+
+
+class LimitWindow(ApiModel):
+    """The measurement of a power limit that goes on."""
+
+    power_limit_watts: int = Field(description="Power limit of each GPU, in watts.", ge=1)
+    start: EpochMark = Field(description="At the first report of an epoch since which the limit is held on all GPUs.")
+
+
+class AgentLimits(ApiModel):
+    """The power limits that the operator orders the node agents to hold for the attempt's pods."""
+
+    pods: Annotated[tuple[PodPowerLimit, ...], Field(max_length=MAX_LIMIT_PODS, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="What the agents did, by pod."
+    )
+    window: LimitWindow | None = Field(
+        default=None, description="The measurement that goes on. Absent unless a power limit is measured."
+    )
 
 
 class Progress(ApiModel):
@@ -236,4 +276,9 @@ class Progress(ApiModel):
         default=None,
         description="Measurements of the node agents. Absent if the processes report their GPUs, or if the agents have "
         "not measured all GPUs yet.",
+    )
+    agent_limits: AgentLimits | None = Field(
+        default=None,
+        description="Power limits that the node agents hold on the operator's order. Absent if the processes report "
+        "their GPUs, and so request limits themselves, or if no limit was ordered.",
     )

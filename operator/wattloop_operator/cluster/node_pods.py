@@ -102,6 +102,7 @@ def _attempt(recurrence: Mapping[str, Any]) -> PodAttempt:
     spec = recurrence["spec"]
     return PodAttempt(
         namespace=str(recurrence["metadata"]["namespace"]),
+        name=str(recurrence["metadata"]["name"]),
         job=str(spec["jobRef"]["name"]),
         job_uid=str(spec["jobRef"]["uid"]),
         recurrence=int(spec["index"]),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from wattloop.node_energy import GpuBounds, PodGpuUsage
+from wattloop.node_energy import GpuBounds, PodGpuUsage, PodLimit, PodLimitState
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
@@ -147,6 +147,7 @@ class PodAttempt:
 
     Attributes:
         namespace: Namespace of the job.
+        name: Name of the TrainingRecurrence; empty if it is not known any more.
         job: Name of the RecurringTrainingJob.
         job_uid: Its uid.
         recurrence: Index of the recurrence.
@@ -154,6 +155,7 @@ class PodAttempt:
     """
 
     namespace: str
+    name: str
     job: str
     job_uid: str
     recurrence: int
@@ -209,6 +211,20 @@ class EnergyStore(Protocol):
 
         Raises:
             OperationError: The read failed for now.
+        """
+        ...
+
+
+class LimitOrderer(Protocol):
+    """Decides which power limit an agent is to hold for a pod."""
+
+    def order(self, attempt: PodAttempt, pod_uid: str, state: PodLimitState | None) -> PodLimit | None:
+        """The order for a pod of an attempt; None: its processes request limits themselves, or none is decided.
+
+        Args:
+            attempt: The attempt that the pod runs.
+            pod_uid: The pod.
+            state: What the agent did about the order before; None: there was none.
         """
         ...
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from wattloop.node_energy import NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
+from wattloop.node_energy import MAX_POD_LIMITS, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage, PodLimit
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reporting.interfaces import (
     BearerToken,
     BoundsOfNode,
     EnergyStore,
+    LimitOrderer,
     NodeAuthorizer,
     NodeOwnershipError,
     NodePods,
@@ -43,6 +45,7 @@ class NodeService:
         clock: The current time, with a time zone.
         bounds: The bounds that apply to a node.
         pods_ended: Called with each job of which the final energy of a pod is stored.
+        limits: Decides which power limits the agent is to hold; None: none.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class NodeService:
         *,
         bounds: BoundsOfNode = no_bounds_known,
         pods_ended: Callable[[JobKey], None] = lambda _: None,
+        limits: LimitOrderer | None = None,
     ) -> None:
         self._authorizer = authorizer
         self._pods = pods
@@ -61,6 +65,7 @@ class NodeService:
         self._clock = clock
         self._bounds = bounds
         self._pods_ended = pods_ended
+        self._limits = limits
         self._cleaned_up_at: datetime | None = None
 
     def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
@@ -96,7 +101,18 @@ class NodeService:
         ended = (known[pod_uid] for pod_uid in acknowledged if pod_uid in known)
         for key in {JobKey(attempt.namespace, attempt.job) for attempt in ended if attempt.job}:
             self._pods_ended(key)
-        return NodeAnswer(acknowledged, self._bounds(node))
+        return NodeAnswer(acknowledged, self._bounds(node), self._orders(report, known, sorted(active)))
+
+    def _orders(self, report: NodeReport, known: dict[str, PodAttempt], active: Sequence[str]) -> tuple[PodLimit, ...]:
+        if self._limits is None:
+            return ()
+        states = {state.pod_uid: state for state in report.limits}
+        orders = (
+            self._limits.order(known[pod_uid], pod_uid, states.get(pod_uid))
+            for pod_uid in active
+            if pod_uid in known and known[pod_uid].name
+        )
+        return tuple(itertools.islice((order for order in orders if order is not None), MAX_POD_LIMITS))
 
     def _clean_up(self) -> None:
         now = self._clock()
@@ -117,7 +133,7 @@ class NodeService:
         """The attempts of deleted pods that were reported before their deletion."""
         before = self._energies.attempts_of(report.node, report.ledger, tuple(unknown))
         return {
-            pod_uid: PodAttempt(unknown[pod_uid].namespace, "", job_uid, recurrence, attempt)
+            pod_uid: PodAttempt(unknown[pod_uid].namespace, "", "", job_uid, recurrence, attempt)
             for pod_uid, (job_uid, recurrence, attempt) in before.items()
         }
 

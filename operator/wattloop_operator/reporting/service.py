@@ -10,12 +10,14 @@ from datetime import UTC, datetime
 
 from wattloop.errors import OperationError
 from wattloop.messages import Answer, Report
+from wattloop.node_energy import PodLimitState
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reconcile.attempt.agent_readings import needs_agents, with_agent_readings
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
+from wattloop_operator.reconcile.attempt.ordered_limit import with_limit_measured, with_pod_limit
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after, progress_after_output
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
@@ -46,12 +48,12 @@ class ReceivedReport:
     """A report with what was known when it was received; merged again after a conflict, it has the same effect.
 
     Attributes:
-        report: The report.
+        report: The report of the training, or of an agent about a power limit.
         at: When it was received.
         energies: The agents' reports about its attempt; None if they were not read.
     """
 
-    report: Report | OutputReport
+    report: Report | OutputReport | PodLimitState
     at: datetime
     energies: tuple[PodEnergy, ...] | None = None
 
@@ -164,6 +166,24 @@ class ReportService:
             )
         self.observe(namespace, name, output_report_of(status, spec.reporting, spec.target))
 
+    def receive_limit(self, namespace: str, name: str, state: PodLimitState | None) -> TrainingRecurrence:
+        """Merge what an agent did about the power limit of a pod; returns the recurrence as it is now.
+
+        Args:
+            namespace: Namespace of the recurrence.
+            name: Its name.
+            state: The agent's report; None: it has nothing to report.
+
+        Raises:
+            UnknownRecurrenceError: The recurrence does not exist.
+            TooManyRequestsError: Too many reports of this recurrence wait to be written.
+            ProgressTooLargeError: The merged progress is too large.
+            OperationError: The write failed for now; it may be merged again.
+        """
+        if state is None:
+            return self.recurrence(namespace, name)
+        return self.writer.merge(namespace, name, ReceivedReport(state, self._utc_now()))
+
     def recurrence(self, namespace: str, name: str) -> TrainingRecurrence:
         """The recurrence of an authorized caller, with its decision.
 
@@ -177,9 +197,11 @@ class ReportService:
         return recurrence
 
     def _merged(self, recurrence: TrainingRecurrence, received: ReceivedReport) -> Progress:
-        report = received.report
+        report, before = received.report, recurrence.status.progress or Progress()
         if recurrence.status.result is not None:
-            return recurrence.status.progress or Progress()
+            return before
+        if isinstance(report, PodLimitState):
+            return with_pod_limit(before, report, received.at)
         if isinstance(report, OutputReport):
             progress = self._with_agent_readings(recurrence, progress_after_output(recurrence, report), received)
             # A reading of the GPUs alone shows nothing of the training.
@@ -195,7 +217,10 @@ class ReportService:
         before = recurrence.status.progress or Progress()
         if self._energies is not None and received.energies is None and needs_agents(before, progress):
             received.energies = self._read_energies(self._energies, recurrence)
-        return with_agent_readings(recurrence, progress, received.energies or (), received.at)
+        energies = received.energies or ()
+        progress = with_agent_readings(recurrence, progress, energies, received.at)
+        pods = {energy.pod_uid for energy in energies if not energy.ended}
+        return with_limit_measured(before, progress, pods, received.at)
 
     def _read_energies(self, energies: AttemptEnergies, recurrence: TrainingRecurrence) -> tuple[PodEnergy, ...]:
         spec = recurrence.spec

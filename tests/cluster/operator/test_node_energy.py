@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -13,6 +14,7 @@ from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 from support.agents.simulated_day import TrueGpu
+from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, assignment
@@ -23,12 +25,14 @@ from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
+from wattloop_operator.cluster.job_power import JobPower
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.app import create_app
+from wattloop_operator.reporting.limit_orders import LimitOrders
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store
@@ -57,13 +61,14 @@ def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClo
     authorizer = ClusterNodeAuthorizer(
         TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}"
     )
-    service = NodeService(authorizer, ClusterNodePods(api, time.monotonic), store.pod_energies, clock)
     reports = ReportService(
         ClusterProgressStore(api),
         ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic),
         energies=store.pod_energies,
         utc_now=clock,
     )
+    limits = LimitOrders(reports, JobPower(api, time.monotonic), time.monotonic, sockets=False)
+    service = NodeService(authorizer, ClusterNodePods(api, time.monotonic), store.pod_energies, clock, limits=limits)
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))
     served.start()
     yield served
@@ -312,6 +317,58 @@ def test_a_training_without_the_agents_socket_is_learned_from(
     true_energy = (agent.gpu.energy(120.0) - agent.gpu.energy(30.0)) / 3
     assert record.epoch_energy_joules == pytest.approx(true_energy, rel=0.05)
     assert "Learns" not in {each["type"] for each in job_of(key)["status"]["conditions"]}
+
+
+def test_power_limits_are_measured_and_decided_without_the_agents_socket(
+    transport: HttpTransport,
+    store: Store,
+    nodes: HttpService,
+    clock: TestClock,
+    make_job: MakeJob,
+    train: Callable[[JobKey, str], Training],
+    ended: Callable[[JobKey, str], None],
+    kubelet: Kubelet,
+    agent_on: Callable[..., NodeAgent],
+    recurrences_of: Callable[[JobKey], list[Object]],
+    kubectl: ClusterCommand,
+) -> None:
+    operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
+    # One batch size, so that the next recurrence has the measured one.
+    sizes = {"default": 64, "candidates": [64]}
+    key = make_job(template=with_gpu(), batchSize=sizes, power={"limit": {"mode": "Auto"}})
+    operator.reconcile(key)
+    training = train(key, name_of(key))
+    operator.reconcile(key)
+    agent = agent_on(NODE_NAME)
+    has, target = assignment(training.pod, agent.gpu.uuid), training.environment.target
+    assert target is not None
+    for epoch in range(1, 13):
+        for _ in range(6):
+            agent.advance(10, has)
+            clock.advance(10)
+            assert agent.push() == ""
+        metric = target.threshold if epoch == 12 else target.threshold - 0.1
+        training.report(float(epoch), metric, finished=epoch == 12, with_gpus=False)
+    kubelet.succeed(training.pod)
+    ended(key, name_of(key))
+    agent.advance(3)
+    assert agent.push() == ""
+    operator.reconcile(key)
+
+    (recurrence,) = recurrences_of(key)
+    progress = recurrence["status"]["progress"]
+    assert [point["powerLimitWatts"] for point in progress["profile"]] == [300, 250, 200, 150, 100]
+    assert {each["type"]: each["reason"] for each in recurrence["status"]["conditions"]}["PowerLimitHeld"] == "Held"
+    (profile,) = store.profiles.of_job(recurrence["spec"]["jobRef"]["uid"])
+    assert (profile.key.batch_size, profile.key.gpu_count) == (64, 1)
+    assert len(profile.measurements) == 5
+    patch = json.dumps({"spec": {"runRequest": "second"}})
+    kubectl("patch", "rtj", key.name, "--type=merge", f"--patch={patch}", namespace=key.namespace)
+    operator.reconcile(key)
+    second = recurrences_of(key)[-1]
+    assert second["spec"]["index"] == 1
+    # The simulated GPU draws the same at each limit, so the reason for the choice does not matter here.
+    assert second["spec"]["powerLimitWatts"] in {300, 250, 200, 150, 100}
 
 
 @pytest.fixture

@@ -99,7 +99,16 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.progress": "agents",
         "trec.status.progress.agents": "devices gpuProduct maxPowerLimitWatts first latest",
     },
+    "reconcile.attempt.ordered_limit:with_limit_measured": {
+        "trec.status.progress": "agentLimits",
+        "trec.status.progress.agentLimits": "pods window",
+        "trec.status.progress.agentLimits.window": "powerLimitWatts start",
+    },
+    "reconcile.attempt.ordered_limit:_pod": {
+        "trec.status.progress.agentLimits.pods[]": "uid minWatts maxWatts heldWatts heldSince",
+    },
     "reconcile.attempt.agent_readings:_mark": {
+        "trec.status.progress.agentLimits.window.start": "epoch energyJoules timeSeconds",
         "trec.status.progress.agents.first": "epoch energyJoules timeSeconds",
         "trec.status.progress.agents.latest": "epoch energyJoules timeSeconds",
     },

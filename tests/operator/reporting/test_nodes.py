@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from support.reporting.node_api import AGENTS, GPU, NODE, NOW, USAGE, NodeApi, report, running_node_api, token_of
-from wattloop.node_energy import MAX_NODE_REPORT_BYTES, GpuBounds, NodeAnswer, NodeReport
+from wattloop.node_energy import MAX_NODE_REPORT_BYTES, GpuBounds, NodeAnswer, NodeReport, PodLimit, PodLimitState
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.reporting.interfaces import PodAttempt
 from wattloop_operator.reporting.nodes import MAX_AGE_SECONDS
 
 ENDED = replace(USAGE, ended=True)
@@ -46,6 +47,33 @@ def test_the_age_of_a_reading_is_the_difference_of_the_clocks_within_bounds(
     assert stored.max_power_limit_watts == 700.0
 
 
+@dataclass
+class RecordedOrders:
+    """Orders 250 W for the pods of every attempt.
+
+    Attributes:
+        asked: The arguments of each call.
+    """
+
+    asked: list[tuple[PodAttempt, str, PodLimitState | None]] = field(default_factory=list)
+
+    def order(self, attempt: PodAttempt, pod_uid: str, state: PodLimitState | None) -> PodLimit | None:
+        self.asked.append((attempt, pod_uid, state))
+        return PodLimit(pod_uid, 250.0)
+
+
+def test_limits_are_ordered_for_pods_that_train_and_have_their_gpu(tmp_path: Path) -> None:
+    orders, state = RecordedOrders(), PodLimitState("uid-1", (100.0, 400.0), 250.0, 3.0)
+    with running_node_api(tmp_path, orders=orders) as api:
+        web = replace(USAGE, pod="web", pod_uid="uid-web")
+        body = NodeReport(NODE, "ledger", 1, (GPU,), (USAGE, web), (state, replace(state, pod_uid="uid-web"))).to_json()
+        assert api.post(body)[1]["limits"] == [{"pod_uid": "uid-1", "watts": 250.0}]
+        attempt = PodAttempt("team", "digits-0", "digits", "job-uid", 0, 0)
+        assert orders.asked == [(attempt, "uid-1", state)]
+        assert api.post(report(ENDED))[1]["limits"] == []
+    assert len(orders.asked) == 1
+
+
 def test_a_gpu_of_unknown_limits_has_no_maximum(api: NodeApi) -> None:
     api.post(report(USAGE))
     ((stored,),) = api.store.pod_energies.of_job("job-uid", 0).values()
@@ -54,7 +82,7 @@ def test_a_gpu_of_unknown_limits_has_no_maximum(api: NodeApi) -> None:
 
 def test_unknown_bounds_differ_from_no_bounds(tmp_path: Path) -> None:
     with running_node_api(tmp_path) as api:
-        assert api.post(report())[1] == {"acknowledged": [], "bounds": None}
+        assert api.post(report())[1] == {"acknowledged": [], "bounds": None, "limits": []}
 
 
 def test_lost_repeated_and_late_reports_give_the_same_energy(api: NodeApi) -> None:

@@ -27,6 +27,7 @@ BETWEEN_FIELDS = (
     "energy is never negative",
     "expected at least the start's",
     "twice, expected one entry",
+    "allowed_watts.highest: found",
     f"expected {NODE} as in the path",
     "expected a date of the calendar",
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kubernetes import client
@@ -11,7 +12,7 @@ from support.agents.simulated_day import TrueGpu
 from support.control_plane.kubelet import register_node
 from support.control_plane.training import AUDIENCE, MAX_POWER_WATTS, TokenOfPod
 from support.control_plane.waiting import Object
-from wattloop.node_energy import GpuBounds
+from wattloop.node_energy import GpuBounds, PodLimit, PodLimitState
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.gpu_readings import GpuStatus
@@ -20,6 +21,8 @@ from wattloop_agent.monitor.push.pusher import Pusher
 
 SERVICE_ACCOUNT = "wattloop-agent"
 SAMPLES_PER_SECOND = 10
+# The power limits that pods may request.
+ALLOWED_WATTS = (100.0, MAX_POWER_WATTS)
 
 
 def agent_pod(core: client.CoreV1Api, namespace: str, node: str, account: str = SERVICE_ACCOUNT) -> Object:
@@ -65,16 +68,18 @@ class NodeAgent:
         self.gpu = gpu or TrueGpu()
         self.ledger = Ledger()
         self.bounds: list[tuple[GpuBounds, ...]] = []
+        self._ticks = 0
+        self.orders = ObeyedOrders(lambda: self._ticks / SAMPLES_PER_SECOND)
         limits = [GpuStatus(self.gpu.uuid, "", 0.0, max_power_limit_watts=MAX_POWER_WATTS)]
         self.pusher = Pusher(
-            OperatorApi(url, token),
+            _TrustedApi(url, token),
             node,
             self.ledger,
             _RecordedBounds(self.bounds.append),
             5.0,
             limits=lambda: limits,
+            orders=self.orders,
         )
-        self._ticks = 0
 
     def advance(self, seconds: float, *assignments: Assignment) -> None:
         """Advance time while these pods have the GPU."""
@@ -88,6 +93,46 @@ class NodeAgent:
         """Push to the operator; returns the problem, or nothing."""
         self.pusher.push()
         return self.pusher.state.problem
+
+
+class _TrustedApi(OperatorApi):
+    """The operator's API, trusted without TLS."""
+
+    @property
+    def verified(self) -> bool:
+        return True
+
+
+@dataclass
+class ObeyedOrders:
+    """Carries out the operator's orders at once, without GPUs; the pusher's `LimitOrders`.
+
+    Args:
+        clock: The agent's seconds.
+
+    Attributes:
+        held: By uid of the pod, the limit that is held, and since when.
+        revision: See `LimitOrders`.
+    """
+
+    clock: Callable[[], float]
+    held: dict[str, tuple[float | None, float]] = field(default_factory=dict)
+    revision: int = 0
+
+    def states(self, pod_uids: Collection[str]) -> tuple[PodLimitState, ...]:
+        known = {uid: self.held[uid] for uid in pod_uids if uid in self.held}
+        return tuple(
+            PodLimitState(uid, ALLOWED_WATTS, watts or 0.0, 0.0 if watts is None else self.clock() - since)
+            for uid, (watts, since) in known.items()
+        )
+
+    def apply(self, orders: Iterable[PodLimit]) -> None:
+        for order in orders:
+            if self.held.get(order.pod_uid, (0.0, 0.0))[0] != order.watts:
+                self.held[order.pod_uid] = order.watts, self.clock()
+
+    def forget_all_but(self, pod_uids: Collection[str]) -> None:
+        self.held = {uid: held for uid, held in self.held.items() if uid in pod_uids}
 
 
 class _RecordedBounds:

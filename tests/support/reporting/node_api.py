@@ -28,7 +28,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.app import create_app
-from wattloop_operator.reporting.interfaces import BearerToken
+from wattloop_operator.reporting.interfaces import BearerToken, LimitOrderer
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService
@@ -179,6 +179,7 @@ def running_node_api(
     bounds: tuple[GpuBounds, ...] | None = None,
     certificate: ServingCertificate | None = None,
     limits: ReportLimits | None = None,
+    orders: LimitOrderer | None = None,
 ) -> Iterator[NodeApi]:
     """Run the API during the block, with its store in this folder."""
     server = ApiServer()
@@ -194,6 +195,7 @@ def running_node_api(
             lambda: NOW,
             bounds=lambda _: bounds,
             pods_ended=asked.append,
+            limits=orders,
         )
         unused = _NoTraining()
         app = create_app(ReportService(unused, unused, limits=limits), nodes)

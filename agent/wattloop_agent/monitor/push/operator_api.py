@@ -35,6 +35,11 @@ class OperatorApi:
     token_file: Path
     certificate_authority_file: Path | None = None
 
+    @property
+    def verified(self) -> bool:
+        """Whether the answers are the operator's: its certificate is verified at each connection."""
+        return urlsplit(self.url).scheme == "https"
+
     def send(self, report: NodeReport) -> NodeAnswer:
         """Deliver a report.
 

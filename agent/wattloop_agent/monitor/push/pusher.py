@@ -7,16 +7,26 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from wattloop.errors import OperationError
-from wattloop.node_energy import MAX_POD_GPU_USAGES, GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
+from wattloop.node_energy import (
+    MAX_POD_GPU_USAGES,
+    GpuBounds,
+    NodeAnswer,
+    NodeGpu,
+    NodeReport,
+    PodGpuUsage,
+    PodLimit,
+    PodLimitState,
+)
 
 logger = logging.getLogger(__name__)
 
-# An ended usage is pushed within this time, because the outcome of an attempt waits for it.
+# An ended usage is pushed within this time, because the outcome of an attempt waits for it; so is the effect of an
+# ordered limit, because its measurement begins with it.
 END_SECONDS = 1.0
 MAX_WAIT_SECONDS = 60.0
 
@@ -69,8 +79,34 @@ class GpuLimits(Protocol):
         ...
 
 
+class LimitOrders(Protocol):
+    """Carries out power limits that the operator orders. Used from the pusher's thread."""
+
+    @property
+    def revision(self) -> int:
+        """Rises with each change of a state."""
+        ...
+
+    def states(self, pod_uids: Collection[str]) -> tuple[PodLimitState, ...]:
+        """Return what was done about the orders for these pods."""
+        ...
+
+    def apply(self, orders: Iterable[PodLimit]) -> None:
+        """Carry out orders soon."""
+        ...
+
+    def forget_all_but(self, pod_uids: Collection[str]) -> None:
+        """Forget pods that have no GPU any more."""
+        ...
+
+
 class NodeApi(Protocol):
     """The operator's API for node reports."""
+
+    @property
+    def verified(self) -> bool:
+        """Whether the answers are certainly the operator's."""
+        ...
 
     def send(self, report: NodeReport) -> NodeAnswer:
         """Deliver a report.
@@ -107,6 +143,7 @@ class Pusher:
         bounds: Store of the bounds that the operator answers with.
         interval_seconds: Interval of the pushes.
         limits: Returns the power limits of the GPUs, as far as they are known.
+        orders: Carries out power limits that the operator orders for pods; None: they are ignored.
         clock: Monotonic clock.
         chance: Returns a random number from 0 to 1.
 
@@ -123,6 +160,7 @@ class Pusher:
         interval_seconds: float,
         *,
         limits: Callable[[], Iterable[GpuLimits]] = tuple,
+        orders: LimitOrders | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -132,6 +170,9 @@ class Pusher:
         self._bounds = bounds
         self._interval_seconds = interval_seconds
         self._limits = limits
+        self._orders = orders
+        self._pushed_revision = 0
+        self._ignored_orders = False
         self._clock = clock
         self._chance = chance
         self._sequence = itertools.count(1)
@@ -167,13 +208,30 @@ class Pusher:
     def _push_pages(self) -> None:
         ledger, gpus, usages = self._read_ledger()
         gpus = with_limits(gpus, self._limits())
+        active = {usage.pod_uid for usage in usages if not usage.ended}
+        if self._orders is not None:
+            self._pushed_revision = self._orders.revision
+            self._orders.forget_all_but(active)
         for page in pages(usages):
-            answer = self._api.send(NodeReport(self._node, ledger, next(self._sequence), gpus, page))
+            pods = active.intersection(usage.pod_uid for usage in page)
+            states = () if self._orders is None else self._orders.states(pods)
+            answer = self._api.send(NodeReport(self._node, ledger, next(self._sequence), gpus, page, states))
+            self._apply([each for each in answer.limits if each.pod_uid in pods])
             # Only pods of this page: the operator can't have stored what was not sent.
             self._ledger.forget({each.pod_uid for each in page}.intersection(answer.acknowledged))
             if answer.bounds is not None:
                 self._bounds.replace(answer.bounds)
         self._pushed_ends = _ended_keys(usages)
+
+    def _apply(self, orders: Sequence[PodLimit]) -> None:
+        """Carry out orders of the operator; ignore those of whoever else answers without TLS."""
+        if self._orders is None or not orders:
+            return
+        if self._api.verified:
+            self._orders.apply(orders)
+        elif not self._ignored_orders:
+            self._ignored_orders = True
+            logger.warning("power limits of the operator are ignored: use an https:// URL for --push-url")
 
     def _read_ledger(self) -> tuple[str, tuple[NodeGpu, ...], tuple[PodGpuUsage, ...]]:
         """Return the content of the ledger with its id.
@@ -206,7 +264,10 @@ class Pusher:
     def _wait(self, seconds: float) -> None:
         until = self._clock() + seconds
         while (left := until - self._clock()) > 0 and not self._stopping.wait(min(left, END_SECONDS)):
-            if not self._consecutive_failures and _ended_keys(self._ledger.usages()) - self._pushed_ends:
+            if self._consecutive_failures:
+                continue
+            has_new_state = self._orders is not None and self._orders.revision != self._pushed_revision
+            if has_new_state or _ended_keys(self._ledger.usages()) - self._pushed_ends:
                 return
 
 

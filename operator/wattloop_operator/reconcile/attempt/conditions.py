@@ -81,7 +81,9 @@ def power_limit_conditions(recurrence: TrainingRecurrence, now: datetime) -> tup
     """
     spec, progress = recurrence.spec, recurrence.status.progress or Progress()
     refusal = progress.power_limit_refusal
-    if (spec.power_limit_watts is None and not spec.profile_power_limits) or not (progress.gpus or progress.agents):
+    if (spec.power_limit_watts is None and not spec.profile_power_limits) or not (
+        progress.gpus or progress.agents or progress.agent_limits
+    ):
         return ()
     if not refusal and progress.power_limit_watts is None:
         return ()

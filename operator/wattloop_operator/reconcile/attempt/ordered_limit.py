@@ -1,0 +1,219 @@
+"""The power limit that the operator orders the node agents to hold for an attempt, and its measurement.
+
+A training without the agent's socket can neither hold a power limit nor measure several. So the
+operator names the decided limit in its answers to the agents. Where limits are to be measured, it
+names one after another, from the highest down, and measures each over whole epochs: it knows when
+an epoch ended from the training's reports, and the energy from the agents' (`agent_readings`). An
+epoch in which the limit was changed counts for neither limit, unless the change came at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from wattloop.messages import MAX_LIMITS
+from wattloop.node_energy import PodLimitState
+from wattloop.power.selectors import Measurement, selector_named
+from wattloop_operator.api.attempt import (
+    MAX_LIMIT_PODS,
+    MAX_MEASURING_RANKS,
+    AgentLimits,
+    AgentReadings,
+    EpochMark,
+    LimitWindow,
+    PodPowerLimit,
+    ProfilePoint,
+    Progress,
+)
+from wattloop_operator.api.power import PowerLimit
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceSpec
+
+# Each takes up to two epochs. Time and energy are smooth functions of the limit, so five suffice.
+MAX_ORDERED_LIMITS = 5
+STEP_WATTS = 25
+# The energy at the ends of a window is known up to a few seconds of the change of power.
+MIN_WINDOW_SECONDS = 30.0
+# An epoch counts for the limit that was changed to within this part of it.
+MAX_CHANGE_PART = 0.02
+# Repeated reports of one limit give its beginning up to the delay of a report.
+SINCE_TOLERANCE = timedelta(seconds=10)
+# An agent may say anything; a time must stay representable.
+MAX_HELD = timedelta(days=3650)
+
+
+def limits_to_order(min_watts: int, max_watts: int) -> tuple[int, ...]:
+    """The limits to measure, from the highest down in equal steps, which are a multiple of 25 W.
+
+    Example:
+        >>> limits_to_order(200, 700)
+        (700, 575, 450, 325, 200)
+        >>> limits_to_order(100, 160)
+        (160, 135, 110)
+    """
+    width = max_watts - min_watts
+    step = STEP_WATTS * max(1, math.ceil(width / STEP_WATTS / (MAX_ORDERED_LIMITS - 1)))
+    return tuple(max_watts - step * index for index in range(width // step + 1))
+
+
+def needs_order(recurrence: TrainingRecurrence, *, may_have_socket: bool) -> bool:
+    """Whether agents hold the attempt's power limit on the operator's order, because its processes cannot.
+
+    Args:
+        recurrence: The attempt.
+        may_have_socket: Whether its pods may have the agent's socket. Then it is waited for a report
+            without GPUs, because a process that has the socket requests the limit itself.
+    """
+    spec, progress = recurrence.spec, recurrence.status.progress or Progress()
+    if recurrence.status.result is not None or progress.gpus:
+        return False
+    if spec.power_limit_watts is None and not spec.profile_power_limits:
+        return False
+    return not may_have_socket or progress.sequence > 0 or progress.epoch is not None
+
+
+def ordered_limit(recurrence: TrainingRecurrence, power: PowerLimit) -> int | None:
+    """The limit to hold on each GPU; None: none, because it is not known yet which ones are allowed, or none is.
+
+    Args:
+        recurrence: The attempt, of which `needs_order` is true.
+        power: How the job chooses its limit.
+    """
+    spec, progress = recurrence.spec, recurrence.status.progress or Progress()
+    if spec.power_limit_watts is not None:
+        return spec.power_limit_watts
+    allowed = _allowed(() if progress.agent_limits is None else progress.agent_limits.pods)
+    if allowed is None:
+        return None
+    measured = {point.power_limit_watts for point in progress.profile}
+    missing = [watts for watts in limits_to_order(*allowed) if watts not in measured]
+    return missing[0] if missing else _best(spec, progress, power)
+
+
+def with_pod_limit(progress: Progress, state: PodLimitState, now: datetime) -> Progress:
+    """The progress after an agent's report about the limit of one pod; the same if nothing has changed."""
+    if progress.gpus:
+        return progress
+    limits = progress.agent_limits or AgentLimits()
+    known = {pod.uid: pod for pod in limits.pods}
+    known[state.pod_uid] = _pod(state, known.get(state.pod_uid), now)
+    pods = tuple(known.values())[-MAX_LIMIT_PODS:]
+    refusal = state.refusal or ("" if _held(pods) is not None else progress.power_limit_refusal)
+    changed = progress.model_copy(update={"agent_limits": limits.model_copy(update={"pods": pods})})
+    return _with_held_limit(changed, refusal)
+
+
+def with_limit_measured(before: Progress, after: Progress, pod_uids: Collection[str], now: datetime) -> Progress:
+    """The progress after a report of the training: what it says about limits, and a measurement of the held one.
+
+    Args:
+        before: The progress before the report.
+        after: The progress after it, with its mark.
+        pod_uids: The pods that have the attempt's GPUs now; empty if they were not read.
+        now: When the report was received.
+    """
+    if after.gpus:
+        return after if after.agent_limits is None else after.model_copy(update={"agent_limits": None})
+    before_limits = after.agent_limits
+    if before_limits is None:
+        return after
+    # The report of a process without GPUs says nothing about limits.
+    after = _with_held_limit(after, before.power_limit_refusal)
+    if after.agents is None or (before.agents is not None and after.agents.latest == before.agents.latest):
+        return after
+    pods = tuple(pod for pod in before_limits.pods if pod.uid in pod_uids)
+    held = _held(pods) if len(pods) == len(set(pod_uids)) else None
+    limits, profile = AgentLimits(pods=pods), after.profile
+    is_measured = any(point.power_limit_watts == held for point in profile)
+    if held is not None and not is_measured and len(profile) < MAX_LIMITS:
+        mark, start = after.agents.latest, _start(before_limits.window, before.agents, held)
+        if start is None or not _is_held_between(start, mark, pods, now):
+            start = mark
+        if _seconds(start, mark) >= MIN_WINDOW_SECONDS:
+            profile = (*profile, _point(held, start, mark, after.ranks))
+        else:
+            limits = limits.model_copy(update={"window": LimitWindow(power_limit_watts=held, start=start)})
+    after = after.model_copy(update={"agent_limits": limits, "profile": profile})
+    return _with_held_limit(after, after.power_limit_refusal)
+
+
+def _start(window: LimitWindow | None, readings: AgentReadings | None, held: int) -> EpochMark | None:
+    """Where the measurement of the held limit began, or else the mark before this one."""
+    if window is not None and window.power_limit_watts == held:
+        return window.start
+    return None if readings is None else readings.latest
+
+
+def _is_held_between(start: EpochMark, mark: EpochMark, pods: Collection[PodPowerLimit], now: datetime) -> bool:
+    """Whether all pods have had their present limit for nearly all of the time between two marks."""
+    held_seconds = min((now - (pod.held_since or now)).total_seconds() for pod in pods)
+    return held_seconds >= _seconds(start, mark) * (1 - MAX_CHANGE_PART)
+
+
+def _seconds(start: EpochMark, mark: EpochMark) -> float:
+    return float(mark.time_seconds - start.time_seconds)
+
+
+def _point(watts: int, start: EpochMark, mark: EpochMark, ranks: int) -> ProfilePoint:
+    return ProfilePoint(
+        power_limit_watts=watts,
+        energy_joules=mark.energy_joules - start.energy_joules,
+        time_seconds=mark.time_seconds - start.time_seconds,
+        epochs=mark.epoch - start.epoch,
+        # The agents measure the GPUs of all ranks.
+        ranks=f"{(1 << min(ranks, MAX_MEASURING_RANKS)) - 1:x}",
+    )
+
+
+def _best(spec: TrainingRecurrenceSpec, progress: Progress, power: PowerLimit) -> int:
+    """The limit that the job's selector chooses among the measured ones."""
+    devices = 1 if progress.agents is None else progress.agents.devices
+    eta, slowdown = spec.energy_weight_percent / 100, power.max_slowdown_percent or 0
+    selector = selector_named(power.selector, eta=eta, max_slowdown_percent=slowdown)
+    measurements = [
+        Measurement(
+            float(point.power_limit_watts),
+            float(point.energy_joules / point.epochs),
+            float(point.time_seconds / point.epochs),
+            devices,
+        )
+        for point in progress.profile
+    ]
+    return round(selector.select(measurements).power_limit_watts)
+
+
+def _pod(state: PodLimitState, before: PodPowerLimit | None, now: datetime) -> PodPowerLimit:
+    lowest, highest = (None, None) if state.allowed_watts is None else state.allowed_watts
+    held = round(state.held_watts) or None
+    since = None if held is None else now - min(timedelta(seconds=state.held_seconds), MAX_HELD)
+    if before is not None and before.held_watts == held and since is not None and before.held_since is not None:
+        since = before.held_since if abs(since - before.held_since) <= SINCE_TOLERANCE else since
+    return PodPowerLimit(
+        uid=state.pod_uid,
+        min_watts=None if lowest is None else math.ceil(lowest),
+        max_watts=None if highest is None else math.floor(highest),
+        held_watts=held,
+        held_since=since,
+    )
+
+
+def _with_held_limit(progress: Progress, refusal: str) -> Progress:
+    pods = () if progress.agent_limits is None else progress.agent_limits.pods
+    return progress.model_copy(update={"power_limit_watts": _held(pods), "power_limit_refusal": refusal})
+
+
+def _held(pods: Collection[PodPowerLimit]) -> int | None:
+    """The limit that is held for all these pods; None: none, or several."""
+    limits = {pod.held_watts for pod in pods}
+    return limits.pop() if len(limits) == 1 else None
+
+
+def _allowed(pods: Collection[PodPowerLimit]) -> tuple[int, int] | None:
+    """The limits that all these pods may request; None: none, or not known."""
+    ranges = [(pod.min_watts, pod.max_watts) for pod in pods]
+    known = [(low, high) for low, high in ranges if low is not None and high is not None]
+    if not known or len(known) < len(ranges):
+        return None
+    lowest, highest = max(1, *(low for low, _ in known)), min(high for _, high in known)
+    return (lowest, highest) if lowest <= highest else None

@@ -1,0 +1,312 @@
+"""Power limits that agents hold on the operator's order: which one, when, and what is measured of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.backends.model_backend import START, job, pod_energy, report
+from wattloop.node_energy import PodLimitState
+from wattloop_operator.api.attempt import MAX_LIMIT_PODS, Progress, Result
+from wattloop_operator.api.power import PowerLimit, PowerLimitSelector
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.records import PodEnergy
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.attempt.agent_readings import with_agent_readings
+from wattloop_operator.reconcile.attempt.ordered_limit import (
+    MAX_CHANGE_PART,
+    MAX_ORDERED_LIMITS,
+    MIN_WINDOW_SECONDS,
+    limits_to_order,
+    needs_order,
+    ordered_limit,
+    with_limit_measured,
+    with_pod_limit,
+)
+from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reconcile.learning.observations import complete_points, epoch_usage
+
+MIN_WATTS, MAX_WATTS = 200, 700
+POWER = PowerLimit(selector=PowerLimitSelector.ENERGY)
+
+
+def attempt(power: dict[str, object] | None = None) -> TrainingRecurrence:
+    """An attempt that measures limits, or has another power."""
+    recurrence = decide(Snapshot(job(power=power or {})), Attempt(0, 0, "slot", START))
+    return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"devices": 1})})
+
+
+def with_progress(recurrence: TrainingRecurrence, progress: Progress) -> TrainingRecurrence:
+    status = recurrence.status.model_copy(update={"progress": progress})
+    return recurrence.model_copy(update={"status": status})
+
+
+@dataclass
+class World:
+    """A training on pods of one GPU each, their agents and the operator, in virtual time.
+
+    Attributes:
+        epoch_seconds: Seconds of an epoch at the highest limit. The GPUs draw the limit.
+        push_seconds: Interval of the agents' reports.
+        pods: Number of pods.
+        refuses: Why the agents hold no limit; empty if they do.
+        recurrence: The attempt.
+        now: Seconds since its start.
+        joules: Energy of all GPUs since then.
+        epoch: Epochs run.
+        reported: Epochs at the last report; -1 before it.
+        held: By pod, the limit and since when it is held.
+        orders: The answers to the agents' reports.
+        readings: Seconds and joules at the agents' last report.
+    """
+
+    epoch_seconds: float
+    push_seconds: float
+    pods: int = 1
+    refuses: str = ""
+    recurrence: TrainingRecurrence = field(default_factory=attempt)
+    now: float = 0.0
+    joules: float = 0.0
+    epoch: float = 0.0
+    reported: int = -1
+    held: list[tuple[int, float] | None] = field(default_factory=list)
+    orders: list[int | None] = field(default_factory=list)
+    readings: tuple[float, float] = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        self.held = [None] * self.pods
+
+    @property
+    def progress(self) -> Progress:
+        return self.recurrence.status.progress or Progress()
+
+    def speed(self, watts: int) -> float:
+        """Epochs a second at a limit: faster with more power, and less so near the maximum."""
+        return (watts / MAX_WATTS) ** 0.5 / self.epoch_seconds
+
+    def energy_of_epoch(self, watts: int) -> float:
+        return watts * self.pods / self.speed(watts)
+
+    def watts(self) -> int:
+        """The slowest pod makes the others wait; they draw as much as it does."""
+        return min(MAX_WATTS if held is None else held[0] for held in self.held)
+
+    def time(self) -> datetime:
+        return START + timedelta(seconds=self.now)
+
+    def advance(self, seconds: float) -> None:
+        """Time passes; each whole epoch is reported when it ends."""
+        until = self.now + seconds
+        if self.reported < 0:
+            self.report()
+        while self.now < until:
+            speed = self.speed(self.watts())
+            step = min(until - self.now, (int(self.epoch + 1e-9) + 1 - self.epoch) / speed)
+            self.now += step
+            self.joules += step * self.watts() * self.pods
+            self.epoch += step * speed
+            if int(self.epoch + 1e-9) > self.reported:
+                self.report()
+
+    def energies(self) -> list[PodEnergy]:
+        seconds, joules = self.readings
+        return [
+            pod_energy(
+                joules / self.pods,
+                seconds,
+                gpu=pod,
+                ended=False,
+                pod_uid=f"pod-{pod}",
+                ledger=f"ledger-{pod}",
+                measured_at=START + timedelta(seconds=seconds),
+                max_power_limit_watts=float(MAX_WATTS),
+            )
+            for pod in range(self.pods)
+        ]
+
+    def report(self) -> None:
+        """The training reports its epochs."""
+        self.reported = int(self.epoch + 1e-9)
+        sent = report(sequence=self.reported + 1, epoch=self.reported, gpus=0)
+        before, energies = self.progress, self.energies()
+        progress = with_agent_readings(self.recurrence, progress_after(self.recurrence, sent), energies, self.time())
+        progress = with_limit_measured(before, progress, {each.pod_uid for each in energies}, self.time())
+        self.recurrence = with_progress(self.recurrence, progress)
+
+    def push(self) -> None:
+        """The agents report their readings and limits, and carry out the answer a second later."""
+        self.readings = self.now, self.joules
+        for pod in range(self.pods):
+            held = self.held[pod]
+            state = PodLimitState(
+                f"pod-{pod}",
+                None if self.refuses else (float(MIN_WATTS), float(MAX_WATTS)),
+                0.0 if held is None else float(held[0]),
+                0.0 if held is None else self.now - held[1],
+                self.refuses,
+            )
+            self.recurrence = with_progress(self.recurrence, with_pod_limit(self.progress, state, self.time()))
+        order = ordered_limit(self.recurrence, POWER)
+        self.orders.append(order)
+        if order is not None and not self.refuses:
+            self.held = [held if held and held[0] == order else (order, self.now) for held in self.held]
+
+    def run(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.push()
+            self.advance(self.push_seconds)
+
+
+@settings(max_examples=12)
+@given(st.floats(2, 200), st.floats(3, 8), st.integers(1, 2))
+def test_every_ordered_limit_is_measured_over_whole_epochs_and_the_best_one_is_held(
+    epoch_seconds: float, push_seconds: float, pods: int
+) -> None:
+    world = World(epoch_seconds, push_seconds, pods)
+    slowest = epoch_seconds / (MIN_WATTS / MAX_WATTS) ** 0.5
+    # Each limit needs the epoch in which it is set, one more, and those of the shortest window.
+    while len(world.progress.profile) < MAX_ORDERED_LIMITS and world.now < 12 * (slowest + MIN_WINDOW_SECONDS):
+        world.run(push_seconds)
+    world.run(3 * push_seconds)
+    profile = world.progress.profile
+    assert [point.power_limit_watts for point in profile] == list(limits_to_order(MIN_WATTS, MAX_WATTS))
+    assert complete_points(world.progress) == profile
+    for point in profile:
+        assert point.epochs == int(point.epochs)
+        energy, seconds = float(point.energy_joules / point.epochs), float(point.time_seconds / point.epochs)
+        # A change within the first part of the epoch, at most from the highest limit to the lowest, and the age of the
+        # reading at its ends.
+        off = MAX_CHANGE_PART + push_seconds / MIN_WINDOW_SECONDS
+        assert energy == pytest.approx(world.energy_of_epoch(point.power_limit_watts), rel=2 * off)
+        assert seconds == pytest.approx(1 / world.speed(point.power_limit_watts), rel=MAX_CHANGE_PART + 1e-3)
+    assert world.orders[-1] == MIN_WATTS, "it takes the least energy"
+    assert world.progress.power_limit_watts == MIN_WATTS
+    # From now on the cost of an epoch is that at the held limit.
+    energy_of_epoch, _ = epoch_usage(world.recurrence.spec, world.progress, None, None)
+    assert energy_of_epoch == float(profile[-1].energy_joules / profile[-1].epochs)
+
+
+def test_orders_begin_with_the_allowed_range_and_change_once_a_limit_is_measured() -> None:
+    world = World(epoch_seconds=60.0, push_seconds=5.0)
+    world.run(1800)
+    changes = [order for order, before in zip(world.orders, [0, *world.orders], strict=False) if order != before]
+    # The range is known after the first report about the pod.
+    assert changes == [700, 575, 450, 325, 200]
+
+
+def test_long_epochs_measure_a_limit_each() -> None:
+    world = World(epoch_seconds=600.0, push_seconds=5.0)
+    while len(world.progress.profile) < MAX_ORDERED_LIMITS:
+        world.run(60)
+    assert world.progress.epoch == MAX_ORDERED_LIMITS
+
+
+def test_a_pod_that_holds_another_limit_measures_nothing() -> None:
+    world = World(epoch_seconds=60.0, push_seconds=5.0, pods=2)
+    world.run(5)
+    world.held[1] = None
+    for _ in range(100):
+        world.push()
+        world.held[1] = None
+        world.advance(5)
+    assert world.progress.profile == ()
+    assert world.progress.power_limit_watts is None
+
+
+def test_a_refusal_is_shown_until_a_limit_is_held() -> None:
+    world = World(epoch_seconds=60.0, push_seconds=5.0, refuses="Shared: GPU-0 is shared")
+    world.run(300)
+    assert (world.progress.power_limit_refusal, world.progress.power_limit_watts) == ("Shared: GPU-0 is shared", None)
+    assert set(world.orders) == {None}
+    assert world.progress.profile == ()
+    world.refuses = ""
+    world.run(300)
+    assert world.progress.power_limit_refusal == ""
+    assert world.progress.power_limit_watts in limits_to_order(MIN_WATTS, MAX_WATTS)
+
+
+def test_repeated_states_change_nothing() -> None:
+    state = PodLimitState("pod-0", (200.0, 700.0), 450.0, 10.0)
+    progress = with_pod_limit(Progress(), state, START)
+    for seconds in range(1, 60):
+        later = replace(state, held_seconds=10.0 + seconds + (seconds % 3) / 2)
+        assert with_pod_limit(progress, later, START + timedelta(seconds=seconds)) == progress
+    renewed = with_pod_limit(progress, replace(state, held_seconds=0.0), START + timedelta(seconds=60))
+    assert renewed.agent_limits is not None
+    assert renewed.agent_limits.pods[0].held_since == START + timedelta(seconds=60)
+
+
+@given(st.lists(st.tuples(st.text("ab-", min_size=1), st.floats(0, 1e10), st.floats(0, 1e4)), max_size=30))
+def test_any_states_can_be_written(states: Sequence[tuple[str, float, float]]) -> None:
+    progress = Progress()
+    for uid, seconds, watts in states:
+        progress = with_pod_limit(progress, PodLimitState(uid, (0.0, watts), watts, seconds, "no"), START)
+    assert Progress.from_wire(progress.to_wire()) == progress
+    for power in ({}, {"limit": {"mode": "Fixed", "watts": 300}}):
+        watts_ordered = ordered_limit(with_progress(attempt(power), progress), POWER)
+        assert watts_ordered is None or watts_ordered >= 1
+
+
+def test_the_number_of_stored_pods_is_bounded() -> None:
+    progress = Progress()
+    for pod in range(MAX_LIMIT_PODS + 20):
+        progress = with_pod_limit(progress, PodLimitState(f"pod-{pod}", (200.0, 700.0)), START)
+    assert progress.agent_limits is not None
+    assert len(progress.agent_limits.pods) == MAX_LIMIT_PODS
+
+
+def test_a_process_that_reports_its_gpus_ends_the_orders() -> None:
+    world = World(epoch_seconds=60.0, push_seconds=5.0)
+    world.run(200)
+    sent = report(sequence=99, epoch=9, gpus=1)
+    progress = with_limit_measured(world.progress, progress_after(world.recurrence, sent), {"pod-0"}, world.time())
+    assert progress.agent_limits is None
+    assert with_pod_limit(progress, PodLimitState("pod-0", None, 300.0), START) == progress
+    assert not needs_order(with_progress(world.recurrence, progress), may_have_socket=False)
+
+
+FIXED, NONE = {"limit": {"mode": "Fixed", "watts": 300}}, {"limit": {"mode": "None"}}
+REPORTED = progress_after(attempt(), report(gpus=0))
+
+
+@pytest.mark.parametrize(
+    ("power", "progress", "sockets", "needed"),
+    [
+        (FIXED, None, False, True),
+        (FIXED, None, True, False),
+        (FIXED, REPORTED, True, True),
+        (None, REPORTED, True, True),
+        (NONE, REPORTED, False, False),
+        (FIXED, progress_after(attempt(), report()), False, False),
+    ],
+)
+def test_an_attempt_needs_orders_if_a_limit_is_decided_and_its_processes_cannot_request_it(
+    power: dict[str, object] | None, progress: Progress | None, sockets: bool, needed: bool
+) -> None:
+    recurrence = attempt(power)
+    if progress is not None:
+        recurrence = with_progress(recurrence, progress)
+    assert needs_order(recurrence, may_have_socket=sockets) is needed
+    ended = recurrence.status.model_copy(update={"result": Result.REACHED})
+    assert not needs_order(recurrence.model_copy(update={"status": ended}), may_have_socket=sockets)
+
+
+def test_a_decided_limit_is_ordered_at_once() -> None:
+    assert ordered_limit(attempt(FIXED), POWER) == 300
+
+
+@given(st.integers(0, 1000), st.integers(0, 1000))
+def test_the_limits_to_measure_are_few_and_within_the_range(one: int, other: int) -> None:
+    lowest, highest = sorted((one, other))
+    limits = limits_to_order(lowest, highest)
+    assert limits[0] == highest
+    assert 1 <= len(limits) <= MAX_ORDERED_LIMITS
+    assert all(lowest <= watts <= highest for watts in limits)
+    assert list(limits) == sorted(set(limits), reverse=True)
