@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import gc
 import json
 import math
@@ -91,6 +92,7 @@ def hardware(library: str) -> Iterator[Hardware]:
     if library != "simulated":
         if library != "system":
             os.environ["WATTLOOP_NVML_LIBRARY"] = library
+            ctypes.CDLL(library)
         with Session() as nvml:
             gpu = nvml.gpus()[0]
             name = f"{gpu.name}, driver {nvml.driver_version()}"
