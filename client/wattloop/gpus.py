@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable, EnergyReading, GpuDescription
 from wattloop.errors import UsageError
 from wattloop.messages import MAX_REFUSAL_CHARACTERS, GpuEnergy, LimitMeasurement
 from wattloop.power.profiling import LimitProfiling, limits_to_measure
 from wattloop.power.windows import Totals
+
+if TYPE_CHECKING:
+    from wattloop.power.shared_totals import TotalsExchange
 
 logger = logging.getLogger("wattloop")
 
@@ -49,6 +53,10 @@ class ProcessGpus:
         self._max_watts = 0.0
         self._interruptions = 0
         self._profiling: LimitProfiling | None = None
+        self._exchange: TotalsExchange | None = None
+        self._has_looked_for_exchange = False
+        self.measured_gpus = 0
+        self.profile_ranks = 1
         self.product = ""
         self.max_power_limit_watts = 0.0
         self.limit_watts: float | None = None
@@ -78,6 +86,7 @@ class ProcessGpus:
         except UsageError:
             self._agent.close()
             raise
+        self.measured_gpus = len(self._start)
         self.product = described[0].name if described else ""
         limits = [gpu.power_limits for gpu in described if gpu.power_limits is not None]
         self.max_power_limit_watts = sum(limit.maximum_watts for limit in limits)
@@ -137,20 +146,38 @@ class ProcessGpus:
         self._profiling = LimitProfiling(limits_to_measure(*self._range_watts))
         self.hold(self._profiling.limit_watts)
 
-    def step_done(self, samples: float, choose: Callable[[tuple[LimitMeasurement, ...]], float]) -> None:
+    def step_done(
+        self,
+        samples: float,
+        choose: Callable[[tuple[LimitMeasurement, ...]], float],
+        find_exchange: Callable[[], TotalsExchange | None] = lambda: None,
+    ) -> None:
         """Count an optimizer step for the measurement of limits, and hold the next limit when a window ends.
 
         Args:
             samples: Number of samples of the step.
             choose: Selects the limit to hold once all are measured.
+            find_exchange: Finds the exchange with the other ranks, with which they measure together; None
+                if there is none.
         """
         profiling = self._profiling
         if profiling is None or not profiling.step_done(samples):
             return
-        totals = self.totals()
+        if not self._has_looked_for_exchange:
+            # The first step has connected the ranks.
+            self._has_looked_for_exchange, self._exchange = True, find_exchange()
+        totals, interrupted = self.totals(), self.was_interrupted()
+        if self._exchange is not None:
+            shared = self._exchange.exchange(totals, self.count, profiling.limits_watts, interrupted=interrupted)
+            if shared is None:
+                self._profiling = None
+                self.hold(self._max_watts)
+                return
+            totals, interrupted = Totals(shared.energy_joules, shared.time_seconds), shared.interrupted
+            self.measured_gpus, self.profile_ranks = shared.gpus, self._exchange.ranks
         if totals is None:
             return
-        if self.was_interrupted():
+        if interrupted:
             profiling.restart_window()
             return
         before = profiling.limit_watts
@@ -161,7 +188,9 @@ class ProcessGpus:
             self.hold(profiling.limit_watts)
 
     def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
-        """The limits measured so far in this run."""
+        """The limits measured so far in this run: of the GPUs of this rank, or by rank 0 of all ranks together."""
+        if self._exchange is not None and not self._exchange.is_first:
+            return ()
         return () if self._profiling is None else self._profiling.measurements(samples_per_epoch)
 
     def release(self) -> None:

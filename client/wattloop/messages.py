@@ -155,6 +155,12 @@ class Report(WireForm):
         Integer(MAX_RANKS),
         "Number of processes of the run; 0 or 1 if there is no other. A profile is complete with all of them.",
     ] = 1
+    profile_ranks: Annotated[
+        int,
+        Integer(MAX_RANKS),
+        "Number of ranks, from rank 0 on, whose GPUs the measurements of `profile` include; 0 or 1: those of this "
+        "process alone.",
+    ] = 1
     batch_size: Annotated[
         int | None,
         Integer(MAX_BATCH_SIZE),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from wattloop.experiment_tags import ExperimentTags
     from wattloop.gpus import ProcessGpus
     from wattloop.messages import Answer, LimitMeasurement, PublishedModel, Report
+    from wattloop.power.shared_totals import TotalsExchange
     from wattloop.publishing import AttemptOutput, MarkerStore
     from wattloop.verdicts import RankVerdicts
 
@@ -225,7 +226,7 @@ class Run:
         """
         counted = float(self.batch_size if samples is None else samples)
         self._samples += counted
-        self._gpus.step_done(counted, self._best_limit)
+        self._gpus.step_done(counted, self._best_limit, self._exchange)
         self._keep_alive()
         self._handle(self._channel.send_delayed())
 
@@ -393,9 +394,19 @@ class Run:
             finished=finished,
             rank=self.environment.rank,
             ranks=min(self.environment.ranks, MAX_RANKS),
+            profile_ranks=min(self._gpus.profile_ranks, MAX_RANKS),
             batch_size=min(self.batch_size, MAX_BATCH_SIZE),
             failed=self._failed,
         )
+
+    def _exchange(self) -> TotalsExchange | None:
+        """The exchange of readings with the other ranks, where PyTorch has a process group."""
+        from wattloop.power.shared_totals import TotalsExchange  # noqa: PLC0415
+        from wattloop.torch_group import torch_group  # noqa: PLC0415
+
+        if self._verdicts is None or (group := torch_group()) is None:
+            return None
+        return TotalsExchange(group, f"{self._verdicts.name}/power")
 
     def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
         from wattloop.power.selectors import Measurement, selector_named  # noqa: PLC0415
@@ -409,7 +420,7 @@ class Run:
                 each.power_limit_watts,
                 each.energy_joules / each.epochs,
                 each.time_seconds / each.epochs,
-                self._gpus.count,
+                self._gpus.measured_gpus,
             )
             for each in measurements
         ]

@@ -68,6 +68,9 @@ class RankVerdicts:
         group: Finds the process group of PyTorch; None if there is none.
         clock: Monotonic seconds.
         sleep: Waits for a number of seconds.
+
+    Attributes:
+        name: Beginning of the names of this run's values in the store of the process group.
     """
 
     def __init__(
@@ -87,7 +90,7 @@ class RankVerdicts:
         self._clock = clock
         self._sleep = sleep
         # Each rank of a group creates as many runs.
-        self._run = next(_run_numbers)
+        self.name = f"wattloop/{next(_run_numbers)}"
         self._decided_epoch = 0
         self._has_answered = True
         self._asked = (0, clock())
@@ -116,7 +119,7 @@ class RankVerdicts:
         return Verdict() if epoch <= self._decided_epoch else self._from_operator(epoch, report)
 
     def _from_group(self, group: TorchGroup, epoch: int, own: Verdict, *, is_last: bool) -> Verdict:
-        name = f"wattloop/{self._run}/verdict/{epoch}"
+        name = f"{self.name}/verdict/{epoch}"
         if self._rank == 0:
             if group.publish(name, json.dumps(asdict(own))) and (own.stop or is_last):
                 # The store may end with this process.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop.agent import GpuDescription
@@ -59,6 +59,7 @@ def test_a_local_rank_has_its_own_gpu(variables: dict[str, str], expected: list[
     assert indices(variables) == expected
 
 
+@settings(deadline=None)
 @given(
     gpus=st.integers(0, 4),
     ranks=st.integers(1, 6),

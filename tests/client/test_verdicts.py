@@ -70,7 +70,7 @@ def in_group(rank: int, store: KeyValues, seconds: Seconds) -> RankVerdicts:
     group = TorchGroup(rank, RANKS, store, clock=lambda: seconds.now, sleep=seconds.sleep)
     verdicts = RankVerdicts(ReportChannel("http://nowhere.invalid"), rank, RANKS, group=lambda: group)
     # The processes of a group count their runs alike.
-    verdicts._run = 0
+    verdicts.name = "wattloop/0"
     return verdicts
 
 
@@ -110,7 +110,7 @@ def test_rank_0_keeps_the_store_until_the_others_have_read_that_they_end(is_last
 
     group = TorchGroup(0, RANKS, store, clock=lambda: seconds.now, sleep=sleep)
     rank_0 = RankVerdicts(ReportChannel(""), 0, RANKS, group=lambda: group)
-    rank_0._run = 0
+    rank_0.name = "wattloop/0"
     assert rank_0.after(1, own, unexpected, is_last=is_last) == own
     assert others == []
     assert seconds.now < 1

@@ -47,6 +47,11 @@ class LimitProfiling:
         self._recorder = WindowRecorder(self.limit_watts)
 
     @property
+    def limits_watts(self) -> tuple[float, ...]:
+        """The limits, in the order in which they are measured."""
+        return self._limits
+
+    @property
     def finished(self) -> bool:
         """Whether every limit has been measured."""
         return len(self._windows) == len(self._limits)

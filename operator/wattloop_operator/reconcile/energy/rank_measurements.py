@@ -41,7 +41,7 @@ def profile_after(before: Progress, report: Report, *, ranks: int, is_newest: bo
         return before.profile
     merged = {point.power_limit_watts: _of_one_epoch(point) for point in before.profile}
     for measurement in report.profile:
-        one = _of_one_epoch(_point(measurement, report.rank))
+        one = _of_one_epoch(_point(measurement, _ranks_of_profile(report)))
         known = merged.get(one.power_limit_watts)
         if known is None:
             merged[one.power_limit_watts] = one
@@ -82,14 +82,21 @@ def missing_ranks(progress: Progress) -> str:
     return f"{text} of {progress.ranks}"
 
 
-def _point(measurement: LimitMeasurement, rank: int = 0) -> ProfilePoint:
+def _ranks_of_profile(report: Report) -> int:
+    """The ranks that a report's measurements include, as a bit mask: that of the process, or those that it leads."""
+    if report.profile_ranks > 1:
+        return (1 << min(report.profile_ranks, MAX_MEASURING_RANKS)) - 1
+    return 1 << report.rank
+
+
+def _point(measurement: LimitMeasurement, ranks: int = 1) -> ProfilePoint:
     return ProfilePoint.model_validate(
         {
             "power_limit_watts": round(measurement.power_limit_watts),
             "energy_joules": measurement.energy_joules,
             "time_seconds": measurement.time_seconds,
             "epochs": measurement.epochs,
-            "ranks": f"{1 << rank:x}",
+            "ranks": f"{ranks:x}",
         }
     )
 

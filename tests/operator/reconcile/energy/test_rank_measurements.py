@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.backends.model_backend import job
@@ -94,6 +94,7 @@ def test_the_cost_of_all_ranks_selects_the_limit_of_one_rank_alone() -> None:
     assert Cost(0.5).select(whole).power_limit_watts == 300.0
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_reports_may_be_late_repeated_reordered_or_lost(data: st.DataObject) -> None:
     sent = [report(rank, sequence, epochs=0.25 + rank / 16) for rank in range(4) for sequence in (1, 2)]
@@ -154,3 +155,11 @@ def test_a_rank_beyond_the_bound_is_never_part_of_a_profile() -> None:
     progress = recurrence.status.progress or Progress()
     assert (progress.ranks, complete_points(progress)) == (5000, ())
     assert missing_ranks(progress).startswith("all ranks from 1024 of 5000")
+
+
+def test_a_profile_that_rank_0_measured_with_all_others_is_complete() -> None:
+    recurrence = after(replace(report(0), profile_ranks=RANKS), *(replace(report(rank), profile=()) for rank in (1, 2)))
+    expected = {watts: pytest.approx(pair) for watts, pair in EPOCHS.items()}
+    assert points(recurrence) == expected
+    # One that is sent again by a process alone adds nothing.
+    assert points(after(replace(report(0), profile_ranks=RANKS), *map(report, range(RANKS)))) == expected

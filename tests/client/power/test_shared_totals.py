@@ -1,0 +1,124 @@
+"""Ranks measure power limits in step: the same limit in the same window, and one choice over all GPUs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import nvml_simulator
+from wattloop.agent_process import running_agent
+from wattloop.gpus import ProcessGpus
+from wattloop.messages import LimitMeasurement
+from wattloop.power.shared_totals import RANK_TIMEOUT_SECONDS, RankReading, SharedReading, TotalsExchange, summed
+from wattloop.power.windows import Totals
+from wattloop.torch_group import TorchGroup
+
+RANKS = 2
+WORK_OF_A_SECOND = 312.0  # teraflop of an A100 in a second at its highest clock
+LIMITS = (300.0, 200.0)
+
+
+class KeyValues:
+    """A store with the methods of `torch.distributed.Store` that are used."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    def set(self, name: str, text: str) -> None:
+        self.values[name] = text.encode()
+
+    def get(self, name: str) -> bytes:
+        return self.values[name]
+
+    def check(self, names: list[str]) -> bool:
+        return all(name in self.values for name in names)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[tuple[nvml_simulator.Machine, Path]]:
+    with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as name:
+        folder = Path(name)
+        state = nvml_simulator.create(folder / "gpus", model="A100", count=RANKS, clock="virtual", permission="anyone")
+        environment = {"PATH": "/usr/bin:/bin", **nvml_simulator.environment(state)}
+        socket = folder / "agent.sock"
+        with (
+            nvml_simulator.Machine(state) as gpus,
+            running_agent(socket, folder / "state", environment=environment, log=folder / "agent.log"),
+        ):
+            yield gpus, socket
+
+
+def test_ranks_hold_the_same_limit_in_each_step_and_choose_over_all_gpus(
+    machine: tuple[nvml_simulator.Machine, Path],
+) -> None:
+    gpus, socket = machine
+    store = KeyValues()
+    ranks = [ProcessGpus(str(socket), select=lambda offered, rank=rank: offered[rank : rank + 1]) for rank in (0, 1)]
+    exchanges = [TotalsExchange(TorchGroup(rank, RANKS, store), "run") for rank in (0, 1)]
+    chosen_from: list[tuple[LimitMeasurement, ...]] = []
+
+    def choose(measurements: tuple[LimitMeasurement, ...]) -> float:
+        chosen_from.append(measurements)
+        return 250.0
+
+    def step(rank: int) -> None:
+        # Rank 1 has more work, so it is the slower one.
+        gpus.occupy(rank, work=WORK_OF_A_SECOND * (1.0 + 0.1 * rank), intensity=0.9)
+        ranks[rank].step_done(64.0, choose, lambda: exchanges[rank])
+
+    with ThreadPoolExecutor(RANKS) as threads:
+        for rank in ranks:
+            rank.begin()
+            rank.begin_profiling()
+        while len(chosen_from) < RANKS:
+            list(threads.map(step, range(RANKS)))
+            first, second = (gpu.power_limit_watts for gpu in gpus.describe().gpus)
+            assert first == second
+    assert (first, chosen_from[0]) == (250.0, chosen_from[1])
+    measured = ranks[0].measurements(64.0)
+    assert len(measured) > 2
+    # What rank 0 reports is that of both GPUs; the other rank reports none of it again.
+    assert [(each.measured_gpus, each.profile_ranks) for each in ranks] == [(2, 2)] * RANKS
+    assert ranks[1].measurements(64.0) == ()
+    ratios = [each.energy_joules / each.time_seconds / each.power_limit_watts for each in measured]
+    # One GPU alone would use the limit at most; at the lowest one a GPU needs more.
+    assert all(1.5 < ratio < 2.5 for ratio in ratios)
+    for rank in ranks:
+        rank.end()
+
+
+READING = RankReading(100.0, 5.0, 1, LIMITS, interrupted=False)
+
+
+@pytest.mark.parametrize(
+    ("readings", "shared"),
+    [
+        ([READING], SharedReading(100.0, 5.0, 1, interrupted=False)),
+        (
+            [READING, RankReading(50.0, 6.0, 3, LIMITS, interrupted=True)],
+            SharedReading(150.0, 6.0, 4, interrupted=True),
+        ),
+        ([READING, RankReading(50.0, 6.0, 1, LIMITS[:1], interrupted=False)], None),
+    ],
+)
+def test_readings_of_ranks_are_added_up(readings: list[RankReading], shared: SharedReading | None) -> None:
+    assert summed(readings) == shared
+
+
+def test_a_missing_rank_ends_the_measurement_of_all_after_a_bounded_time(caplog: pytest.LogCaptureFixture) -> None:
+    store, now = KeyValues(), [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    ranks = [TotalsExchange(TorchGroup(rank, 3, store, lambda: now[0], sleep), "run") for rank in (0, 1)]
+    assert ranks[0].exchange(Totals(10.0, 1.0), 1, LIMITS, interrupted=False) is None
+    assert RANK_TIMEOUT_SECONDS <= now[0] < RANK_TIMEOUT_SECONDS + 1
+    assert json.loads(store.values["run/0/all"]) is None
+    assert ranks[1].exchange(Totals(10.0, 1.0), 1, LIMITS, interrupted=False) is None
+    assert "one is missing" in caplog.text
