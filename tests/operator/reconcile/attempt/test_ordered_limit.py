@@ -48,7 +48,7 @@ def with_progress(recurrence: TrainingRecurrence, progress: Progress) -> Trainin
 
 
 @dataclass
-class World:
+class SimulatedAttempt:
     """A training on pods of one GPU each, their agents and the operator, in virtual time.
 
     Attributes:
@@ -169,67 +169,72 @@ class World:
 def test_every_ordered_limit_is_measured_over_whole_epochs_and_the_best_one_is_held(
     epoch_seconds: float, push_seconds: float, pods: int
 ) -> None:
-    world = World(epoch_seconds, push_seconds, pods)
+    simulated = SimulatedAttempt(epoch_seconds, push_seconds, pods)
     slowest = epoch_seconds / (MIN_WATTS / MAX_WATTS) ** 0.5
     # Each limit needs the epoch in which it is set, one more, and those of the shortest window.
-    while len(world.progress.profile) < MAX_ORDERED_LIMITS and world.now < 12 * (slowest + MIN_WINDOW_SECONDS):
-        world.run(push_seconds)
-    world.run(3 * push_seconds)
-    profile = world.progress.profile
+    while len(simulated.progress.profile) < MAX_ORDERED_LIMITS and simulated.now < 12 * (slowest + MIN_WINDOW_SECONDS):
+        simulated.run(push_seconds)
+    simulated.run(3 * push_seconds)
+    profile = simulated.progress.profile
     assert [point.power_limit_watts for point in profile] == list(limits_to_order(MIN_WATTS, MAX_WATTS))
-    assert complete_points(world.progress) == profile
+    assert complete_points(simulated.progress) == profile
     for point in profile:
         assert point.epochs == int(point.epochs)
         energy, seconds = float(point.energy_joules / point.epochs), float(point.time_seconds / point.epochs)
         # A change within the first part of the epoch, at most from the highest limit to the lowest, and the age of the
         # reading at its ends.
         off = MAX_CHANGE_PART + push_seconds / MIN_WINDOW_SECONDS
-        assert energy == pytest.approx(world.energy_of_epoch(point.power_limit_watts), rel=2 * off)
-        assert seconds == pytest.approx(1 / world.speed(point.power_limit_watts), rel=MAX_CHANGE_PART + 1e-3)
-    assert world.orders[-1] == MIN_WATTS, "it takes the least energy"
-    assert world.progress.power_limit_watts == MIN_WATTS
+        assert energy == pytest.approx(simulated.energy_of_epoch(point.power_limit_watts), rel=2 * off)
+        assert seconds == pytest.approx(1 / simulated.speed(point.power_limit_watts), rel=MAX_CHANGE_PART + 1e-3)
+    assert simulated.orders[-1] == MIN_WATTS, "it takes the least energy"
+    assert simulated.progress.power_limit_watts == MIN_WATTS
     # From now on the cost of an epoch is that at the held limit.
-    energy_of_epoch, _ = epoch_usage(world.recurrence.spec, world.progress, None, None)
+    energy_of_epoch, _ = epoch_usage(simulated.recurrence.spec, simulated.progress, None, None)
     assert energy_of_epoch == float(profile[-1].energy_joules / profile[-1].epochs)
 
 
 def test_orders_begin_with_the_allowed_range_and_change_once_a_limit_is_measured() -> None:
-    world = World(epoch_seconds=60.0, push_seconds=5.0)
-    world.run(1800)
-    changes = [order for order, before in zip(world.orders, [0, *world.orders], strict=False) if order != before]
+    simulated = SimulatedAttempt(epoch_seconds=60.0, push_seconds=5.0)
+    simulated.run(1800)
+    changes = [
+        order for order, before in zip(simulated.orders, [0, *simulated.orders], strict=False) if order != before
+    ]
     # The range is known after the first report about the pod.
     assert changes == [700, 575, 450, 325, 200]
 
 
 def test_long_epochs_measure_a_limit_each() -> None:
-    world = World(epoch_seconds=600.0, push_seconds=5.0)
-    while len(world.progress.profile) < MAX_ORDERED_LIMITS:
-        world.run(60)
-    assert world.progress.epoch == MAX_ORDERED_LIMITS
+    simulated = SimulatedAttempt(epoch_seconds=600.0, push_seconds=5.0)
+    while len(simulated.progress.profile) < MAX_ORDERED_LIMITS:
+        simulated.run(60)
+    assert simulated.progress.epoch == MAX_ORDERED_LIMITS
 
 
 def test_a_pod_that_holds_another_limit_measures_nothing() -> None:
-    world = World(epoch_seconds=60.0, push_seconds=5.0, pods=2)
-    world.run(5)
-    world.held[1] = None
+    simulated = SimulatedAttempt(epoch_seconds=60.0, push_seconds=5.0, pods=2)
+    simulated.run(5)
+    simulated.held[1] = None
     for _ in range(100):
-        world.push()
-        world.held[1] = None
-        world.advance(5)
-    assert world.progress.profile == ()
-    assert world.progress.power_limit_watts is None
+        simulated.push()
+        simulated.held[1] = None
+        simulated.advance(5)
+    assert simulated.progress.profile == ()
+    assert simulated.progress.power_limit_watts is None
 
 
 def test_a_refusal_is_shown_until_a_limit_is_held() -> None:
-    world = World(epoch_seconds=60.0, push_seconds=5.0, refuses="Shared: GPU-0 is shared")
-    world.run(300)
-    assert (world.progress.power_limit_refusal, world.progress.power_limit_watts) == ("Shared: GPU-0 is shared", None)
-    assert set(world.orders) == {None}
-    assert world.progress.profile == ()
-    world.refuses = ""
-    world.run(300)
-    assert world.progress.power_limit_refusal == ""
-    assert world.progress.power_limit_watts in limits_to_order(MIN_WATTS, MAX_WATTS)
+    simulated = SimulatedAttempt(epoch_seconds=60.0, push_seconds=5.0, refuses="Shared: GPU-0 is shared")
+    simulated.run(300)
+    assert (simulated.progress.power_limit_refusal, simulated.progress.power_limit_watts) == (
+        "Shared: GPU-0 is shared",
+        None,
+    )
+    assert set(simulated.orders) == {None}
+    assert simulated.progress.profile == ()
+    simulated.refuses = ""
+    simulated.run(300)
+    assert simulated.progress.power_limit_refusal == ""
+    assert simulated.progress.power_limit_watts in limits_to_order(MIN_WATTS, MAX_WATTS)
 
 
 def test_repeated_states_change_nothing() -> None:
@@ -263,13 +268,15 @@ def test_the_number_of_stored_pods_is_bounded() -> None:
 
 
 def test_a_process_that_reports_its_gpus_ends_the_orders() -> None:
-    world = World(epoch_seconds=60.0, push_seconds=5.0)
-    world.run(200)
+    simulated = SimulatedAttempt(epoch_seconds=60.0, push_seconds=5.0)
+    simulated.run(200)
     sent = report(sequence=99, epoch=9, gpus=1)
-    progress = with_limit_measured(world.progress, progress_after(world.recurrence, sent), {"pod-0"}, world.time())
+    progress = with_limit_measured(
+        simulated.progress, progress_after(simulated.recurrence, sent), {"pod-0"}, simulated.time()
+    )
     assert progress.agent_limits is None
     assert with_pod_limit(progress, PodLimitState("pod-0", None, 300.0), START) == progress
-    assert not needs_order(with_progress(world.recurrence, progress), may_have_socket=False)
+    assert not needs_order(with_progress(simulated.recurrence, progress), may_have_socket=False)
 
 
 FIXED, NONE = {"limit": {"mode": "Fixed", "watts": 300}}, {"limit": {"mode": "None"}}
