@@ -206,7 +206,7 @@ class Factory:
             heartbeat=self.heartbeat.beat,
             changes_missed=self.metrics.changes_missed,
             resync_seconds=settings.resync_seconds,
-            output=self._output_collector(api) if reads_output else None,
+            output=self._output_collector(api, reads_logs=reads_output),
             write_policy_statuses=lambda: write_policy_statuses(api, self.clock),
             namespaces=settings.namespaces,
             returned_namespace=self._returned_namespace,
@@ -214,10 +214,11 @@ class Factory:
         self.leader.lead(controller, backend)
         return controller
 
-    def _output_collector(self, api: ClusterApi) -> OutputCollector:
+    def _output_collector(self, api: ClusterApi, *, reads_logs: bool) -> OutputCollector:
         if self._reports is None:
             raise AssertionError("the reporting API is built before the controller")
-        return OutputCollector(self.cache, api, ClusterLogs(self.client).open, self._reports.observe)
+        open_log = ClusterLogs(self.client).open if reads_logs else None
+        return OutputCollector(self.cache, api, open_log, self._reports.observe)
 
     def _work_queue(self, backend: ClusterBackend) -> WorkQueue:
         def reconcile_job(key: JobKey) -> datetime | None:

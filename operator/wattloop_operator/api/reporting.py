@@ -17,6 +17,7 @@ class ReportingSource(StrEnum):
     PUSH = "Push"
     LOGS = "Logs"
     KUBEFLOW_TRAINER = "KubeflowTrainer"
+    TERMINATION_MESSAGE = "TerminationMessage"
 
 
 class Reporting(ApiModel):
@@ -35,8 +36,8 @@ class Reporting(ApiModel):
             ".pattern",
         ),
         Rule(
-            "!has(self.pattern) || self.source in ['Logs']",
-            "no pattern, or source: Logs, because only text has a pattern",
+            "!has(self.pattern) || self.source in ['Logs', 'TerminationMessage']",
+            "no pattern, or source: Logs or TerminationMessage, because only text has a pattern",
             ".pattern",
         ),
         Rule(
@@ -55,10 +56,11 @@ class Reporting(ApiModel):
         default=ReportingSource.PUSH,
         description="Push: the script reports with the wattloop client. Logs: Wattloop reads the metric from the "
         "output of the training container, so the script needs no change. KubeflowTrainer: a callback for Kubeflow "
-        "Trainer reports, such as the one that Hugging Face's Trainer has from transformers 5.4 on; the metric is the "
-        "one of metricName that the script logs, such as eval_loss. A script that does not use the client "
-        "cannot be asked to stop: Wattloop ends its workload when the target is reached, the cost limit is exceeded "
-        "or maxEpochs is passed.",
+        "Trainer reports, such as the one that Hugging Face's Trainer has from transformers 5.4 on; the "
+        "metric is the one of metricName that the script logs, such as eval_loss. TerminationMessage: "
+        "Wattloop reads the final metric and the epochs from the container's termination message; nothing is "
+        "known before the end. A script that does not use the client cannot be asked to stop: Wattloop ends "
+        "its workload when the target is reached, the cost limit is exceeded or maxEpochs is passed.",
     )
     pattern: str | None = Field(
         default=None,
@@ -87,6 +89,11 @@ class Reporting(ApiModel):
     def uses_client(self) -> bool:
         """Whether the script reports by itself, and therefore learns when to stop."""
         return self.source is ReportingSource.PUSH
+
+    @property
+    def reads_output(self) -> bool:
+        """Whether Wattloop reads the metric from text that the training leaves."""
+        return self.source in (ReportingSource.LOGS, ReportingSource.TERMINATION_MESSAGE)
 
     @property
     def sends_reports(self) -> bool:

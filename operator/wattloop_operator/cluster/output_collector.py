@@ -23,11 +23,17 @@ from wattloop_operator.cluster.auth.pod_ownership import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.log_follower import LogFollower, Observe, stoppable_flow
 from wattloop_operator.cluster.pod_logs import ContainerLog, OpenLog
-from wattloop_operator.domain.training_output import PatternError
+from wattloop_operator.domain.training_output import OutputReader, PatternError
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reporting.interfaces import ProgressTooLargeError, TooManyRequestsError, UnknownRecurrenceError
 from wattloop_operator.workloads.job import training_container
-from wattloop_operator.workloads.pod_state import condition_of, has_ended, is_rank_0, started_containers
+from wattloop_operator.workloads.pod_state import (
+    condition_of,
+    has_ended,
+    is_rank_0,
+    started_containers,
+    termination_message,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -70,12 +76,12 @@ class _Collected:
 
 
 class OutputCollector:
-    """Reads the logs of all attempts of source Logs.
+    """Reads the logs and the termination messages of all attempts of these sources.
 
     Args:
         cache: The cache of objects.
         api: The API server.
-        open_log: Opens a log.
+        open_log: Opens a log; None: logs are not read, only termination messages.
         observe: Merges a report.
         monotonic: Monotonic seconds.
         start: Starts a reader.
@@ -85,7 +91,7 @@ class OutputCollector:
         self,
         cache: ObjectCache,
         api: ClusterApi,
-        open_log: OpenLog,
+        open_log: OpenLog | None,
         observe: Observe,
         *,
         monotonic: Callable[[], float] = time.monotonic,
@@ -104,7 +110,7 @@ class OutputCollector:
         wanted = {
             cached.key: cached.value
             for cached in self._cache.recurrences.all()
-            if cached.value.spec.reporting.source is ReportingSource.LOGS and _is_open(cached.value)
+            if cached.value.spec.reporting.reads_output and _is_open(cached.value)
         }
         for key in self._collected.keys() - wanted.keys():
             self._collected.pop(key).stopping.set()
@@ -115,7 +121,10 @@ class OutputCollector:
                     continue
                 self._collected[key] = _Collected()
             try:
-                self._advance(key, recurrence, self._collected[key])
+                if recurrence.spec.reporting.source is ReportingSource.TERMINATION_MESSAGE:
+                    self._read_message(key, recurrence)
+                elif self._open_log is not None:
+                    self._advance(key, recurrence, self._collected[key], self._open_log)
             except (OperationError, RejectedError, TooManyRequestsError, ProgressTooLargeError, PatternError) as error:
                 logger.warning("%s/%s: its output is not read now: %s", *key, error)
                 self._delay(self._collected[key])
@@ -127,7 +136,20 @@ class OutputCollector:
         for collected in self._collected.values():
             collected.stopping.set()
 
-    def _advance(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected) -> None:
+    def _read_message(self, key: Key, recurrence: TrainingRecurrence) -> None:
+        """Report the last evaluation in the termination message of a training that has ended."""
+        pod = self._pod(key, recurrence)
+        if pod is None or not has_ended(pod) or not self._workload_has_ended(key) or not self._is_owned(key, pod):
+            return
+        reader = OutputReader(recurrence.spec.reporting, recurrence.spec.target)
+        lines = termination_message(pod, self._container(recurrence, pod)).encode().splitlines()
+        evaluations = [found for line in lines if (found := reader.read(line)) is not None]
+        position = (recurrence.status.progress or Progress()).sequence + 1
+        for evaluation in evaluations[-1:]:
+            self._observe(*key, OutputReport(position, evaluation.metric, evaluation.epoch))
+        self._observe(*key, OutputReport(position + 1, finished=True))
+
+    def _advance(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, open_log: OpenLog) -> None:
         if collected.runs() or self._monotonic() < collected.retry_at:
             return
         pod, before = self._pod(key, recurrence), collected.follower
@@ -141,9 +163,11 @@ class OutputCollector:
                 self._delay(collected)
                 return
         if pod is not None:
-            self._follow(key, recurrence, collected, pod)
+            self._follow(key, recurrence, collected, pod, open_log)
 
-    def _follow(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, pod: Pod) -> None:
+    def _follow(
+        self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, pod: Pod, open_log: OpenLog
+    ) -> None:
         container = self._container(recurrence, pod)
         if container not in started_containers(pod):
             return
@@ -160,7 +184,7 @@ class OutputCollector:
             ContainerLog(key[0], name, container),
             position,
             follow=not has_ended(pod),
-            open_log=self._open_log,
+            open_log=open_log,
             observe=self._observe,
             flow=stoppable_flow(self._monotonic, collected.stopping),
         )

@@ -10,6 +10,7 @@ from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.manifests import check_file
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.trigger import ContinuousTrigger, Trigger
 from wattloop_operator.local.command import command_of
 
@@ -33,6 +34,10 @@ def read_job(path: Path) -> RecurringTrainingJob:
         names = ", ".join(each.metadata.name for each in jobs) or "none"
         raise InputError(str(path), f"RecurringTrainingJobs: {names}", "exactly one")
     command_of(jobs[0], {}, str(path))
+    source = jobs[0].spec.reporting.source
+    if source is ReportingSource.TERMINATION_MESSAGE:
+        found = f"spec.reporting.source {source}"
+        raise InputError(str(path), found, "Logs or another source: on this machine no kubelet reads such messages")
     return jobs[0]
 
 

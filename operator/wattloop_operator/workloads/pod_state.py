@@ -140,6 +140,12 @@ def started_containers(pod: Pod) -> frozenset[str]:
     return frozenset(str(status.get("name")) for status in _container_statuses(pod) if _states(status))
 
 
+def termination_message(pod: Pod, container: str) -> str:
+    """What a container that has ended wrote into its termination log; the kubelet bounds it to 4 KiB."""
+    states = [each.get("state") or {} for each in _container_statuses(pod) if each.get("name") == container]
+    return next((str((state.get("terminated") or {}).get("message") or "") for state in states), "")
+
+
 def waiting_reason(pods: Iterable[Pod]) -> str:
     """Why pods do not run yet; empty if no reason is known."""
     return next((reason for pod in pods for reason in _waits(pod)), "")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
+
 from support.backends.model_backend import job
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError
@@ -27,7 +29,8 @@ LINES = b"1970-01-01T00:00:01Z epoch=1 accuracy=0.1\n1970-01-01T00:00:02Z epoch=
 class Cluster:
     """The objects of one attempt, the logs of its pods, and what was reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: str = "Logs", *, reads_logs: bool = True) -> None:
+        self.source = source
         self.version = 10
         self.cache = ObjectCache()
         self.observed: list[OutputReport] = []
@@ -38,7 +41,7 @@ class Cluster:
         self.collector = OutputCollector(
             self.cache,
             ClusterApi(self._respond),
-            self._open,
+            self._open if reads_logs else None,
             lambda _, __, seen: self._observe(seen),
             monotonic=lambda: self.now,
             start=_run_at_once,
@@ -74,7 +77,7 @@ class Cluster:
                 "target": {"metric": "accuracy", "threshold": "0.9"},
                 "learningRateScale": "1",
                 "energyWeightPercent": 50,
-                "reporting": {"source": "Logs"},
+                "reporting": {"source": self.source},
                 "decision": {"policy": "fixed", "kind": "Default", "reason": "r", "seed": "1", "digest": "d"},
             },
             "status": {"workloadRef": workload, **status},
@@ -90,9 +93,17 @@ class Cluster:
         }
         self.cache.put_workload(self.body)
 
-    def pod(self, phase: str, *, name: str = POD, labels: dict[str, str] | None = None, owner: str = "") -> None:
+    def pod(
+        self,
+        phase: str,
+        *,
+        name: str = POD,
+        labels: dict[str, str] | None = None,
+        owner: str = "",
+        message: str = "",
+    ) -> None:
         state = {"Pending": {}, "Running": {"running": {"startedAt": "2026-03-01T12:00:00Z"}}}.get(
-            phase, {"terminated": {"exitCode": 0}}
+            phase, {"terminated": {"exitCode": 0, "message": message}}
         )
         body = {
             "metadata": {
@@ -229,4 +240,43 @@ def test_an_attempt_with_a_result_is_read_no_further() -> None:
     cluster = Cluster()
     cluster.pod("Running")
     cluster.write_recurrence(result="Cancelled")
+    assert cluster.collect() == []
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (
+            "epoch=3 accuracy=0.71\nepoch=4 accuracy=0.81\n",
+            [OutputReport(1, 0.81, 4.0), OutputReport(2, finished=True)],
+        ),
+        ("Killed", [OutputReport(2, finished=True)]),
+        ("", [OutputReport(2, finished=True)]),
+    ],
+)
+def test_the_final_metric_is_read_from_the_termination_message(message: str, expected: list[OutputReport]) -> None:
+    cluster = Cluster("TerminationMessage", reads_logs=False)
+    cluster.pod("Running")
+    cluster.collect()
+    cluster.pod("Succeeded", message=message)
+    cluster.collect()
+    assert cluster.observed == []
+    cluster.workload("Complete")
+    for _ in range(3):
+        cluster.collect()
+    assert cluster.observed == expected
+    assert cluster.opened == []
+
+
+def test_the_termination_message_of_a_pod_that_another_owns_is_not_read() -> None:
+    cluster = Cluster("TerminationMessage")
+    cluster.workload("Complete")
+    cluster.pod("Succeeded", message="accuracy=1", owner="another-uid")
+    cluster.collect()
+    assert cluster.observed == []
+
+
+def test_without_the_right_no_log_is_opened() -> None:
+    cluster = Cluster(reads_logs=False)
+    cluster.pod("Running")
     assert cluster.collect() == []

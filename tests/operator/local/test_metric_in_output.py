@@ -109,3 +109,11 @@ def test_a_script_that_prints_no_metric_gets_a_message_with_the_line_to_print(tm
     [recurrence] = recurrences_of(local)
     assert recurrence.status.result == "MissingMetric"
     assert "epoch=1 accuracy=0.5" in recurrence.status.message
+
+
+def test_a_job_that_needs_a_kubelet_is_refused_before_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = logs_job(tmp_path, "pass", reporting={"source": "TerminationMessage"})
+    assert local.run("--recurrences", "1") == 2
+    assert "found spec.reporting.source TerminationMessage, expected Logs" in capsys.readouterr().err

@@ -153,6 +153,7 @@ def test_an_annotation_of_the_pod_carries_the_certificates(
     [
         ("Push", ["wattloop-reporting", "wattloop-agent"], []),
         ("Logs", [], ["PYTHONUNBUFFERED"]),
+        ("TerminationMessage", [], []),
         (
             "KubeflowTrainer",
             ["wattloop-reporting"],

@@ -30,7 +30,7 @@ NOT_PUBLISHED_MESSAGE = (
 # pods ran.
 ENERGY_AWAITED = "EnergyAwaited"
 AWAITED_MESSAGE = "its pods have ended; waiting for the node agents' final energy report"
-OUTPUT_AWAITED_MESSAGE = f"{AWAITED_MESSAGE} and the rest of its log"
+OUTPUT_AWAITED_MESSAGE = f"{AWAITED_MESSAGE} and the rest of its output"
 
 
 def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, now: datetime) -> Iterator[Condition]:
@@ -38,7 +38,7 @@ def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, no
     before = recurrence.status.conditions
     runs, ended = workload.phase is WorkloadPhase.RUNNING, workload.phase.ended
     reason = "Running" if runs else ENERGY_AWAITED if ended else "Waiting"
-    awaited = AWAITED_MESSAGE if recurrence.spec.reporting.uses_client else OUTPUT_AWAITED_MESSAGE
+    awaited = OUTPUT_AWAITED_MESSAGE if recurrence.spec.reporting.reads_output else AWAITED_MESSAGE
     message = awaited if ended else workload.message
     yield condition(before, RUNNING, holds=runs, reason=reason, message=message, now=now)
     if ended:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt import Progress
-from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadState
 
@@ -42,8 +41,7 @@ def output_deadline(
         waiting_since: When the wait began, by the clock that it is measured with; None if it begins now.
     """
     progress = recurrence.status.progress or Progress()
-    reads_output = recurrence.spec.reporting.source is ReportingSource.LOGS
-    if not reads_output or progress.finished or must_end(recurrence):
+    if not recurrence.spec.reporting.reads_output or progress.finished or must_end(recurrence):
         return None
     if workload is None or not workload.owned or not workload.phase.ended or workload.ended_at is None:
         return None

@@ -21,6 +21,8 @@ _REMEDIES = {
     ReportingSource.PUSH: "call run.report(metric=…) after each evaluation",
     ReportingSource.LOGS: "print a line such as epoch=1 {metric}=0.5 after each evaluation, or set "
     "spec.reporting.pattern or metricName to what the script prints",
+    ReportingSource.TERMINATION_MESSAGE: "write a line such as epoch=12 {metric}=0.5 into terminationMessagePath "
+    "(/dev/termination-log) before the end",
     ReportingSource.KUBEFLOW_TRAINER: "log it after each evaluation, or set spec.reporting.metricName to the name that "
     "the script logs; Hugging Face's Trainer puts eval_ before the names of compute_metrics",
 }

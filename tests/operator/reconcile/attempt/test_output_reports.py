@@ -162,8 +162,9 @@ def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, floa
     assert found is None if expected is None else float(found or 0) == pytest.approx(expected, abs=1e-9)
 
 
-def test_the_outcome_of_a_training_that_ended_waits_for_its_last_lines(backend_with: BackendWith) -> None:
-    backend = backend_with(**LOGS)
+@pytest.mark.parametrize("source", ["Logs", "TerminationMessage"])
+def test_the_outcome_of_a_training_that_ended_waits_for_its_output(backend_with: BackendWith, source: str) -> None:
+    backend = backend_with(reporting={"source": source})
     name = running(backend)
     backend.end_workload(name)
     backend.reconcile()
