@@ -94,6 +94,12 @@ class Heartbeat(ApiModel):
 
     rank: int = Field(description="Rank of the process.", ge=0)
     time: Time = Field(description="Time at which the operator received the report.")
+    asked_epoch: int | None = Field(
+        default=None,
+        description="Epoch after which the process asked last whether to go on. It repeats the question while it waits "
+        "for rank 0, which shows no progress and does not change the time.",
+        ge=0,
+    )
 
 
 class EpochMark(ApiModel):

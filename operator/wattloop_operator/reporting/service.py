@@ -209,7 +209,7 @@ class ReportService:
         progress = progress_after(recurrence, report)
         self._log_dropped_gpus(recurrence, progress, report)
         progress = self._with_agent_readings(recurrence, progress, received)
-        return with_heartbeat(recurrence, progress, report.rank, received.at)
+        return with_heartbeat(recurrence, progress, report.rank, received.at, report.verdict_epoch)
 
     def _with_agent_readings(
         self, recurrence: TrainingRecurrence, progress: Progress, received: ReceivedReport

@@ -83,7 +83,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.progress_deadline:with_heartbeat": {
         "trec.status.progress": "lastReportTime heartbeats",
-        "trec.status.progress.heartbeats[]": "rank time",
+        "trec.status.progress.heartbeats[]": "rank time askedEpoch",
     },
     "reconcile.attempt.progress:progress_after_output": {"trec.status.progress": "latestEvaluation"},
     "reconcile.attempt.progress:_published": {"trec.status.progress.published": "path digest"},

@@ -20,23 +20,34 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadState
 
 
-def with_heartbeat(recurrence: TrainingRecurrence, progress: Progress, rank: int, now: datetime) -> Progress:
-    """The progress after a sign of life of a process; unchanged if the attempt has no progress deadline.
+def with_heartbeat(
+    recurrence: TrainingRecurrence, progress: Progress, rank: int, now: datetime, asked_epoch: int | None = None
+) -> Progress:
+    """The progress after a sign of life of a process.
+
+    Unchanged if the attempt has no progress deadline, or if the process repeats a question: it waits for rank 0.
 
     Args:
         recurrence: The attempt.
         progress: Its progress.
         rank: Rank of the process.
         now: The time at which the sign of life was received.
+        asked_epoch: The epoch after which the process asks whether to go on; None if it does not ask.
     """
     if recurrence.spec.progress_deadline_seconds is None:
         return progress
+    known = {each.rank: each for each in progress.heartbeats}
+    before = known.get(rank)
+    repeats = before is not None and before.asked_epoch == asked_epoch
+    if asked_epoch is not None and (repeats or rank >= MAX_HEARTBEATS):
+        return progress
     # The API's times are whole seconds in most places; more digits would only take space.
     now = now.replace(microsecond=0)
-    times = {each.rank: each.time for each in progress.heartbeats}
     if rank < MAX_HEARTBEATS:
-        times[rank] = now
-    heartbeats = tuple(Heartbeat(rank=rank, time=time) for rank, time in sorted(times.items()))
+        # A report between two questions does not make the second a new one.
+        asked = asked_epoch if asked_epoch is not None or before is None else before.asked_epoch
+        known[rank] = Heartbeat(rank=rank, time=now, asked_epoch=asked)
+    heartbeats = tuple(known[rank] for rank in sorted(known))
     return progress.model_copy(update={"last_report_time": now, "heartbeats": heartbeats})
 
 

@@ -76,6 +76,24 @@ def test_any_report_of_any_rank_shows_progress() -> None:
     assert result_of(backend, name) is Result.HUNG
 
 
+def test_a_rank_that_repeats_its_question_waits_and_shows_no_progress() -> None:
+    backend = backend_with_deadline()
+    name = started(backend)
+    recurrence, progress = backend.recurrences[name], Progress()
+    for epoch in (1, 2):
+        backend.advance(10)
+        asked_at = backend.now
+        for repeat in range(4):
+            progress = with_heartbeat(recurrence, progress, 1, backend.now, epoch)
+            assert progress.last_report_time == asked_at, repeat
+            backend.advance(20)
+    # A step between two questions counts, and the question is still the same.
+    progress = with_heartbeat(recurrence, progress, 1, backend.now)
+    stepped_at = backend.now
+    backend.advance(20)
+    assert with_heartbeat(recurrence, progress, 1, backend.now, 2).last_report_time == stepped_at
+
+
 def test_the_rank_that_is_silent_longest_is_named() -> None:
     backend = backend_with_deadline()
     name = started(backend)
