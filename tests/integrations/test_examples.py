@@ -44,6 +44,29 @@ def test_an_example_ends_when_its_target_is_reached_with_the_metric_that_it_logs
     assert logged[-1] == pytest.approx(float(reported), abs=1e-4)
 
 
+def test_two_processes_of_the_trainer_share_the_batch_and_end_after_the_same_epoch(tmp_path: Path) -> None:
+    for path in EXAMPLES.glob("*.py"):
+        (tmp_path / path.name).write_text(path.read_text())
+    command = (
+        '["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train_huggingface.py"]'
+    )
+    manifest = (EXAMPLES / "huggingface.yaml").read_text()
+    assert '["python", "train_huggingface.py"]' in manifest
+    manifest = manifest.replace('["python", "train_huggingface.py"]', command).replace("gpu: 1", "gpu: 2")
+    (tmp_path / "job.yaml").write_text(manifest)
+    output = tmp_path / "output"
+    words = ["run", str(tmp_path / "job.yaml"), "--output", str(output), "--simulated-gpus", "2", "--recurrences", "1"]
+    assert main(words) == 0
+    with (output / "recurrences.csv").open(newline="") as stream:
+        (row,) = csv.DictReader(stream)
+    assert row["outcome"] == "reached"
+    (log,) = (output / "logs").iterdir()
+    # Both processes print the metrics of all examples, of the same epochs.
+    logged = re.findall(r"eval_accuracy'?[=:] ?'?([0-9.]+)", log.read_text())
+    assert len(logged) == 2 * float(row["epochs"])
+    assert sum(float(value) >= THRESHOLD for value in logged) == 2
+
+
 def test_each_line_that_the_page_adds_is_a_line_of_its_example() -> None:
     diffs = re.findall(r"```diff\n--- (\S+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert sorted(name for name, _ in diffs) == [f"train_{name}.py" for name in MANIFESTS]

@@ -186,7 +186,7 @@ def test_an_exception_ends_the_run_without_a_report_of_success(report_server: Re
             Module(),
             {},
             {"RANK": "0", "WORLD_SIZE": "2"},
-            r"found 1 processes, of which Wattloop knows 2, expected a scr",
+            r"found 1 processes, of which Wattloop knows 2, expected that torchrun",
         ),
     ],
 )

@@ -57,7 +57,7 @@ class WattloopCallback(Callback):  # type: ignore[misc,unused-ignore]
             raise InputError(
                 PLACE,
                 f"{trainer.world_size} processes, of which Wattloop knows {environment.ranks}",
-                "a script that torchrun starts, once for each process",
+                "that torchrun starts the script once for each process, and that devices and num_nodes are theirs",
             )
         trainer.fit_loop.max_epochs = self._loop.run.max_epochs
 
