@@ -1,12 +1,14 @@
 """What better knowledge of the epochs would bring to policy `thompsonSampling`, on the jobs of benchmarks/bandit.py.
 
 ``python benchmarks/bandit_bounds.py [--seeds 20]`` prints the table of docs/bandit-measurements.md. It compares policy
-`thompsonSampling` with two oracles that use it:
+`thompsonSampling` with three oracles, of which the first two use it:
 
 - "epochs known": before the first recurrence, each batch size has run once, at no cost, and took its mean epochs.
 - "perfect stop": an oracle knows the expected cost of each arm. It stops a trial after the first epoch if the arm is
   not cheaper than the cheapest one known, and finishing the trial costs more than a run of that one. The policy then
   learns the arm's mean epochs as from a complete run. The choice of trials does not count on the oracle.
+- "all known after one run": the first attempt has the default batch size, and each later one has the batch size of
+  lowest expected cost. No policy that starts with the default costs less.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from bandit import FILES, HEADER, LIMITED_DEFAULT_NEVER_REACHES, LIMITED_DEFAULT
 from wattloop.cost import CostModel
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policies import policy_named
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation, Policy
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.simulation.options import JobOptions
@@ -32,7 +34,7 @@ from wattloop_planner.simulation.simulator import Scenario, simulate
 from wattloop_planner.simulation.summary import SeedSummary, mean_summary, summarise
 from wattloop_planner.simulation.tasks import Task, tasks_of
 
-VARIANTS = ("thompsonSampling", "epochs known", "perfect stop")
+VARIANTS = ("thompsonSampling", "epochs known", "perfect stop", "all known after one run")
 # A stop at the end of the first epoch.
 ONE_EPOCH = 1.001
 
@@ -66,6 +68,18 @@ class PerfectStopPolicy:
             for each in context.observations
         )
         return replace(context, observations=told)
+
+
+class BestAfterOneRunPolicy:
+    """The default batch size in the first attempt, then the batch size of lowest expected cost."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._best = min(scenario.trace.batch_sizes, key=lambda size: expected_cost(scenario, size))
+
+    def decide(self, context: DecisionContext) -> Decision:
+        """The decision, which depends on the attempt only."""
+        is_first = context.recurrence == context.attempt == 0
+        return Decision(context.default_batch_size if is_first else self._best, DecisionKind.INCUMBENT, "")
 
 
 def expected_cost(scenario: Scenario, batch_size: int) -> float:
@@ -106,8 +120,13 @@ def run(item: tuple[str, Task]) -> SeedSummary:
     variant, task = item
     scenario = task.scenario
     default = list(simulate(replace(scenario, optimise_power=False), policy_named("default"), task.seed))
-    stops = variant == "perfect stop"
-    policy = PerfectStopPolicy(scenario) if stops else ThompsonSamplingPolicy(describe_arms=False)
+    policy: Policy
+    if variant == "perfect stop":
+        policy = PerfectStopPolicy(scenario)
+    elif variant == "all known after one run":
+        policy = BestAfterOneRunPolicy(scenario)
+    else:
+        policy = ThompsonSamplingPolicy(describe_arms=False)
     sizes = scenario.trace.batch_sizes if variant == "epochs known" else ()
     known = tuple(typical_run(scenario, size, index - len(sizes), 0) for index, size in enumerate(sizes))
     return summarise(scenario, list(simulate(scenario, policy, task.seed, known)), default)

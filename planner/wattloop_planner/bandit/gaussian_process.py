@@ -29,16 +29,48 @@ def condition(mean: Vector, covariance: Matrix, values: Vector, precisions: Vect
         >>> condition(np.zeros(2), np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 0.0]))[0].round(6).tolist()
         [0.5, 0.0]
     """
+    return condition_mixture(mean[None], covariance, values, precisions)
+
+
+def condition_mixture(means: Matrix, covariance: Matrix, values: Vector, precisions: Vector) -> tuple[Vector, Matrix]:
+    """The mean and covariance of the posterior of a mixture of equally likely Gaussian priors of h.
+
+    The components have one covariance. Each is weighted by the likelihood of the values under it.
+
+    Args:
+        means: Prior mean of each component, shape (components, arms).
+        covariance: Prior covariance of each, shape (arms, arms).
+        values: Observed values, shape (arms,); ignored where the precision is 0.
+        precisions: Precisions of the values, shape (arms,); 0 where nothing was observed.
+
+    Example:
+        >>> import numpy as np
+        >>> means = np.array([[0.0, 0.0], [8.0, 8.0]])
+        >>> mean, _ = condition_mixture(means, np.eye(2), np.array([8.0, 0.0]), np.array([1.0, 0.0]))
+        >>> mean.round(3).tolist()
+        [8.0, 8.0]
+    """
+    log_weights = np.zeros(len(means))
     (observed,) = precisions.nonzero()
-    if not observed.size:
-        return mean, covariance
-    cross = covariance[:, observed]
-    inner = cross[observed]
-    inner.flat[:: len(observed) + 1] += 1 / precisions[observed]
-    _, gains, failed = dposv(inner, cross.T)
-    if failed:
-        gains = np.linalg.solve(inner, cross.T)
-    return mean + (values[observed] - mean[observed]) @ gains, covariance - cross @ gains
+    if observed.size:
+        cross = covariance[:, observed]
+        inner = cross[observed]
+        inner.flat[:: len(observed) + 1] += 1 / precisions[observed]
+        residuals = values[observed] - means[:, observed]
+        known = np.concatenate((cross, residuals))
+        _, solved, failed = dposv(inner, known.T)
+        if failed:
+            solved = np.linalg.solve(inner, known.T)
+        gains, weighted = solved[:, : len(covariance)], solved[:, len(covariance) :]
+        log_weights = -np.einsum("ij,ji->i", residuals, weighted) / 2
+        means, covariance = means + residuals @ gains, covariance - cross @ gains
+    if len(means) == 1:
+        return means[0], covariance
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    mean = weights @ means
+    apart = means - mean
+    return mean, covariance + (apart.T * weights) @ apart
 
 
 def moments_beyond(

@@ -9,6 +9,7 @@ import numpy as np
 
 from wattloop_planner.bandit.configuration import ConfigurationSpace, Parameter, Scale
 from wattloop_planner.bandit.coordinates import octaves_from_default, parameter_coordinates
+from wattloop_planner.bandit.epoch_shapes import EpochShapes
 from wattloop_planner.bandit.gaussian_process import Matrix, Vector
 
 
@@ -46,9 +47,9 @@ class ParameterPrior:
 class SmoothPrior:
     """A Gaussian process over x = log2(batch size / default), in octaves.
 
-    ``h(x) = level + slope·x + curvature·x²/2 + matern(x) + own(x)``. Level, slope and curvature are
-    Gaussian, ``matern`` is a Matérn-5/2 process, and ``own`` is independent between arms. Each further parameter
-    adds its `ParameterPrior`.
+    ``h(x) = level + shape(x) + slope·x + curvature·x²/2 + matern(x) + own(x)``. The shape is one of several,
+    all equally likely. Level, slope and curvature are Gaussian, ``matern`` is a Matérn-5/2 process, and ``own``
+    is independent between arms. Each further parameter adds its `ParameterPrior`.
 
     Attributes:
         level_sd: Standard deviation of the level; large for an unknown level.
@@ -60,6 +61,7 @@ class SmoothPrior:
         matern_octaves: Length scale of the Matérn process.
         own_sd: Standard deviation of ``own``.
         parameter: Effect of each further parameter.
+        shapes: The shapes; None: the shape is 0.
     """
 
     level_sd: float
@@ -71,11 +73,21 @@ class SmoothPrior:
     matern_octaves: float
     own_sd: float
     parameter: ParameterPrior
+    shapes: EpochShapes | None = None
+
+
+@lru_cache(maxsize=256)
+def prior_means(prior: SmoothPrior, space: ConfigurationSpace) -> Matrix:
+    """Mean of h at the arms for level 0 under each shape, shape (shapes, arms)."""
+    mean = prior_mean(prior, space)
+    means = mean[None] if prior.shapes is None else mean + prior.shapes.at(octaves_from_default(space))
+    means.setflags(write=False)
+    return means
 
 
 @lru_cache(maxsize=256)
 def prior_mean(prior: SmoothPrior, space: ConfigurationSpace) -> Vector:
-    """Mean of h at the arms for level 0, shape (arms,)."""
+    """Mean of h at the arms for level 0 and shape 0, shape (arms,)."""
     sizes = octaves_from_default(space)
     mean: Vector = prior.slope * sizes + prior.curvature * sizes**2 / 2
     for parameter, units in zip(space.parameters, parameter_coordinates(space), strict=True):

@@ -18,8 +18,8 @@ from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.coordinates import distances
 from wattloop_planner.bandit.curve_model import CurveModel, CurvePrediction
 from wattloop_planner.bandit.epoch_costs import EpochCosts, log_of
-from wattloop_planner.bandit.gaussian_process import Matrix, Vector, condition
-from wattloop_planner.bandit.kernel import SmoothPrior, prior_covariance, prior_mean
+from wattloop_planner.bandit.gaussian_process import Matrix, Vector, condition_mixture
+from wattloop_planner.bandit.kernel import SmoothPrior, prior_covariance, prior_means
 from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, ChangeDetection, NoisePrior
 from wattloop_planner.bandit.running_attempt import AttemptEpochs
 from wattloop_planner.bandit.training_identity import TrainingIdentity
@@ -83,7 +83,7 @@ class Posterior:
         self.curve_precisions = np.zeros(arms)
         self.ever_reached, self.ever_run, self.diverged = np.zeros(arms), np.zeros(arms), np.zeros(arms)
         self._curves = None if self.maximize is None else CurveModel(distances(self.space), self.maximize)
-        self._prior_mean: Vector | None = None
+        self._prior_means: Matrix | None = None
         self._prior_covariance = prior_covariance(EPOCHS, self.space)
         self._epochs: tuple[Vector, Matrix, float] | None = None
         self.epoch_costs = EpochCosts(self.space, self.eta)
@@ -116,7 +116,7 @@ class Posterior:
     @property
     def has_epochs(self) -> bool:
         """Whether any attempt gave information about epochs."""
-        return self._prior_mean is not None
+        return self._prior_means is not None
 
     def epochs(self) -> tuple[Vector, Matrix, float]:
         """Posterior mean and covariance of the log epochs to the target, and the noise between runs."""
@@ -127,17 +127,17 @@ class Posterior:
             total = precisions + self.bound_precisions
             weighted = precisions * self.means + self.bound_precisions * self.bound_values
             values = np.divide(weighted, total, out=np.zeros_like(total), where=total > 0)
-            assert self._prior_mean is not None, "no observation yet"
-            mean, covariance = condition(self._prior_mean, self._prior_covariance, values, total)
+            assert self._prior_means is not None, "no observation yet"
+            mean, covariance = condition_mixture(self._prior_means, self._prior_covariance, values, total)
             self._epochs = mean, covariance, noise
         return self._epochs
 
     def start_regime(self, difference: SmoothPrior) -> None:
         """Start a regime whose epochs differ from those learned so far by this prior."""
-        if self._prior_mean is None:
+        if self._prior_means is None:
             return
         mean, covariance, _ = self.epochs()
-        self._prior_mean = mean
+        self._prior_means = mean[None]
         self._prior_covariance = covariance + prior_covariance(difference, self.space)
         for name in PER_REGIME:
             getattr(self, name)[:] = 0
@@ -148,9 +148,9 @@ class Posterior:
 
     def _learn_epochs(self, arm: int, observation: Observation) -> None:
         value = log_of(observation.epochs)
-        if self._prior_mean is None:
-            shape = prior_mean(EPOCHS, self.space)
-            self._prior_mean = shape + (value - shape[arm])
+        if self._prior_means is None:
+            shapes = prior_means(EPOCHS, self.space)
+            self._prior_means = shapes + (value - shapes[:, [arm]])
         if observation.epochs > 1 or observation.outcome is Outcome.REACHED:
             self.ever_run[arm] = 1
         if observation.outcome is Outcome.REACHED or observation.easier_target:

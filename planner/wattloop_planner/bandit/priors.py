@@ -8,10 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wattloop_planner.bandit.epoch_shapes import EpochShapes
 from wattloop_planner.bandit.kernel import ParameterPrior, SmoothPrior
 
 EPOCHS = SmoothPrior(
-    2.0, 0.15, 0.3, 0.11, 0.05, 0.3, 1.5, 0.05, ParameterPrior(0.25, 0.15, 0.05, 0.1, 0.15, 0.4, 3.0, 0.4)
+    2.0,
+    0.0,
+    0.1,
+    0.0,
+    0.02,
+    0.3,
+    1.5,
+    0.05,
+    ParameterPrior(0.25, 0.15, 0.05, 0.1, 0.15, 0.4, 3.0, 0.4),
+    EpochShapes((-5, 8), (-9, 0)),
 )
 # Most parameters, such as a learning rate, do not change the cost of an epoch; a size of the model does.
 EPOCH_COST = SmoothPrior(

@@ -9,7 +9,6 @@ in flight, a joint Thompson sample of the known arms. docs/bandit.md has the equ
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +17,7 @@ from scipy.special import ndtri
 from wattloop.cost import CostModel
 from wattloop_planner.bandit.coordinates import combinations, octaves, parameter_neighbours
 from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
-from wattloop_planner.bandit.epoch_limit import log_limit_of, standardised_limit
+from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, nearest_of, tried_arms
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, PartialObservation
@@ -263,12 +262,17 @@ class ThompsonSamplingPolicy:
         likeliest = min(untried or left, key=lambda each: (-distances[each], space.distance(each, default), each))
         arm = default if default in untried else likeliest
         from_easier = untried and any(o.easier_target for o in context.observations)
-        if from_easier:
-            arm = self._cheapest(context, untried, arm)
+        costs = self._log_expected_costs(context)
+        by_cost = costs is not None and untried and (from_easier or (limited and default not in untried))
+        if costs is not None and by_cost:
+            arm = min(untried, key=lambda each: (costs[each], space.distance(each, default), each))
         # A failed attempt of an only arm may be an accident until it was repeated.
         last = limited and all(each == arm for each in untried) and (len(left) > 1 or arm in tried)
         chosen = space.configurations[arm]
-        reason = f"batch size {chosen}: the likeliest to reach the target; none has yet"
+        criterion = (
+            "expected to reach the target at the lowest cost" if by_cost else "the likeliest to reach the target"
+        )
+        reason = f"batch size {chosen}: {criterion}; none has yet"
         if from_easier:
             reason = (
                 f"batch size {chosen}: the cheapest as far as runs at an easier target show; none has reached it yet"
@@ -281,15 +285,19 @@ class ThompsonSamplingPolicy:
             chosen.batch_size, DecisionKind.DEFAULT, reason, last_attempt=last, parameters=chosen.parameters
         )
 
-    def _cheapest(self, context: DecisionContext, arms: Sequence[int], otherwise: int) -> int:
-        """The arm of lowest expected cost when attempts that ended at an easier target tell the arms apart."""
+    def _log_expected_costs(self, context: DecisionContext) -> list[float] | None:
+        """Log of the expected cost of each arm, retries after a limit of epochs included; None if nothing is known."""
         posterior = self._posterior(context)
         epoch_cost = posterior.epoch_costs.posterior(context.gpu_model)
         if epoch_cost is None or not posterior.has_epochs:
-            return otherwise
-        mean, covariance, _ = posterior.epochs()
-        log_expected = mean + epoch_cost.mean + (covariance + epoch_cost.covariance).diagonal() / 2
-        return min(arms, key=lambda arm: (round(float(log_expected[arm]), 9), arm))
+            return None
+        mean, covariance, noise = posterior.epochs()
+        variance = covariance.diagonal() + noise**2
+        factor = log_limit_factor(mean, np.sqrt(variance), log_limit_of(context.max_epochs))
+        log_expected = mean + epoch_cost.mean + (variance + epoch_cost.covariance.diagonal()) / 2 + factor
+        # Costs that differ by rounding are equal, so that ties are resolved by the distance.
+        costs: list[float] = log_expected.round(9).tolist()
+        return costs
 
     def _limit_distances(self, context: DecisionContext) -> list[float]:
         """The limit of epochs in standard deviations above the log epochs of an attempt of each arm."""

@@ -146,15 +146,15 @@ def review(seen: MetricCurve | None, decision: Decision = TRIAL, **settings: boo
 
 def test_a_trial_is_stopped_when_its_curve_shows_that_it_takes_too_long() -> None:
     paid = 0.5 * 100 * 15 + 0.5 * 300 * 15
-    assert review(curve(45, seen=15)) == pytest.approx(paid)
-    for going_on in (review(curve(20, seen=15)), review(None), review(curve(45, seen=15), use_curves=False)):
+    assert review(curve(40, seen=15)) == pytest.approx(paid)
+    for going_on in (review(curve(20, seen=15)), review(None), review(curve(40, seen=15), use_curves=False)):
         assert going_on is not None
         assert going_on > paid
 
 
 def test_a_curve_never_stops_the_incumbent() -> None:
     incumbent = Decision(64, DecisionKind.INCUMBENT, "")
-    assert review(curve(45, seen=15), incumbent) is None
+    assert review(curve(40, seen=15), incumbent) is None
 
 
 def test_a_stopped_attempt_teaches_its_predicted_epochs() -> None:

@@ -75,8 +75,8 @@ def test_an_exhausted_neighbour_is_not_tried_again_immediately(recurrence: int) 
     assert ThompsonSamplingPolicy().decide(context(history, 20)).batch_size != 128
 
 
-def test_an_exhausted_size_is_tried_again_after_the_limit_was_raised() -> None:
-    runs = [(64, 17, REACHED), (128, 20, EXHAUSTED), (32, 18, REACHED), (128, 20, EXHAUSTED), (256, 20, EXHAUSTED)]
+def test_a_size_exhausted_twice_is_tried_again_after_the_limit_was_raised() -> None:
+    runs = [(64, 17, REACHED), (32, 18, REACHED), *[(size, 20, EXHAUSTED) for size in (128, 256) * 2]]
     runs += [(64, epochs, REACHED) for epochs in EPOCHS_OF_64 * 2]
     history = [run(i, size, epochs, outcome) for i, (size, epochs, outcome) in enumerate(runs)]
     limited, raised = (ThompsonSamplingPolicy().decide(context(history, limit)) for limit in (20, 40))
@@ -123,6 +123,11 @@ class TestNothingReaches:
 
     def test_the_default_runs_first(self) -> None:
         assert attempts_of({}, max_epochs=20, recurrences=1)[0].batch_size == 64
+
+    def test_after_the_default_the_next_size_runs_rather_than_the_smallest(self) -> None:
+        """The smallest size is the likeliest to reach, but costs more than its probability is worth."""
+        decision = ThompsonSamplingPolicy().decide(context([run(0, 64, 20, EXHAUSTED)], 20, recurrence=0, attempt=1))
+        assert decision.batch_size == 32
 
     def test_a_size_that_reaches_late_ends_the_single_attempts(self) -> None:
         never, reached = attempts_of({}, 20, 3), run(3, 128, 19)
