@@ -41,6 +41,19 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
+class StartUp:
+    """What an attempt used before its epochs.
+
+    Attributes:
+        energy_joules: Energy of all GPUs.
+        time_seconds: Duration.
+    """
+
+    energy_joules: float
+    time_seconds: float
+
+
+@dataclass(frozen=True)
 class Observation:
     """The cost and outcome of one attempt.
 
@@ -67,6 +80,7 @@ class Observation:
         image_digest: Digest of the image that the training ran; empty if unknown.
         parameters: Value of each further parameter that the attempt ran with. One without a value had its
             default.
+        start_up: What it used before its epochs, as a part of its energy and time; None if not measured.
     """
 
     recurrence: int
@@ -87,6 +101,7 @@ class Observation:
     parameters: ParameterValues = ()
     template_digest: str = ""
     image_digest: str = ""
+    start_up: StartUp | None = None
 
     @property
     def gives_epochs(self) -> bool:
@@ -111,6 +126,8 @@ class Observation:
             optional["template_digest"] = self.template_digest
         if self.image_digest:
             optional["image_digest"] = self.image_digest
+        if self.start_up is not None:
+            optional["start_up"] = [self.start_up.energy_joules, self.start_up.time_seconds]
         return canonical_json(
             optional
             | {

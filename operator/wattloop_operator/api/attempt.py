@@ -107,9 +107,10 @@ class EpochMark(ApiModel):
 
     epoch: NonNegativeDecimalString = Field(description="Epochs run.")
     energy_joules: NonNegativeDecimalString = Field(
-        description="Energy of all GPUs since they were assigned to the pods, in joules."
+        description="Energy of all GPUs since the attempt started, in joules. Agents measure from when the GPUs were "
+        "assigned to the pods."
     )
-    time_seconds: NonNegativeDecimalString = Field(description="Time since the first GPU was assigned, in seconds.")
+    time_seconds: NonNegativeDecimalString = Field(description="Time since then, in seconds.")
 
 
 class AgentReadings(ApiModel):
@@ -277,6 +278,11 @@ class Progress(ApiModel):
         default=(),
         description="Time of the latest report of each process, by rank. Ranks of 256 and more are not listed. Empty "
         "without spec.progressDeadlineSeconds.",
+    )
+    first_epoch: EpochMark | None = Field(
+        default=None,
+        description="By the processes' counters at the first report of a complete epoch. The start of the training "
+        "falls into that epoch, so later ones give the cost of an epoch. Absent before, or without GPUs.",
     )
     agents: AgentReadings | None = Field(
         default=None,

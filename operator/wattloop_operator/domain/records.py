@@ -71,6 +71,8 @@ class ObservationRecord:
         image_digest: Digest of the image that it ran; None if it is not known.
         curve: Evaluations of the target metric; None if there were none, or if they are not known.
         parameters: Values of the further parameters, by rising names; empty if it had none.
+        start_up_energy_joules: Part of its energy that was used before its epochs; None if not known.
+        start_up_time_seconds: Part of its time before its epochs; None if not known.
 
     Raises:
         InputError: A value is invalid (negative energy, NaN, an unknown result, a time without
@@ -108,6 +110,8 @@ class ObservationRecord:
     image_digest: str | None = None
     curve: MetricCurve | None = None
     parameters: ParameterValues = ()
+    start_up_energy_joules: float | None = None
+    start_up_time_seconds: float | None = None
 
     def __post_init__(self) -> None:
         check = ColumnCheck(f"observation {self.namespace}/{self.recurrence_name}")
@@ -117,6 +121,7 @@ class ObservationRecord:
         check.integers(self, "batch_size", minimum=1)
         check.numbers(self, "epochs", "energy_joules", "time_seconds", "max_power_watts")
         check.numbers(self, "power_limit_watts", "epoch_energy_joules", "epoch_time_seconds", optional=True)
+        check.numbers(self, "start_up_energy_joules", "start_up_time_seconds", optional=True)
         if self.metric is not None and not math.isfinite(self.metric):
             raise check.error("metric", self.metric, "a finite number, or None if no metric was reported")
         if self.template_digest is not None:

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from wattloop_planner.metric_curve import MetricCurve
 
 # Number of the newest migration.
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 PRODUCT = "wattloop"
 # Values of the most parameters are shorter, with each character escaped.
 MAX_PARAMETERS_CHARACTERS = 32 * 1024
@@ -156,6 +156,8 @@ OBSERVATIONS = Table(
     Column("image_digest", Text),
     Column("curve", CurveText),
     Column("parameters", ParametersText),
+    Column("start_up_energy_joules", Double),
+    Column("start_up_time_seconds", Double),
     Index("observations_by_name", "namespace", "job_name"),
 )
 

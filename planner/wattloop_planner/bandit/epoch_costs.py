@@ -13,6 +13,7 @@ from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector, cond
 from wattloop_planner.bandit.kernel import prior_covariance, prior_mean
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.priors import EPOCH_COST, OTHER_GPU
+from wattloop_planner.bandit.start_ups import StartUps
 from wattloop_planner.observations import Observation
 
 # Precision of the log of a measured epoch cost: known within 0.1 %.
@@ -88,6 +89,20 @@ class ModelEpochCosts:
         return float((self.values - mean)[known].mean()) if known.any() else 0.0
 
 
+@dataclass(frozen=True)
+class _Overhead:
+    """The first attempt of an arm whose epoch cost was measured: what it cost beyond its epochs."""
+
+    observation: Observation
+    cost_joules: float
+    epoch_cost_joules: float
+
+    def epochs(self, start_ups: StartUps) -> float:
+        """The overhead of profiling in epochs: without the start of the attempt, which others pay too."""
+        cost = self.cost_joules - start_ups.cost_of(self.observation, self.observation.gpu_model)
+        return max(cost / self.epoch_cost_joules - self.observation.epochs, 0.0)
+
+
 class EpochCosts:
     """Epoch costs of a job's arms on every GPU model it ran on."""
 
@@ -95,12 +110,14 @@ class EpochCosts:
         self._space, self._eta = space, eta
         self._models: dict[str, ModelEpochCosts] = {}
         self._posteriors: dict[str, EpochCostPosterior | None] = {}
-        self._overheads: list[float] = []
+        self._overheads: list[_Overhead] = []
+        self.start_ups = StartUps(eta)
 
     @property
     def profiling_overhead(self) -> float:
         """Mean overhead of profiling the first epoch, in epochs."""
-        return math.fsum(self._overheads) / len(self._overheads) if self._overheads else DEFAULT_OVERHEAD
+        overheads = [each.epochs(self.start_ups) for each in self._overheads]
+        return math.fsum(overheads) / len(overheads) if overheads else DEFAULT_OVERHEAD
 
     def update(self, arm: int, observation: Observation) -> None:
         """Learn from an attempt; epoch costs of another job do not apply."""
@@ -109,18 +126,20 @@ class EpochCosts:
         model = self._models.get(observation.gpu_model)
         if model is None:
             model = self._models[observation.gpu_model] = ModelEpochCosts(len(self._space))
+        self.start_ups.add(observation)
         energy, time = observation.epoch_energy_joules, observation.epoch_time_seconds
         profile = (energy, time, observation.max_power_watts)
         if energy is None or time is None:
             if observation.epochs > 0:
-                cost = observation.cost_joules(self._eta) / observation.epochs
+                start_up = self.start_ups.cost_of(observation, observation.gpu_model)
+                cost = (observation.cost_joules(self._eta) - start_up) / observation.epochs
                 self._invalidate_if(model.update(arm, log_of(cost), ROUGH_PRECISION))
             return
         if model.last_profiles.get(arm) == profile:
             return
         epoch = CostModel(self._eta, observation.max_power_watts).cost_joules(energy, time)
         if model.precisions[arm] < EXACT_PRECISION and epoch > 0:
-            self._overheads.append(max(observation.cost_joules(self._eta) / epoch - observation.epochs, 0.0))
+            self._overheads.append(_Overhead(observation, observation.cost_joules(self._eta), epoch))
         self._invalidate_if(model.update(arm, log_of(epoch), EXACT_PRECISION))
         model.last_profiles[arm] = profile
 
@@ -138,13 +157,22 @@ class EpochCosts:
         own = self._models.get(gpu_model)
         if partial is not None:
             own = ModelEpochCosts(len(self._space)) if own is None else own.copy()
-            model = CostModel(self._eta, partial.max_power_watts)
-            cost = model.cost_joules(partial.epoch_energy_joules, partial.epoch_time_seconds)
-            own.update(self._space.arm(partial.batch_size, partial.parameters), log_of(cost), EXACT_PRECISION)
+            cost, precision = self._running_epoch_cost(partial, gpu_model)
+            own.update(self._space.arm(partial.batch_size, partial.parameters), log_of(cost), precision)
             return self._posterior(gpu_model, own)
         if gpu_model not in self._posteriors:
             self._posteriors[gpu_model] = self._posterior(gpu_model, own)
         return self._posteriors[gpu_model]
+
+    def _running_epoch_cost(self, partial: PartialObservation, gpu_model: str) -> tuple[float, float]:
+        """Epoch cost of a running attempt, and the precision of its log."""
+        model = CostModel(self._eta, partial.max_power_watts)
+        if partial.epoch_energy_joules is not None and partial.epoch_time_seconds is not None:
+            return model.cost_joules(partial.epoch_energy_joules, partial.epoch_time_seconds), EXACT_PRECISION
+        start_up = self.start_ups.cost_of(partial, gpu_model)
+        paid = model.cost_joules(partial.energy_joules, partial.time_seconds)
+        # Without any start that was measured, the mean of the epochs is all that is known.
+        return (paid - start_up) / partial.epochs, ROUGH_PRECISION if start_up else EXACT_PRECISION
 
     def _posterior(self, gpu_model: str, own: ModelEpochCosts | None) -> EpochCostPosterior | None:
         mean = prior_mean(EPOCH_COST, self._space)

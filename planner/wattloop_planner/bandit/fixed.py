@@ -90,7 +90,9 @@ class DefaultRun:
     cost_joules: float
 
 
-def default_cost_joules(runs: Iterable[DefaultRun], epoch_cost_at_highest_limit_joules: float | None) -> float | None:
+def default_cost_joules(
+    runs: Iterable[DefaultRun], epoch_cost_at_highest_limit_joules: float | None, start_up_joules: float = 0.0
+) -> float | None:
     """Expected cost of one recurrence in the default configuration.
 
     The default configuration runs the default batch size at the highest power limit, without a
@@ -100,6 +102,7 @@ def default_cost_joules(runs: Iterable[DefaultRun], epoch_cost_at_highest_limit_
         runs: Attempts with the default batch size that reached the target or ran out of epochs.
         epoch_cost_at_highest_limit_joules: Measured cost of one epoch of the default batch size at the
             highest limit. None: the runs' own costs are used.
+        start_up_joules: Cost of the start of an attempt, which the cost of its epochs lacks.
 
     Returns:
         Joules, retries included; None if no run reached the target.
@@ -113,5 +116,6 @@ def default_cost_joules(runs: Iterable[DefaultRun], epoch_cost_at_highest_limit_
     if not reached:
         return None
     if epoch_cost_at_highest_limit_joules is not None:
-        return epoch_cost_at_highest_limit_joules * sum(run.epochs for run in known) / reached
+        epochs = sum(run.epochs for run in known)
+        return (epoch_cost_at_highest_limit_joules * epochs + start_up_joules * len(known)) / reached
     return sum(run.cost_joules for run in known) / reached

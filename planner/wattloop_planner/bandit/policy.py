@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 from wattloop.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace, Parameter, nearest_batch_size
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.observations import Observation, ParameterValues
+from wattloop_planner.observations import Observation, ParameterValues, StartUp
 
 
 class DecisionKind(StrEnum):
@@ -162,10 +162,12 @@ class PartialObservation:
         energy_joules: Energy of all GPUs so far.
         time_seconds: Duration so far.
         max_power_watts: Sum of the maximum power limits of the GPUs it runs on.
-        epoch_energy_joules: Energy of one epoch at the best power limit.
-        epoch_time_seconds: Duration of one epoch at the best power limit.
+        epoch_energy_joules: Energy of one epoch at the best power limit. None: the mean of the epochs so far,
+            without the start of the attempt.
+        epoch_time_seconds: Duration of one epoch at the best power limit; None together with the energy.
         curve: The metric over the epochs run so far; None if unknown.
         parameters: Values of the further parameters of the arm.
+        start_up: What the attempt used before its epochs; None if not measured.
     """
 
     batch_size: int
@@ -173,10 +175,11 @@ class PartialObservation:
     energy_joules: float
     time_seconds: float
     max_power_watts: float
-    epoch_energy_joules: float
-    epoch_time_seconds: float
+    epoch_energy_joules: float | None
+    epoch_time_seconds: float | None
     curve: MetricCurve | None = None
     parameters: ParameterValues = ()
+    start_up: StartUp | None = None
 
 
 class NoFeasibleArmError(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtri
@@ -107,9 +108,11 @@ class ThompsonSamplingPolicy:
         if inputs is None:
             return decision.stop_cost_joules
         cost, arm = inputs.cost, context.space.arm(partial.batch_size, partial.parameters)
-        unit = math.exp(float(cost.log_expected[inputs.incumbent]))
+        unit, retry = inputs.unit_joules, 1 + inputs.start_up
         model = CostModel(context.eta, partial.max_power_watts)
-        paid = model.cost_joules(partial.energy_joules, partial.time_seconds)
+        # As the expected costs, without the start of the attempt.
+        start_up_joules = inputs.posterior.epoch_costs.start_ups.cost_of(partial, context.gpu_model)
+        paid = model.cost_joules(partial.energy_joules, partial.time_seconds) - start_up_joules
         attempt = inputs.posterior.attempt_epochs(arm, partial.epochs, partial.curve)
         value, stop = continuing_value(
             cost,
@@ -120,7 +123,8 @@ class ThompsonSamplingPolicy:
             paid=paid / unit,
             failing=inputs.failure_probabilities[arm],
             horizon=inputs.horizon,
-            max_stop=self.max_cost_ratio,
+            max_stop=inputs.max_stop(self.max_cost_ratio),
+            retry=retry,
             offered=inputs.offered,
         )
         needed = 0.0
@@ -128,10 +132,10 @@ class ThompsonSamplingPolicy:
             if cost.log_expected[arm] > cost.log_expected[inputs.incumbent]:
                 values, _ = self._trial_values(inputs)
                 values[arm] = -np.inf
-                needed = max(0.0, float(values.max()))
+                needed = max(0.0, float(values.max()) - inputs.start_up)
         elif attempt is None:
-            return stop * unit
-        return paid if value < needed else stop * unit
+            return start_up_joules + stop * unit
+        return start_up_joules + (paid if value < needed else stop * unit)
 
     def _posterior(self, context: DecisionContext) -> Posterior:
         return self._cache.posterior(context, self.window, self.noise, self.detection, use_curves=self.use_curves)
@@ -166,17 +170,18 @@ class ThompsonSamplingPolicy:
         arm = int(np.argmax(values >= values.max() - ROUNDING))
         if not values[arm] > 0:
             return None
-        arms, cost = inputs.context.space.configurations, inputs.cost
-        unit = math.exp(float(cost.log_expected[inputs.incumbent]))
+        arms = inputs.context.space.configurations
         reason = (
             f"batch size {arms[arm]} may be cheaper than {arms[inputs.incumbent]}: "
             f"a trial is worth {values[arm]:.2g} runs more than it takes"
         )
-        return inputs.decision(arm, DecisionKind.TRIAL, reason, float(stops[arm]) * unit, self._arms(inputs))
+        stop_cost_joules = inputs.start_up_joules + float(stops[arm]) * inputs.unit_joules
+        return inputs.decision(arm, DecisionKind.TRIAL, reason, stop_cost_joules, self._arms(inputs))
 
     def _trial_values(self, inputs: _DecisionInputs) -> tuple[Vector, Vector]:
         """Net value of a trial of each arm (−∞ if not allowed) and its stopping cost, in incumbent runs."""
         cost, incumbent, horizon = inputs.cost, inputs.incumbent, inputs.horizon
+        max_stop, retry = inputs.max_stop(self.max_cost_ratio), 1 + inputs.start_up
         values, stops = np.full(len(inputs.offered), -np.inf), np.zeros(len(inputs.offered))
         arms = inputs.candidates(self.reach_octaves)
         if not arms.size or not cost.level_known or horizon <= 0:
@@ -195,15 +200,16 @@ class ThompsonSamplingPolicy:
             horizon,
             np.zeros(len(arms)),
             limit=cost.limit_distance[arms],
-            max_stop=self.max_cost_ratio,
+            max_stop=max_stop,
+            retry=retry,
         )
         profiling = inputs.profiling_cost(arms)
         values[arms] = savings - (remaining - 1) - profiling
-        stops[arms] = np.minimum(stop + profiling, self.max_cost_ratio)
+        stops[arms] = np.minimum(stop + profiling, max_stop)
         unmeasured = arms[~cost.measured[arms]]
         if unmeasured.size:
             failing = inputs.failure_probabilities[unmeasured]
-            options = probe_option(cost, incumbent, unmeasured, failing, horizon, max_stop=self.max_cost_ratio)
+            options = probe_option(cost, incumbent, unmeasured, failing, horizon, max_stop=max_stop, retry=retry)
             values[unmeasured] += options
         return values, stops
 
@@ -241,7 +247,7 @@ class ThompsonSamplingPolicy:
         unlimited = math.isinf(self.max_cost_ratio) or not inputs.cost.level_known
         if unlimited or len(stopped) > 1 or arm in stopped:
             return None
-        return self.max_cost_ratio * math.exp(float(inputs.cost.log_expected[inputs.incumbent]))
+        return self.max_cost_ratio * (inputs.start_up_joules + inputs.unit_joules)
 
     def _without_knowledge(self, context: DecisionContext) -> Decision:
         """The decision while no arm is known to reach the target.
@@ -316,6 +322,7 @@ class ThompsonSamplingPolicy:
         cost, posterior = inputs.cost, inputs.posterior
         low, high = cost.interval()
         mean = np.exp(np.clip(cost.log_expected, -600.0, 600.0))
+        mean, low, high = (costs + inputs.start_up_joules for costs in (mean, low, high))
         known = cost.level_known & (cost.reach_probability >= MIN_REACH_PROBABILITY)
         return tuple(
             Arm(
@@ -355,6 +362,25 @@ class _DecisionInputs:
     incumbent: int
     horizon: float
     failure_probabilities: Vector
+
+    @cached_property
+    def unit_joules(self) -> float:
+        """Expected cost of the incumbent's epochs, the unit of values and stopping costs."""
+        return math.exp(float(self.cost.log_expected[self.incumbent]))
+
+    @cached_property
+    def start_up_joules(self) -> float:
+        """Expected cost of the start of an attempt."""
+        return self.posterior.epoch_costs.start_ups.expected(self.context.gpu_model)
+
+    @property
+    def start_up(self) -> float:
+        """Expected cost of the start of an attempt, in incumbent runs."""
+        return self.start_up_joules / self.unit_joules
+
+    def max_stop(self, max_cost_ratio: float) -> float:
+        """Upper bound of the cost of an attempt's epochs in incumbent runs, for a bound of its whole cost."""
+        return max_cost_ratio + ((max_cost_ratio - 1) * self.start_up if self.start_up else 0.0)
 
     def candidates(self, reach_octaves: float) -> Indices:
         """Arms that may be tried: near the arms that ran, or cheaper than the incumbent, and not in flight."""

@@ -90,12 +90,13 @@ def best_stop(
     *,
     limit: Array | float = math.inf,
     max_stop: float = math.inf,
+    retry: float = 1.0,
 ) -> tuple[Array, Array]:
     """The best stopping cost of a run, and the expected remaining cost with it.
 
     The cost C is log-normal, conditional on exceeding the cost already paid, or infinite with the
     probability ``failing``. The stopping cost S minimises
-    E[min(C, S)] − paid + P(C > S) + horizon·E[(1 − C)⁺; C > S]: the cost of the run, the cost of the
+    E[min(C, S)] − paid + retry·P(C > S) + horizon·E[(1 − C)⁺; C > S]: the cost of the run, the cost of the
     incumbent's run after a stop, and the loss in all later recurrences if the run stops too early.
 
     Args:
@@ -107,6 +108,7 @@ def best_stop(
         limit: The limit of epochs in standard deviations above the mean log cost: a run that would cost
             more ends there, as with a stop.
         max_stop: Upper bound of the stopping cost.
+        retry: Cost of the incumbent's run after a stop, which includes its start.
 
     Returns:
         The expected remaining cost, including the incumbent's run after a stop, and the stopping cost;
@@ -131,7 +133,7 @@ def best_stop(
     improvement = ndtr(at_one) - expected * ndtr(at_one - spread)
     gained = ndtr(at_stop) - expected[..., None] * mass_below
     lost = np.where(at_stop < at_one[..., None], improvement[..., None] - gained, 0.0)
-    total_cost = taken + stopped
+    total_cost = taken + retry * stopped
     index = np.argmin(total_cost + horizon * np.maximum(lost, 0.0), axis=-1).ravel()
     rows = np.arange(index.size)
     remaining = total_cost.reshape(index.size, -1)[rows, index].reshape(mean.shape)
@@ -139,7 +141,14 @@ def best_stop(
 
 
 def probe_option(
-    cost: CostPosterior, incumbent: int, arms: Indices, failing: Array, horizon: float, *, max_stop: float = math.inf
+    cost: CostPosterior,
+    incumbent: int,
+    arms: Indices,
+    failing: Array,
+    horizon: float,
+    *,
+    max_stop: float = math.inf,
+    retry: float = 1.0,
 ) -> Vector:
     """Value of the option to stop after the first epoch, when the epoch cost is known.
 
@@ -154,6 +163,7 @@ def probe_option(
         failing: Their probabilities of never reaching the target, shape (arms,).
         horizon: Number of later recurrences.
         max_stop: Upper bound of the stopping cost.
+        retry: Cost of the incumbent's run after a stop, which includes its start.
 
     Returns:
         Values, shape (arms,).
@@ -164,11 +174,13 @@ def probe_option(
     spread = np.broadcast_to(np.sqrt(cost.epochs_variance[arms] + cost.noise_sd**2)[:, None], mean.shape)
     never = np.broadcast_to(failing[:, None], mean.shape)
     limit = np.broadcast_to(cost.limit_distance[arms][:, None], mean.shape)
-    remaining, _ = best_stop(mean, spread, never, horizon, np.zeros_like(mean), limit=limit, max_stop=max_stop)
+    remaining, _ = best_stop(
+        mean, spread, never, horizon, np.zeros_like(mean), limit=limit, max_stop=max_stop, retry=retry
+    )
     at_one = np.minimum(-mean / spread, limit)
     expected = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
     net = horizon * (ndtr(at_one) - expected * ndtr(at_one - spread)) - (remaining - 1)
-    first_epoch = np.exp(np.minimum(cost.log_epoch_cost[arms][:, None] - unit + shift, MAX_LOG))
+    first_epoch = np.exp(np.minimum(cost.log_epoch_cost[arms][:, None] - unit + shift, MAX_LOG)) + (retry - 1)
     option: Vector = (np.maximum(net, -first_epoch) - net) @ FEW_WEIGHTS
     return option
 
@@ -184,6 +196,7 @@ def continuing_value(
     failing: float,
     horizon: float,
     max_stop: float = math.inf,
+    retry: float = 1.0,
     offered: Flags | None = None,
 ) -> tuple[float, float]:
     """Net value of continuing a trial, and its best stopping cost without a curve, in incumbent runs.
@@ -201,6 +214,7 @@ def continuing_value(
         failing: Prior probability that the attempt never reaches the target.
         horizon: Number of later recurrences.
         max_stop: Upper bound of the stopping cost.
+        retry: Cost of the incumbent's run after a stop, which includes its start.
         offered: The arms that may run afterwards, shape (arms,); None: all.
     """
     arms = np.array([arm])
@@ -214,6 +228,7 @@ def continuing_value(
         paid_so_far,
         limit=cost.limit_distance[arms],
         max_stop=max_stop,
+        retry=retry,
     )
     if attempt is None:
         gain = knowledge_gain(cost, incumbent, arms, offered=offered)
@@ -229,8 +244,9 @@ def continuing_value(
             paid_so_far,
             limit=np.array([(cost.log_limit - attempt.mean) / math.sqrt(attempt.variance)]),
             max_stop=max_stop,
+            retry=retry,
         )
-    return float(horizon * gain[0] - (remaining[0] - 1)), float(stop[0])
+    return float(horizon * gain[0] - (remaining[0] - retry)), float(stop[0])
 
 
 def _after(

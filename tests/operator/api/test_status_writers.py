@@ -76,7 +76,10 @@ FIELDS: dict[str, dict[str, str]] = {
     "workloads.pod_state:bound_pods": {"trec.status.pods[]": "uid node"},
     "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
     "reconcile.attempt.progress:progress_after": {
-        "trec.status.progress": "ranks endedRanks batchSize gpus gpuProduct maxPowerLimitWatts profile"
+        "trec.status.progress": "ranks endedRanks batchSize gpus gpuProduct maxPowerLimitWatts profile firstEpoch"
+    },
+    "reconcile.energy.epoch_usage:first_epoch_mark": {
+        "trec.status.progress.firstEpoch": "epoch energyJoules timeSeconds"
     },
     "reconcile.energy.rank_measurements:_point": {
         "trec.status.progress.profile[]": "powerLimitWatts energyJoules timeSeconds epochs ranks",

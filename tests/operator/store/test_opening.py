@@ -112,6 +112,7 @@ import wattloop_operator.store.migrations.versions.schema_0003_image_digest
 import wattloop_operator.store.migrations.versions.schema_0004_curves
 import wattloop_operator.store.migrations.versions.schema_0005_parameters
 import wattloop_operator.store.migrations.versions.schema_0006_agents_readings
+import wattloop_operator.store.migrations.versions.schema_0007_start_up
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -204,6 +205,7 @@ ADDED: dict[int, dict[str, Any]] = {
     3: {"image_digest": None},
     4: {"curve": None},
     5: {"parameters": ()},
+    7: dict.fromkeys(("start_up_energy_joules", "start_up_time_seconds")),
 }
 POD_ENERGY = PodEnergy(
     job_uid="job",

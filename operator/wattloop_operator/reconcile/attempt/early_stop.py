@@ -18,9 +18,10 @@ from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.usage import cost_of, max_power_of, plausible_cost, usage_of
 from wattloop_operator.reconcile.learning.decision import policy_of, review_context
-from wattloop_operator.reconcile.learning.observations import epoch_usage, sorted_values
+from wattloop_operator.reconcile.learning.observations import sorted_values
 from wattloop_planner.bandit.policy import Decision, PartialObservation, ReviewingPolicy
 from wattloop_planner.bandit.policy import DecisionKind as PolicyDecisionKind
 
@@ -129,14 +130,17 @@ def _observation_to_review(recurrence: TrainingRecurrence, progress: Progress) -
 def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
     """The input of the policy's review.
 
-    None before one full epoch and its cost at the current power limit are known.
+    None before one full epoch was run and, while power limits are measured, before the epoch cost at the current
+    one is known.
     """
     usage = usage_of(progress)
     max_power_watts = max_power_of(progress, usage)
     if usage is None or not max_power_watts or progress.epoch is None or progress.epoch < 1:
         return None
-    energy, time = epoch_usage(recurrence.spec, progress, usage, progress.epoch)
-    if energy is None or time is None:
+    epoch = epoch_usage(recurrence.spec, progress, usage, progress.epoch)
+    measured = epoch.energy_joules is not None or epoch.start_up is not None
+    # Agents' energy has the start of the container, which is not known before the second epoch.
+    if not measured and (recurrence.spec.profile_power_limits or not progress.gpus):
         return None
     return PartialObservation(
         batch_size=recurrence.spec.batch_size,
@@ -144,8 +148,9 @@ def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> 
         energy_joules=float(usage.gpu_energy_joules),
         time_seconds=float(usage.duration_seconds),
         max_power_watts=float(max_power_watts),
-        epoch_energy_joules=energy,
-        epoch_time_seconds=time,
+        epoch_energy_joules=epoch.energy_joules,
+        epoch_time_seconds=epoch.time_seconds,
         curve=progress.curve,
         parameters=sorted_values(recurrence.spec.parameters),
+        start_up=epoch.start_up,
     )

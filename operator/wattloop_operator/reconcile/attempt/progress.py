@@ -21,6 +21,7 @@ from wattloop_operator.reconcile.attempt.divergence import has_moved_away
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
 from wattloop_operator.reconcile.attempt.ended_ranks import ended_ranks_after
 from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of
+from wattloop_operator.reconcile.energy.epoch_usage import first_epoch_mark
 from wattloop_operator.reconcile.energy.rank_measurements import profile_after, ranks_after
 
 # If the template requests no GPUs: all GPUs of one node for each rank, for 128 nodes.
@@ -49,7 +50,7 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     )
     if is_newest:
         progress = progress.model_copy(update=_training_update(recurrence, before, report))
-    return progress
+    return progress.model_copy(update={"first_epoch": first_epoch_mark(progress)})
 
 
 def progress_after_output(recurrence: TrainingRecurrence, seen: OutputReport) -> Progress:

@@ -18,6 +18,7 @@ from wattloop_operator.reconcile.learning.observations import target_values
 from wattloop_operator.reconcile.learning.parameters import default_values
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, differs_from
 from wattloop_planner.bandit.fixed import DefaultRun, default_cost_joules
+from wattloop_planner.bandit.start_ups import StartUps
 from wattloop_planner.observations import Outcome
 
 # Attempts in mode Advise whose mean epoch cost is that of the default configuration.
@@ -157,6 +158,7 @@ def default_cost_of(
         eta,
         observations.latest_gpus(records),
     )
+    start_up = 0.0
     searched = not all(has_defaults(record, default_parameters) for record in records)
     # Other values of the parameters may have been profiled, and their epochs may cost something else.
     foreign = searched and profile is not None and any(differs_from(profile, record) for record in default_records)
@@ -164,10 +166,21 @@ def default_cost_of(
         highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
         model = CostModel(eta, runs[-1].max_power_watts)
         epoch_cost = model.cost_joules(highest.energy_joules, highest.time_seconds) / highest.epochs
+        start_up = _start_up_joules(records, eta)
     cost = default_cost_joules(
-        [DefaultRun(run.outcome is Outcome.REACHED, run.epochs, run.cost_joules(eta)) for run in runs], epoch_cost
+        [DefaultRun(run.outcome is Outcome.REACHED, run.epochs, run.cost_joules(eta)) for run in runs],
+        epoch_cost,
+        start_up,
     )
     return None if cost is None else plausible_cost(cost)
+
+
+def _start_up_joules(records: Sequence[ObservationRecord], eta: float) -> float:
+    """Expected cost of the start of an attempt on the GPUs of the latest attempt; 0 if none was measured."""
+    start_ups = StartUps(eta)
+    for observation in observations.observations(records):
+        start_ups.add(observation)
+    return start_ups.expected(observations.latest_gpus(records)[0])
 
 
 def _epoch_cost_in_default_configuration(

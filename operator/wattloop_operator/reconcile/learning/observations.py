@@ -10,16 +10,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
-from wattloop_operator.api.attempt import AgentReadings, Progress, Result
+from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.training_recurrence import (
     Attribution,
-    EnergySource,
     TrainingRecurrence,
-    TrainingRecurrenceSpec,
     TrainingRecurrenceStatus,
     Usage,
 )
@@ -33,9 +30,10 @@ from wattloop_operator.domain.records import (
     once_per_record,
 )
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
+from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.rank_measurements import complete_points
-from wattloop_operator.reconcile.energy.usage import max_power_of, usage_of
-from wattloop_planner.observations import Observation, Outcome, ParameterValues
+from wattloop_operator.reconcile.energy.usage import max_power_of
+from wattloop_planner.observations import Observation, Outcome, ParameterValues, StartUp
 
 OUTCOMES = {
     Result.REACHED: Outcome.REACHED,
@@ -137,7 +135,7 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
     progress = status.progress or Progress()
     usage = usage_learned_from(status)
     product, count = gpus_of(progress, usage)
-    epoch_energy, epoch_time = epoch_usage(spec, progress, _training_usage(progress, usage), status.epochs)
+    epoch = epoch_usage(spec, progress, usage, status.epochs)
     return ObservationRecord(
         job_uid=spec.job_ref.uid,
         namespace=recurrence.metadata.namespace,
@@ -155,8 +153,8 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         max_power_watts=float(max_power_of(progress, usage) or 0),
         gpu_product=product,
         gpu_count=count,
-        epoch_energy_joules=epoch_energy,
-        epoch_time_seconds=epoch_time,
+        epoch_energy_joules=epoch.energy_joules,
+        epoch_time_seconds=epoch.time_seconds,
         attribution=(Attribution.UNKNOWN if usage is None else usage.attribution).value,
         decision_kind=spec.decision.kind.value,
         reason=spec.decision.reason,
@@ -166,6 +164,8 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         image_digest=status.image_digest,
         curve=progress.curve,
         parameters=sorted_values(spec.parameters),
+        start_up_energy_joules=None if epoch.start_up is None else epoch.start_up.energy_joules,
+        start_up_time_seconds=None if epoch.start_up is None else epoch.start_up.time_seconds,
         **_target_columns(spec.target),
     )
 
@@ -191,15 +191,6 @@ def target_values(target: Target) -> KnownTarget:
 
 def _target_columns(target: Target) -> dict[str, Any]:
     return dict(zip(TARGET_COLUMNS, target_values(target), strict=True))
-
-
-def _training_usage(progress: Progress, usage: Usage | None) -> Usage | None:
-    """The usage to average over epochs.
-
-    An agent's usage begins before the first epoch and ends after the last.
-    """
-    by_agent = usage is not None and usage.energy_source is EnergySource.AGENT
-    return usage_of(progress) or usage if by_agent else usage
 
 
 def ended_at(recurrence: TrainingRecurrence) -> datetime:
@@ -293,6 +284,9 @@ def observation_of(record: ObservationRecord, from_other_job: bool) -> Observati
         template_digest="" if from_other_job else record.template_digest or "",
         image_digest="" if from_other_job else record.image_digest or "",
         parameters=record.parameters,
+        start_up=None
+        if record.start_up_energy_joules is None or record.start_up_time_seconds is None
+        else StartUp(record.start_up_energy_joules, record.start_up_time_seconds),
     )
 
 
@@ -300,42 +294,3 @@ def _limit_watts(recurrence: TrainingRecurrence) -> float | None:
     progress = recurrence.status.progress
     limit = recurrence.spec.power_limit_watts if progress is None else progress.power_limit_watts
     return None if limit is None else float(limit)
-
-
-def epoch_usage(
-    spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None, epochs: Decimal | None
-) -> tuple[float | None, float | None]:
-    """Energy and time of one epoch at the current power limit.
-
-    They are the measured ones at that limit, or else the attempt's mean.
-
-    While limits are being measured, neither is known, because the current limit is not measured
-    yet, or not by all ranks.
-
-    Args:
-        spec: The attempt's decision.
-        progress: Its progress.
-        usage: Its usage so far.
-        epochs: Epochs run so far.
-    """
-    for point in complete_points(progress):
-        if point.power_limit_watts == progress.power_limit_watts and point.epochs > 0:
-            return float(point.energy_joules / point.epochs), float(point.time_seconds / point.epochs)
-    if not progress.gpus and (usage is None or usage.energy_source is EnergySource.AGENT):
-        return _epoch_usage_by_agents(spec, progress.agents)
-    if spec.profile_power_limits or usage is None or not epochs:
-        return None, None
-    return float(usage.gpu_energy_joules) / float(epochs), float(usage.duration_seconds) / float(epochs)
-
-
-def _epoch_usage_by_agents(
-    spec: TrainingRecurrenceSpec, agents: AgentReadings | None
-) -> tuple[float | None, float | None]:
-    """The mean over the epochs between the first and the latest mark, which has no start-up and no shutdown."""
-    epochs = 0.0 if agents is None else float(agents.latest.epoch - agents.first.epoch)
-    if agents is None or spec.profile_power_limits or epochs <= 0:
-        return None, None
-    return (
-        float(agents.latest.energy_joules - agents.first.energy_joules) / epochs,
-        float(agents.latest.time_seconds - agents.first.time_seconds) / epochs,
-    )

@@ -20,9 +20,9 @@ from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.agent_readings import MAX_AGE_SECONDS, needs_agents, with_agent_readings
 from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.usage import MIN_COVERAGE_PERCENT, usage_of
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconcile.learning.observations import epoch_usage
 
 MAX_WATTS = 700.0
 # Millijoules and microseconds of the readings, times the age over the time in which the power is known.
@@ -98,17 +98,17 @@ class Training:
 TRAININGS = st.builds(
     Training,
     start_seconds=st.floats(20, 120),
-    epoch_seconds=st.floats(1, 600),
+    epoch_seconds=st.floats(2, 600),
     powers=st.lists(st.floats(60, MAX_WATTS), min_size=1, max_size=10),
     ages=st.lists(st.floats(0, 8), min_size=1, max_size=4),
 )
 
 
 def epoch_of(progress: Progress) -> tuple[float, float]:
-    energy, time = epoch_usage(attempt().spec, progress, usage_of(progress), progress.epoch)
-    assert energy is not None
-    assert time is not None
-    return energy, time
+    found = epoch_usage(attempt().spec, progress, usage_of(progress), progress.epoch)
+    assert found.energy_joules is not None
+    assert found.time_seconds is not None
+    return found.energy_joules, found.time_seconds
 
 
 @given(TRAININGS, st.integers(1, 12))

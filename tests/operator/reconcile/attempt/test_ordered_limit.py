@@ -29,8 +29,9 @@ from wattloop_operator.reconcile.attempt.ordered_limit import (
     with_pod_limit,
 )
 from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconcile.learning.observations import complete_points, epoch_usage
+from wattloop_operator.reconcile.learning.observations import complete_points
 
 MIN_WATTS, MAX_WATTS = 200, 700
 POWER = PowerLimit(selector=PowerLimitSelector.ENERGY)
@@ -189,7 +190,7 @@ def test_every_ordered_limit_is_measured_over_whole_epochs_and_the_best_one_is_h
     assert simulated.orders[-1] == MIN_WATTS, "it takes the least energy"
     assert simulated.progress.power_limit_watts == MIN_WATTS
     # From now on the cost of an epoch is that at the held limit.
-    energy_of_epoch, _ = epoch_usage(simulated.recurrence.spec, simulated.progress, None, None)
+    energy_of_epoch = epoch_usage(simulated.recurrence.spec, simulated.progress, None, None).energy_joules
     assert energy_of_epoch == float(profile[-1].energy_joules / profile[-1].epochs)
 
 

@@ -18,9 +18,10 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.conditions import profile_conditions
 from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.rank_measurements import complete_points, missing_ranks
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconcile.learning.observations import epoch_usage, profile_of
+from wattloop_operator.reconcile.learning.observations import profile_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DECISION = decide(Snapshot(job()), Attempt(0, 0, "slot", NOW))
@@ -76,7 +77,8 @@ def test_the_energy_of_an_epoch_is_that_of_all_ranks_and_its_time_that_of_the_sl
     expected = {watts: (RANKS * energy, 1.2 * time) for watts, (energy, time) in EPOCHS.items()}
     assert points(recurrence) == {watts: pytest.approx(pair) for watts, pair in expected.items()}
     progress = recurrence.status.progress or Progress()
-    assert epoch_usage(recurrence.spec, progress, None, None) == pytest.approx(expected[300.0])
+    found = epoch_usage(recurrence.spec, progress, None, None)
+    assert (found.energy_joules, found.time_seconds) == pytest.approx(expected[300.0])
 
 
 def test_the_cost_of_all_ranks_selects_the_limit_of_one_rank_alone() -> None:
