@@ -147,6 +147,17 @@ def test_an_order_for_a_pod_without_gpus_or_of_another_node_changes_nothing(node
     assert node.orders.states.keys() == {trainer.uid}
 
 
+def test_the_end_of_a_pod_is_no_refusal_of_its_limit(node: OrderedNode) -> None:
+    trainer = node.cluster.pod("trainer", node.uuids[:1])
+    node.orders.limits[trainer.uid] = 250.0
+    until(lambda: node.orders.state(trainer.uid)[1] == 250.0, "the ordered limit")
+    # The kubelet lists the pod no more, and its processes still run.
+    del node.cluster.kubelet.pods["default", "trainer"]
+    before = len(node.operator.reports)
+    until(lambda: len(node.operator.reports) > before + 30, "more orders")
+    assert node.orders.state(trainer.uid)[1:] == (250.0, "")
+
+
 def test_a_limit_that_another_actor_sets_is_not_overridden(node: OrderedNode) -> None:
     trainer = node.cluster.pod("trainer", node.uuids[:1])
     node.orders.limits[trainer.uid] = 250.0

@@ -145,6 +145,11 @@ class OrderedLimits:
         before = self._states.get(pod_uid, _State())
         try:
             caller = await self._pods.caller(pod_uid)
+        except RequestError as error:
+            # The pod has just ended, or the kubelet does not answer: no word about the limit.
+            logger.debug("an ordered power limit waits", extra={"pod": pod_uid, "error": error.message})
+            return
+        try:
             # A lease of a pod without processes would end at once. The operator repeats the order.
             if not caller.has_gpus or not await asyncio.to_thread(self._pods.alive, caller.owner):
                 return
