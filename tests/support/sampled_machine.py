@@ -70,6 +70,7 @@ class SampledMachine:
 
     def __init__(self, path: Path, gpus: int = 1, seed: int = 1, model: str = "H200") -> None:
         self._stack = ExitStack()
+        self._stack.callback(_set_state, os.environ.get(nvml_simulator.STATE_VARIABLE))
         nvml_simulator.load()
         nvml_simulator.create(path, model=model, count=gpus, clock="virtual", permission="anyone", seed=seed)
         self.machine = self._stack.enter_context(Machine(path))
@@ -86,7 +87,7 @@ class SampledMachine:
 
     def session(self, path: Path) -> Session:
         """NVML on this machine."""
-        os.environ[nvml_simulator.STATE_VARIABLE] = str(path)
+        _set_state(str(path))
         return Session()
 
     def close(self) -> None:
@@ -134,6 +135,14 @@ class SampledMachine:
             readings.append(GpuReading(gpu.uuid, begin, self.now(), counter, gpu.instant_power_watts()))
         self.sampler.add(Readings(readings))
         self._due = max(self._due + INTERVAL_SECONDS * self._rng.uniform(0.98, 1.02), self.now())
+
+
+def _set_state(path: str | None) -> None:
+    """Name the machine that later sessions of NVML have."""
+    if path is None:
+        os.environ.pop(nvml_simulator.STATE_VARIABLE, None)
+    else:
+        os.environ[nvml_simulator.STATE_VARIABLE] = path
 
 
 def loads(rng: random.Random) -> dict[str, Callable[[], Load]]:

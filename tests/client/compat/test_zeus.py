@@ -7,9 +7,12 @@ import dataclasses
 import inspect
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import pynvml
 import pytest
+import zeus.device.gpu
 from zeus.monitor import ZeusMonitor
 from zeus.monitor.energy import Measurement as ZeusMeasurement
 
@@ -30,6 +33,11 @@ def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sampled
     monkeypatch.setattr(compat, "EnergyMonitor", lambda gpus: EnergyMonitor._with_sampler(machine.sampler, gpus))
     yield machine
     machine.close()
+    # Zeus initializes NVML once for a process, and never ends it. Later tests have other GPUs.
+    zeus.device.gpu._gpus = None
+    with suppress(pynvml.NVMLError_Uninitialized):
+        while True:
+            pynvml.nvmlShutdown()
 
 
 @pytest.mark.parametrize("method", ["__init__", "begin_window", "end_window", "reset_windows"])
