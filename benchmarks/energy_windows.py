@@ -2,7 +2,7 @@
 
 ``python benchmarks/energy_windows.py`` uses simulated GPUs. ``python benchmarks/energy_windows.py --nvml-library
 system`` reads this machine's GPU 0, which it loads with PyTorch where it is installed; it changes no setting. It prints
-Markdown tables, and JSON with ``--json FILE``. It takes about two and a half minutes.
+Markdown tables, and JSON with ``--json FILE``. It takes about four minutes.
 
 The overhead compares the same step without a monitor, with a window of Wattloop's, with a window of Zeus' (where it is
 installed), and between two readings of the energy counter, in turns.
@@ -34,7 +34,8 @@ from wattloop.nvml import Gpu, Session
 
 STEP_SECONDS = 0.005
 STEPS_PER_BLOCK = 60
-ROUNDS = 12
+WARM_UP_STEPS = 10
+ROUNDS = 24
 CALLS = 1500
 WARM_UP_SECONDS = 4.0
 # Length and number of the windows whose energy is compared.
@@ -236,6 +237,8 @@ def overhead(step_of: Callable[[int], Callable[[], None]]) -> dict[str, dict[str
         # In another order each time, so that a drift of the machine's speed favours none.
         for variant in variants[number % len(variants) :] + variants[: number % len(variants)]:
             with window_of(variant) as (begin, end):
+                for _ in range(WARM_UP_STEPS):
+                    step()
                 taken = []
                 used = time.process_time()
                 for _ in range(STEPS_PER_BLOCK):
