@@ -111,6 +111,7 @@ NVML_CALLS = (
     "nvmlDeviceGetIndex",
     "nvmlDeviceGetPowerUsage",
     "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetFieldValues",
     "nvmlDeviceGetPowerManagementLimit",
     "nvmlDeviceGetPowerManagementLimitConstraints",
     "nvmlDeviceGetPowerManagementDefaultLimit",
