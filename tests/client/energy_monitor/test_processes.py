@@ -9,8 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import nvml_simulator
 from nvml_simulator.compilation import build_library
 
@@ -29,7 +27,10 @@ def measured(monitor, name):
     monitor.begin_window(name)
     machine.occupy(0, 989.0, 0.5)
     measurement = monitor.end_window(name)
-    return [measurement.gpu_energy_joules[0], joules() - exact, measurement.reason]
+    exact = joules() - exact
+    # On a busy machine the sampler is late, and the process may be delayed between the readings of the exact energy.
+    allowed = 0.05 * exact + 4 * measurement.uncertainty_joules
+    return [abs(measurement.gpu_energy_joules[0] - exact) <= allowed < exact, measurement.reason]
 
 if __name__ == "__main__":
     monitor = wattloop.EnergyMonitor()
@@ -63,7 +64,7 @@ def test_a_window_is_measured_with_nvml_in_the_process(tmp_path: Path) -> None:
 """,
         tmp_path,
     )
-    assert found == [pytest.approx(found[1], rel=0.05), found[1], ""]
+    assert found == [True, ""]
     assert indices == [0, 1]
 
 
@@ -89,8 +90,8 @@ def test_a_forked_child_has_no_open_windows_and_measures_its_own(tmp_path: Path)
     )
     assert before
     assert child[0].endswith("windows that were open before a fork belong to the parent process")
-    assert child[1:] == [pytest.approx(child[2], rel=0.2), child[2], ""]
-    assert parent == [pytest.approx(parent[1], rel=0.05), parent[1], ""]
+    assert child[1:] == [True, ""]
+    assert parent == [True, ""]
 
 
 def test_a_forked_child_that_measures_nothing_starts_no_thread(tmp_path: Path) -> None:
