@@ -343,9 +343,10 @@ def test_power_limits_are_measured_and_decided_without_the_agents_socket(
     has, target = assignment(training.pod, agent.gpu.uuid), training.environment.target
     assert target is not None
     for epoch in range(1, 13):
-        for _ in range(6):
-            agent.advance(10, has)
-            clock.advance(10)
+        # Fewer pushes in all than the burst that the reporting API allows a token.
+        for _ in range(4):
+            agent.advance(15, has)
+            clock.advance(15)
             assert agent.push() == ""
         metric = target.threshold if epoch == 12 else target.threshold - 0.1
         training.report(float(epoch), metric, finished=epoch == 12, with_gpus=False)
