@@ -14,7 +14,7 @@ INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
 	@echo "make test          everything: make test-unit, test-processes, test-cluster, test-integrations and test-e2e"
-	@echo "make test-unit     no Kubernetes needed, about two minutes"
+	@echo "make test-unit     no Kubernetes needed, about five minutes"
 	@echo "make test-processes  agents and local runs under kill -9, hangs and restarts"
 	@echo "make test-cluster  on a real Kubernetes control plane, built on first use"
 	@echo "make test-integrations  trainings with PyTorch, Hugging Face, Lightning and Accelerate: 5 GB on the disk on first use"
@@ -97,7 +97,7 @@ format: $(STAMP)
 # installed before. Every part runs even if another fails; the end names the failed ones.
 test: $(STAMP) postgres faketime node-packages programs
 	-@$(MAKE) --no-print-directory integrations
-	@echo "Two parts at a time; about 10 minutes once the programs are built. The node's part is shown when it has ended."
+	@echo "Two parts at a time; about 23 minutes on two cores once the programs are built. The node's part is shown when it has ended."
 	@$(BIN)/python tests/run_parts.py test-unit test-processes test-cluster test-integrations --beside test-e2e
 
 test-unit: $(STAMP) postgres
