@@ -67,7 +67,7 @@ class RunEnvironment:
         parameters: Further hyperparameters by name.
         progress_deadline_seconds: Seconds of silence after which the operator ends the attempt as hung; None: never.
         output_directory: Folder or URL for the files of this attempt; empty for none.
-        warm_start_directory: Link or marker of the model to begin with; empty to begin anew.
+        warm_start_directory: Link or marker of the model to begin with; empty to begin without one.
         current_model: Link or marker of the published model; empty for none.
         report_url: Destination of reports; empty to send none.
         token_file: File with the bearer token of reports.

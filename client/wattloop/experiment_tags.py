@@ -18,7 +18,6 @@ from wattloop.messages import Report
 
 logger = logging.getLogger("wattloop")
 
-TRACKERS = ("mlflow", "wandb")
 # A server of MLflow that does not answer keeps a thread of its own waiting, and no training longer than this.
 LAST_UPDATE_SECONDS = 10.0
 

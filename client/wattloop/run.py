@@ -174,7 +174,7 @@ class Run:
 
     @functools.cached_property
     def warm_start_dir(self) -> str:
-        """Folder or URL of the model to begin with; empty to begin anew.
+        """Folder or URL of the model to begin with; empty to begin without one.
 
         It is found once, so that a model that is published during the run changes nothing. Read it before the
         training begins.

@@ -8,7 +8,6 @@ from wattloop.errors import UsageError
 
 MAX_VALUE = 1e5
 MAX_CELSIUS = 150.0
-REFERENCE_CELSIUS = 50.0
 
 
 @dataclass(frozen=True)

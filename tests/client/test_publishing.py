@@ -204,7 +204,7 @@ def test_a_run_publishes_after_the_operator_holds_its_target_to_be_reached(
     ("answer", "message"),
     [
         (b'{"stop": false, "reason": ""}', "the operator has not confirmed that the target is reached"),
-        (b'{"stop": true, "reason": "too dear"}', "stopping: too dear"),
+        (b'{"stop": true, "reason": "too expensive"}', "stopping: too expensive"),
     ],
 )
 def test_a_run_whose_target_the_operator_does_not_confirm_is_not_published(

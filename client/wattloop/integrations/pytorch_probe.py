@@ -42,7 +42,7 @@ def probe_values(
         step: A training step, ``step(model, optimizer, batch)``, which returns the loss. It must use the
             model and the optimizer that it gets.
         apply: Sets a value, ``apply(value, model, optimizer)``; see `set_learning_rate`, `set_dropout`.
-        data: Batches: a data loader, which is iterated anew, or a list; at least one batch. If there are
+        data: Batches: a data loader, which is iterated from its start, or a list; at least one batch. If there are
             fewer than `steps`, they are repeated.
         steps: Number of steps with each value.
 

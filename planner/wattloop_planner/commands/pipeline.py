@@ -15,8 +15,8 @@ from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop_planner.commands.pipeline_inputs import read_problem
 from wattloop_planner.frequency.baselines import max_frequency
-from wattloop_planner.frequency.clock_groups import GroupedPlan, best_grouping, without_latency
-from wattloop_planner.frequency.emulation import Conditions, Emulation, emulate
+from wattloop_planner.frequency.clock_groups import GroupedPlan, best_grouping
+from wattloop_planner.frequency.emulation import Conditions, Emulation
 from wattloop_planner.frequency.files.plan_file import read_plan, write_plan
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
 from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, planned_options
@@ -172,13 +172,13 @@ def _conditions(arguments: argparse.Namespace, problem: Problem) -> Conditions:
 def _emulated(problem: Problem, file: str, conditions: Conditions) -> _EmulatedPlan:
     frequencies = read_plan(file, problem.graph)
     try:
-        planned = evaluate(problem, frequencies)
+        grouping = best_grouping(problem, frequencies, conditions)
         return _EmulatedPlan(
             file,
-            planned,
-            emulate(problem, frequencies, conditions),
-            emulate(problem, frequencies, without_latency(conditions)).mean,
-            best_grouping(problem, frequencies, conditions),
+            evaluate(problem, frequencies),
+            grouping.planned.emulation,
+            grouping.without_latency.mean,
+            grouping.best,
             min(option.time_seconds for option in planned_options(problem, frequencies)),
         )
     except UsageError as error:

@@ -46,7 +46,22 @@ class GroupedPlan:
     emulation: Emulation
 
 
-def best_grouping(problem: Problem, frequencies: Rows, conditions: Conditions) -> GroupedPlan:
+@dataclass(frozen=True)
+class Grouping:
+    """What a search for groups found.
+
+    Attributes:
+        planned: The plan as given.
+        without_latency: Its emulation with clock changes that take effect at once.
+        best: The plan as given or with groups, whichever is better.
+    """
+
+    planned: GroupedPlan
+    without_latency: Emulation
+    best: GroupedPlan
+
+
+def best_grouping(problem: Problem, frequencies: Rows, conditions: Conditions) -> Grouping:
     """The plan as given or with groups, whichever is better under these conditions.
 
     Better is less energy, of the plans that take at most as long as the given one without latency. If none
@@ -63,10 +78,10 @@ def best_grouping(problem: Problem, frequencies: Rows, conditions: Conditions) -
             seconds = multiple * conditions.clock_latency_seconds
             rows = grouped(problem, frequencies, seconds)
             found.append(GroupedPlan(rows, seconds, emulate(problem, rows, conditions)))
-    intended = emulate(problem, frequencies, without_latency(conditions)).mean.time_seconds
-    longest = max(intended, min(plan.emulation.mean.time_seconds for plan in found)) * (1 + SAME_TIME)
+    intended = emulate(problem, frequencies, without_latency(conditions))
+    longest = max(intended.mean.time_seconds, min(plan.emulation.mean.time_seconds for plan in found)) * (1 + SAME_TIME)
     in_time = [plan for plan in found if plan.emulation.mean.time_seconds <= longest]
-    return min(in_time, key=lambda plan: plan.emulation.mean.energy_joules)
+    return Grouping(found[0], intended, min(in_time, key=lambda plan: plan.emulation.mean.energy_joules))
 
 
 def grouped(problem: Problem, frequencies: Rows, min_group_seconds: float) -> list[list[int]]:

@@ -93,7 +93,7 @@ def test_groups_help_where_clock_changes_take_longer_than_operations() -> None:
     problem = measured_problem("bert", 32)
     plan = [row.tolist() for row in plan_frequencies(problem, plan_pipeline(problem).plans[-1])]
     conditions = Conditions(clock_latency_seconds=0.2, iterations=3)
-    plain, best = emulate(problem, plan, conditions).mean, best_grouping(problem, plan, conditions)
+    plain, best = emulate(problem, plan, conditions).mean, best_grouping(problem, plan, conditions).best
     assert best.min_group_seconds > 0
     assert best.emulation.mean.time_seconds < plain.time_seconds
     assert best.emulation.mean.energy_joules < plain.energy_joules
@@ -104,7 +104,7 @@ def test_groups_help_where_clock_changes_take_longer_than_operations() -> None:
 def test_a_plan_stays_as_it_is_where_clock_changes_cost_nothing(latency: float) -> None:
     problem = measured_problem("gpt3", 12)
     plan = [row.tolist() for row in plan_frequencies(problem, plan_pipeline(problem).plans[-1])]
-    best = best_grouping(problem, plan, Conditions(clock_latency_seconds=latency, iterations=2))
+    best = best_grouping(problem, plan, Conditions(clock_latency_seconds=latency, iterations=2)).best
     assert best.min_group_seconds == 0
     assert best.frequencies_megahertz == plan
     assert best.emulation.mean.energy_joules == pytest.approx(evaluate(problem, plan).energy_joules, rel=1e-3)

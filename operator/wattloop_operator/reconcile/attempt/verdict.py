@@ -40,8 +40,8 @@ def with_verdict(progress: Progress, reports: Iterable[Report]) -> Progress:
 def answer_to(recurrence: TrainingRecurrence, report: Report) -> Answer:
     """The answer to a report that is merged into the recurrence.
 
-    A rank that asks for a verdict is told to stop only by the verdict; every other report is told whether the
-    attempt is to stop.
+    For a rank that asks for a verdict, only the verdict decides whether the answer is to stop. The answer to every
+    other report is whether the attempt is to stop.
     """
     status = recurrence.status
     progress = status.progress or Progress()

@@ -41,9 +41,11 @@ def first_epoch_mark(progress: Progress) -> EpochMark | None:
 
     None before it. A mark never changes.
     """
-    usage = usage_of(progress) if progress.gpus else None
-    if progress.first_epoch is not None or usage is None or progress.epoch is None or progress.epoch < 1:
+    if progress.first_epoch is not None or not progress.gpus or progress.epoch is None or progress.epoch < 1:
         return progress.first_epoch
+    usage = usage_of(progress)
+    if usage is None:
+        return None
     return EpochMark.model_validate(
         {
             "epoch": progress.epoch,

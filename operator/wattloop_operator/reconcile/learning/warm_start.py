@@ -1,7 +1,7 @@
 """Warm starts: attempts that begin with the current model, and what they say about the others.
 
-An attempt that begins with a trained model needs fewer epochs than one that begins anew, at every batch size. So
-warm and cold starts are two trainings, like two templates: the digest by which attempts are told apart differs, the
+An attempt that begins with a trained model needs fewer epochs than one that begins without, at every batch size. So
+warm and cold starts are two trainings, like two templates: the digest that distinguishes attempts differs, the
 epochs of one count for the other only until they are found to differ, and its crashes do not count.
 """
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from matplotlib import rc_context
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from wattloop.files.atomic_write import open_atomic_bytes
 from wattloop_planner.frequency.files.result import read_frontier, read_realised
 from wattloop_planner.frequency.pipeline.plans import Realised
-from wattloop_planner.frequency.plots.drawing import DOTS_PER_INCH
+from wattloop_planner.frequency.plots.drawing import write_png, write_svg
 
 
 def write_comparison(path: str | Path, plans: str | Path, runs: Mapping[int, Realised]) -> None:
@@ -29,13 +26,11 @@ def write_comparison(path: str | Path, plans: str | Path, runs: Mapping[int, Rea
         OperationError: The picture cannot be written.
     """
     figure = comparison_figure(plans, runs)
-    figure.set_dpi(DOTS_PER_INCH)
     with open_atomic_bytes(path) as stream:
         if str(path).endswith(".svg"):
-            with rc_context({"svg.hashsalt": "comparison", "svg.fonttype": "none"}):
-                FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None})  # type: ignore[no-untyped-call]
+            write_svg(figure, stream, "comparison")
         else:
-            FigureCanvasAgg(figure).print_png(stream, metadata={"Software": None})  # type: ignore[no-untyped-call]
+            write_png(figure, stream)
 
 
 def comparison_figure(plans: str | Path, runs: Mapping[int, Realised]) -> Figure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from matplotlib import rc_context
 from matplotlib.artist import Artist
@@ -62,10 +62,20 @@ class Labels(Artist):
 
 def save_figure(figure: Figure, folder: Path, name: str) -> None:
     """Write ``name.png`` and ``name.svg``; equal figures give equal bytes."""
-    # `Figure.savefig` draws everything twice per format, the first time only to measure.
-    figure.set_dpi(DOTS_PER_INCH)
-    FigureCanvasAgg(figure).print_png(folder / f"{name}.png", metadata={"Software": None})  # type: ignore[no-untyped-call]
+    write_png(figure, folder / f"{name}.png")
     # The layout of the first drawing is reused.
     figure.set_layout_engine("none")
+    write_svg(figure, folder / f"{name}.svg", name)
+
+
+def write_png(figure: Figure, target: Path | IO[bytes]) -> None:
+    """Write the figure as PNG."""
+    # `Figure.savefig` draws everything twice, the first time only to measure.
+    figure.set_dpi(DOTS_PER_INCH)
+    FigureCanvasAgg(figure).print_png(target, metadata={"Software": None})  # type: ignore[no-untyped-call]
+
+
+def write_svg(figure: Figure, target: Path | IO[bytes], name: str) -> None:
+    """Write the figure as SVG; the ids in it follow from the name."""
     with rc_context({"svg.hashsalt": name, "svg.fonttype": "none"}):
-        FigureCanvasSVG(figure).print_svg(folder / f"{name}.svg", metadata={"Date": None})  # type: ignore[no-untyped-call]
+        FigureCanvasSVG(figure).print_svg(target, metadata={"Date": None})  # type: ignore[no-untyped-call]
