@@ -12,6 +12,7 @@ from threading import Thread
 import pytest
 
 import nvml_simulator
+from support.agents.simulated_node import simulated_node
 from support.reporting.report_server import ReportServer
 from wattloop import Run
 from wattloop.agent_process import running_agent
@@ -46,17 +47,8 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    # The path of a socket has at most 107 bytes; pytest's folders are longer.
-    with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as name:
-        folder = Path(name)
-        state = nvml_simulator.create(folder / "gpus", model="A100", count=2, clock="virtual", permission="anyone")
-        environment = {"PATH": "/usr/bin:/bin", **nvml_simulator.environment(state)}
-        socket = folder / "agent.sock"
-        with (
-            nvml_simulator.Machine(state) as gpus,
-            running_agent(socket, folder / "state", environment=environment, log=folder / "agent.log"),
-        ):
-            yield Node(gpus, state, socket)
+    with simulated_node(2) as simulated:
+        yield Node(simulated.gpus, simulated.state, simulated.socket)
 
 
 def test_reports_carry_cumulative_energy_of_every_gpu(node: Node, report_server: ReportServer) -> None:

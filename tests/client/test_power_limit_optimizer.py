@@ -5,17 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import nvml_simulator
+from support.agents.simulated_node import simulated_node
 from support.reporting.report_server import ReportServer
 from wattloop import PowerLimitOptimizer, Run
 from wattloop.agent import AgentConnection
-from wattloop.agent_process import running_agent
 from wattloop.errors import UsageError
 from wattloop.power.selectors import Energy, Measurement, Time
 from wattloop.power.sequential_design import Requirements
@@ -50,17 +49,8 @@ class Node:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    # The path of a socket has at most 107 bytes; pytest's folders are longer.
-    with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as name:
-        folder = Path(name)
-        state = nvml_simulator.create(folder / "gpus", model="A100", count=2, clock="virtual", permission="anyone")
-        environment = {"PATH": "/usr/bin:/bin", **nvml_simulator.environment(state)}
-        socket = folder / "agent.sock"
-        with (
-            nvml_simulator.Machine(state) as gpus,
-            running_agent(socket, folder / "state", environment=environment, log=folder / "agent.log"),
-        ):
-            yield Node(gpus, socket)
+    with simulated_node(2) as simulated:
+        yield Node(simulated.gpus, simulated.socket)
 
 
 def test_by_hand_the_best_limit_is_held_until_the_end(node: Node, tmp_path: Path) -> None:

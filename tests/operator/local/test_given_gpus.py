@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import nvml_simulator
+from support.agents.simulated_node import simulated_node
 from support.local_runs.local_runs import LocalJob
-from wattloop.agent_process import running_agent
 from wattloop.errors import OperationError
 from wattloop_operator.local.gpus import given_gpus
 
@@ -36,13 +35,8 @@ with wattloop.Run() as run:
 
 @pytest.fixture(scope="module")
 def socket() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as name:
-        folder = Path(name)
-        state = nvml_simulator.create(folder / "gpus", model="A100", count=4, clock="virtual", permission="anyone")
-        environment = {"PATH": "/usr/bin:/bin", **nvml_simulator.environment(state)}
-        path = folder / "agent.sock"
-        with running_agent(path, folder / "state", environment=environment, log=folder / "agent.log"):
-            yield path
+    with simulated_node(4) as simulated:
+        yield simulated.socket
 
 
 @pytest.mark.parametrize(("variables", "count"), [({}, 4), ({"CUDA_VISIBLE_DEVICES": "3,1"}, 2)])

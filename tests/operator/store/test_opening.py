@@ -21,9 +21,10 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
+from support.databases.sample_pod_energy import POD_ENERGY
 from wattloop.errors import OperationError, UsageError, WattloopError
 from wattloop_operator.domain.records import TARGET_COLUMNS
-from wattloop_operator.store import LateUsage, ObservationRecord, PodEnergy, Store, open_store
+from wattloop_operator.store import LateUsage, ObservationRecord, Store, open_store
 from wattloop_operator.store.address import database_url as address
 from wattloop_operator.store.schema import MIGRATIONS, Marker, read_marker
 from wattloop_operator.store.tables import METADATA, SCHEMA_VERSION
@@ -207,27 +208,8 @@ ADDED: dict[int, dict[str, Any]] = {
     5: {"parameters": ()},
     7: dict.fromkeys(("start_up_energy_joules", "start_up_time_seconds")),
 }
-POD_ENERGY = PodEnergy(
-    job_uid="job",
-    recurrence=0,
-    attempt=0,
-    node="node-1",
-    ledger="ledger",
-    pod_uid="pod-1",
-    pod="digits-0",
-    container="train",
-    gpu_uuid="GPU-0",
-    gpu_product="NVIDIA H200",
-    shared=False,
-    energy_millijoules=1000,
-    uncertainty_millijoules=10,
-    start_time_seconds=5.0,
-    time_seconds=6.0,
-    ended=False,
-    reported_at=datetime(2026, 11, 20, 12, tzinfo=UTC),
-    measured_at=datetime(2026, 11, 20, 11, tzinfo=UTC),
-    max_power_limit_watts=700.0,
-)
+# With the values of the columns that newer schemas added.
+NEWEST_POD_ENERGY = replace(POD_ENERGY, measured_at=datetime(2026, 11, 20, 11, tzinfo=UTC), max_power_limit_watts=700.0)
 ADDED_TO_POD_ENERGIES: dict[int, dict[str, Any]] = {6: {"measured_at": None, "max_power_limit_watts": None}}
 
 
@@ -244,7 +226,7 @@ def test_rows_of_an_older_schema_are_kept_without_the_newer_columns(
         if version > version_before
         for name, value in columns.items()
     }
-    energy = replace(POD_ENERGY, **added_to_pods)
+    energy = replace(NEWEST_POD_ENERGY, **added_to_pods)
     with open_store(database_url) as store:
         store.observations.record(observation(**added))
         store.pod_energies.record([energy])

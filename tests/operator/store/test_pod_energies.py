@@ -6,33 +6,15 @@ import itertools
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support.databases.sample_pod_energy import POD_ENERGY, REPORTED_AT
 from wattloop_operator.store import PodEnergy, Store
 
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-ENERGY = PodEnergy(
-    job_uid="job",
-    recurrence=3,
-    attempt=0,
-    node="node-1",
-    ledger="ledger",
-    pod_uid="pod-1",
-    pod="digits-0",
-    container="train",
-    gpu_uuid="GPU-0",
-    gpu_product="NVIDIA H200",
-    shared=False,
-    energy_millijoules=1000,
-    uncertainty_millijoules=10,
-    start_time_seconds=5.0,
-    time_seconds=6.0,
-    ended=False,
-    reported_at=NOW,
-)
+ENERGY = replace(POD_ENERGY, recurrence=3)
 
 
 def after(seconds: int, *, ended: bool = False) -> PodEnergy:
@@ -43,7 +25,7 @@ def after(seconds: int, *, ended: bool = False) -> PodEnergy:
         uncertainty_millijoules=10 + seconds,
         time_seconds=5.0 + seconds,
         ended=ended,
-        reported_at=NOW + timedelta(seconds=seconds),
+        reported_at=REPORTED_AT + timedelta(seconds=seconds),
     )
 
 
@@ -129,9 +111,11 @@ def test_deleting_a_job_deletes_its_energies(store: Store) -> None:
 
 
 def test_old_energies_are_deleted_in_bounded_batches(store: Store) -> None:
-    old = [replace(ENERGY, pod_uid=f"old-{number}", reported_at=NOW - timedelta(days=40)) for number in range(3)]
+    old = [
+        replace(ENERGY, pod_uid=f"old-{number}", reported_at=REPORTED_AT - timedelta(days=40)) for number in range(3)
+    ]
     store.pod_energies.record([*old, ENERGY])
-    month = NOW - timedelta(days=30)
+    month = REPORTED_AT - timedelta(days=30)
     assert [store.pod_energies.delete_before(month, max_rows=2) for _ in range(3)] == [2, 1, 0]
     assert stored(store, "job", 0) == (ENERGY,)
 
@@ -148,7 +132,7 @@ def test_concurrent_writers_of_the_same_energies_do_not_deadlock(store: Store) -
 
 
 def test_a_report_without_the_maximum_power_limit_keeps_the_known_one(store: Store) -> None:
-    store.pod_energies.record([replace(after(1), max_power_limit_watts=700.0, measured_at=NOW)])
-    store.pod_energies.record([replace(after(2), measured_at=NOW + timedelta(seconds=1))])
-    expected = replace(after(2), max_power_limit_watts=700.0, measured_at=NOW + timedelta(seconds=1))
+    store.pod_energies.record([replace(after(1), max_power_limit_watts=700.0, measured_at=REPORTED_AT)])
+    store.pod_energies.record([replace(after(2), measured_at=REPORTED_AT + timedelta(seconds=1))])
+    expected = replace(after(2), max_power_limit_watts=700.0, measured_at=REPORTED_AT + timedelta(seconds=1))
     assert store.pod_energies.of_attempt("job", 3, 0) == (expected,)

@@ -253,13 +253,18 @@ class ModelBackend:
         """The node agents report the energy of this recurrence's pods."""
         self.pod_energies[name] = tuple(replace(energy, reported_at=self.now) for energy in energies)
 
+    def start_attempt(self) -> str:
+        """Start the oldest attempt without a result, and its process; returns its name."""
+        self.reconcile()
+        name = self.running[0]
+        self.run_workload(name)
+        self.reconcile()
+        return name
+
     def run_until_trial(self) -> str:
         """Run recurrences until the policy tries another batch size; returns the name of that running attempt."""
         for _ in range(6):
-            self.reconcile()
-            name = self.running[0]
-            self.run_workload(name)
-            self.reconcile()
+            name = self.start_attempt()
             if self.recurrences[name].spec.decision.kind == "Trial":
                 return name
             self.report(name, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0, finished=True)

@@ -16,15 +16,6 @@ from wattloop_planner.observations import Observation, Outcome
 NEVER_RETRY: dict[str, Any] = {"retryPolicy": {"limit": 0}, "activeDeadlineSeconds": 600}
 
 
-def started(backend: ModelBackend) -> str:
-    """Start the first attempt, and return its name."""
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
-    return name
-
-
 def learned(backend: ModelBackend) -> tuple[Observation, ...]:
     return observations.observations(tuple(backend.records.values()))
 
@@ -105,7 +96,7 @@ def test_each_end_has_its_result_reason_and_observation(
     epochs: float | None,
 ) -> None:
     backend = backend_with(**NEVER_RETRY)
-    name = started(backend)
+    name = backend.start_attempt()
     happens(backend, name)
     backend.reconcile()
     status = backend.recurrences[name].status
@@ -121,7 +112,7 @@ def test_each_end_has_its_result_reason_and_observation(
 
 
 def test_a_finished_process_that_does_not_end_is_ended_after_its_grace_period(backend: ModelBackend) -> None:
-    name = started(backend)
+    name = backend.start_attempt()
     finishes_but_does_not_end(backend, name)
     backend.reconcile()
     backend.advance(59)
@@ -137,11 +128,11 @@ def test_a_run_that_becomes_too_expensive_is_asked_to_stop_and_gives_a_lower_bou
     backend_with: Callable[..., ModelBackend],
 ) -> None:
     backend = backend_with(**NEVER_RETRY, policy={"zeus": {}})
-    first = started(backend)
+    first = backend.start_attempt()
     reaches_the_target(backend, first)
     backend.reconcile()
     backend.advance(3600)
-    second = started(backend)
+    second = backend.start_attempt()
     limit = backend.recurrences[second].spec.stop_cost_joules
     assert limit is not None
     backend.report(second, sequence=1, epoch=9, metric=0.5, joules=2 * float(limit), seconds=1.0)
@@ -156,11 +147,11 @@ def test_a_run_that_becomes_too_expensive_is_asked_to_stop_and_gives_a_lower_bou
 
 def test_a_target_reached_above_the_cost_limit_counts_as_reached(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(**NEVER_RETRY, policy={"zeus": {}})
-    first = started(backend)
+    first = backend.start_attempt()
     reaches_the_target(backend, first)
     backend.reconcile()
     backend.advance(3600)
-    second = started(backend)
+    second = backend.start_attempt()
     limit = backend.recurrences[second].spec.stop_cost_joules
     assert limit is not None
     backend.report(second, sequence=1, epoch=9, metric=0.95, joules=3 * float(limit), seconds=1.0, finished=True)
@@ -187,7 +178,7 @@ def test_an_arm_that_exceeds_its_crash_budget_is_not_tried_again(backend_with: C
 
 
 def test_a_retry_belongs_to_the_same_recurrence_and_its_cost_adds_up(backend: ModelBackend) -> None:
-    first = started(backend)
+    first = backend.start_attempt()
     never_reaches_the_target(backend, first)
     backend.reconcile()
     second = backend.running[0]
@@ -205,7 +196,7 @@ def test_a_retry_belongs_to_the_same_recurrence_and_its_cost_adds_up(backend: Mo
 
 
 def test_an_attempt_without_a_metric_is_not_retried(backend: ModelBackend) -> None:
-    name = started(backend)
+    name = backend.start_attempt()
     reports_nothing(backend, name)
     backend.reconcile()
     assert backend.running == []

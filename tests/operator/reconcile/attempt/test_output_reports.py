@@ -22,14 +22,6 @@ BackendWith = Callable[..., ModelBackend]
 SEEN = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 20)), max_size=30)
 
 
-def running(backend: ModelBackend) -> str:
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
-    return name
-
-
 def progress_of(backend: ModelBackend, name: str) -> Progress:
     return backend.recurrences[name].status.progress or Progress()
 
@@ -47,7 +39,7 @@ def test_a_training_that_is_done_is_ended_and_its_outcome_follows_its_end(
     backend_with: BackendWith, seen: OutputReport, expected: tuple[str, str], ends_gracefully: bool
 ) -> None:
     backend = backend_with(**LOGS, retryPolicy={"limit": 0})
-    name = running(backend)
+    name = backend.start_attempt()
     backend.see(name, seen)
     backend.reconcile()
     assert backend.workloads[name].terminating
@@ -64,7 +56,7 @@ def test_a_training_that_is_done_is_ended_and_its_outcome_follows_its_end(
 
 def test_a_training_that_does_not_end_is_abandoned_after_a_minute(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
-    name = running(backend)
+    name = backend.start_attempt()
     backend.see(name, OutputReport(9, metric=0.95, epoch=3))
     backend.reconcile()
     backend.advance(61)
@@ -75,7 +67,7 @@ def test_a_training_that_does_not_end_is_abandoned_after_a_minute(backend_with: 
 
 def test_a_training_continues_until_its_target_and_within_its_last_epoch(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
-    name = running(backend)
+    name = backend.start_attempt()
     backend.see(name, OutputReport(1, metric=0.5, epoch=50))
     backend.reconcile()
     assert not backend.workloads[name].terminating
@@ -83,7 +75,7 @@ def test_a_training_continues_until_its_target_and_within_its_last_epoch(backend
 
 
 def test_a_training_with_the_client_is_not_ended_at_its_target(backend: ModelBackend) -> None:
-    name = running(backend)
+    name = backend.start_attempt()
     backend.report(name, metric=0.95)
     backend.reconcile()
     assert not backend.workloads[name].terminating
@@ -99,7 +91,7 @@ def test_a_backend_that_reads_no_output_starts_no_training_that_needs_it(backend
 
 def test_a_change_of_the_source_applies_to_the_next_attempt(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
-    name = running(backend)
+    name = backend.start_attempt()
     backend.change_spec(reporting={"source": "Push"})
     backend.see(name, OutputReport(9, metric=0.95))
     backend.reconcile()
@@ -108,7 +100,7 @@ def test_a_change_of_the_source_applies_to_the_next_attempt(backend_with: Backen
 
 def test_without_epochs_each_evaluation_is_an_epoch(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
-    name = running(backend)
+    name = backend.start_attempt()
     for position, metric in enumerate((0.1, 0.2, 0.3), start=1):
         backend.see(name, OutputReport(position, metric=metric))
     assert progress_of(backend, name).epoch == 3
@@ -116,7 +108,7 @@ def test_without_epochs_each_evaluation_is_an_epoch(backend_with: BackendWith) -
 
 def test_the_epochs_of_a_restarted_training_are_added(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
-    name = running(backend)
+    name = backend.start_attempt()
     for position, epoch in enumerate((1, 2, 1, 1.5), start=1):
         backend.see(name, OutputReport(position, metric=0.1 * epoch, epoch=epoch))
     assert (progress_of(backend, name).epoch, progress_of(backend, name).earlier_epochs) == (Decimal("3.5"), 2)
@@ -124,7 +116,7 @@ def test_the_epochs_of_a_restarted_training_are_added(backend_with: BackendWith)
 
 def test_an_epoch_that_is_lower_by_rounding_is_no_restart(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
-    name = running(backend)
+    name = backend.start_attempt()
     backend.see(name, OutputReport(1, metric=0.1, epoch=0.67))
     backend.see(name, OutputReport(2, metric=0.2, epoch=0.6667))
     progress = progress_of(backend, name)
@@ -134,7 +126,7 @@ def test_an_epoch_that_is_lower_by_rounding_is_no_restart(backend_with: BackendW
 def test_a_repeated_evaluation_counts_once(backend_with: BackendWith) -> None:
     consecutive = {"objective": {"target": {"metric": "accuracy", "threshold": "0.9", "consecutiveEvaluations": 2}}}
     backend = backend_with(**LOGS, **consecutive)
-    name = running(backend)
+    name = backend.start_attempt()
     backend.see(name, OutputReport(1, metric=0.95, epoch=1, evaluation="first"))
     backend.see(name, OutputReport(2, metric=0.95, epoch=1.5, evaluation="first"))
     assert not progress_of(backend, name).reached
@@ -165,7 +157,7 @@ def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, floa
 @pytest.mark.parametrize("source", ["Logs", "TerminationMessage"])
 def test_the_outcome_of_a_training_that_ended_waits_for_its_output(backend_with: BackendWith, source: str) -> None:
     backend = backend_with(reporting={"source": source})
-    name = running(backend)
+    name = backend.start_attempt()
     backend.end_workload(name)
     backend.reconcile()
     assert backend.recurrences[name].status.result is None
@@ -177,7 +169,7 @@ def test_the_outcome_of_a_training_that_ended_waits_for_its_output(backend_with:
 
 def test_the_wait_for_the_last_lines_is_bounded(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
-    name = running(backend)
+    name = backend.start_attempt()
     backend.end_workload(name)
     backend.reconcile()
     backend.advance(29)

@@ -23,15 +23,6 @@ def backend_with_deadline(**changes: Any) -> ModelBackend:
     return ModelBackend(job(**{"objective": OBJECTIVE, **changes}))
 
 
-def started(backend: ModelBackend) -> str:
-    """Start the first attempt, and return its name."""
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
-    return name
-
-
 def result_of(backend: ModelBackend, name: str) -> Result | None:
     backend.reconcile()
     return backend.recurrences[name].status.result
@@ -39,7 +30,7 @@ def result_of(backend: ModelBackend, name: str) -> Result | None:
 
 def test_a_forbid_job_goes_on_after_a_training_that_hangs() -> None:
     backend = backend_with_deadline(retryPolicy={"limit": 0})
-    hung = started(backend)
+    hung = backend.start_attempt()
     backend.report(hung, epoch=3, metric=0.5)
     backend.advance(DEADLINE - 1)
     assert result_of(backend, hung) is None
@@ -58,7 +49,7 @@ def test_a_forbid_job_goes_on_after_a_training_that_hangs() -> None:
 
 def test_the_operator_wakes_when_silence_alone_ends_an_attempt() -> None:
     backend = backend_with_deadline()
-    name = started(backend)
+    name = backend.start_attempt()
     backend.advance(100)
     backend.report(name, epoch=1, metric=0.5)
     workload, recurrence = backend.workloads[name], backend.recurrences[name]
@@ -67,7 +58,7 @@ def test_the_operator_wakes_when_silence_alone_ends_an_attempt() -> None:
 
 def test_any_report_of_any_rank_shows_progress() -> None:
     backend = backend_with_deadline()
-    name = started(backend)
+    name = backend.start_attempt()
     for rank in (0, 3, 0, 7, 3):
         backend.advance(DEADLINE - 1)
         backend.report(name, epoch=0, rank=rank)
@@ -78,7 +69,7 @@ def test_any_report_of_any_rank_shows_progress() -> None:
 
 def test_a_rank_that_repeats_its_question_waits_and_shows_no_progress() -> None:
     backend = backend_with_deadline()
-    name = started(backend)
+    name = backend.start_attempt()
     recurrence, progress = backend.recurrences[name], Progress()
     for epoch in (1, 2):
         backend.advance(10)
@@ -96,7 +87,7 @@ def test_a_rank_that_repeats_its_question_waits_and_shows_no_progress() -> None:
 
 def test_the_rank_that_is_silent_longest_is_named() -> None:
     backend = backend_with_deadline()
-    name = started(backend)
+    name = backend.start_attempt()
     for rank in range(4):
         backend.report(name, epoch=1, rank=rank)
     backend.advance(30)
@@ -123,7 +114,7 @@ def test_a_training_that_never_reports_has_the_deadline_from_the_start_of_its_po
 
 def test_the_wait_of_a_replaced_pod_does_not_count() -> None:
     backend = backend_with_deadline()
-    name = started(backend)
+    name = backend.start_attempt()
     backend.report(name, epoch=1, metric=0.5)
     backend.workloads[name] = replace(backend.workloads[name], all_running_since=None)
     backend.advance(10 * DEADLINE)
@@ -137,7 +128,7 @@ def test_the_wait_of_a_replaced_pod_does_not_count() -> None:
 
 def test_silence_that_no_operator_could_hear_does_not_count() -> None:
     backend = backend_with_deadline()
-    name = started(backend)
+    name = backend.start_attempt()
     backend.report(name, epoch=1, metric=0.5)
     backend.advance(10 * DEADLINE)
     backend.observed_since = backend.now
@@ -148,7 +139,7 @@ def test_silence_that_no_operator_could_hear_does_not_count() -> None:
 
 def test_an_attempt_without_a_deadline_may_be_silent_for_ever() -> None:
     backend = ModelBackend(job())
-    name = started(backend)
+    name = backend.start_attempt()
     backend.report(name, epoch=1, metric=0.5)
     backend.advance(10**7)
     assert result_of(backend, name) is None
@@ -158,7 +149,7 @@ def test_an_attempt_without_a_deadline_may_be_silent_for_ever() -> None:
 
 def test_a_hang_counts_against_the_batch_size_and_is_retried_like_a_crash() -> None:
     backend = backend_with_deadline(crashBudget=1, retryPolicy={"limit": 1})
-    name = started(backend)
+    name = backend.start_attempt()
     backend.report(name, epoch=3, metric=0.5)
     backend.advance(DEADLINE)
     assert result_of(backend, name) is Result.HUNG
@@ -171,7 +162,7 @@ def test_a_hang_counts_against_the_batch_size_and_is_retried_like_a_crash() -> N
 
 def test_a_hang_with_an_unhealthy_device_does_not_count_against_the_batch_size() -> None:
     backend = backend_with_deadline()
-    name = started(backend)
+    name = backend.start_attempt()
     backend.workloads[name] = replace(backend.workloads[name], unhealthy="pod a: unhealthy: nvidia.com/gpu GPU-1")
     backend.advance(DEADLINE)
     assert result_of(backend, name) is Result.DISRUPTED
@@ -181,7 +172,7 @@ def test_a_hang_with_an_unhealthy_device_does_not_count_against_the_batch_size()
 
 def test_a_training_that_hangs_after_its_target_has_reached_it() -> None:
     backend = backend_with_deadline()
-    name = started(backend)
+    name = backend.start_attempt()
     backend.report(name, epoch=3, metric=0.95)
     backend.advance(DEADLINE)
     assert result_of(backend, name) is Result.REACHED
@@ -190,7 +181,7 @@ def test_a_training_that_hangs_after_its_target_has_reached_it() -> None:
 
 def test_a_running_attempt_keeps_the_deadline_that_it_was_started_with() -> None:
     backend = backend_with_deadline()
-    name = started(backend)
+    name = backend.start_attempt()
     objective = backend.job.spec.objective.model_copy(update={"progress_deadline_seconds": 60})
     spec = backend.job.spec.model_copy(update={"objective": objective})
     backend.job = backend.job.model_copy(update={"spec": spec})
@@ -203,7 +194,7 @@ def test_the_heartbeats_have_the_latest_report_of_each_rank_within_their_bound(
     reports: list[tuple[int, int]],
 ) -> None:
     backend = backend_with_deadline()
-    name = started(backend)
+    name = backend.start_attempt()
     latest: dict[int, Any] = {}
     progress = Progress()
     for rank, seconds in reports:

@@ -22,11 +22,7 @@ FIXED = {"limit": {"mode": "Fixed", "watts": 100}}
 
 def running(power: dict[str, Any]) -> tuple[ModelBackend, str]:
     backend = ModelBackend(job(power=power, policy={"fixed": {}}))
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
-    return backend, name
+    return backend, backend.start_attempt()
 
 
 def report_limit(

@@ -34,10 +34,7 @@ def backend() -> ModelBackend:
 
 
 def started(backend: ModelBackend) -> str:
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
+    name = backend.start_attempt()
     backend.advance(20)
     return name
 

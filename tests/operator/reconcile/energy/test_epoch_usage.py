@@ -25,10 +25,7 @@ NO_LIMIT = {"power": {"limit": {"mode": "None"}}}
 def attempt() -> TrainingRecurrence:
     """A running attempt that measures no power limits."""
     backend = ModelBackend(job(**NO_LIMIT))
-    backend.reconcile()
-    backend.run_workload(backend.running[0])
-    backend.reconcile()
-    return backend.recurrences[backend.running[0]]
+    return backend.recurrences[backend.start_attempt()]
 
 
 def after(attempt: TrainingRecurrence, *reports: tuple[float, float, float]) -> TrainingRecurrence:

@@ -23,10 +23,7 @@ Backend = Callable[..., ModelBackend]
 
 def run_attempt(backend: ModelBackend) -> None:
     """One attempt that reports each epoch, until it reaches the target or is stopped."""
-    backend.reconcile()
-    name = backend.running[0]
-    backend.run_workload(name)
-    backend.reconcile()
+    name = backend.start_attempt()
     needed = EPOCHS[backend.recurrences[name].spec.batch_size]
     for epoch in range(1, needed + 1):
         recurrence = backend.recurrences[name]

@@ -1,0 +1,43 @@
+"""An agent on simulated GPUs with the virtual clock, for tests of what uses its socket."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import nvml_simulator
+from wattloop.agent_process import running_agent
+
+
+@dataclass(frozen=True)
+class SimulatedNode:
+    """A running agent and its GPUs.
+
+    Attributes:
+        gpus: Controls the GPUs.
+        state: Their state file.
+        socket: The agent's socket.
+    """
+
+    gpus: nvml_simulator.Machine
+    state: Path
+    socket: Path
+
+
+@contextmanager
+def simulated_node(count: int) -> Iterator[SimulatedNode]:
+    """Run an agent on this number of A100s."""
+    # The path of a socket has at most 107 bytes; pytest's folders are longer.
+    with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as name:
+        folder = Path(name)
+        state = nvml_simulator.create(folder / "gpus", model="A100", count=count, clock="virtual", permission="anyone")
+        environment = {"PATH": "/usr/bin:/bin", **nvml_simulator.environment(state)}
+        socket = folder / "agent.sock"
+        with (
+            nvml_simulator.Machine(state) as gpus,
+            running_agent(socket, folder / "state", environment=environment, log=folder / "agent.log"),
+        ):
+            yield SimulatedNode(gpus, state, socket)
