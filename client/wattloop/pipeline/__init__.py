@@ -1,0 +1,1 @@
+"""Pipeline-parallel training under a frequency plan: instructions, their clocks, and their measurement."""
