@@ -12,6 +12,7 @@ from wattloop_operator.store.address import database_url, display_name
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.objects import Objects
 from wattloop_operator.store.observations import LateUsages, Observations
+from wattloop_operator.store.pipelines import Pipelines
 from wattloop_operator.store.pod_energies import PodEnergies
 from wattloop_operator.store.profiles import Profiles
 from wattloop_operator.store.schema import migrate
@@ -26,6 +27,7 @@ class Store:
         late_usages: Energy and time that agents reported after an attempt's outcome.
         profiles: Energy and time at each power limit.
         pod_energies: The energy of pods as reported by node agents.
+        pipelines: Ranks, profiles and frontiers of pipeline-parallel attempts.
         objects: The objects of the local mode.
     """
 
@@ -36,6 +38,7 @@ class Store:
         self.late_usages = LateUsages(database)
         self.profiles = Profiles(database)
         self.pod_energies = PodEnergies(database)
+        self.pipelines = Pipelines(database)
         self.objects = Objects(database)
 
     def close(self) -> None:

@@ -14,8 +14,10 @@ from sqlalchemy import (
     Dialect,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     Table,
     Text,
@@ -26,7 +28,7 @@ from sqlalchemy import (
 from wattloop_planner.metric_curve import MetricCurve
 
 # Number of the newest migration.
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 PRODUCT = "wattloop"
 # Values of the most parameters are shorter, with each character escaped.
 MAX_PARAMETERS_CHARACTERS = 32 * 1024
@@ -217,6 +219,86 @@ POD_ENERGIES = Table(
     Column("max_power_limit_watts", Double),
     Index("pod_energies_by_attempt", "job_uid", "recurrence", "attempt"),
     Index("pod_energies_by_age", "reported_at"),
+)
+
+ATTEMPT = ("job_uid", "recurrence", "attempt")
+
+
+def _attempt() -> tuple[Column[str], Column[int], Column[int]]:
+    """The columns of an attempt's key."""
+    return (
+        Column("job_uid", NAME, primary_key=True),
+        Column("recurrence", BigInteger, primary_key=True, autoincrement=False),
+        Column("attempt", BigInteger, primary_key=True, autoincrement=False),
+    )
+
+
+def _of_pipeline() -> ForeignKeyConstraint:
+    """Rows that are deleted with the pipeline of their attempt."""
+    return ForeignKeyConstraint(ATTEMPT, [f"pipelines.{name}" for name in ATTEMPT], ondelete="CASCADE")
+
+
+# The revision rises with each change; a replica reads only the rows that another one wrote since.
+PIPELINES = Table(
+    "pipelines",
+    METADATA,
+    *_attempt(),
+    Column("namespace", NAME, nullable=False),
+    Column("recurrence_name", NAME, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+    Index("pipelines_by_age", "updated_at"),
+)
+
+# Instructions and clocks, which many ranks share, by their digest.
+PIPELINE_PARTS = Table(
+    "pipeline_parts",
+    METADATA,
+    *_attempt(),
+    Column("digest", NAME, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+    _of_pipeline(),
+)
+
+PIPELINE_RANKS = Table(
+    "pipeline_ranks",
+    METADATA,
+    *_attempt(),
+    Column("rank", BigInteger, primary_key=True, autoincrement=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("part", NAME, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    _of_pipeline(),
+)
+
+PIPELINE_PROFILES = Table(
+    "pipeline_profiles",
+    METADATA,
+    Column("id", SERIAL, primary_key=True),
+    Column("job_uid", NAME, nullable=False),
+    Column("batch_size", BigInteger, nullable=False),
+    Column("model", NAME, nullable=False),
+    Column("partition", NAME, nullable=False),
+    Column("gpu_product", NAME, nullable=False),
+    Column("image_digest", NAME, nullable=False),
+    Column("frontier_digest", Text),
+    Column("frontier", LargeBinary),
+    UniqueConstraint(
+        "job_uid", "batch_size", "model", "partition", "gpu_product", "image_digest", name="pipeline_profiles_key"
+    ),
+)
+
+PIPELINE_MEASUREMENTS = Table(
+    "pipeline_measurements",
+    METADATA,
+    Column("profile_id", BigInteger, ForeignKey("pipeline_profiles.id", ondelete="CASCADE"), primary_key=True),
+    Column("rank", BigInteger, primary_key=True, autoincrement=False),
+    Column("process", NAME, primary_key=True),
+    Column("recurrence", BigInteger, nullable=False),
+    Column("attempt", BigInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("body", LargeBinary, nullable=False),
 )
 
 OBJECTS = Table(

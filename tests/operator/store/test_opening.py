@@ -114,6 +114,7 @@ import wattloop_operator.store.migrations.versions.schema_0004_curves
 import wattloop_operator.store.migrations.versions.schema_0005_parameters
 import wattloop_operator.store.migrations.versions.schema_0006_agents_readings
 import wattloop_operator.store.migrations.versions.schema_0007_start_up
+import wattloop_operator.store.migrations.versions.schema_0008_pipelines
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -210,6 +211,10 @@ ADDED: dict[int, dict[str, Any]] = {
 }
 # With the values of the columns that newer schemas added.
 NEWEST_POD_ENERGY = replace(POD_ENERGY, measured_at=datetime(2026, 11, 20, 11, tzinfo=UTC), max_power_limit_watts=700.0)
+# Tables in the order of their deletion.
+ADDED_TABLES = {
+    8: ("pipeline_measurements", "pipeline_profiles", "pipeline_ranks", "pipeline_parts", "pipelines"),
+}
 ADDED_TO_POD_ENERGIES: dict[int, dict[str, Any]] = {6: {"measured_at": None, "max_power_limit_watts": None}}
 
 
@@ -234,6 +239,7 @@ def test_rows_of_an_older_schema_are_kept_without_the_newer_columns(
         database_url,
         *(f"ALTER TABLE observations DROP COLUMN {column}" for column in added),
         *(f"ALTER TABLE pod_energies DROP COLUMN {column}" for column in added_to_pods),
+        *(f"DROP TABLE {name}" for number, names in ADDED_TABLES.items() if number > version_before for name in names),
         f"UPDATE wattloop_migrations SET version_num = '{version_before:04d}'",
         f"UPDATE wattloop_database SET schema_version = {version_before}",
     )

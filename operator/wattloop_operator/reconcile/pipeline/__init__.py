@@ -1,0 +1,1 @@
+"""Decisions about a pipeline: from what its ranks report to what they run."""

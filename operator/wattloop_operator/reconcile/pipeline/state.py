@@ -1,0 +1,285 @@
+"""The state of a pipeline: its registered ranks, its profile, its frontier, and what its ranks are to do.
+
+A pipeline is one attempt of a job whose ranks register with the plan service. Its state is stored after each
+change, so that a restart of the operator, or a second replica, continues from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from wattloop.pipeline.messages import FREE, InstructionMeasurement, RankRegistration, RankReport
+
+# A registration lists its instructions; of more ranks, the messages alone would keep an operator busy.
+MAX_RANKS = 4_096
+# Bounds the stored profile: the newest processes of each rank are kept.
+MAX_PROCESSES_PER_RANK = 8
+MAX_FRONTIER_POINTS = 64
+
+
+@dataclass(frozen=True)
+class PipelineKey:
+    """The attempt that runs a pipeline.
+
+    Attributes:
+        job_uid: UID of the RecurringTrainingJob.
+        recurrence: Index of the recurrence, from 0.
+        attempt: Index of the attempt within it, from 0.
+    """
+
+    job_uid: str
+    recurrence: int
+    attempt: int
+
+
+@dataclass(frozen=True)
+class PipelineProfileKey:
+    """What a profile of instructions applies to: the same work on the same kind of GPUs.
+
+    Attributes:
+        job_uid: UID of the RecurringTrainingJob.
+        batch_size: Batch size of the attempt, which decides the size of a microbatch.
+        model: Digest or name of the model, as the ranks register it; empty if unknown.
+        partition: Digest of degrees, stages, microbatches and schedule; see `partition_digest`.
+        gpu_product: Product name of the GPUs.
+        image_digest: Digest of the training image; empty if it is not known.
+    """
+
+    job_uid: str
+    batch_size: int
+    model: str
+    partition: str
+    gpu_product: str
+    image_digest: str = ""
+
+
+@dataclass(frozen=True)
+class RankMeasurements:
+    """What one process of a rank has measured, cumulative over the process.
+
+    Attributes:
+        rank: Global rank.
+        process: Identity of the process.
+        pipeline_rank: Its place in the pipeline.
+        profiled: Whether it has measured every clock that it was to measure.
+        blocking_watts: Power of all its GPUs while it waits; None if unknown.
+        measurements: Time and energy by kind, stage and clock.
+        sequence: Number of the report that has them.
+    """
+
+    rank: int
+    process: str
+    pipeline_rank: int
+    profiled: bool
+    blocking_watts: float | None
+    measurements: tuple[InstructionMeasurement, ...]
+    sequence: int = 0
+
+
+@dataclass(frozen=True)
+class PipelineProfile:
+    """The measurements of all processes that have run a pipeline's key, of earlier recurrences too.
+
+    Attributes:
+        key: What it applies to.
+        processes: Measurements by rank and process.
+    """
+
+    key: PipelineProfileKey
+    processes: Mapping[tuple[int, str], RankMeasurements] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FrontierPoint:
+    """A plan: time and energy of an iteration of one pipeline, and the clocks of its ranks.
+
+    Attributes:
+        time_seconds: Planned time of an iteration.
+        energy_joules: Planned energy of all pipeline ranks, waiting included.
+        clocks_megahertz: Clock of each instruction in execution order, by pipeline rank.
+    """
+
+    time_seconds: float
+    energy_joules: float
+    clocks_megahertz: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class PipelineFrontier:
+    """The plans of a profile, or the reason why there are none.
+
+    Attributes:
+        profile_digest: Digest of the profile and the instructions that it was planned from.
+        points: Plans, slowest first, none dominated; at most `MAX_FRONTIER_POINTS`.
+        highest_clocks: Time and energy with every instruction at its highest measured clock.
+        blocking_watts: Power of a rank that waits.
+        problem: Why the planner found no plan; empty if it did.
+        planned_at: When the planner finished.
+    """
+
+    profile_digest: str
+    points: tuple[FrontierPoint, ...] = ()
+    highest_clocks: FrontierPoint | None = None
+    blocking_watts: float = 0.0
+    problem: str = ""
+    planned_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class PipelineRank:
+    """A rank as its current process has registered and last reported.
+
+    Attributes:
+        registration: What it runs.
+        registered_at: When the process registered.
+        heard_at: When its newest message arrived.
+        report: Its newest report without the measurements; None before the first.
+        recent_iteration_seconds: Mean time of the iterations between its two newest reports under the same
+            directive; None if not known.
+    """
+
+    registration: RankRegistration
+    registered_at: datetime
+    heard_at: datetime
+    report: RankReport | None = None
+    recent_iteration_seconds: float | None = None
+
+    @property
+    def acknowledged(self) -> int:
+        """Number of the newest directive that the process has received."""
+        return 0 if self.report is None else self.report.directive
+
+    @property
+    def finished(self) -> bool:
+        """Whether the process has sent its last report."""
+        return self.report is not None and self.report.finished
+
+    @property
+    def mismatch(self) -> str:
+        """How its instructions differ from the registered ones; empty if they do not."""
+        return "" if self.report is None else self.report.mismatch
+
+
+@dataclass(frozen=True)
+class IssuedDirective:
+    """What the ranks of a pipeline are to do; `wattloop.pipeline.messages.Directive` is made of it for each rank.
+
+    Attributes:
+        number: Rises with each change within an attempt.
+        mode: Free, Profile or Plan.
+        reason: Why.
+        first_iteration: When all ranks begin with it; None until each has acknowledged its number.
+        clocks_megahertz: With Profile, the clocks to measure, in order.
+        iterations_per_clock: With Profile, the iterations measured at each clock.
+        profile_digest: With Plan, the frontier that the points are of.
+        point: With Plan, index of the chosen point of the frontier.
+        straggler_point: Index of the point that pipelines run that wait for a straggler; None without one.
+        stragglers: Data ranks of the pipelines that are stragglers; these run `point`.
+        issued_at: When it was issued.
+    """
+
+    number: int = 0
+    mode: str = FREE
+    reason: str = ""
+    first_iteration: int | None = None
+    clocks_megahertz: tuple[int, ...] = ()
+    iterations_per_clock: int = 1
+    profile_digest: str = ""
+    point: int | None = None
+    straggler_point: int | None = None
+    stragglers: tuple[int, ...] = ()
+    issued_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A pipeline that is slower than its plan, so that the others wait for it.
+
+    Attributes:
+        iteration_seconds: Time of its iteration.
+        reason: What was noticed or announced.
+        announced: Whether a caller announced it; otherwise iteration times showed it.
+        data_ranks: Data ranks of the slow pipelines; empty if they are not known.
+        since: When it was first seen.
+        noticed: Whether it has lasted long enough to act on it.
+        retries: How often it was noticed again after it was held to be over.
+        retry_at: When the plan without it is tried again; None: only once it is over.
+    """
+
+    iteration_seconds: float
+    reason: str
+    announced: bool
+    data_ranks: tuple[int, ...] = ()
+    since: datetime | None = None
+    noticed: bool = True
+    retries: int = 0
+    retry_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class PlanChoice:
+    """Which point of the frontier a job runs.
+
+    Attributes:
+        mode: `Fastest`, `Deadline` or `Cost`.
+        deadline_seconds: With Deadline, the longest time of an iteration.
+        energy_weight: With Cost, the job's η, from 0 to 1.
+        max_power_watts: With Cost, the sum of the maximum power limits of the pipeline's GPUs.
+    """
+
+    mode: str = "Fastest"
+    deadline_seconds: float | None = None
+    energy_weight: float = 0.5
+    max_power_watts: float = 0.0
+
+
+@dataclass(frozen=True)
+class PipelineState:
+    """All that is known of a pipeline.
+
+    Attributes:
+        key: The attempt.
+        namespace: Namespace of its TrainingRecurrence.
+        name: Name of its TrainingRecurrence.
+        ranks: The registered ranks by global rank.
+        profile: The stored profile; None before the first registration.
+        frontier: The plans; None until the planner has finished.
+        directive: What the ranks are to do.
+        straggler: The present straggler; None if there is none.
+        choice: Which point of the frontier the job runs.
+        enabled: Whether the job allows profiling and plans.
+    """
+
+    key: PipelineKey
+    namespace: str
+    name: str
+    ranks: Mapping[int, PipelineRank] = field(default_factory=dict)
+    profile: PipelineProfile | None = None
+    frontier: PipelineFrontier | None = None
+    directive: IssuedDirective = IssuedDirective()
+    straggler: Straggler | None = None
+    choice: PlanChoice = PlanChoice()
+    enabled: bool = True
+
+    @property
+    def expected_ranks(self) -> int:
+        """Number of ranks of the job; 0 before the first registration."""
+        first = next(iter(self.ranks.values()), None)
+        return 0 if first is None else first.registration.ranks
+
+
+def partition_digest(registration: RankRegistration) -> str:
+    """Digest of what divides the model: degrees, stages, microbatches, schedule."""
+    parts = (
+        registration.data_parallel,
+        registration.tensor_parallel,
+        registration.pipeline_parallel,
+        registration.stages,
+        registration.microbatches,
+        registration.schedule,
+    )
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

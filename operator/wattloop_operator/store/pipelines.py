@@ -1,0 +1,306 @@
+"""Pipelines in a database: one transaction for each change, under a lock of the pipeline's row.
+
+Several replicas receive reports of one pipeline. Each keeps the state in memory; a change locks the row, reads what
+other replicas have written since, applies the change to that, and writes what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, delete, select, tuple_, update
+
+from wattloop_operator.reconcile.pipeline.state import (
+    PipelineFrontier,
+    PipelineKey,
+    PipelineProfile,
+    PipelineProfileKey,
+    PipelineState,
+    RankMeasurements,
+)
+from wattloop_operator.store.database import Database
+from wattloop_operator.store.pipeline_rows import (
+    Part,
+    PipelineRow,
+    RankRow,
+    decode,
+    encode,
+    part_digest,
+    part_of,
+    rank_of,
+    rank_row,
+)
+from wattloop_operator.store.tables import (
+    ATTEMPT,
+    PIPELINE_MEASUREMENTS,
+    PIPELINE_PARTS,
+    PIPELINE_PROFILES,
+    PIPELINE_RANKS,
+    PIPELINES,
+)
+
+PROFILE_KEY = ("job_uid", "batch_size", "model", "partition", "gpu_product", "image_digest")
+Change = Callable[[PipelineState], PipelineState]
+
+
+@dataclass(frozen=True)
+class StoredPipeline:
+    """A state as it is stored.
+
+    Attributes:
+        state: The state.
+        revision: Revision of the pipeline's row.
+        profile_id: Id of its profile; None before the first registration.
+        parts: Digests of the parts that are stored, by their content.
+    """
+
+    state: PipelineState
+    revision: int
+    profile_id: int | None
+    parts: Mapping[Part, str]
+
+
+class Pipelines:
+    """The pipelines in one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def read(self, key: PipelineKey) -> PipelineState | None:
+        """The state of an attempt's pipeline; None if no rank has registered.
+
+        Raises:
+            OperationError: The database failed.
+        """
+        with self._database.reading(f"read the pipeline of {_name(key)}") as on:
+            row = _row(on, key)
+            return None if row is None else _load(on, key, row).state
+
+    def change(
+        self, new: PipelineState, known: StoredPipeline | None, merge: Change, decide: Change, now: datetime
+    ) -> StoredPipeline:
+        """Change a pipeline in one transaction, durably when this returns.
+
+        Args:
+            new: The state of a pipeline that is not stored yet; its choice also replaces the stored one.
+            known: The state as this replica last stored or read it; None if it is not known.
+            merge: Merges messages. Called with the present state.
+            decide: Decides what the ranks do. Called with the merged state and its stored profile.
+            now: The time, for the deletion of old pipelines.
+
+        Raises:
+            OperationError: The database failed; nothing is stored, and the call may be repeated.
+        """
+        key = new.key
+        with self._database.writing(f"change the pipeline of {_name(key)}") as on:
+            before = self._locked(on, new, known, now)
+            present = replace(before.state, choice=new.choice, enabled=new.enabled)
+            merged = merge(present)
+            after = before
+            if _profile_key(merged) != _profile_key(before.state):
+                profile_id, merged = self._with_profile(on, merged)
+                after = replace(after, profile_id=profile_id)
+            state = decide(merged)
+            if state == before.state:
+                return before
+            revision = before.revision + 1
+            parts = self._write(on, before, state, after.profile_id, revision)
+            row = {"revision": revision, "body": encode(PipelineRow.of(state)), "updated_at": now}
+            on.execute(update(PIPELINES).where(*_of(PIPELINES, key)).values(row))
+            return StoredPipeline(state, revision, after.profile_id, parts)
+
+    def delete_attempt(self, job_uid: str, recurrence: int, attempt: int) -> None:
+        """Delete the pipeline of an attempt; its profile stays for later recurrences."""
+        with self._database.writing(f"delete the pipeline of job {job_uid}, recurrence {recurrence}") as on:
+            on.execute(delete(PIPELINES).where(*_of(PIPELINES, PipelineKey(job_uid, recurrence, attempt))))
+
+    def delete_job(self, job_uid: str) -> None:
+        """Delete the pipelines and the profiles of a job."""
+        with self._database.writing(f"delete the pipelines of job {job_uid}") as on:
+            on.execute(delete(PIPELINES).where(PIPELINES.c.job_uid == job_uid))
+            on.execute(delete(PIPELINE_PROFILES).where(PIPELINE_PROFILES.c.job_uid == job_uid))
+
+    def delete_before(self, moment: datetime) -> int:
+        """Delete pipelines that have not changed since this moment; returns their number."""
+        with self._database.writing("delete old pipelines") as on:
+            return on.execute(delete(PIPELINES).where(PIPELINES.c.updated_at < moment)).rowcount
+
+    def _locked(
+        self, on: Connection, new: PipelineState, known: StoredPipeline | None, now: datetime
+    ) -> StoredPipeline:
+        """The state as it is stored now; its row is locked until the transaction ends."""
+        key = new.key
+        on.execute(
+            self._database.insert(PIPELINES)
+            .values(
+                **asdict(key),
+                namespace=new.namespace,
+                recurrence_name=new.name,
+                revision=0,
+                body=encode(PipelineRow.of(new)),
+                updated_at=now,
+            )
+            .on_conflict_do_nothing(index_elements=ATTEMPT)
+        )
+        row = _row(on, key, lock=True)
+        assert row is not None
+        if known is None or known.revision > row.revision:
+            return _load(on, key, row)
+        return known if known.revision == row.revision else _load(on, key, row, known)
+
+    def _with_profile(self, on: Connection, state: PipelineState) -> tuple[int, PipelineState]:
+        """The state with all that is stored of its profile."""
+        assert state.profile is not None
+        key = state.profile.key
+        profile_id: int = on.execute(
+            self._database.insert(PIPELINE_PROFILES)
+            .values(asdict(key))
+            .on_conflict_do_update(index_elements=PROFILE_KEY, set_={"batch_size": key.batch_size})
+            .returning(PIPELINE_PROFILES.c.id)
+        ).scalar_one()
+        stored = _with_stored_profile(on, replace(state, frontier=None), profile_id, key, None)
+        assert stored.profile is not None
+        processes = {**stored.profile.processes, **state.profile.processes}
+        return profile_id, replace(stored, profile=PipelineProfile(key, processes))
+
+    def _write(
+        self, on: Connection, before: StoredPipeline, state: PipelineState, profile_id: int | None, revision: int
+    ) -> Mapping[Part, str]:
+        key = asdict(state.key)
+        parts = dict(before.parts)
+        old = before.state.ranks
+        changed = {number: rank for number, rank in state.ranks.items() if old.get(number) is not rank}
+        new_parts: list[dict[str, Any]] = []
+        for rank in changed.values():
+            part = part_of(rank.registration)
+            if part not in parts:
+                body = encode(part)
+                parts[part] = part_digest(body)
+                new_parts.append({**key, "digest": parts[part], "body": body})
+        self._upsert(on, PIPELINE_PARTS, (*ATTEMPT, "digest"), new_parts)
+        rows = [
+            {
+                **key,
+                "rank": number,
+                "revision": revision,
+                "part": parts[part_of(rank.registration)],
+                "body": encode(rank_row(rank)),
+            }
+            for number, rank in sorted(changed.items())
+        ]
+        self._upsert(on, PIPELINE_RANKS, (*ATTEMPT, "rank"), rows)
+        if gone := [number for number in old if number not in state.ranks]:
+            on.execute(delete(PIPELINE_RANKS).where(*_of(PIPELINE_RANKS, state.key), PIPELINE_RANKS.c.rank.in_(gone)))
+        if profile_id is not None and state.profile is not None:
+            profile_of = {"profile_id": profile_id, "recurrence": state.key.recurrence, "attempt": state.key.attempt}
+            self._write_measurements(on, before.state.profile, state.profile, profile_of | {"revision": revision})
+        if state.frontier is not None and state.frontier is not before.state.frontier:
+            _write_frontier(on, profile_id, state.frontier)
+        return parts
+
+    def _write_measurements(
+        self, on: Connection, before: PipelineProfile | None, profile: PipelineProfile, columns: dict[str, Any]
+    ) -> None:
+        old = before.processes if before is not None and before.key == profile.key else {}
+        rows = [
+            {**columns, "rank": rank, "process": process, "body": encode(measured)}
+            for (rank, process), measured in sorted(profile.processes.items(), key=lambda item: item[0])
+            if old.get((rank, process)) is not measured
+        ]
+        table = PIPELINE_MEASUREMENTS.c
+        self._upsert(on, PIPELINE_MEASUREMENTS, ("profile_id", "rank", "process"), rows)
+        if gone := [pair for pair in old if pair not in profile.processes]:
+            is_gone = tuple_(table.rank, table.process).in_(gone)
+            on.execute(delete(PIPELINE_MEASUREMENTS).where(table.profile_id == columns["profile_id"], is_gone))
+
+    def _upsert(self, on: Connection, table: Any, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+        if not rows:
+            return
+        statement = self._database.insert(table)
+        values = {name: statement.excluded[name] for name in rows[0] if name not in key}
+        on.execute(statement.on_conflict_do_update(index_elements=key, set_=values), rows)
+
+
+def _name(key: PipelineKey) -> str:
+    return f"job {key.job_uid}, recurrence {key.recurrence}, attempt {key.attempt}"
+
+
+def _of(table: Any, key: PipelineKey) -> tuple[Any, ...]:
+    return tuple(table.c[name] == getattr(key, name) for name in ATTEMPT)
+
+
+def _profile_key(state: PipelineState) -> PipelineProfileKey | None:
+    return None if state.profile is None else state.profile.key
+
+
+def _row(on: Connection, key: PipelineKey, *, lock: bool = False) -> Any:
+    query = select(PIPELINES).where(*_of(PIPELINES, key))
+    return on.execute(query.with_for_update() if lock else query).one_or_none()
+
+
+def _load(on: Connection, key: PipelineKey, row: Any, known: StoredPipeline | None = None) -> StoredPipeline:
+    """The stored state; of a known one only what has changed since is read."""
+    since = -1 if known is None else known.revision
+    stored = decode(PipelineRow, row.body)
+    table = PIPELINE_RANKS.c
+    found = on.execute(select(table.rank, table.revision).where(*_of(PIPELINE_RANKS, key))).all()
+    ranks = {} if known is None else dict(known.state.ranks)
+    for gone in ranks.keys() - {number for number, _ in found}:
+        del ranks[gone]
+    digests = {} if known is None else {digest: part for part, digest in known.parts.items()}
+    if any(revision > since for _, revision in found):
+        query = select(PIPELINE_PARTS.c.digest, PIPELINE_PARTS.c.body).where(*_of(PIPELINE_PARTS, key))
+        digests |= {
+            digest: decode(Part, body)
+            for digest, body in on.execute(query.where(PIPELINE_PARTS.c.digest.not_in(list(digests))))
+        }
+        changed = select(table.rank, table.part, table.body).where(*_of(PIPELINE_RANKS, key), table.revision > since)
+        ranks |= {number: rank_of(decode(RankRow, body), digests[part]) for number, part, body in on.execute(changed)}
+    state = PipelineState(
+        key, row.namespace, row.recurrence_name, ranks,
+        directive=stored.directive, straggler=stored.straggler, choice=stored.choice, enabled=stored.enabled,
+    )  # fmt: skip
+    profile_id = None
+    if stored.profile is not None:
+        profile_id = on.execute(select(PIPELINE_PROFILES.c.id).where(*_of_profile(stored.profile))).scalar_one_or_none()
+    if profile_id is not None and stored.profile is not None:
+        state = _with_stored_profile(on, state, profile_id, stored.profile, known)
+    return StoredPipeline(state, row.revision, profile_id, {part: digest for digest, part in digests.items()})
+
+
+def _with_stored_profile(
+    on: Connection, state: PipelineState, profile_id: int, key: PipelineProfileKey, known: StoredPipeline | None
+) -> PipelineState:
+    table = PIPELINE_MEASUREMENTS.c
+    query = select(table.body).where(table.profile_id == profile_id)
+    processes: dict[tuple[int, str], RankMeasurements] = {}
+    frontier = None
+    if known is not None and known.profile_id == profile_id and known.state.profile is not None:
+        processes, frontier = dict(known.state.profile.processes), known.state.frontier
+        query = query.where(
+            table.recurrence == state.key.recurrence,
+            table.attempt == state.key.attempt,
+            table.revision > known.revision,
+        )
+    for (body,) in on.execute(query):
+        measured = decode(RankMeasurements, body)
+        processes[measured.rank, measured.process] = measured
+    digest = on.execute(
+        select(PIPELINE_PROFILES.c.frontier_digest).where(PIPELINE_PROFILES.c.id == profile_id)
+    ).scalar()
+    if digest is not None and (frontier is None or frontier.profile_digest != digest):
+        body = on.execute(select(PIPELINE_PROFILES.c.frontier).where(PIPELINE_PROFILES.c.id == profile_id)).scalar_one()
+        frontier = decode(PipelineFrontier, body)
+    return replace(state, profile=PipelineProfile(key, processes), frontier=frontier)
+
+
+def _write_frontier(on: Connection, profile_id: int | None, frontier: PipelineFrontier) -> None:
+    values = {"frontier": encode(frontier), "frontier_digest": frontier.profile_digest}
+    on.execute(update(PIPELINE_PROFILES).where(PIPELINE_PROFILES.c.id == profile_id).values(values))
+
+
+def _of_profile(key: PipelineProfileKey) -> list[Any]:
+    return [PIPELINE_PROFILES.c[name] == getattr(key, name) for name in PROFILE_KEY]
