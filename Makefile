@@ -17,7 +17,7 @@ help:
 	@echo "make test-unit     no Kubernetes needed, about five minutes"
 	@echo "make test-processes  agents and local runs under kill -9, hangs and restarts"
 	@echo "make test-cluster  on a real Kubernetes control plane, built on first use"
-	@echo "make test-integrations  trainings with PyTorch, Hugging Face, Lightning and Accelerate: 5 GB on the disk on first use"
+	@echo "make test-integrations  trainings with PyTorch, Hugging Face, Lightning, Accelerate and Keras: 5 GB on the disk on first use"
 	@echo "make test-e2e      installed by Helm on a real node with simulated GPUs: root, on a machine that you may change"
 	@echo "make cluster       such a node to play with, until make cluster-down"
 	@echo "make fuzz          fuzzes the agent's socket, the reporting API and manifests, SECONDS each (default: 60)"

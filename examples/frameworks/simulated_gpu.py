@@ -18,18 +18,25 @@ TERAFLOP_PER_EXAMPLE = 13.0
 FIXED_EXAMPLES = 32
 
 
-def follow(model: nn.Module) -> None:
-    """Occupy this process's simulated GPU with each step of an optimizer, by the examples since the last one."""
-    if not os.environ.get("WATTLOOP_SIMULATED_GPUS_STATE"):
+def occupy(examples: int) -> None:
+    """Occupy this process's simulated GPU with a step of this many examples; does nothing without one."""
+    if not examples or not os.environ.get("WATTLOOP_SIMULATED_GPUS_STATE"):
         return
     import nvml_simulator  # noqa: PLC0415  a real node has no simulator
 
-    machine = nvml_simulator.machine()
     # In a container NVIDIA_VISIBLE_DEVICES lists the UUIDs of the container's GPUs.
     visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
     uuids = [uuid for uuid in visible.split(",") if uuid.startswith(("GPU-", "MIG-"))]
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     gpu = uuids[rank % len(uuids)] if uuids else rank
+    busy = examples / (examples + FIXED_EXAMPLES)
+    nvml_simulator.machine().occupy([gpu], work=TERAFLOP_PER_EXAMPLE * (examples + FIXED_EXAMPLES), intensity=busy)
+
+
+def follow(model: nn.Module) -> None:
+    """Occupy the simulated GPU with each step of an optimizer, by the examples since the last one."""
+    if not os.environ.get("WATTLOOP_SIMULATED_GPUS_STATE"):
+        return
     examples = 0
 
     def count(module: nn.Module, positional: tuple, named: dict, _result: object) -> None:
@@ -37,12 +44,10 @@ def follow(model: nn.Module) -> None:
         if module.training:
             examples += len(next(iter((*positional, *named.values()))))
 
-    def occupy(*_arguments: object) -> None:
+    def after_step(*_arguments: object) -> None:
         nonlocal examples
-        if examples:
-            busy = examples / (examples + FIXED_EXAMPLES)
-            machine.occupy([gpu], work=TERAFLOP_PER_EXAMPLE * (examples + FIXED_EXAMPLES), intensity=busy)
-            examples = 0
+        occupy(examples)
+        examples = 0
 
     model.register_forward_hook(count, with_kwargs=True)
-    register_optimizer_step_post_hook(occupy)
+    register_optimizer_step_post_hook(after_step)

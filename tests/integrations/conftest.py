@@ -18,6 +18,8 @@ if importlib.util.find_spec("torch") is None:
 else:
     # Before PyTorch is imported: the models are so small that threads only wait for each other.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Keras reads it when it is imported, and looks for TensorFlow without it.
+    os.environ.setdefault("KERAS_BACKEND", "torch")
 # Imports alone take half a minute where every core is busy.
 TIMEOUT_SECONDS = 600.0
 

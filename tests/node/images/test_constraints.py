@@ -47,7 +47,7 @@ def test_the_frameworks_are_tested_beside_the_versions_of_development() -> None:
     [
         ("constraints.txt", ["dev"]),
         ("constraints-runtime.txt", ["operator", "agent"]),
-        (INTEGRATIONS, ["test-integrations", "torch", "huggingface", "lightning", "accelerate"]),
+        (INTEGRATIONS, ["test-integrations", "torch", "huggingface", "lightning", "accelerate", "keras"]),
     ],
 )
 def test_the_projects_requirements_are_pinned_within_their_bounds(file: str, extras: list[str]) -> None:
