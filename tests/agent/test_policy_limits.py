@@ -11,7 +11,7 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
-from wattloop.agent import AgentConnection, AgentRequestError
+from wattloop.agent import AgentConnection, AgentRequestError, GraphicsClocks
 from wattloop.gpus import ProcessGpus
 from wattloop.messages import Report
 from wattloop.node_energy import GpuBounds, NodeAnswer
@@ -22,7 +22,7 @@ FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 300.0), graphics_clock_mega
 
 def write(agent_fixture: AgentFixture, content: str) -> None:
     folder = agent_fixture.state / "monitor"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "bounds.json").write_text(content)
 
 
@@ -63,6 +63,18 @@ def test_a_caller_sees_the_range_that_policies_and_power_controller_allow(
             assert gpu.power_limits is not None
             assert (gpu.power_limits.minimum_watts, gpu.power_limits.maximum_watts) == (100, 400)
             assert gpu.power_limits.allowed_watts == (200, 300)
+
+
+def test_a_caller_sees_the_clocks_that_the_gpu_has_and_those_that_policies_and_power_controller_allow(
+    agent_fixture: AgentFixture,
+) -> None:
+    with agent_under(agent_fixture, FLEET, MINIMUM_GRAPHICS_CLOCK="750") as connection:
+        for gpu in connection.gpus():
+            assert gpu.clocks == GraphicsClocks(tuple(range(210, 1411, 15)), (750, 1000))
+    with agent_under(agent_fixture, GpuBounds("team", namespaces=("vision",))) as connection:
+        clocks = connection.gpus()[0].clocks
+        assert clocks is not None
+        assert clocks.allowed_megahertz is None
 
 
 def test_a_run_measures_no_limit_outside_of_the_policies(agent_fixture: AgentFixture) -> None:

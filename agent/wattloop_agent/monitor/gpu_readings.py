@@ -61,7 +61,11 @@ class ReadableGpus(SampledGpus, Protocol):
     """GPUs that the meter reads."""
 
     def describe(self) -> list[GpuDescription]:
-        """All GPUs. `found_watts` is the current limit, since leases are not known here."""
+        """All GPUs.
+
+        `found_watts` is the current limit, and no `allowed_…` is set, since leases and policies are
+        not known here.
+        """
 
     def uuids(self) -> list[str]:
         """All GPUs, by index."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from wattloop.agent import EnergyReading, GpuDescription, PowerLimits
+from wattloop.agent import EnergyReading, GpuDescription, GraphicsClocks, PowerLimits
 from wattloop.node_energy import Range
 from wattloop.nvml import Gpu, GpuLost, NvmlError
 from wattloop_agent.monitor.energy.samples import GpuSample
@@ -38,8 +38,9 @@ class NvmlReadings:
         self._gpus = NvmlGpus(library)
         self._failed: dict[str, GpuSample] = {}
         self._limits_read: dict[str, _LimitRead] = {}
-        # A GPU's range is the vendor's, and never changes.
+        # A GPU's ranges are the vendor's, and never change.
         self._max_limits: dict[str, float] = {}
+        self._clocks: dict[str, GraphicsClocks | None] = {}
 
     @property
     def unnamed(self) -> Mapping[int, str]:
@@ -47,9 +48,9 @@ class NvmlReadings:
         return self._gpus.unnamed
 
     def describe(self) -> list[GpuDescription]:
-        """All GPUs, with their limits where they report any."""
+        """All GPUs, with their limits and clocks where they report any."""
         return [
-            GpuDescription(uuid=gpu.uuid, name=gpu.name, index=gpu.index, power_limits=self._limits(gpu))
+            GpuDescription(gpu.uuid, gpu.name, gpu.index, self._limits(gpu), self._graphics_clocks(gpu))
             for gpu in self._gpus.all()
         ]
 
@@ -172,6 +173,19 @@ class NvmlReadings:
             maximum_watts=maximum,
             default_watts=default,
         )
+
+    def _graphics_clocks(self, gpu: Gpu) -> GraphicsClocks | None:
+        if gpu.uuid not in self._clocks:
+            try:
+                with self._gpus.request_errors():
+                    steps = tuple(sorted(set(gpu.graphics_clocks_megahertz())))
+            except RequestError as refusal:
+                if refusal.reason is not Reason.NOT_SUPPORTED:
+                    # Read again at the next description; the limits say what is wrong with the GPU.
+                    return None
+                steps = ()
+            self._clocks[gpu.uuid] = GraphicsClocks(steps) if steps else None
+        return self._clocks[gpu.uuid]
 
     def _status(self, gpu: Gpu, sample: GpuSample) -> GpuStatus:
         reads = _OptionalReads(self._gpus, sample.problem)

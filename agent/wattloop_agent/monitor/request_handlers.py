@@ -6,7 +6,7 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import asdict
 
-from wattloop.agent import GpuDescription, PowerLimits
+from wattloop.agent import GpuDescription
 from wattloop.node_energy import Range
 from wattloop_agent.json_lines import boolean, gpu_names, number
 from wattloop_agent.monitor.identity import Caller
@@ -19,6 +19,8 @@ from wattloop_agent.monitor.processors import ProcessorMeter
 from wattloop_agent.request_error import Reason, RequestError
 
 CLOCKS = {"graphics": LimitedSetting.GRAPHICS_CLOCK, "memory": LimitedSetting.MEMORY_CLOCK}
+# By the power controller's name of the setting.
+SETTINGS = {"power_limit": LimitedSetting.POWER_LIMIT, "graphics_clock": LimitedSetting.GRAPHICS_CLOCK}
 NAMES = ("gpus", "energy", "hold_limit", "hold_clocks", "release", "list", "subscribe")
 
 
@@ -150,17 +152,24 @@ class RequestHandlers:
         if gpu.power_limits is not None:
             limits = asdict(gpu.power_limits)
             limits["found_watts"] = found.get(gpu.uuid, limits["current_watts"])
-            limits["allowed_watts"] = await self._allowed(caller, gpu.uuid, gpu.power_limits, status)
-        return {"uuid": gpu.uuid, "name": gpu.name, "index": gpu.index, "power_limits": limits}
+            accepted = gpu.power_limits.minimum_watts, gpu.power_limits.maximum_watts
+            limits["allowed_watts"] = await self._allowed(caller, gpu.uuid, "power_limit", accepted, status)
+        clocks = None
+        if gpu.clocks is not None:
+            steps = gpu.clocks.supported_megahertz
+            allowed = await self._allowed(caller, gpu.uuid, "graphics_clock", (steps[0], steps[-1]), status)
+            clocks = {"supported_megahertz": steps, "allowed_megahertz": allowed}
+        return {"uuid": gpu.uuid, "name": gpu.name, "index": gpu.index, "power_limits": limits, "clocks": clocks}
 
     async def _allowed(
-        self, caller: Caller, gpu: str, limits: PowerLimits, status: PowerControllerStatus
+        self, caller: Caller, gpu: str, setting: str, device: Range, status: PowerControllerStatus
     ) -> Range | None:
+        """The range of a setting that a caller may request; None: nothing."""
         if gpu in caller.shared:
             return None
-        minimum, maximum = status.bounds.get("power_limit", (None, None))
-        accepted = max(limits.minimum_watts, minimum or 0.0), min(limits.maximum_watts, maximum or math.inf)
-        return await self._admission.allowed(caller, gpu, LimitedSetting.POWER_LIMIT, accepted)
+        minimum, maximum = status.bounds.get(setting, (None, None))
+        accepted = max(device[0], minimum or 0.0), min(device[1], maximum or math.inf)
+        return await self._admission.allowed(caller, gpu, SETTINGS[setting], accepted)
 
     async def _hold_limit(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
         gpus = gpu_names(request)

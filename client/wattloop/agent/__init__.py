@@ -11,6 +11,7 @@ from __future__ import annotations
 from wattloop.agent.answers import (
     EnergyReading,
     GpuDescription,
+    GraphicsClocks,
     HeldClock,
     HeldLimit,
     LeaseDescription,
@@ -37,6 +38,7 @@ __all__ = [
     "AgentUnavailable",
     "EnergyReading",
     "GpuDescription",
+    "GraphicsClocks",
     "HeldClock",
     "HeldLimit",
     "LeaseDescription",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +30,36 @@ class PowerLimits:
 
 
 @dataclass(frozen=True)
+class GraphicsClocks:
+    """The graphics clocks of one GPU, in megahertz.
+
+    Attributes:
+        supported_megahertz: The clocks that the device supports, in ascending order.
+        allowed_megahertz: The lowest and the highest clock that the caller may request, within the range of
+            the device; None if the caller may request no clock.
+    """
+
+    supported_megahertz: tuple[int, ...]
+    allowed_megahertz: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
 class GpuDescription:
-    """One GPU that the caller may use; ``power_limits`` is None if the device has no settable limit."""
+    """One GPU that the caller may use.
+
+    Attributes:
+        uuid: Its UUID.
+        name: Its product name.
+        index: Its index at NVML.
+        power_limits: None if the device has no settable limit.
+        clocks: None if the device does not report its graphics clocks.
+    """
 
     uuid: str
     name: str
     index: int
     power_limits: PowerLimits | None
+    clocks: GraphicsClocks | None = None
 
 
 @dataclass(frozen=True)
@@ -127,12 +150,13 @@ class LeaseDescription:
 
 def gpu_of(entry: Mapping[str, Any]) -> GpuDescription:
     """Parse an entry of ``gpus``."""
-    limits = entry["power_limits"]
+    limits, clocks = entry["power_limits"], entry["clocks"]
     return GpuDescription(
         uuid=str(entry["uuid"]),
         name=str(entry["name"]),
         index=int(entry["index"]),
         power_limits=None if limits is None else _power_limits(limits),
+        clocks=None if clocks is None else _graphics_clocks(clocks),
     )
 
 
@@ -140,11 +164,19 @@ _LIMITS = ("found_watts", "current_watts", "minimum_watts", "maximum_watts", "de
 
 
 def _power_limits(limits: Mapping[str, Any]) -> PowerLimits:
-    allowed = limits.get("allowed_watts")
     return PowerLimits(
-        **{name: float(limits[name]) for name in _LIMITS},
-        allowed_watts=None if allowed is None else (float(allowed[0]), float(allowed[1])),
+        **{name: float(limits[name]) for name in _LIMITS}, allowed_watts=_range(limits.get("allowed_watts"))
     )
+
+
+def _graphics_clocks(clocks: Mapping[str, Any]) -> GraphicsClocks:
+    return GraphicsClocks(
+        tuple(int(clock) for clock in clocks["supported_megahertz"]), _range(clocks["allowed_megahertz"])
+    )
+
+
+def _range(bounds: Sequence[float] | None) -> tuple[float, float] | None:
+    return None if bounds is None else (float(bounds[0]), float(bounds[1]))
 
 
 def reading_of(entry: Mapping[str, Any]) -> EnergyReading:

@@ -1,1 +1,24 @@
-"""Pipeline-parallel training under a frequency plan: instructions, their clocks, and their measurement."""
+"""Pipeline-parallel training under a frequency plan: instructions, their clocks, and their measurement.
+
+See `wattloop.pipeline.pipeline.Pipeline` and docs/pipeline.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wattloop.pipeline.messages import Instruction
+    from wattloop.pipeline.pipeline import Pipeline
+
+__all__ = ["Instruction", "Pipeline"]
+
+_MODULES = {"Instruction": "wattloop.pipeline.messages", "Pipeline": "wattloop.pipeline.pipeline"}
+
+
+def __getattr__(name: str) -> object:
+    # Imported on first use: the operator imports the messages alone.
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_MODULES[name]), name)

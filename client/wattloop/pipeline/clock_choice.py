@@ -1,0 +1,84 @@
+"""Chooses the clocks of each iteration: by the directive in force, unless it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from wattloop.pipeline.directives import AllowedClocks, DirectiveState, IterationClocks, iteration_clocks
+from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.messages import PLAN, Directive
+from wattloop.pipeline.plan_file import PlannedClock, different_kind
+
+
+class ClockChoice:
+    """The clocks of each iteration of a rank.
+
+    Args:
+        state: The directives of the plan service.
+        sequence: The instructions of the rank.
+        profiling_clock: See `wattloop.pipeline.iteration_record.Observer`.
+
+    Attributes:
+        allowed: The clocks that may be held; none until the GPUs are known.
+        chosen: The clocks chosen last.
+    """
+
+    def __init__(
+        self,
+        state: DirectiveState,
+        sequence: InstructionSequence,
+        profiling_clock: Callable[[Directive, int], int | None],
+    ) -> None:
+        self._state = state
+        self._sequence = sequence
+        self._profiling_clock = profiling_clock
+        self._row: tuple[PlannedClock, ...] = ()
+        self._row_product = ""
+        self._refused: tuple[int, str] = (0, "")
+        self.allowed = AllowedClocks()
+        self.chosen = IterationClocks()
+
+    def give_plan(self, row: Sequence[PlannedClock], gpu_product: str = "") -> None:
+        """Use a plan without the operator.
+
+        Args:
+            row: The instructions of this rank in execution order.
+            gpu_product: The GPU model that the plan is for; empty: not known.
+        """
+        self._row, self._row_product = tuple(row), gpu_product
+        self._state.receive(
+            Directive(number=1, mode=PLAN, first_iteration=0, clocks_megahertz=tuple(clock for _, clock in row))
+        )
+
+    def clocks_of(self, iteration: int, agent_refusal: str) -> IterationClocks:
+        """The clocks of an iteration; call it with rising numbers.
+
+        Args:
+            iteration: Number of the iteration, from 0.
+            agent_refusal: Why the agent holds none of the clocks chosen last; empty if it does.
+        """
+        directive = self._state.in_force(iteration)
+        if agent_refusal:
+            # Until the next directive, since the agent would refuse the clock in every iteration.
+            self._refused = self.chosen.directive.number, agent_refusal
+        refused, refusal = self._refused
+        if refused == directive.number and refusal:
+            if self.chosen.refusal != refusal:
+                self.chosen = IterationClocks(directive, refusal=refusal)
+        elif directive is not self.chosen.directive or directive.mode != PLAN or not self.chosen.megahertz:
+            self.chosen = self._of(directive, iteration)
+        return self.chosen
+
+    def _of(self, directive: Directive, iteration: int) -> IterationClocks:
+        instructions = self._sequence.instructions
+        if self._row and instructions:
+            refusal = self._row_refusal([each.kind for each in instructions])
+            if refusal:
+                return IterationClocks(directive, refusal=refusal)
+        return iteration_clocks(directive, iteration, len(instructions), self.allowed, self._profiling_clock)
+
+    def _row_refusal(self, kinds: Sequence[str]) -> str:
+        found = self.allowed.gpu_product
+        if self._row_product and found != self._row_product:
+            return f"the plan is for {self._row_product}, this rank has {found or 'no GPU'}"
+        return different_kind(self._row, kinds)

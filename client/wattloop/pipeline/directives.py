@@ -1,0 +1,156 @@
+"""Which directive is in force in an iteration, and the clocks that it gives to the instructions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from wattloop.pipeline.messages import FREE, PLAN, Directive
+
+
+@dataclass(frozen=True)
+class IterationClocks:
+    """The clocks of one iteration.
+
+    Attributes:
+        directive: The directive in force.
+        megahertz: The clock of each instruction in execution order; empty: free clocks.
+        refusal: Why the clocks are free although the directive gives some; empty if it gives none.
+    """
+
+    directive: Directive = field(default_factory=Directive)
+    megahertz: tuple[int, ...] = ()
+    refusal: str = ""
+
+
+@dataclass(frozen=True)
+class AllowedClocks:
+    """The graphics clocks that may be held on all GPUs of a process.
+
+    Attributes:
+        gpu_product: Product name of the GPUs.
+        supported_megahertz: The clocks that every GPU supports, in ascending order.
+        allowed_megahertz: Those of them that administrator and policies allow, in ascending order.
+    """
+
+    gpu_product: str = ""
+    supported_megahertz: tuple[int, ...] = ()
+    allowed_megahertz: tuple[int, ...] = ()
+
+    def refusal(self, megahertz: tuple[int, ...]) -> str:
+        """Why these clocks may not be held; empty if they may.
+
+        Example:
+            >>> clocks = AllowedClocks("NVIDIA A40", (900, 915, 930), (915, 930))
+            >>> clocks.refusal((915, 930, 915))
+            ''
+            >>> clocks.refusal((915, 980))
+            'found 980 MHz, which NVIDIA A40 does not support: it has 3 clocks from 900 to 930 MHz'
+            >>> clocks.refusal((900,))
+            'found 900 MHz, which the policies of this node do not allow on NVIDIA A40: from 915 to 930 MHz'
+        """
+        unsupported = sorted(set(megahertz) - set(self.supported_megahertz))
+        if unsupported:
+            return (
+                f"found {_listed(unsupported)} MHz, which {self.gpu_product or 'no GPU'} does not support: "
+                f"it has {_described(self.supported_megahertz)}"
+            )
+        forbidden = sorted(set(megahertz) - set(self.allowed_megahertz))
+        if forbidden:
+            allowed = _described(self.allowed_megahertz, "") if self.allowed_megahertz else "none"
+            return (
+                f"found {_listed(forbidden)} MHz, which the policies of this node do not allow on "
+                f"{self.gpu_product}: {allowed}"
+            )
+        return ""
+
+
+class DirectiveState:
+    """The directives that a rank has received. Threads may share it.
+
+    A directive takes effect in two phases, so that all ranks switch at the same iteration: each rank
+    acknowledges its number, and then receives it again with `first_iteration`. Until then, the one before
+    stays in force.
+
+    Attributes:
+        version: Changes whenever a received directive may change the clocks.
+
+    Example:
+        >>> state = DirectiveState()
+        >>> state.receive(Directive(number=1, mode="Plan", clocks_megahertz=(900,)))
+        >>> state.acknowledged, state.in_force(7).number
+        (1, 0)
+        >>> state.receive(Directive(number=1, mode="Plan", first_iteration=9, clocks_megahertz=(900,)))
+        >>> [state.in_force(iteration).number for iteration in (8, 9, 10)]
+        [0, 1, 1]
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._scheduled: dict[int, Directive] = {0: Directive()}
+        self.acknowledged = 0
+        self.version = 0
+
+    def receive(self, directive: Directive) -> None:
+        """Take an answer of the plan service. A late one, with a lower number, changes nothing."""
+        with self._lock:
+            self.acknowledged = max(self.acknowledged, directive.number)
+            if directive.first_iteration is None or directive.number < max(self._scheduled):
+                return
+            if self._scheduled.get(directive.number) != directive:
+                self._scheduled[directive.number] = directive
+                self.version += 1
+
+    def in_force(self, iteration: int) -> Directive:
+        """The directive with the highest number that has begun by this iteration.
+
+        Call it with increasing iterations: directives before that one are forgotten.
+        """
+        with self._lock:
+            begun = [number for number, each in self._scheduled.items() if (each.first_iteration or 0) <= iteration]
+            newest = max(begun)
+            for number in begun:
+                if number < newest:
+                    del self._scheduled[number]
+            return self._scheduled[newest]
+
+
+def iteration_clocks(
+    directive: Directive,
+    iteration: int,
+    instructions: int,
+    allowed: AllowedClocks,
+    profiling_clock: Callable[[Directive, int], int | None],
+) -> IterationClocks:
+    """The clocks of an iteration under a directive.
+
+    Args:
+        directive: The directive in force.
+        iteration: Number of the iteration.
+        instructions: Number of instructions of an iteration.
+        allowed: The clocks that may be held.
+        profiling_clock: Gives the clock of a profiling iteration; None: free clocks.
+    """
+    if directive.mode == FREE or not instructions:
+        return IterationClocks(directive)
+    if directive.mode == PLAN:
+        clocks = directive.clocks_megahertz
+        if len(clocks) != instructions:
+            return IterationClocks(
+                directive, refusal=f"the plan has {len(clocks)} clocks, this rank {instructions} instructions"
+            )
+    else:
+        clock = profiling_clock(directive, iteration)
+        clocks = () if clock is None else (clock,) * instructions
+    refusal = allowed.refusal(clocks)
+    return IterationClocks(directive, () if refusal else clocks, refusal)
+
+
+def _listed(clocks: list[int]) -> str:
+    shown = ", ".join(map(str, clocks[:3]))
+    return f"{shown} and {len(clocks) - 3} more" if len(clocks) > 3 else shown
+
+
+def _described(clocks: tuple[int, ...], number: str = "{} clocks ") -> str:
+    return f"{number.format(len(clocks))}from {clocks[0]} to {clocks[-1]} MHz" if clocks else "no clocks"

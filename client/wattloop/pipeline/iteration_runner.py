@@ -1,0 +1,177 @@
+"""Runs the iterations of a pipeline: stamps its instructions, compares them, and sends their clocks.
+
+This is what a training pays for at each instruction, so it does nothing else there.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Callable
+
+from wattloop.errors import UsageError
+from wattloop.pipeline.clock_sender import ClockTarget
+from wattloop.pipeline.directives import IterationClocks
+from wattloop.pipeline.instruction_sequence import InstructionSequence, Key
+from wattloop.pipeline.iteration_record import IterationRecord
+
+logger = logging.getLogger("wattloop")
+
+
+class IterationRunner:
+    """Runs iterations, one after the other, in one thread.
+
+    The clock of an instruction is sent when the instruction before it ends, so that it changes while the
+    rank waits for data. The first clock of an iteration is sent at the end of the one before.
+
+    Args:
+        sequence: The instructions.
+        clocks: Where clocks are sent.
+        clocks_of: Gives the clocks of an iteration.
+        done: Called with the record of each complete iteration that has the instructions of the sequence.
+        synchronize: Waits until the GPUs have done the queued work; None: there is nothing to wait for. It
+            is not called at free clocks.
+        now: The clock of the stamps, in seconds.
+
+    Attributes:
+        clocks: As above; may be replaced between two iterations.
+        iterations: Number of complete iterations.
+        in_force: The clocks chosen for the iteration.
+        megahertz: The clock of each instruction of the iteration; empty: free clocks, also after a mismatch.
+    """
+
+    def __init__(
+        self,
+        sequence: InstructionSequence,
+        clocks: ClockTarget,
+        *,
+        clocks_of: Callable[[int], IterationClocks],
+        done: Callable[[IterationRecord], None],
+        synchronize: Callable[[], None] | None,
+        now: Callable[[], float],
+    ) -> None:
+        self._sequence = sequence
+        self.clocks = clocks
+        self._clocks_of = clocks_of
+        self._done = done
+        self._synchronize = synchronize
+        self._now = now
+        self._in_iteration = self._in_instruction = False
+        self._key: Key | None = None
+        self._position = 0
+        self._stamps = array("d")
+        self._begin_seconds = 0.0
+        self._reported_mismatch = ""
+        self.in_force = IterationClocks()
+        self.megahertz: tuple[int, ...] = ()
+        self.iterations = 0
+
+    def begin_iteration(self) -> None:
+        """Begin an iteration.
+
+        Raises:
+            UsageError: Another one has not ended.
+        """
+        if self._in_iteration:
+            raise UsageError("an iteration begins inside another one; end the first one before")
+        self._in_iteration = True
+        self._sequence.begin()
+        self._choose_clocks()
+        # For an unknown number of instructions, the array grows.
+        self._stamps = array("d", bytes(16 * len(self._sequence.instructions)))
+        self._begin_seconds = self._now()
+
+    def end_iteration(self, *, completed: bool) -> None:
+        """End an iteration.
+
+        Args:
+            completed: Whether it ended without an exception; otherwise it does not count.
+        """
+        end_seconds = self._now()
+        self._in_iteration = self._in_instruction = False
+        if not completed:
+            return
+        matches = self._sequence.end()
+        self._warn_of_mismatch()
+        if matches:
+            self._done(
+                IterationRecord(
+                    self.iterations,
+                    self.in_force.directive,
+                    self._sequence.instructions,
+                    self.megahertz,
+                    self._begin_seconds,
+                    end_seconds,
+                    self._stamps,
+                )
+            )
+        self.iterations += 1
+        self._choose_clocks()
+
+    def next_instruction(self, key: Key) -> None:
+        """Name the instruction that begins next.
+
+        Raises:
+            UsageError: There is no iteration, or another instruction has not ended.
+        """
+        if not self._in_iteration:
+            raise UsageError("an instruction begins outside of pipeline.iteration()")
+        if self._in_instruction:
+            raise UsageError("an instruction begins inside another one; end the first one before")
+        self._key = key
+
+    def begin_instruction(self) -> None:
+        """Begin the instruction that was named."""
+        key, self._key = self._key, None
+        if key is None:
+            raise UsageError("an instruction begins a second time; call pipeline.instruction for each")
+        self._in_instruction = True
+        position = self._position = self._sequence.next(key)
+        if self.megahertz and self._synchronize is not None:
+            self._synchronize()
+        if position < 0:
+            self._run_free()
+        elif 2 * position < len(self._stamps):
+            self._stamps[2 * position] = self._now()
+        else:
+            self._stamps.extend((self._now(), 0.0))
+
+    def end_instruction(self, *, completed: bool) -> None:
+        """End the instruction, and send the clock of the next one."""
+        self._in_instruction = False
+        position, megahertz = self._position, self.megahertz
+        if position < 0 or not completed:
+            return
+        if megahertz and self._synchronize is not None:
+            self._synchronize()
+        self._stamps[2 * position + 1] = self._now()
+        if position + 1 < len(megahertz):
+            self.clocks.send(megahertz[position + 1])
+
+    def _choose_clocks(self) -> None:
+        before, chosen = self.in_force, self._clocks_of(self.iterations)
+        if chosen.refusal and chosen.refusal != before.refusal:
+            logger.warning("the clocks of this rank's instructions are free: %s", chosen.refusal)
+        self.in_force = chosen
+        # After a mismatch, clocks stay free until an iteration has the instructions of the sequence.
+        self.megahertz = () if self._sequence.mismatch else chosen.megahertz
+        if self.megahertz:
+            self.clocks.send(self.megahertz[0])
+        else:
+            self.clocks.free()
+
+    def _run_free(self) -> None:
+        if self.megahertz:
+            self.megahertz = ()
+            self.clocks.free()
+        self._warn_of_mismatch()
+
+    def _warn_of_mismatch(self) -> None:
+        mismatch = self._sequence.mismatch
+        if mismatch and mismatch != self._reported_mismatch:
+            logger.warning(
+                "the instructions of iteration %d are not those of the sequence, so clocks are free: %s",
+                self.iterations,
+                mismatch,
+            )
+        self._reported_mismatch = mismatch

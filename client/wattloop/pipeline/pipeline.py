@@ -1,0 +1,349 @@
+"""A rank of a pipeline for the training script: its iterations and its instructions."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable, GpuDescription
+from wattloop.environment import RunEnvironment
+from wattloop.errors import UsageError
+from wattloop.launcher import process_rank
+from wattloop.pipeline.clock_choice import ClockChoice
+from wattloop.pipeline.clock_sender import ClockSender, NoClocks
+from wattloop.pipeline.directives import DirectiveState, IterationClocks
+from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.iteration_record import IterationRecord, Observer
+from wattloop.pipeline.iteration_runner import IterationRunner
+from wattloop.pipeline.messages import Directive, Instruction
+from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer
+from wattloop.pipeline.plan_file import PlannedClock, planned_clocks, read_plan_row
+from wattloop.pipeline.process_clocks import allowed_clocks
+from wattloop.process_gpus import gpus_of_process
+from wattloop.torch_group import torch_group
+
+logger = logging.getLogger("wattloop")
+
+# The agent may be restarting for an upgrade.
+AGENT_START_SECONDS = 15.0
+MAX_MICROBATCHES = 999_999
+Plan = str | Path | Sequence[int | tuple[str, int]]
+
+
+class PipelineRun(Protocol):
+    """What a pipeline needs of a run: `wattloop.Run` implements it."""
+
+    @property
+    def environment(self) -> RunEnvironment:
+        """The settings of the training process."""
+
+
+class Pipeline:
+    """One rank of a pipeline-parallel training.
+
+    Each training step is an iteration, and each forward or backward pass of a microbatch an instruction.
+    With a frequency plan, the node's agent holds the clock that the plan gives to each instruction. Without
+    agent, operator or plan, one warning is logged, and the training runs as without a pipeline.
+
+    Use it in one thread, as a context manager; without one, it begins with the first iteration and ends
+    with the process.
+
+    Args:
+        stage: The model stage of this rank, from 0; several with interleaved schedules.
+        stages: Number of model stages.
+        microbatches: Number of microbatches in an iteration.
+        schedule: Name of the schedule: 1F1B, GPipe, Interleaved1F1B, or another one.
+        pipeline_rank: Rank in its pipeline; default: by the stage.
+        pipeline_parallel: Number of ranks of a pipeline; default: by the stages.
+        data_rank: Rank among the data-parallel ones.
+        data_parallel: Number of data-parallel ranks.
+        tensor_rank: Rank among the tensor-parallel ones.
+        tensor_parallel: Number of tensor-parallel ranks.
+        rank: Global rank; default: that of the launcher or of PyTorch's process group, else by the degrees.
+        instructions: The instructions of one iteration in execution order; default: those of the first
+            iteration.
+        plan: The clocks of this rank in execution order, in MHz, or a plan file of ``wattloop plan``; default:
+            the operator plans.
+        plan_gpu_product: The GPU model that `plan` is for; on another one it is refused. Default: not checked.
+        run: The run of this process, whose operator then plans; default: as the environment says.
+        model: Name or digest of the model and its partition: profiles of equal ones are reused.
+        gpus: The GPUs that this process uses, by index or UUID; default: as `wattloop.Run`.
+        synchronize: Waits until the GPUs have done the queued work, at the begin and the end of each
+            instruction that has a clock; default: PyTorch's, if the process uses it with CUDA.
+        environment: The variables to read; default: the process's environment.
+        now: The clock of instructions, in seconds; default: CLOCK_MONOTONIC.
+
+    Raises:
+        InputError: The plan is not valid, or a variable of Wattloop has an invalid value.
+        UsageError: A number is out of its range, or the numbers contradict each other.
+
+    Example:
+        >>> pipeline = Pipeline(stage=0, stages=2, microbatches=2, environment={})
+        >>> with pipeline:
+        ...     for step in range(3):
+        ...         with pipeline.iteration():
+        ...             for kind in ("forward", "backward"):
+        ...                 for microbatch in range(2):
+        ...                     with pipeline.instruction(kind, microbatch=microbatch):
+        ...                         pass
+        >>> pipeline.iterations, len(pipeline.instructions)
+        (3, 4)
+    """
+
+    def __init__(
+        self,
+        *,
+        stage: int | Sequence[int],
+        stages: int,
+        microbatches: int,
+        schedule: str = "1F1B",
+        pipeline_rank: int | None = None,
+        pipeline_parallel: int | None = None,
+        data_rank: int = 0,
+        data_parallel: int = 1,
+        tensor_rank: int = 0,
+        tensor_parallel: int = 1,
+        rank: int | None = None,
+        instructions: Sequence[Instruction | str] | None = None,
+        plan: Plan | None = None,
+        plan_gpu_product: str = "",
+        run: PipelineRun | None = None,
+        model: str = "",
+        gpus: Sequence[int | str] | None = None,
+        synchronize: Callable[[], None] | None = None,
+        environment: Mapping[str, str] | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._variables = os.environ if environment is None else environment
+        self.environment = RunEnvironment.read(self._variables) if run is None else run.environment
+        self.place = pipeline_place(
+            stage=stage,
+            stages=stages,
+            pipeline_rank=pipeline_rank,
+            pipeline_parallel=pipeline_parallel,
+            data_rank=data_rank,
+            data_parallel=data_parallel,
+            tensor_rank=tensor_rank,
+            tensor_parallel=tensor_parallel,
+            rank=_launched_rank(self._variables) if rank is None else rank,
+        )
+        require_integer("microbatches", microbatches, 1, MAX_MICROBATCHES)
+        self.microbatches = microbatches
+        self.schedule = schedule
+        self.model = model
+        self._chosen_gpus = gpus
+        self._sequence = InstructionSequence(_checked(instructions or (), self.place, microbatches))
+        self._state = DirectiveState()
+        self._choice = ClockChoice(self._state, self._sequence, self._profiling_clock)
+        self._has_plan = plan is not None
+        if plan is not None:
+            self._choice.give_plan(_plan_row(plan, self.place), plan_gpu_product)
+        self._observer: Observer | None = None
+        self._sender: ClockSender | None = None
+        self._began = self._ended = False
+        self._runner = IterationRunner(
+            self._sequence,
+            NoClocks(),
+            clocks_of=self._clocks_of,
+            done=self._iteration_done,
+            synchronize=torch_synchronization() if synchronize is None else synchronize,
+            now=now,
+        )
+        self._scope = _InstructionScope(self._runner)
+        self._stage = self.place.stages[0] if len(self.place.stages) == 1 else None
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def open(self) -> None:
+        """Find the GPUs of this process and begin to send clocks; done by the first iteration otherwise.
+
+        Raises:
+            UsageError: It has begun before; or the agent does not offer one of `gpus`.
+        """
+        if self._began:
+            raise UsageError("this pipeline has begun before; make another wattloop.pipeline.Pipeline")
+        self._began = True
+        described = self._described_gpus()
+        self._choice.allowed = allowed_clocks(described)
+        if described:
+            agent = AgentConnection(self.environment.agent_socket)
+            self._runner.clocks = self._sender = ClockSender(agent, [gpu.uuid for gpu in described])
+        if not self._has_plan and not self.environment.report_url:
+            logger.warning("no frequency plan: neither plan= nor an operator is there; the GPUs' clocks stay free")
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Let the GPUs run at free clocks; called twice, it does nothing."""
+        if self._ended or not self._began:
+            return
+        self._ended = True
+        atexit.unregister(self.close)
+        if self._observer is not None:
+            self._observer.close()
+        if self._sender is not None:
+            self._sender.close()
+
+    @property
+    def iterations(self) -> int:
+        """Number of complete iterations."""
+        return self._runner.iterations
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """The instructions of an iteration in execution order; empty until they are known."""
+        return self._sequence.instructions
+
+    @property
+    def mismatch(self) -> str:
+        """How the instructions of the last iteration differ from `instructions`; empty if they do not."""
+        return self._sequence.mismatch
+
+    @property
+    def clocks_megahertz(self) -> tuple[int, ...]:
+        """The clock of each instruction of this iteration, in execution order; empty: free clocks."""
+        return self._runner.megahertz
+
+    @property
+    def refusal(self) -> str:
+        """Why the clocks are free although a directive or plan gives some; empty if it gives none."""
+        return self._choice.chosen.refusal
+
+    def observe(self, observer: Observer) -> None:
+        """Have an observer measure the iterations and choose the clocks that are profiled, from now on."""
+        self._observer = observer
+
+    @contextmanager
+    def iteration(self) -> Iterator[None]:
+        """A training step; an exception in it ends it without counting it.
+
+        Raises:
+            UsageError: Another iteration has not ended.
+        """
+        if not self._began:
+            self.open()
+        self._runner.begin_iteration()
+        completed = False
+        try:
+            yield
+            completed = True
+        finally:
+            self._runner.end_iteration(completed=completed)
+
+    def instruction(self, kind: str, *, microbatch: int, stage: int | None = None) -> _InstructionScope:
+        """An instruction of the iteration, as a context manager.
+
+        Args:
+            kind: ``forward``, ``backward``, or another name of lower-case letters and digits.
+            microbatch: From 0.
+            stage: The model stage; default: that of the rank, if it has one.
+
+        Raises:
+            UsageError: There is no iteration, another instruction has not ended, or the stage is missing.
+        """
+        own = self._stage if stage is None else stage
+        if own is None:
+            raise UsageError(f"stage: found none, expected one of {self.place.stages}, the stages of this rank")
+        self._runner.next_instruction((kind, own, microbatch))
+        return self._scope
+
+    def _clocks_of(self, iteration: int) -> IterationClocks:
+        return self._choice.clocks_of(iteration, self._runner.clocks.refusal)
+
+    def _profiling_clock(self, directive: Directive, iteration: int) -> int | None:
+        return None if self._observer is None else self._observer.profiling_clock(directive, iteration)
+
+    def _iteration_done(self, record: IterationRecord) -> None:
+        if self._observer is not None:
+            self._observer.iteration_done(record)
+
+    def _described_gpus(self) -> tuple[GpuDescription, ...]:
+        if not self.environment.agent_socket:
+            logger.warning("no agent: WATTLOOP_AGENT_SOCKET names no socket; the GPUs' clocks stay free")
+            return ()
+        try:
+            with AgentConnection(self.environment.agent_socket) as agent:
+                agent.wait(AGENT_START_SECONDS)
+                return gpus_of_process(agent.gpus(), self._variables, self._chosen_gpus)
+        except (AgentUnavailable, AgentRequestError) as error:
+            logger.warning("the GPUs' clocks stay free: %s", error)
+            return ()
+
+
+class _InstructionScope:
+    """The context manager of every instruction of a pipeline: made once, since instructions must be cheap."""
+
+    __slots__ = ("_runner",)
+
+    def __init__(self, runner: IterationRunner) -> None:
+        self._runner = runner
+
+    def __enter__(self) -> None:
+        self._runner.begin_instruction()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.end_instruction(completed=kind is None)
+
+
+def torch_synchronization() -> Callable[[], None]:
+    """Waits for the work that PyTorch has queued on the current GPU. PyTorch is not imported for it."""
+    torch: Any = None
+
+    def synchronize() -> None:
+        nonlocal torch
+        if torch is None:
+            torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.synchronize()
+
+    return synchronize
+
+
+def _launched_rank(variables: Mapping[str, str]) -> int | None:
+    """The global rank by the launcher, else by the process group of PyTorch; None without either."""
+    launched = process_rank(variables)
+    if launched.ranks > 1:
+        return launched.rank
+    group = torch_group()
+    return None if group is None else group.rank
+
+
+def _checked(
+    instructions: Sequence[Instruction | str], place: PipelinePlace, microbatches: int
+) -> tuple[Instruction, ...]:
+    checked = []
+    for each in instructions:
+        try:
+            # Through its text, so that the kind of a given object is checked too.
+            instruction = Instruction.of(each if isinstance(each, str) else each.text)
+        except ValueError as error:
+            raise UsageError(f"instructions: {error}") from error
+        if instruction.stage not in place.stages or instruction.microbatch >= microbatches:
+            raise UsageError(
+                f"instructions: found {instruction.text}, expected a stage of {place.stages} and a microbatch "
+                f"below {microbatches}"
+            )
+        checked.append(instruction)
+    if len(set(checked)) < len(checked):
+        raise UsageError("instructions: found one twice, expected each instruction once")
+    return tuple(checked)
+
+
+def _plan_row(plan: Plan, place: PipelinePlace) -> tuple[PlannedClock, ...]:
+    return read_plan_row(plan, place) if isinstance(plan, (str, Path)) else planned_clocks(plan, "plan")

@@ -1,0 +1,209 @@
+"""Iterations of a rank: stamps, the clocks that are sent and when, mismatches, and wrong uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattloop.errors import UsageError
+from wattloop.pipeline.directives import IterationClocks
+from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.iteration_record import IterationRecord
+from wattloop.pipeline.iteration_runner import IterationRunner
+from wattloop.pipeline.messages import Directive, Instruction
+
+PLAN = Directive(number=3, mode="Plan", first_iteration=0)
+
+
+@dataclass
+class Rank:
+    """A runner in virtual time, with a journal of what it does."""
+
+    instructions: Sequence[Instruction] = ()
+    clocks: tuple[int, ...] = ()
+    seconds: float = 0.0
+    refusal: str = ""
+    journal: list[tuple[float, str]] = field(default_factory=list)
+    records: list[IterationRecord] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.sequence = InstructionSequence(self.instructions)
+        self.runner = IterationRunner(
+            self.sequence,
+            self,
+            clocks_of=lambda _: IterationClocks(PLAN, self.clocks),
+            done=self.records.append,
+            synchronize=lambda: self.journal.append((self.seconds, "synchronized")),
+            now=lambda: self.seconds,
+        )
+
+    def send(self, megahertz: int) -> None:
+        self.journal.append((self.seconds, f"{megahertz} MHz"))
+
+    def free(self) -> None:
+        self.journal.append((self.seconds, "free"))
+
+    def run(self, *texts: str, seconds: float = 1.0, waiting: float = 0.5) -> None:
+        """An iteration of these instructions, each of which takes a time and then waits."""
+        self.runner.begin_iteration()
+        for text in texts:
+            instruction = Instruction.of(text)
+            self.runner.next_instruction((instruction.kind, instruction.stage, instruction.microbatch))
+            self.runner.begin_instruction()
+            self.seconds += seconds
+            self.runner.end_instruction(completed=True)
+            self.seconds += waiting
+        self.runner.end_iteration(completed=True)
+
+    @property
+    def sent(self) -> list[tuple[float, str]]:
+        return [each for each in self.journal if each[1] != "synchronized"]
+
+
+def instructions(*texts: str) -> tuple[Instruction, ...]:
+    return tuple(Instruction.of(text) for text in texts)
+
+
+STEPS = ("forward:0:0", "forward:0:1", "backward:0:0", "backward:0:1")
+
+
+def test_the_clock_of_an_instruction_is_sent_when_the_one_before_ends_and_the_first_at_the_end_of_the_iteration() -> (
+    None
+):
+    rank = Rank(instructions(*STEPS), (1000, 1000, 900, 800))
+    rank.run(*STEPS)
+    assert rank.sent == [
+        (0.0, "1000 MHz"),
+        (1.0, "1000 MHz"),
+        (2.5, "900 MHz"),
+        (4.0, "800 MHz"),
+        (6.0, "1000 MHz"),
+    ]
+
+
+def test_the_first_iteration_is_recorded_at_free_clocks_and_gives_the_sequence() -> None:
+    rank = Rank()
+    rank.run(*STEPS)
+    assert [each.text for each in rank.sequence.instructions] == list(STEPS)
+    (record,) = rank.records
+    assert list(record.stamps) == [0.0, 1.0, 1.5, 2.5, 3.0, 4.0, 4.5, 5.5]
+    assert (record.begin_seconds, record.end_seconds, record.clocks_megahertz) == (0.0, 6.0, ())
+    assert {what for _, what in rank.journal} == {"free"}
+
+
+def test_the_record_of_an_iteration_names_its_clocks_and_its_directive() -> None:
+    rank = Rank(instructions(*STEPS), (1000, 1000, 900, 800))
+    rank.run(*STEPS)
+    rank.run(*STEPS)
+    assert [(each.number, each.directive, each.clocks_megahertz) for each in rank.records] == [
+        (0, PLAN, (1000, 1000, 900, 800)),
+        (1, PLAN, (1000, 1000, 900, 800)),
+    ]
+    assert list(rank.records[1].stamps)[:2] == [6.0, 7.0]
+
+
+def test_work_is_waited_for_at_both_ends_of_an_instruction_with_a_clock_and_never_at_free_clocks() -> None:
+    rank = Rank(instructions("forward:0:0"), (1000,))
+    rank.run("forward:0:0")
+    assert [seconds for seconds, what in rank.journal if what == "synchronized"] == [0.0, 1.0]
+    free = Rank(instructions("forward:0:0"))
+    free.run("forward:0:0")
+    assert "synchronized" not in {what for _, what in free.journal}
+
+
+@pytest.mark.parametrize(
+    ("found", "mismatch"),
+    [
+        (("forward:0:1",), "position 0: found forward:0:1, expected forward:0:0"),
+        (("forward:0:0", "backward:0:0"), "position 1: found backward:0:0, expected forward:0:1"),
+        (STEPS[:3], "position 3: found the end, expected backward:0:1"),
+        ((*STEPS, "forward:0:2"), "position 4: found forward:0:2, expected the end"),
+        ((), "position 0: found the end, expected forward:0:0"),
+    ],
+)
+def test_a_mismatch_is_named_and_frees_the_clocks_until_an_iteration_matches(
+    found: tuple[str, ...], mismatch: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rank = Rank(instructions(*STEPS), (1000, 1000, 900, 800))
+    rank.run(*found)
+    assert rank.sequence.mismatch == mismatch
+    assert rank.journal[-1][1] == "free"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the instructions of iteration 0 are not those of the sequence, so clocks are free: {mismatch}"
+    ]
+    assert rank.records == []
+    assert rank.runner.iterations == 1
+    rank.journal.clear()
+    rank.run(*STEPS)
+    assert rank.sequence.mismatch == ""
+    assert {what for _, what in rank.sent[:-1]} == {"free"}
+    assert rank.sent[-1][1] == "1000 MHz"
+    assert [each.clocks_megahertz for each in rank.records] == [()]
+
+
+@given(st.lists(st.sampled_from(STEPS), max_size=6))
+def test_an_iteration_of_any_instructions_is_counted_and_is_recorded_only_if_it_matches(texts: list[str]) -> None:
+    rank = Rank(instructions(*STEPS), (1000, 1000, 900, 800))
+    rank.run(*texts)
+    assert rank.runner.iterations == 1
+    assert bool(rank.records) == (tuple(texts) == STEPS)
+    assert bool(rank.sequence.mismatch) != bool(rank.records)
+
+
+def test_a_first_iteration_that_repeats_an_instruction_gives_no_sequence() -> None:
+    rank = Rank()
+    rank.run("forward:0:0", "forward:0:0")
+    assert rank.sequence.instructions == ()
+    assert rank.sequence.mismatch == "found forward:0:0 twice in one iteration, expected each instruction once"
+    rank.run(*STEPS)
+    assert [each.text for each in rank.sequence.instructions] == list(STEPS)
+
+
+def test_an_iteration_that_ends_by_an_exception_does_not_count() -> None:
+    rank = Rank(instructions(*STEPS), (1000, 1000, 900, 800))
+    rank.runner.begin_iteration()
+    rank.runner.next_instruction(("forward", 0, 0))
+    rank.runner.begin_instruction()
+    rank.runner.end_instruction(completed=False)
+    rank.runner.end_iteration(completed=False)
+    assert (rank.runner.iterations, rank.sequence.mismatch) == (0, "")
+    rank.run(*STEPS)
+    assert [each.number for each in rank.records] == [0]
+
+
+def nested_iteration(runner: IterationRunner) -> None:
+    runner.begin_iteration()
+    runner.begin_iteration()
+
+
+def nested_instruction(runner: IterationRunner) -> None:
+    runner.begin_iteration()
+    for microbatch in range(2):
+        runner.next_instruction(("forward", 0, microbatch))
+        runner.begin_instruction()
+
+
+def instruction_begun_twice(runner: IterationRunner) -> None:
+    runner.begin_iteration()
+    runner.next_instruction(("forward", 0, 0))
+    runner.begin_instruction()
+    runner.end_instruction(completed=True)
+    runner.begin_instruction()
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (nested_iteration, "an iteration begins inside another one"),
+        (lambda runner: runner.next_instruction(("forward", 0, 0)), "outside of pipeline.iteration"),
+        (nested_instruction, "an instruction begins inside another one"),
+        (instruction_begun_twice, "an instruction begins a second time"),
+    ],
+)
+def test_a_wrong_use_is_named(use: Callable[[IterationRunner], None], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        use(Rank().runner)

@@ -1,0 +1,188 @@
+"""A pipeline on simulated GPUs with a real agent, and without one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.agents.agent_fixture import until
+from support.agents.simulated_node import SimulatedNode, simulated_node
+from wattloop.errors import InputError, UsageError
+from wattloop.pipeline import Instruction, Pipeline
+
+STEPS = [Instruction(kind, 0, microbatch) for kind in ("forward", "backward") for microbatch in range(2)]
+CLOCKS = [1410, 1200, 1200, 900]
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[SimulatedNode]:
+    with simulated_node(2) as simulated:
+        yield simulated
+
+
+def locked(node: SimulatedNode) -> list[int | None]:
+    """The clock that each GPU is locked at."""
+    pairs = [gpu.locked_graphics_clocks_megahertz for gpu in node.gpus.describe().gpus]
+    return [None if pair is None else pair[0] for pair in pairs]
+
+
+def wait_for(node: SimulatedNode, *clocks: int | None) -> None:
+    until(lambda: locked(node) == list(clocks), f"the clocks are {clocks}")
+
+
+def iterate(pipeline: Pipeline, node: SimulatedNode | None = None) -> None:
+    """One iteration; with a node, check that each GPU is locked at its clock in each instruction."""
+    with pipeline.iteration():
+        expected = pipeline.clocks_megahertz or [None] * len(STEPS)
+        for instruction, clock in zip(STEPS, expected, strict=True):
+            with pipeline.instruction(instruction.kind, microbatch=instruction.microbatch):
+                if node is not None:
+                    wait_for(node, clock, clock)
+
+
+def test_every_instruction_runs_at_its_clock_from_the_second_iteration_on(node: SimulatedNode) -> None:
+    environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+    with Pipeline(stage=0, stages=1, microbatches=2, plan=CLOCKS, environment=environment) as pipeline:
+        for number in range(3):
+            iterate(pipeline, node)
+            assert pipeline.iterations == number + 1
+            assert pipeline.clocks_megahertz == tuple(CLOCKS)
+    assert locked(node) == [None, None]
+
+
+def test_with_given_instructions_the_first_iteration_runs_under_the_plan(node: SimulatedNode) -> None:
+    environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+    pipeline = Pipeline(stage=0, stages=1, microbatches=2, plan=CLOCKS, instructions=STEPS, environment=environment)
+    iterate(pipeline, node)
+    pipeline.close()
+    assert locked(node) == [None, None]
+
+
+def test_a_rank_uses_its_own_gpu_alone(node: SimulatedNode) -> None:
+    environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+    with (
+        Pipeline(
+            stage=0, stages=1, microbatches=2, plan=CLOCKS, instructions=STEPS, gpus=[1], environment=environment
+        ) as pipeline,
+        pipeline.iteration(),
+    ):
+        with pipeline.instruction("forward", microbatch=0):
+            wait_for(node, None, 1410)
+        with pipeline.instruction("forward", microbatch=1):
+            wait_for(node, None, 1200)
+    assert locked(node) == [None, None]
+
+
+def test_a_mismatch_frees_the_clocks_at_once(node: SimulatedNode) -> None:
+    environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+    with Pipeline(
+        stage=0, stages=1, microbatches=2, plan=CLOCKS, instructions=STEPS, environment=environment
+    ) as pipeline:
+        with pipeline.iteration():
+            with pipeline.instruction("forward", microbatch=0):
+                wait_for(node, 1410, 1410)
+            with pipeline.instruction("backward", microbatch=0):
+                wait_for(node, None, None)
+        assert pipeline.mismatch == "position 1: found backward:0:0, expected forward:0:1"
+
+
+def test_a_clock_that_the_gpus_do_not_have_leaves_them_free(
+    node: SimulatedNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+    with Pipeline(
+        stage=0, stages=1, microbatches=2, plan=[1980] * 4, instructions=STEPS, environment=environment
+    ) as pipeline:
+        iterate(pipeline, node)
+        assert pipeline.refusal == (
+            "found 1980 MHz, which NVIDIA A100-SXM4-80GB does not support: it has 81 clocks from 210 to 1410 MHz"
+        )
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the clocks of this rank's instructions are free: {pipeline.refusal}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("environment", "warnings"),
+    [
+        ({}, ["no agent: WATTLOOP_AGENT_SOCKET names no socket", "no frequency plan: neither plan= nor an operator"]),
+        ({"WATTLOOP_AGENT_SOCKET": "/nowhere/agent.sock"}, ["no agent answers", "no frequency plan"]),
+    ],
+)
+def test_without_an_agent_the_training_goes_on_with_one_warning_each(
+    environment: dict[str, str], warnings: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with Pipeline(stage=0, stages=1, microbatches=2, environment=environment) as pipeline:
+        for _ in range(3):
+            iterate(pipeline)
+    assert pipeline.iterations == 3
+    messages = [record.getMessage() for record in caplog.records]
+    assert len(messages) == len(warnings)
+    assert all(expected in message for expected, message in zip(warnings, messages, strict=True))
+
+
+def test_a_plan_file_gives_each_rank_its_row(node: SimulatedNode, tmp_path: Path) -> None:
+    path = tmp_path / "freqs_pipeline_00000.py"
+    path.write_text("[\n[1410, 1410],\n[('forward', 1200), ('backward', 900)],\n]\n# Plan 0: time 1.0 s\n")
+    instructions = [Instruction(kind, 1, 0) for kind in ("forward", "backward")]
+    environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+    with (
+        Pipeline(
+            stage=1, stages=2, microbatches=1, plan=path, instructions=instructions, environment=environment
+        ) as pipeline,
+        pipeline.iteration(),
+    ):
+        for kind, clock in (("forward", 1200), ("backward", 900)):
+            with pipeline.instruction(kind, microbatch=0):
+                wait_for(node, clock, clock)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("[[1410]]", "found a plan for 1 pipeline ranks, expected one for 2, as this job has"),
+        ("[[1410], []]", "1 to 16384 clocks in MHz"),
+        ("[[1410], [True]]", "a clock in MHz, or a pair"),
+        ("[[1410], [0]]", "found 0 MHz, expected 1 to 30000 MHz"),
+        ("__import__('os')", "an expression that is not a list of numbers"),
+        ("[[1410", "an invalid Python list"),
+        ("7", "found a int"),
+    ],
+)
+def test_a_wrong_plan_file_is_refused_when_the_pipeline_is_made(tmp_path: Path, content: str, expected: str) -> None:
+    path = tmp_path / "plan.py"
+    path.write_text(content)
+    with pytest.raises(InputError) as refused:
+        Pipeline(stage=1, stages=2, microbatches=1, plan=path, environment={})
+    assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"stage": 4, "stages": 4}, "stage: found 4, expected a whole number from 0 to 3"),
+        ({"stage": (0, 1, 2), "stages": 4}, "expected the same number of stages"),
+        ({"stage": 0, "stages": 4, "data_rank": 2, "data_parallel": 2}, "data_rank: found 2"),
+        ({"stage": 0, "stages": 1, "microbatches": 0}, "microbatches: found 0"),
+        ({"stage": 0, "stages": 1, "instructions": ["forward"]}, "expected kind:stage:microbatch"),
+        ({"stage": 0, "stages": 2, "instructions": ["forward:1:0"]}, "expected a stage of"),
+        ({"stage": 0, "stages": 1, "instructions": ["forward:0:0"] * 2}, "found one twice"),
+        ({"stage": 0, "stages": 1, "rank": 1}, "rank: found 1, expected a whole number from 0 to 0"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Pipeline(**{"microbatches": 2, "environment": {}, **arguments})  # type: ignore[arg-type]
+
+
+def test_a_rank_with_several_stages_names_the_stage_of_each_instruction() -> None:
+    pipeline = Pipeline(stage=(0, 2), stages=4, microbatches=1, environment={})
+    with pipeline.iteration():
+        with pytest.raises(UsageError, match="expected one of"):
+            pipeline.instruction("forward", microbatch=0)
+        with pipeline.instruction("forward", microbatch=0, stage=2):
+            pass
+    assert [each.text for each in pipeline.instructions] == ["forward:2:0"]
+    pipeline.close()
