@@ -12,7 +12,7 @@ Example:
 """
 
 from nvml_simulator.compilation import build_library
-from nvml_simulator.description import Description, MigDevice, SimulatedGpu, device_plugin_ids
+from nvml_simulator.description import ClockSetting, Description, MigDevice, SimulatedGpu, device_plugin_ids
 from nvml_simulator.driving import clock_seconds, describe, inject_fault, machine, occupy
 from nvml_simulator.library import load
 from nvml_simulator.models import Model, busy_power_and_throughput, model_named, models
@@ -22,6 +22,7 @@ from nvml_simulator.thermal import ThermalModel
 
 __all__ = [
     "STATE_VARIABLE",
+    "ClockSetting",
     "Description",
     "Machine",
     "MigDevice",

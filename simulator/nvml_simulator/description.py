@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nvml_simulator.library import GpuDescription
+from nvml_simulator.library import ClockSettingDescription, GpuDescription
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,19 @@ class SimulatedGpu:
 
 
 @dataclass(frozen=True)
+class ClockSetting:
+    """A change of the lock of a graphics clock.
+
+    Attributes:
+        time_seconds: Time of the GPU's clock.
+        megahertz: (minimum, maximum); None: the clock was unlocked.
+    """
+
+    time_seconds: float
+    megahertz: tuple[int, int] | None
+
+
+@dataclass(frozen=True)
 class Description:
     """The state of the machine.
 
@@ -112,6 +125,11 @@ def simulated_gpu(index: int, found: GpuDescription) -> SimulatedGpu:
             for part in found.instances[: found.instance_count]
         ),
     )
+
+
+def clock_setting(found: ClockSettingDescription) -> ClockSetting:
+    """Return a change of a clock's lock from the C structure."""
+    return ClockSetting(found.time_ns / 1e9, _pair(found.min_mhz, found.max_mhz))
 
 
 def _pair(first: int, second: int) -> tuple[int, int] | None:

@@ -12,6 +12,7 @@ UUID_BYTES = 48
 MAX_GRAPHICS_CLOCKS = 256
 MAX_MEMORY_CLOCKS = 4
 MAX_INSTANCES = 7
+MAX_CLOCK_SETTINGS = 4096
 
 
 class MachineDescription(ctypes.Structure):
@@ -65,6 +66,12 @@ class GpuDescription(ctypes.Structure):
     )
 
 
+class ClockSettingDescription(ctypes.Structure):
+    """`struct clock_setting` of layout.h."""
+
+    _fields_ = (("time_ns", c_uint64), ("min_mhz", c_uint32), ("max_mhz", c_uint32))
+
+
 class ModelDescription(ctypes.Structure):
     """`struct model_description` of inspection.c."""
 
@@ -95,6 +102,7 @@ _SIGNATURES = {
     "wattloopSimulatorWorkWait": (c_int, c_void_p, c_void_p),
     "wattloopSimulatorWorkEnd": (None, c_void_p, c_void_p),
     "wattloopSimulatorIdle": (c_int, c_void_p, POINTER(c_uint), c_uint, c_uint64),
+    "wattloopSimulatorBlocked": (c_int, c_void_p, c_uint, c_uint64),
     "wattloopSimulatorMachineTime": (c_int, c_void_p, c_int, POINTER(c_uint64)),
     "wattloopSimulatorFault": (
         c_int, c_void_p, c_char_p, c_int, c_int, c_uint64, c_uint64, c_uint64, POINTER(c_uint64),
@@ -109,6 +117,7 @@ _SIGNATURES = {
     "wattloopSimulatorAbandonLock": (None, c_void_p, c_uint),
     "wattloopSimulatorDescribe": (None, c_void_p, POINTER(MachineDescription)),
     "wattloopSimulatorDescribeGpu": (c_int, c_void_p, c_uint, POINTER(GpuDescription)),
+    "wattloopSimulatorClockSettings": (c_uint, c_void_p, c_uint, POINTER(ClockSettingDescription)),
     "wattloopSimulatorCalls": (c_char_p, c_void_p, c_uint, POINTER(c_uint64)),
     "wattloopSimulatorModel": (c_int, c_uint, POINTER(ModelDescription)),
     "wattloopSimulatorCurve": (c_int, c_uint, c_uint, c_double, POINTER(c_uint), POINTER(c_uint64)),

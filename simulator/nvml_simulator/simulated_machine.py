@@ -10,8 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
 
-from nvml_simulator.description import Description, simulated_gpu
-from nvml_simulator.library import MAX_INSTANCES, GpuDescription, MachineDescription, load
+from nvml_simulator.description import ClockSetting, Description, clock_setting, simulated_gpu
+from nvml_simulator.library import (
+    MAX_CLOCK_SETTINGS,
+    MAX_INSTANCES,
+    ClockSettingDescription,
+    GpuDescription,
+    MachineDescription,
+    load,
+)
 from nvml_simulator.state import Clock, Permission
 from nvml_simulator.thermal import ThermalModel
 from wattloop.errors import OperationError, UsageError
@@ -134,6 +141,32 @@ class Machine:
             raise UsageError(f"the clock of {self.path} is not virtual, so time advances by itself")
         if code != NVML_SUCCESS:
             raise UsageError(f"found GPUs {list(array)}, expected each GPU once")
+
+    def wait(self, gpu: GpuName, until_seconds: float) -> None:
+        """Advance the virtual clock of a GPU to a time, at the power of blocking communication.
+
+        That is what a GPU does that waits for a message of another one. A time in its past does nothing.
+
+        Raises:
+            UsageError: The GPU does not exist, the time is out of range, or the clock is not virtual.
+        """
+        index = self.index(gpu)
+        if not 0 <= until_seconds <= MAX_SECONDS:
+            raise UsageError(f"found a wait until {until_seconds} s, expected 0 to {MAX_SECONDS:.0f}")
+        code = self._library.wattloopSimulatorBlocked(self._machine, index, round(until_seconds * 1e9))
+        if code != NVML_SUCCESS:
+            raise UsageError(f"the clock of {self.path} is not virtual, so time advances by itself")
+
+    def clock_settings(self, gpu: GpuName) -> tuple[ClockSetting, ...]:
+        """Return the last 4,096 changes of the lock of a GPU's graphics clock, oldest first.
+
+        Raises:
+            UsageError: The GPU does not exist.
+        """
+        index = self.index(gpu)
+        settings = (ClockSettingDescription * MAX_CLOCK_SETTINGS)()
+        count = self._library.wattloopSimulatorClockSettings(self._machine, index, settings)
+        return tuple(clock_setting(each) for each in settings[:count])
 
     def clock_seconds(self, gpu: GpuName | None = None) -> float:
         """Return the simulated time since creation of a GPU, or of the machine.

@@ -6,6 +6,7 @@ import itertools
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
@@ -131,3 +132,59 @@ def test_a_duplicate_or_unknown_gpu_is_rejected(make_machine: Callable[..., Mach
     for unknown in (2, -1, "GPU-unknown"):
         with pytest.raises(UsageError, match="index of 0 to 1"):
             machine.occupy(unknown, 1.0, 0.5)
+
+
+def test_a_gpu_that_waits_for_a_message_draws_its_waiting_power_until_then(
+    make_machine: Callable[..., Machine],
+) -> None:
+    machine = make_machine(model="A100", count=2)
+    machine.wait(0, 1.5)
+    waiting, other = machine.describe().gpus
+    assert waiting.time_seconds == 1.5
+    watts = nvml_simulator.model_named("A100").waiting_watts
+    assert waiting.energy_microjoules == pytest.approx(1.5e6 * watts, rel=1e-6)
+    assert other.time_seconds == 0
+    machine.wait(0, 1.0)
+    assert machine.describe().gpus[0] == waiting
+    # Nothing of the wait remains on the GPU.
+    machine.occupy(0, 31.2, 0.1)
+    machine.idle(0, 1.0)
+    idle = machine.describe().gpus[0]
+    machine.idle(0, 1.0)
+    joules = (machine.describe().gpus[0].energy_microjoules - idle.energy_microjoules) / 1e6
+    assert joules == pytest.approx(nvml_simulator.model_named("A100").idle_watts, rel=1e-6)
+
+
+def test_a_wait_needs_the_virtual_clock_and_a_time_in_range(make_machine: Callable[..., Machine]) -> None:
+    with pytest.raises(UsageError, match="not virtual"):
+        make_machine(clock="wall").wait(0, 1.0)
+    with pytest.raises(UsageError, match="expected 0 to 1000000000"):
+        make_machine().wait(0, -1.0)
+
+
+def test_each_change_of_a_clock_s_lock_is_traced_with_its_time(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    machine = make_machine(model="A100", count=2)
+    nvml = start_nvml()
+    gpu = nvml.nvmlDeviceGetHandleByIndex(1)
+    nvml.nvmlDeviceSetGpuLockedClocks(gpu, 900, 905)
+    machine.idle(1, 2.0)
+    nvml.nvmlDeviceResetGpuLockedClocks(gpu)
+    nvml.nvmlDeviceSetGpuLockedClocks(gpu, 1410, 1410)
+    machine.restart_driver()
+    expected = [(0.0, (900, 900)), (2.0, None), (2.0, (1410, 1410)), (2.0, None)]
+    assert [(each.time_seconds, each.megahertz) for each in machine.clock_settings(1)] == expected
+    assert [each.megahertz for each in machine.clock_settings(0)] == [None]
+
+
+def test_the_last_changes_of_a_clock_s_lock_are_kept(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    machine = make_machine(model="A100", count=1)
+    nvml = start_nvml()
+    gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+    clocks = [210 + 15 * (number % 80) for number in range(4100)]
+    for clock in clocks:
+        nvml.nvmlDeviceSetGpuLockedClocks(gpu, clock, clock)
+    assert [each.megahertz for each in machine.clock_settings(0)] == [(clock, clock) for clock in clocks[4:]]

@@ -13,8 +13,8 @@ EXPORT nvmlReturn_t nvmlDeviceSetGpuLockedClocks(nvmlDevice_t device, unsigned m
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
     /* Like real GPUs: a clock that is not in the table is replaced by one of the table. */
-    call.gpu->locked_min_mhz = power_supported_graphics_clock(call.model, min_mhz);
-    call.gpu->locked_max_mhz = power_supported_graphics_clock(call.model, max_mhz);
+    machine_set_clock_lock(call.machine, call.index, power_supported_graphics_clock(call.model, min_mhz),
+                           power_supported_graphics_clock(call.model, max_mhz));
     return call_end(&call, NVML_SUCCESS);
 }
 
@@ -24,8 +24,7 @@ EXPORT nvmlReturn_t nvmlDeviceResetGpuLockedClocks(nvmlDevice_t device) {
     if (result != NVML_SUCCESS) {
         return result;
     }
-    call.gpu->locked_min_mhz = 0;
-    call.gpu->locked_max_mhz = 0;
+    machine_set_clock_lock(call.machine, call.index, 0, 0);
     return call_end(&call, NVML_SUCCESS);
 }
 

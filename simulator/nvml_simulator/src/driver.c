@@ -14,11 +14,11 @@ void driver_stop(struct machine *machine, nvmlReturn_t stale_code) {
     machine_unlock(machine);
 }
 
-static void start_gpu(struct gpu *gpu, const struct model *model) {
+static void start_gpu(struct machine *machine, unsigned index) {
+    struct gpu *gpu = machine_modify(machine, index);
     timeline_reset_counter(gpu);
-    gpu->limit_mw = model->power_default_mw;
-    gpu->locked_min_mhz = 0;
-    gpu->locked_max_mhz = 0;
+    gpu->limit_mw = machine_model(machine)->power_default_mw;
+    machine_set_clock_lock(machine, index, 0, 0);
     gpu->locked_memory_min_mhz = 0;
     gpu->locked_memory_max_mhz = 0;
     gpu->application_mhz = 0;
@@ -30,7 +30,7 @@ void driver_start(struct machine *machine) {
     struct layout *layout = machine->layout;
     if (!layout->driver_loaded) {
         for (unsigned index = 0; index < layout->gpu_count; index++) {
-            start_gpu(machine_modify(machine, index), machine_model(machine));
+            start_gpu(machine, index);
         }
         layout->driver_starts++;
         layout->driver_loaded = true;

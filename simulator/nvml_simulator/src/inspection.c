@@ -83,6 +83,22 @@ EXPORT nvmlReturn_t wattloopSimulatorDescribeGpu(struct machine *machine, unsign
     return NVML_SUCCESS;
 }
 
+/* Copies the last settings of the graphics clock, oldest first, into an array of CLOCK_SETTINGS; returns their number. */
+EXPORT unsigned wattloopSimulatorClockSettings(struct machine *machine, unsigned index, struct clock_setting *settings) {
+    if (index >= machine->layout->gpu_count) {
+        return 0;
+    }
+    machine_lock(machine);
+    const struct clock_trace *trace = machine_clock_trace(machine, index);
+    uint64_t last = trace->count;
+    uint64_t first = last > CLOCK_SETTINGS ? last - CLOCK_SETTINGS : 0;
+    for (uint64_t number = first; number < last; number++) {
+        settings[number - first] = trace->settings[number % CLOCK_SETTINGS];
+    }
+    machine_unlock(machine);
+    return (unsigned)(last - first);
+}
+
 /* Number of calls of a function by all processes; returns its name, or NULL after the last. */
 EXPORT const char *wattloopSimulatorCalls(struct machine *machine, unsigned function, uint64_t *calls) {
     const char *name = function_name(function);

@@ -10,9 +10,10 @@
 #include "functions.h"
 
 #define LAYOUT_MAGIC 0x53555047544c5457ULL /* "WTLTGPUS" */
-#define LAYOUT_VERSION 4
+#define LAYOUT_VERSION 5
 
 enum { MAX_GPUS = 64, MAX_OCCUPANCIES = 16, MAX_PROCESSES = 16, MAX_FAULTS = 32, SAMPLES = 32, MAX_INSTANCES = 7 };
+enum { CLOCK_SETTINGS = 4096 };
 
 /* Update periods, measured on an H200 with driver 580: energy counter 100 ms, power readings 42 ms. */
 #define COUNTER_STEP_NS 100000000ULL
@@ -93,6 +94,18 @@ struct gpu {
     uint32_t instance_count; /* 0: MIG disabled */
 };
 
+/* A lock of the graphics clock, or its end (0, 0). */
+struct clock_setting {
+    uint64_t time_ns; /* GPU time */
+    uint32_t min_mhz, max_mhz;
+};
+
+/* The last settings of a GPU: number n, from 0, at n modulo CLOCK_SETTINGS. */
+struct clock_trace {
+    uint64_t count;
+    struct clock_setting settings[CLOCK_SETTINGS];
+};
+
 struct fault {
     uint64_t ticket; /* 0: unused entry */
     char function[64]; /* "*": any */
@@ -124,7 +137,7 @@ struct layout {
     uint64_t tickets;
     uint64_t calls[FUNCTION_COUNT];
     struct fault faults[MAX_FAULTS];
-    struct gpu gpus[]; /* gpu_count GPUs, then as many copies */
+    struct gpu gpus[]; /* gpu_count GPUs, then as many copies, then a clock_trace for each */
 };
 
 #endif

@@ -14,7 +14,11 @@
 #include "processes.h"
 #include "timeline.h"
 
-static size_t layout_size(uint32_t gpu_count) { return sizeof(struct layout) + 2 * gpu_count * sizeof(struct gpu); }
+static size_t traces_offset(uint32_t gpu_count) { return sizeof(struct layout) + 2 * gpu_count * sizeof(struct gpu); }
+
+static size_t layout_size(uint32_t gpu_count) {
+    return traces_offset(gpu_count) + gpu_count * sizeof(struct clock_trace);
+}
 
 static int make_mutex(pthread_mutex_t *mutex) {
     pthread_mutexattr_t attributes;
@@ -168,6 +172,23 @@ struct gpu *machine_modify(struct machine *machine, unsigned index) {
     }
     timeline_advance(gpu, machine_model(machine), clock_now_ns(layout, gpu));
     return gpu;
+}
+
+struct clock_trace *machine_clock_trace(const struct machine *machine, unsigned index) {
+    struct layout *layout = machine->layout;
+    return (struct clock_trace *)((char *)layout + traces_offset(layout->gpu_count)) + index;
+}
+
+void machine_set_clock_lock(struct machine *machine, unsigned index, uint32_t min_mhz, uint32_t max_mhz) {
+    struct gpu *gpu = &machine->layout->gpus[index];
+    struct clock_trace *trace = machine_clock_trace(machine, index);
+    gpu->locked_min_mhz = min_mhz;
+    gpu->locked_max_mhz = max_mhz;
+    trace->settings[trace->count % CLOCK_SETTINGS] =
+        (struct clock_setting){.time_ns = gpu->time_ns, .min_mhz = min_mhz, .max_mhz = max_mhz};
+    /* The setting must be complete before it is counted. */
+    atomic_signal_fence(memory_order_seq_cst);
+    trace->count++;
 }
 
 const struct model *machine_model(const struct machine *machine) { return model_at(machine->layout->model); }

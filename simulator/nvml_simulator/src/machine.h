@@ -34,6 +34,12 @@ void machine_unlock(struct machine *machine);
 /* Returns GPU `index` for a change under the lock: saves a copy, and advances it to the present time. */
 struct gpu *machine_modify(struct machine *machine, unsigned index);
 
+/* Locks the graphics clock of GPU `index`, which machine_modify has returned, and traces that; 0, 0: ends the lock.
+ * A process that is killed meanwhile may leave a traced setting that the next one undoes. */
+void machine_set_clock_lock(struct machine *machine, unsigned index, uint32_t min_mhz, uint32_t max_mhz);
+
+struct clock_trace *machine_clock_trace(const struct machine *machine, unsigned index);
+
 const struct model *machine_model(const struct machine *machine);
 
 #endif

@@ -142,6 +142,18 @@ EXPORT nvmlReturn_t wattloopSimulatorIdle(struct machine *machine, const unsigne
     return NVML_SUCCESS;
 }
 
+/* Virtual clock only: the GPU waits until a time of its clock, as for a message. */
+EXPORT nvmlReturn_t wattloopSimulatorBlocked(struct machine *machine, unsigned gpu, uint64_t until_ns) {
+    if (gpu >= machine->layout->gpu_count) {
+        return NVML_ERROR_INVALID_ARGUMENT;
+    }
+    if (machine->layout->clock_mode != CLOCK_MODE_VIRTUAL) {
+        return NVML_ERROR_NOT_SUPPORTED;
+    }
+    work_blocked(machine, gpu, until_ns);
+    return NVML_SUCCESS;
+}
+
 /* Simulated nanoseconds since creation: of a GPU, or of the machine with -1. */
 EXPORT nvmlReturn_t wattloopSimulatorMachineTime(struct machine *machine, int gpu, uint64_t *nanoseconds) {
     if (gpu >= (int)machine->layout->gpu_count) {

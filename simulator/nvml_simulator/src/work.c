@@ -162,6 +162,18 @@ void work_end(struct machine *machine, const struct work *work) {
     machine_unlock(machine);
 }
 
+void work_blocked(struct machine *machine, unsigned gpu, uint64_t until_ns) {
+    struct work work = {.request = {.gpus = {gpu}, .count = 1}};
+    machine_lock(machine);
+    if (find_slots(machine, &work) == NVML_SUCCESS) {
+        put_work(machine, &work);
+        occupancy_of(machine_modify(machine, gpu), &work, 0)->waits = true;
+        timeline_advance(machine_modify(machine, gpu), machine_model(machine), until_ns);
+        remove_work(machine, &work);
+    }
+    machine_unlock(machine);
+}
+
 void work_idle(struct machine *machine, const unsigned *gpus, unsigned count, uint64_t idle_ns) {
     machine_lock(machine);
     advance_all(machine, gpus, count, latest_ns(machine, gpus, count) + idle_ns);

@@ -30,6 +30,9 @@ bool work_wait(struct machine *machine, const struct work *work);
 /* Removes the remaining work from the GPUs. */
 void work_end(struct machine *machine, const struct work *work);
 
+/* With the virtual clock: advances a GPU to a time at its waiting power, as while it waits for a message. */
+void work_blocked(struct machine *machine, unsigned gpu, uint64_t until_ns);
+
 /* With the virtual clock: advances idle GPUs to the latest time among them plus `idle_ns`. */
 void work_idle(struct machine *machine, const unsigned *gpus, unsigned count, uint64_t idle_ns);
 
