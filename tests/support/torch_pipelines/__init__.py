@@ -1,0 +1,1 @@
+"""Small pipelines of PyTorch whose ranks are forked, which saves an import of PyTorch for each."""
