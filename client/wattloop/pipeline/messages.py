@@ -204,6 +204,12 @@ class RankReport(WireForm):
         String(MAX_REASON_CHARACTERS, min_length=0),
         "How the instructions differ from the registered ones; the rank then runs at free clocks. Empty if not.",
     ] = ""
+    refusal: Annotated[
+        str,
+        String(MAX_REASON_CHARACTERS, min_length=0),
+        "Why the rank holds no clock of the directive, such as the agent's error; it then runs at free clocks. "
+        "Empty if it holds them.",
+    ] = ""
     finished: Annotated[bool, "Whether this is the last report of the process."] = False
 
     def check(self, place: str) -> None:
