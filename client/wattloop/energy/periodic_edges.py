@@ -101,21 +101,37 @@ def _periodic(bounds: Sequence[tuple[float, float]]) -> EdgeTimes | None:
     if numbers is None:
         return None
     shortest, longest = 0.0, float("inf")
-    numbered = list(zip(numbers, bounds, strict=True))
-    for (number, (earliest, latest)), (later, (later_earliest, later_latest)) in itertools.combinations(numbered, 2):
-        steps = later - number
-        shortest = max(shortest, (later_earliest - latest) / steps)
-        longest = min(longest, (later_latest - earliest) / steps)
+    # Only the corners of the bounds' convex hulls can bound the polygon.
+    lower = _upper_hull([(number, earliest) for number, (earliest, _) in zip(numbers, bounds, strict=True)])
+    upper = [(n, -y) for n, y in _upper_hull([(n, -latest) for n, (_, latest) in zip(numbers, bounds, strict=True)])]
+    for number, earliest in lower:
+        for other, latest in upper:
+            if number > other:
+                shortest = max(shortest, (earliest - latest) / (number - other))
+            elif number < other:
+                longest = min(longest, (latest - earliest) / (other - number))
     if shortest > longest:
         return None
     period = (shortest + longest) / 2
-    first = max(earliest - number * period for number, (earliest, _) in numbered)
-    last = min(latest - number * period for number, (_, latest) in numbered)
+    first = max(earliest - number * period for number, earliest in lower)
+    last = min(latest - number * period for number, latest in upper)
     if first > last:
         return None
     origin = (first + last) / 2
     times = tuple(origin + number * period for number in numbers)
     return EdgeTimes(times, (last - first) / 2, period, (longest - shortest) / 2)
+
+
+def _upper_hull(points: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The corners of the upper convex hull of points in order of x (Andrew 1979)."""
+    hull: list[tuple[int, float]] = []
+    for x, y in points:
+        while len(hull) > 1 and (hull[-1][1] - hull[-2][1]) * (x - hull[-2][0]) <= (y - hull[-2][1]) * (
+            hull[-1][0] - hull[-2][0]
+        ):
+            hull.pop()
+        hull.append((x, y))
+    return hull
 
 
 def _numbers(middles: Sequence[float]) -> list[int] | None:

@@ -15,7 +15,12 @@ from wattloop.energy.step_shape import StepEdges, StepShape
 MAX_EDGES = 6144
 # Edges whose times are found together. In more, the device's clock drifts from the system's.
 BLOCK = 32
+# The same where the energy of long times is looked at afterwards, and the newest edges may wait.
+LONG_BLOCK = 256
 BLOCK_STRIDE = 16
+# A counter that advances more often than it is read advances about as often as this.
+FAST_SECONDS = 0.02
+FAST_SHARE = 0.95
 # Edges on each side of a step that its shape is learned from.
 NEIGHBOURS = 8
 # Longer without a reading counts as missing readings.
@@ -51,6 +56,27 @@ class GpuReading:
     end_seconds: float
     energy_millijoules: int | None
     power_watts: float | None
+
+
+@dataclass(frozen=True)
+class CounterEdge:
+    """A step of the counter, with the best estimate of its time.
+
+    Attributes:
+        number: Number of the edge, rising by 1.
+        seconds: Estimated time of the step.
+        deviation_seconds: Standard deviation of the error of that time.
+        periodic: Whether the counter has a period, so that edges near each other have the same error.
+        joules: Energy used until the step, from an arbitrary zero.
+        epoch: Number of times that the counter had been reset before.
+    """
+
+    number: int
+    seconds: float
+    deviation_seconds: float
+    periodic: bool
+    joules: float
+    epoch: int
 
 
 @dataclass(frozen=True)
@@ -196,6 +222,40 @@ class EnergyTimeline:
         if not self.has_counter:
             return len(self._power) > 0 and self._power.end_seconds > moment_seconds + SENSOR_STEP_SECONDS
         return len(self._earliest) > 1 and self._earliest[-2] > moment_seconds
+
+    def edges(self, first: int, *, final: bool = True) -> list[CounterEdge]:
+        """The edges from a number on, in order of time.
+
+        Args:
+            first: Number of the first edge; edges that are no longer kept are left out.
+            final: Whether to leave out the newest edges, whose times later readings improve.
+        """
+        total = len(self._joules) + self._dropped
+        half = LONG_BLOCK // 2
+        end = total // half * half - half if final else total
+        return [self._final_edge(index) for index in range(max(first - self._dropped, 0), end - self._dropped)]
+
+    def _final_edge(self, index: int) -> CounterEdge:
+        block = LONG_BLOCK
+        edge = self._edge(index, block)
+        periodic = edge.period_seconds is not None
+        if not periodic:
+            block = BLOCK
+            edge = self._edge(index)
+        # An error of the period grows with the distance from the middle of the block.
+        drift = edge.period_half_width_seconds * min(len(self._joules), block) / 4
+        seconds, deviation = edge.seconds, math.hypot(edge.half_width_seconds, drift) / TIMING_SPREAD
+        if self._is_fast(index):
+            # What looks like its period is that of the readings.
+            seconds, deviation, periodic = self._latest[index] - FAST_SECONDS / 2, FAST_SECONDS / math.sqrt(12), False
+        number = index + self._dropped
+        return CounterEdge(number, seconds, deviation, periodic, self._joules[index], self._epoch(seconds))
+
+    def _is_fast(self, index: int) -> bool:
+        """Whether each reading around an edge has another value, so that the counter advances more often."""
+        first, last = max(index - BLOCK_STRIDE, 1), min(index + BLOCK_STRIDE, len(self._joules))
+        touching = sum(self._earliest[k] <= self._latest[k - 1] for k in range(first, last))
+        return touching >= FAST_SHARE * (last - first)
 
     def at(self, moment_seconds: float) -> EnergyPoint | None:
         """The energy used until a moment; None if there is too little to say anything."""
@@ -345,25 +405,25 @@ class EnergyTimeline:
             _put(self._shapes, key, found)
         return found
 
-    def _edge(self, index: int) -> EdgeTime:
+    def _edge(self, index: int, block: int = BLOCK) -> EdgeTime:
         """The time of an edge, from both of the overlapping blocks that contain it.
 
         Their weights change from edge to edge, so that the errors of two blocks make no jump between
         two edges.
         """
-        number = index + self._dropped
-        part = number % BLOCK_STRIDE
+        number, stride = index + self._dropped, block // 2
+        part = number % stride
         later = number - part - self._dropped
         return blended(
-            self._time_in_block(later - BLOCK_STRIDE, index),
-            self._time_in_block(later, index),
-            (part + 0.5) / BLOCK_STRIDE,
+            self._time_in_block(later - stride, index, block),
+            self._time_in_block(later, index, block),
+            (part + 0.5) / stride,
         )
 
-    def _time_in_block(self, base: int, index: int) -> EdgeTime:
+    def _time_in_block(self, base: int, index: int, block: int) -> EdgeTime:
         count = len(self._joules)
-        base = max(min(base, count - BLOCK), 0)
-        last = min(base + BLOCK, count)
+        base = max(min(base, count - block), 0)
+        last = min(base + block, count)
         key = (base + self._dropped, last + self._dropped)
         found = self._blocks.get(key)
         if found is None:

@@ -41,6 +41,21 @@ def forward_solve(factor: Sequence[Sequence[float]], vector: Sequence[float]) ->
     return solved
 
 
+def solve(factor: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:
+    """The solution x of L·Lᵀ·x = vector.
+
+    Example:
+        >>> solve(cholesky([[4.0, 2.0], [2.0, 5.0]]), [8.0, 8.0])
+        [1.5, 1.0]
+    """
+    solved = forward_solve(factor, vector)
+    for row in range(len(factor) - 1, -1, -1):
+        solved[row] /= factor[row][row]
+        for column in range(row):
+            solved[column] -= factor[row][column] * solved[row]
+    return solved
+
+
 def log_determinant(factor: Sequence[Sequence[float]]) -> float:
     """The logarithm of the determinant of L·Lᵀ."""
     return 2 * sum(math.log(row[-1]) for row in factor)

@@ -198,6 +198,35 @@ def test_a_window_from_before_the_first_reading_is_incomplete() -> None:
     assert energy.missing == "the first reading came 3.0 s after its begin"
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_energy_at_the_edges_is_exact_at_their_times(seed: int) -> None:
+    """Each time is wrong by less than a millisecond, although a reading takes 3.5 ms and comes every 67 ms."""
+    with sampled_machine(seed) as machine:
+        work = loads(random.Random(seed))["steady"]()
+        machine.run(work, 60.0)
+        (timeline,) = machine.sampler._timelines.values()
+        begin, exact = machine.now(), machine.joules()
+        machine.run(work, 1.0)
+        watts = (machine.joules() - exact) / (machine.now() - begin)
+    final, known = timeline.edges(0), timeline.edges(0, final=False)
+    assert 200 < len(final) < len(known)
+    assert known[: len(final)] == final
+    assert timeline.edges(150) == final[150:]
+    zero = final[0].seconds - final[0].joules / watts
+    errors = [edge.seconds - zero - edge.joules / watts for edge in final]
+    assert max(errors) - min(errors) < 0.003
+    assert root_mean_square([edge.deviation_seconds for edge in final]) < 0.0015
+    assert all(edge.periodic for edge in final)
+
+
+def test_the_edges_of_a_counter_that_advances_at_each_reading_have_no_period() -> None:
+    timeline = EnergyTimeline()
+    for number in range(400):
+        timeline.add(GpuReading("GPU-1", number * 0.067, number * 0.067 + 0.004, number * 6_700, 100.0))
+    assert not any(edge.periodic for edge in timeline.edges(0))
+    assert all(0.003 < edge.deviation_seconds < 0.02 for edge in timeline.edges(0))
+
+
 def test_the_memory_of_a_timeline_is_bounded() -> None:
     timeline = EnergyTimeline()
     for number in range(40_000):

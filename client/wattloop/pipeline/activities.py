@@ -1,0 +1,159 @@
+"""What a rank does at each moment: an instruction, waiting for another stage, or something else.
+
+The time between two instructions of an iteration is waiting: the GPU has no work, and the process spins in
+a receive. The time after the last instruction has the optimizer's step in it, and the time before the
+first one the loading of data on the first rank, so neither is waiting.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# Kinds of instructions are lower-case, so these are none.
+BLOCKING = "Blocking"
+OTHER = "Other"
+# A pause between iterations that is longer, such as an evaluation, is no part of training steps.
+MAX_PAUSE_SECONDS = 0.5
+
+
+class Activity(NamedTuple):
+    """What a rank does, with its GPUs at a clock.
+
+    Attributes:
+        kind: Kind of the instruction, `BLOCKING` or `OTHER`.
+        stage: Model stage of the instruction; 0 if it is none.
+        megahertz: Clock that the GPUs are held at; 0 without one.
+    """
+
+    kind: str
+    stage: int
+    megahertz: int
+
+    @property
+    def is_instruction(self) -> bool:
+        """Whether it is an instruction."""
+        return self.kind not in (BLOCKING, OTHER)
+
+
+class Span(NamedTuple):
+    """A part of the time of a rank.
+
+    Attributes:
+        begin_seconds: System monotonic clock.
+        end_seconds: The same.
+        activity: What the rank does; None if the time is not to be measured.
+    """
+
+    begin_seconds: float
+    end_seconds: float
+    activity: Activity | None
+
+
+@dataclass(frozen=True)
+class IterationRecord:
+    """The stamps of one iteration.
+
+    Attributes:
+        number: Number of the iteration, from 0.
+        begin_seconds: Begin of the training step.
+        end_seconds: End of the training step.
+        instructions: The instructions in execution order.
+    """
+
+    number: int
+    begin_seconds: float
+    end_seconds: float
+    instructions: Sequence[Span]
+
+
+def spans_of_iteration(record: IterationRecord, *, first_rank: bool) -> list[Span]:
+    """The parts of an iteration, in order and without gaps.
+
+    A wait has the clock of the instruction after it, which is set when the instruction before it ends.
+
+    Args:
+        record: Its stamps.
+        first_rank: Whether the rank is the first of its pipeline, which waits for nothing before its first
+            instruction.
+
+    Example:
+        >>> forward = Activity("forward", 1, 1410)
+        >>> record = IterationRecord(0, 0.0, 4.0, [Span(1.0, 2.0, forward), Span(2.5, 3.0, forward)])
+        >>> [span.activity.kind for span in spans_of_iteration(record, first_rank=False)]
+        ['Blocking', 'forward', 'Blocking', 'forward', 'Other']
+    """
+    moment, found = record.begin_seconds, []
+    waiting = OTHER if first_rank else BLOCKING
+    clock = 0
+    for span in record.instructions:
+        clock = span.activity.megahertz if span.activity is not None else clock
+        if span.begin_seconds > moment:
+            found.append(Span(moment, span.begin_seconds, Activity(waiting, 0, clock)))
+        found.append(span)
+        moment, waiting = span.end_seconds, BLOCKING
+    if record.end_seconds > moment:
+        found.append(Span(moment, record.end_seconds, Activity(OTHER, 0, clock)))
+    return found
+
+
+class ActivityHistory:
+    """The activities of the last minutes, in order of time.
+
+    Example:
+        >>> history = ActivityHistory()
+        >>> forward, backward = Activity("forward", 0, 0), Activity("backward", 0, 0)
+        >>> history.add(Span(0.0, 1.0, forward))
+        >>> history.add(Span(1.0, 3.0, backward))
+        >>> history.seconds_between(0.75, 1.5)
+        {Activity(kind='forward', stage=0, megahertz=0): 0.25, Activity(kind='backward', stage=0, megahertz=0): 0.5}
+    """
+
+    def __init__(self) -> None:
+        self._begins: list[float] = []
+        self._spans: list[Span] = []
+
+    @property
+    def end_seconds(self) -> float:
+        """End of the newest part; infinitely early without one."""
+        return self._spans[-1].end_seconds if self._spans else float("-inf")
+
+    def add(self, span: Span) -> None:
+        """Add a part; it begins at or after the end of the one before. Time that no part has is not measured."""
+        self._begins.append(span.begin_seconds)
+        self._spans.append(span)
+
+    def forget_before(self, moment_seconds: float) -> None:
+        """Discard the parts that end before a moment."""
+        index = max(bisect.bisect_right(self._begins, moment_seconds) - 1, 0)
+        del self._begins[:index], self._spans[:index]
+
+    def at(self, moment_seconds: float) -> Activity | None:
+        """The activity at a moment; None if it is not to be measured."""
+        index = bisect.bisect_right(self._begins, moment_seconds) - 1
+        if index < 0 or self._spans[index].end_seconds <= moment_seconds:
+            return None
+        return self._spans[index].activity
+
+    def seconds_between(self, begin_seconds: float, end_seconds: float) -> dict[Activity, float] | None:
+        """Seconds of each activity between two moments; None if a part of the time is not to be measured."""
+        found: dict[Activity, float] = {}
+        moment = begin_seconds
+        for span in self._between(begin_seconds, end_seconds):
+            # Stamps of neighbours may differ in the last digit.
+            if span.activity is None or span.begin_seconds > moment + 1e-9:
+                return None
+            until = min(span.end_seconds, end_seconds)
+            found[span.activity] = found.get(span.activity, 0.0) + max(until - moment, 0.0)
+            moment = max(moment, until)
+        return found if moment >= end_seconds - 1e-9 else None
+
+    def _between(self, begin_seconds: float, end_seconds: float) -> Iterator[Span]:
+        index = bisect.bisect_right(self._begins, begin_seconds) - 1
+        if index < 0:
+            return
+        while index < len(self._spans) and self._begins[index] < end_seconds:
+            yield self._spans[index]
+            index += 1

@@ -1,0 +1,174 @@
+"""Which clock to measure at which iteration of a profile, and when a rank needs no lower one.
+
+All ranks change the clock at the same iteration, because a rank at another clock changes how long the
+others wait. A rank measures from the highest clock down. It stops when the effective energy of its
+instructions, e − P·t with the blocking power P, has risen by more than its error: a still lower clock takes
+longer and saves nothing. The energy alone rises earlier, at clocks that are still worth it, because a GPU
+that is slower waits less. Then the rank stays at the highest clock while the others go on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from wattloop.errors import UsageError
+from wattloop.pipeline.energy_regression import Estimate
+from wattloop.pipeline.standard_errors import NORMAL_95
+
+
+def spaced_clocks(table_megahertz: Collection[int], count: int) -> tuple[int, ...]:
+    """At most `count` clocks of a table, evenly spaced, with the highest and the lowest; highest first.
+
+    Raises:
+        UsageError: The table is empty, or fewer than 2 clocks are to be chosen.
+
+    Example:
+        >>> spaced_clocks(range(210, 1411, 15), 5)
+        (1410, 1110, 810, 510, 210)
+    """
+    table = sorted(set(table_megahertz), reverse=True)
+    if not table or count < 2:
+        raise UsageError(
+            f"found {len(table)} clocks and a count of {count}, expected at least 1 clock and a count of 2"
+        )
+    if len(table) <= count:
+        return tuple(table)
+    return tuple(table[round(index * (len(table) - 1) / (count - 1))] for index in range(count))
+
+
+def clocks_left(
+    clocks_megahertz: Sequence[int],
+    instructions: Collection[tuple[str, int]],
+    measured: Mapping[int, Collection[tuple[str, int]]],
+) -> tuple[int, ...]:
+    """The clocks that a profile lacks, in the same order; with them it resumes in a later process.
+
+    Args:
+        clocks_megahertz: All clocks to measure.
+        instructions: Kind and stage of the instructions to measure.
+        measured: Those of each clock whose time and energy are known.
+
+    Example:
+        >>> clocks_left((1410, 1200, 990), {("forward", 0)}, {1410: {("forward", 0)}, 1200: set()})
+        (1200, 990)
+    """
+    needed = set(instructions)
+    return tuple(clock for clock in clocks_megahertz if not needed <= set(measured.get(clock, ())))
+
+
+@dataclass(frozen=True)
+class ProfileSchedule:
+    """The clock of each iteration of a profile.
+
+    Attributes:
+        clocks_megahertz: Clocks in the order in which they are measured.
+        first_iteration: The first iteration of the profile.
+        warm_up_iterations: Iterations at a clock before those that are measured.
+        iterations_per_clock: Iterations measured at each clock.
+
+    Example:
+        >>> schedule = ProfileSchedule((1410, 1200), first_iteration=10, warm_up_iterations=2, iterations_per_clock=3)
+        >>> [schedule.position(iteration) for iteration in (9, 10, 14, 15, 20)]
+        [None, 0, 0, 1, None]
+        >>> schedule.is_measured(11), schedule.is_measured(12), schedule.is_finished(20)
+        (False, True, True)
+    """
+
+    clocks_megahertz: tuple[int, ...]
+    first_iteration: int
+    warm_up_iterations: int
+    iterations_per_clock: int
+
+    @property
+    def _length(self) -> int:
+        return self.warm_up_iterations + self.iterations_per_clock
+
+    def position(self, iteration: int) -> int | None:
+        """Index of the clock that is measured at an iteration; None outside of the profile."""
+        position = (iteration - self.first_iteration) // self._length
+        return position if 0 <= position < len(self.clocks_megahertz) else None
+
+    def is_measured(self, iteration: int) -> bool:
+        """Whether an iteration is measured: it is in the profile, and no warm-up."""
+        within = (iteration - self.first_iteration) % self._length
+        return self.position(iteration) is not None and within >= self.warm_up_iterations
+
+    def is_finished(self, iteration: int) -> bool:
+        """Whether the profile ends before an iteration."""
+        return iteration >= self.first_iteration + self._length * len(self.clocks_megahertz)
+
+
+@dataclass(frozen=True)
+class ClockResult:
+    """All instructions of an iteration at one clock.
+
+    Attributes:
+        megahertz: The clock.
+        joules: Their energy.
+        busy_seconds: Their time.
+    """
+
+    megahertz: int
+    joules: Estimate
+    busy_seconds: float
+
+
+class Profiling:
+    """A rank's progress through a profile.
+
+    Args:
+        schedule: The clock of each iteration.
+
+    Attributes:
+        schedule: The same.
+        stopped: Why the rank measures no more clocks before the end; empty while it does.
+    """
+
+    def __init__(self, schedule: ProfileSchedule) -> None:
+        self.schedule = schedule
+        self.stopped = ""
+        self._results: dict[int, ClockResult] = {}
+
+    def clock(self, iteration: int) -> int | None:
+        """The clock to hold during an iteration; None outside of the profile, at free clocks."""
+        position = self.schedule.position(iteration)
+        if position is None:
+            return None
+        return self.schedule.clocks_megahertz[0 if self.stopped else position]
+
+    def is_measured(self, iteration: int) -> bool:
+        """Whether to measure an iteration."""
+        return not self.stopped and self.schedule.is_measured(iteration)
+
+    def is_finished(self, iteration: int) -> bool:
+        """Whether the rank is through before an iteration. It then still follows the schedule until its end."""
+        return bool(self.stopped) or self.schedule.is_finished(iteration)
+
+    def add(self, result: ClockResult, blocking: Estimate | None) -> None:
+        """Add what was measured at a clock, and stop if lower clocks are of no use.
+
+        Args:
+            result: Energy and time at the clock; a later result of the same clock replaces it.
+            blocking: Blocking power, in watts; None if it is not known, and then the energy alone counts.
+        """
+        self._results[result.megahertz] = result
+        best = min(self._results.values(), key=lambda each: _effective_joules(each, blocking))
+        if result.megahertz < best.megahertz and _has_risen(best, result, blocking):
+            self.stopped = (
+                f"at {result.megahertz} MHz the instructions of an iteration take {result.joules.value:.4g} J in "
+                f"{result.busy_seconds:.4g} s, at {best.megahertz} MHz {best.joules.value:.4g} J in "
+                f"{best.busy_seconds:.4g} s, so lower clocks save nothing"
+            )
+
+
+def _effective_joules(result: ClockResult, blocking: Estimate | None) -> float:
+    return result.joules.value - (0.0 if blocking is None else blocking.value) * result.busy_seconds
+
+
+def _has_risen(before: ClockResult, after: ClockResult, blocking: Estimate | None) -> bool:
+    """Whether the effective energy has risen beyond its error."""
+    rise = _effective_joules(after, blocking) - _effective_joules(before, blocking)
+    shared = 0.0 if blocking is None else blocking.error * (after.busy_seconds - before.busy_seconds)
+    return rise > NORMAL_95 * math.hypot(before.joules.error, after.joules.error, shared)
