@@ -21,7 +21,24 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
         "--schedule", choices=SCHEDULE_NAMES, default="1f1b", help="order of operations (default: 1f1b)"
     )
     parser.add_argument("--chunks", type=int, metavar="V", help="model chunks per stage, for interleaved (default: 2)")
+    parser.add_argument(
+        "--knobs",
+        type=_columns,
+        metavar="COLUMN,...",
+        default=(),
+        help="further columns of the profile that an operation's option consists of, beside the frequency",
+    )
+    parser.add_argument(
+        "--interpolate",
+        type=int,
+        metavar="MHZ",
+        help="add clocks at this step between the measured ones, where they are certain within 1 %%",
+    )
     parser.add_argument("--graph", metavar="FILE", help="JSON file with a graph, instead of a schedule")
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
 
 
 def check_pipeline_options(arguments: argparse.Namespace, command: str, *further: str) -> None:
@@ -36,6 +53,8 @@ def check_pipeline_options(arguments: argparse.Namespace, command: str, *further
         UsageError: An option is missing, or options exclude each other.
     """
     _require(arguments, command, *further, "profile", "blocking_power")
+    if arguments.interpolate is not None and arguments.interpolate < 1:
+        raise UsageError(f"--interpolate {arguments.interpolate}: must be at least 1 MHz")
     if arguments.graph is not None:
         return
     _require(arguments, command, "stages", "microbatches")

@@ -7,6 +7,7 @@ import math
 
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import UsageError
+from wattloop.messages import MAX_PRODUCT_CHARACTERS
 from wattloop_planner.command_line.pipeline_options import add_pipeline_options, check_pipeline_options
 
 # The slowest plan, the plan of minimum energy and the fastest plan are always drawn.
@@ -41,6 +42,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baselines", action="store_true", help="also compute the plans of EnvPipe, Zeus and maximum clocks"
     )
+    parser.add_argument(
+        "--gpu-product", metavar="NAME", help="product name of the profiled GPUs, which the result then states"
+    )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="other actions")
     evaluating = actions.add_parser(
         "evaluate",
@@ -53,12 +57,26 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     choosing = actions.add_parser(
         "choose",
         help="the plan for a deadline, as JSON on stdout",
-        description="Prints the slowest plan that meets the deadline; if none does, the fastest, with exit code 1.",
+        description="Prints the slowest plan that meets the deadline; if none does, the fastest, with exit code 1. Or "
+        "prints the plan by the rule of a running pipeline, with a straggler or without.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=f"example:\n{CHOOSE_EXAMPLE}",
     )
     choosing.add_argument("--directory", metavar="DIR", required=True, help="folder written by this command")
-    choosing.add_argument("--deadline", metavar="SECONDS", type=float, required=True, help="time of the straggler")
+    rule = choosing.add_mutually_exclusive_group(required=True)
+    rule.add_argument("--deadline", metavar="SECONDS", type=float, help="time of the straggler")
+    rule.add_argument(
+        "--fastest", action="store_true", help="minimum energy among the plans that are no slower than maximum clocks"
+    )
+    rule.add_argument(
+        "--eta", type=float, help="minimum cost, with this weight of energy from 0 to 1; needs --max-power"
+    )
+    choosing.add_argument(
+        "--max-power", metavar="W", type=float, help="sum of the maximum power limits of one GPU of each stage"
+    )
+    choosing.add_argument(
+        "--straggler", metavar="SECONDS", type=float, help="with --fastest or --eta, the time of a straggler"
+    )
 
 
 def _plans(text: str) -> int | None:
@@ -82,12 +100,30 @@ def _plot_count(text: str) -> int | None:
     return count
 
 
+def _check_choice(arguments: argparse.Namespace) -> None:
+    for name in ("deadline", "straggler"):
+        seconds = getattr(arguments, name)
+        if seconds is not None and not 0 < seconds < math.inf:
+            raise UsageError(f"--{name} {seconds:g}: must be a finite number of seconds above 0")
+    if arguments.deadline is not None and arguments.straggler is not None:
+        raise UsageError("--straggler: --deadline is the time of the straggler; leave one of them out")
+    if (arguments.eta is None) != (arguments.max_power is None):
+        raise UsageError("--eta, --max-power: must be given together")
+
+
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.action == "choose":
-        if not 0 < arguments.deadline < math.inf:
-            raise UsageError(f"--deadline {arguments.deadline:g}: must be a finite number of seconds above 0")
+        _check_choice(arguments)
         return
     check_pipeline_options(arguments, "wattloop plan", *(() if arguments.action else ("output",)))
+    product = arguments.gpu_product
+    if product is not None and not (
+        0 < len(product) <= MAX_PRODUCT_CHARACTERS and product.isascii() and product.isprintable()
+    ):
+        raise UsageError(
+            f"--gpu-product {product[:MAX_PRODUCT_CHARACTERS]!r}: must be 1 to {MAX_PRODUCT_CHARACTERS} characters of "
+            "printable ASCII"
+        )
 
 
 COMMAND = Command(

@@ -170,16 +170,16 @@ def _conditions(arguments: argparse.Namespace, problem: Problem) -> Conditions:
 
 
 def _emulated(problem: Problem, file: str, conditions: Conditions) -> _EmulatedPlan:
-    frequencies = read_plan(file, problem.graph)
+    rows = read_plan(file, problem.graph, problem.profile.knobs)
     try:
-        grouping = best_grouping(problem, frequencies, conditions)
+        grouping = best_grouping(problem, rows, conditions)
         return _EmulatedPlan(
             file,
-            evaluate(problem, frequencies),
+            evaluate(problem, rows),
             grouping.planned.emulation,
             grouping.without_latency.mean,
             grouping.best,
-            min(option.time_seconds for option in planned_options(problem, frequencies)),
+            min(option.time_seconds for option in planned_options(problem, rows)),
         )
     except UsageError as error:
         raise UsageError(f"{file}: {error}") from error
@@ -209,7 +209,7 @@ def _write_groups(folder: str, problem: Problem, found: Sequence[_EmulatedPlan])
                 f"emulated: {mean.time_seconds:.9g} s, {mean.energy_joules:.9g} J",
             )
             with open_atomic(path / Path(plan.file).name) as stream:
-                write_plan(stream, problem.graph, plan.best.frequencies_megahertz, comments)
+                write_plan(stream, problem.graph, plan.best.rows, comments, problem.profile.knobs)
 
 
 def _write_csv(rows: Sequence[Mapping[str, object]]) -> None:

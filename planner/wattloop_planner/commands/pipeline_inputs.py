@@ -8,8 +8,10 @@ import time
 from wattloop.errors import UsageError
 from wattloop_planner.command_line.pipeline_options import INTERLEAVED
 from wattloop_planner.frequency.pipeline.graph import OperationGraph, schedule_graph
+from wattloop_planner.frequency.pipeline.interpolation import clocks_between, interpolated
 from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.pipeline.profiles import read_profile
+from wattloop_planner.frequency.pipeline.profile_file import read_profile
+from wattloop_planner.frequency.pipeline.profiles import Profile
 from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
 from wattloop_planner.frequency.pipeline.user_graph import read_graph
 
@@ -30,11 +32,17 @@ def read_problem(arguments: argparse.Namespace, phase_seconds: dict[str, float] 
     started = time.perf_counter()
     graph = _graph(arguments)
     read = time.perf_counter()
-    problem = pipeline_problem(graph, read_profile(arguments.profile), arguments.blocking_power)
+    problem = pipeline_problem(graph, _profile(arguments), arguments.blocking_power)
     if phase_seconds is not None:
         phase_seconds["profile"] = time.perf_counter() - read
         phase_seconds["graph"] = read - started
     return problem
+
+
+def _profile(arguments: argparse.Namespace) -> Profile:
+    profile = read_profile(arguments.profile, arguments.knobs)
+    step = arguments.interpolate
+    return profile if step is None else interpolated(profile, clocks_between(profile, step))
 
 
 def _graph(arguments: argparse.Namespace) -> OperationGraph:

@@ -7,15 +7,26 @@ import csv
 import json
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattloop.errors import UsageError
+from wattloop.cost import CostModel
+from wattloop.errors import InputError, UsageError
 from wattloop_planner.commands.pipeline_inputs import read_problem
 from wattloop_planner.frequency.baselines import baselines, max_frequency
+from wattloop_planner.frequency.choice import Cost, Fastest, Rule, choose_point
+from wattloop_planner.frequency.files.archive import (
+    ARCHIVE,
+    MAX_COMPRESSED_BYTES,
+    PlanArchive,
+    archive_of,
+    write_within,
+)
 from wattloop_planner.frequency.files.folder import check_output, replaced
 from wattloop_planner.frequency.files.plan_file import plan_file_name, read_plan
 from wattloop_planner.frequency.files.result import (
-    read_realised,
+    PlannedResult,
+    read_result,
     write_baselines,
     write_frontier,
     write_plans,
@@ -71,10 +82,14 @@ def _write(
     started = time.perf_counter()
     realised = [Realised(plan.time_seconds, plan_energy_joules(problem, plan)) for plan in planning.plans]
     points = list(baselines(problem)) if arguments.baselines else []
+    schedule = "graph" if arguments.graph is not None else arguments.schedule
+    product = arguments.gpu_product or ""
     with replaced(arguments.output) as folder:
         write_frontier(folder, planning)
         write_plans(folder, problem, planning, realised)
-        write_stragglers(folder, problem, realised, max_frequency(problem))
+        max_clocks = max_frequency(problem)
+        write_stragglers(folder, problem, realised, max_clocks)
+        _write_archive(folder, archive_of(problem, planning, max_clocks, schedule=schedule, gpu_product=product))
         if arguments.baselines:
             write_baselines(folder, points)
         if arguments.pictures != 0:
@@ -91,8 +106,17 @@ def _write(
         inputs = {"profile": arguments.profile}
         if arguments.graph is not None:
             inputs["graph"] = arguments.graph
-        schedule = "graph" if arguments.graph is not None else arguments.schedule
-        write_summary(folder, problem, planning, phase_seconds=seconds, inputs=inputs, schedule=schedule)
+        write_summary(
+            folder, problem, planning, phase_seconds=seconds, inputs=inputs, schedule=schedule, max_clocks=max_clocks
+        )
+
+
+def _write_archive(folder: Path, archive: PlanArchive) -> None:
+    """``plans.json.gz``; a message if the plans do not fit into one."""
+    try:
+        (folder / ARCHIVE).write_bytes(write_within(archive, MAX_COMPRESSED_BYTES)[1])
+    except InputError as error:
+        _print_message(f"no archive of the plans was written: {error}")
 
 
 def _report(arguments: argparse.Namespace, problem: Problem, planning: Planning, seconds: float) -> None:
@@ -119,9 +143,9 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     problem = read_problem(arguments)
     rows = []
     for file in arguments.files:
-        frequencies = read_plan(file, problem.graph)
+        rows_of_plan = read_plan(file, problem.graph, problem.profile.knobs)
         try:
-            found = evaluate(problem, frequencies)
+            found = evaluate(problem, rows_of_plan)
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from error
         rows.append((file, repr(found.time_seconds), repr(found.energy_joules)))
@@ -132,14 +156,11 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _choose(arguments: argparse.Namespace) -> int:
-    numbers, realised, waiting_power = read_realised(arguments.directory)
-    chosen = choose(realised, arguments.deadline, waiting_power)
-    number = numbers[chosen.plan]
-    document = {
-        "plan": number,
-        "file": plan_file_name(number),
-        "time_seconds": chosen.realised.time_seconds,
-        "energy_joules": chosen.realised.energy_joules,
+    result = read_result(arguments.directory)
+    if arguments.deadline is None:
+        return _choose_by_rule(arguments, result)
+    chosen = choose(result.realised, arguments.deadline, result.waiting_power_watts)
+    document = _chosen(result, chosen.plan) | {
         "energy_until_deadline_joules": chosen.energy_until_deadline_joules,
         "meets_deadline": chosen.meets_deadline,
     }
@@ -150,6 +171,30 @@ def _choose(arguments: argparse.Namespace) -> int:
             f"{chosen.realised.time_seconds:.9g} s"
         )
     return 0 if chosen.meets_deadline else 1
+
+
+def _choose_by_rule(arguments: argparse.Namespace, result: PlannedResult) -> int:
+    rule: Rule = Fastest() if arguments.eta is None else Cost(CostModel(arguments.eta, arguments.max_power))
+    chosen = choose_point(
+        result.realised,
+        rule,
+        max_clocks=result.max_clocks,
+        waiting_power_watts=result.waiting_power_watts,
+        straggler_seconds=arguments.straggler,
+    )
+    document = _chosen(result, chosen.plan) | {"for_straggler": chosen.for_straggler}
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    return 0
+
+
+def _chosen(result: PlannedResult, plan: int) -> dict[str, object]:
+    number, realised = result.numbers[plan], result.realised[plan]
+    return {
+        "plan": number,
+        "file": plan_file_name(number),
+        "time_seconds": realised.time_seconds,
+        "energy_joules": realised.energy_joules,
+    }
 
 
 def _print_message(text: str) -> None:

@@ -11,7 +11,7 @@ groups are better.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from wattloop_planner.frequency.emulation import Conditions, Emulation, emulate
 from wattloop_planner.frequency.pipeline.plans import planned_options
 from wattloop_planner.frequency.pipeline.problem import Floats, Problem
-from wattloop_planner.frequency.pipeline.profiles import Option
+from wattloop_planner.frequency.pipeline.profiles import Option, Rows, Setting
 
 # Minimum durations of a group to try, in multiples of the latency of a clock change.
 LATENCIES_PER_GROUP = (2, 5, 10, 20, 50, 100)
@@ -28,20 +28,18 @@ SAME_TIME = 1e-3
 # Sums of the same times in another order differ by less.
 ROUNDING = 1e-10
 
-Rows = Sequence[Sequence[int]]
-
 
 @dataclass(frozen=True)
 class GroupedPlan:
     """A plan for given conditions.
 
     Attributes:
-        frequencies_megahertz: Clocks, per stage and in execution order.
+        rows: Clocks in MHz, or settings, per stage and in execution order.
         min_group_seconds: Minimum time between two changes of a stage's clock; 0 for the plan as given.
         emulation: The plan under the conditions.
     """
 
-    frequencies_megahertz: Rows
+    rows: Rows
     min_group_seconds: float
     emulation: Emulation
 
@@ -61,7 +59,7 @@ class Grouping:
     best: GroupedPlan
 
 
-def best_grouping(problem: Problem, frequencies: Rows, conditions: Conditions) -> Grouping:
+def best_grouping(problem: Problem, planned: Rows, conditions: Conditions) -> Grouping:
     """The plan as given or with groups, whichever is better under these conditions.
 
     Better is less energy, of the plans that take at most as long as the given one without latency. If none
@@ -69,22 +67,22 @@ def best_grouping(problem: Problem, frequencies: Rows, conditions: Conditions) -
 
     Args:
         problem: The pipeline.
-        frequencies: Clocks in MHz, per stage and in execution order.
+        planned: Clocks in MHz, or settings, per stage and in execution order.
         conditions: Latency, noise and stragglers of the emulation.
     """
-    found = [GroupedPlan(frequencies, 0.0, emulate(problem, frequencies, conditions))]
+    found = [GroupedPlan(planned, 0.0, emulate(problem, planned, conditions))]
     if conditions.clock_latency_seconds:
         for multiple in LATENCIES_PER_GROUP:
             seconds = multiple * conditions.clock_latency_seconds
-            rows = grouped(problem, frequencies, seconds)
+            rows = grouped(problem, planned, seconds)
             found.append(GroupedPlan(rows, seconds, emulate(problem, rows, conditions)))
-    intended = emulate(problem, frequencies, without_latency(conditions))
+    intended = emulate(problem, planned, without_latency(conditions))
     longest = max(intended.mean.time_seconds, min(plan.emulation.mean.time_seconds for plan in found)) * (1 + SAME_TIME)
     in_time = [plan for plan in found if plan.emulation.mean.time_seconds <= longest]
     return Grouping(found[0], intended, min(in_time, key=lambda plan: plan.emulation.mean.energy_joules))
 
 
-def grouped(problem: Problem, frequencies: Rows, min_group_seconds: float) -> list[list[int]]:
+def grouped(problem: Problem, rows: Rows, min_group_seconds: float) -> list[list[Setting]]:
     """The plan with groups that last at least this long, by the operations' planned times.
 
     A stage remains as planned if it is shorter than one group, or if no common clock is fast enough for one.
@@ -97,20 +95,22 @@ def grouped(problem: Problem, frequencies: Rows, min_group_seconds: float) -> li
         >>> options = (Option(1410, 0.1, 30.0), Option(1200, 0.12, 26.0))
         >>> profile = Profile("example", {(0, "forward"): options, (0, "backward"): options})
         >>> problem = pipeline_problem(schedule_graph(OneForwardOneBackward(1, 2)), profile, 50.0)
-        >>> grouped(problem, [[1200, 1200, 1410, 1200]], 0.2)
-        [[1200, 1200, 1410, 1410]]
+        >>> [setting.frequency_megahertz for setting in grouped(problem, [[1200, 1200, 1410, 1200]], 0.2)[0]]
+        [1200, 1200, 1410, 1410]
     """
-    planned = planned_options(problem, frequencies)
+    planned = planned_options(problem, rows)
     return [
         _grouped_stage(problem, order.tolist(), [planned[operation] for operation in order], min_group_seconds)
         for order in problem.graph.order
     ]
 
 
-def _grouped_stage(problem: Problem, order: list[int], planned: list[Option], min_seconds: float) -> list[int]:
+def _grouped_stage(problem: Problem, order: list[int], planned: list[Option], min_seconds: float) -> list[Setting]:
     """The clocks of one stage: minimum effective energy over all divisions into groups of at least `min_seconds`."""
-    clocks = sorted({clock for operation in order for clock in problem.measured[problem.graph.kind_of[operation]]})
-    times, costs = _at_all_clocks(problem, order, clocks)
+    kinds = zip(problem.graph.kind_of[order].tolist(), (option.knobs for option in planned), strict=True)
+    tables = [problem.at_knobs(kind, knobs) for kind, knobs in kinds]
+    clocks = sorted({clock for table in tables for clock in table})
+    times, costs = _at_all_clocks(tables, clocks, problem.blocking_power_watts)
     ends = np.concatenate([[0.0], np.cumsum([option.time_seconds for option in planned])])
     best = [0.0] + [math.inf] * len(order)
     group_of: list[tuple[int, int]] = [(0, 0)] * (len(order) + 1)
@@ -128,27 +128,29 @@ def _grouped_stage(problem: Problem, order: list[int], planned: list[Option], mi
                 if best[begin] + float(in_time[clock]) < best[end]:
                     best[end], group_of[end] = best[begin] + float(in_time[clock]), (begin, clock)
     if math.isinf(best[-1]):
-        return [option.frequency_megahertz for option in planned]
+        return [option.setting for option in planned]
     row: list[int] = []
     end = len(order)
     while end > 0:
         begin, clock = group_of[end]
         row = [clocks[clock]] * (end - begin) + row
         end = begin
-    return row
+    return [Setting(clock, option.knobs) for clock, option in zip(row, planned, strict=True)]
 
 
-def _at_all_clocks(problem: Problem, order: list[int], clocks: list[int]) -> tuple[list[Floats], list[Floats]]:
+def _at_all_clocks(
+    tables: Sequence[Mapping[int, Option]], clocks: list[int], blocking_power_watts: float
+) -> tuple[list[Floats], list[Floats]]:
     """Time and effective energy of each operation at each clock; infinite where it was not measured."""
     times: dict[int, Floats] = {}
     costs: dict[int, Floats] = {}
-    kinds = problem.graph.kind_of[order].tolist()
-    for kind in set(kinds):
-        options = [problem.measured[kind].get(clock) for clock in clocks]
-        times[kind] = np.array([math.inf if option is None else option.time_seconds for option in options])
+    for table in {id(table): table for table in tables}.values():
+        options = [table.get(clock) for clock in clocks]
+        found = np.array([math.inf if option is None else option.time_seconds for option in options])
         energies = np.array([math.inf if option is None else option.energy_joules for option in options])
-        costs[kind] = energies - problem.blocking_power_watts * np.where(np.isinf(times[kind]), 0.0, times[kind])
-    return [times[kind] for kind in kinds], [costs[kind] for kind in kinds]
+        times[id(table)] = found
+        costs[id(table)] = energies - blocking_power_watts * np.where(np.isinf(found), 0.0, found)
+    return [times[id(table)] for table in tables], [costs[id(table)] for table in tables]
 
 
 def without_latency(conditions: Conditions) -> Conditions:

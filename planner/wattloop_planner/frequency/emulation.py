@@ -20,7 +20,7 @@ import numpy.typing as npt
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.pipeline.plans import Realised, planned_options
 from wattloop_planner.frequency.pipeline.problem import Floats, Problem
-from wattloop_planner.frequency.pipeline.profiles import Option
+from wattloop_planner.frequency.pipeline.profiles import Option, Rows
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Emulation:
         return Realised(float(np.mean(self.times_seconds)), float(np.mean(self.energies_joules)))
 
 
-def emulate(problem: Problem, frequencies: Sequence[Sequence[int]], conditions: Conditions) -> Emulation:
+def emulate(problem: Problem, rows: Rows, conditions: Conditions) -> Emulation:
     """Run iterations of a plan one after another.
 
     Without latency, noise and stragglers, each iteration takes the time and energy of
@@ -98,13 +98,13 @@ def emulate(problem: Problem, frequencies: Sequence[Sequence[int]], conditions: 
 
     Args:
         problem: The pipeline.
-        frequencies: Clocks in MHz, per stage and in execution order.
+        rows: Clocks in MHz, or settings, per stage and in execution order. A knob takes effect at once.
         conditions: Latency, noise and stragglers.
 
     Raises:
         UsageError: The plan does not match the pipeline, or a slow stage does not exist.
     """
-    planned = planned_options(problem, frequencies)
+    planned = planned_options(problem, rows)
     graph = problem.graph
     if unknown := [stage for stage in conditions.slow_stages if not 0 <= stage < graph.stages]:
         raise UsageError(f"--slow-stage {unknown[0]}: must be a stage from 0 to {graph.stages - 1}")
@@ -160,8 +160,10 @@ class _StageClock:
         self, problem: Problem, planned: Sequence[Option], order: Sequence[int], conditions: Conditions
     ) -> None:
         kinds = problem.graph.kind_of[list(order)].tolist()
-        self._options: list[Mapping[int, Option]] = [problem.measured[kind] for kind in kinds]
         self._planned = [planned[operation] for operation in order]
+        self._options: list[Mapping[int, Option]] = [
+            problem.at_knobs(kind, option.knobs) for kind, option in zip(kinds, self._planned, strict=True)
+        ]
         self._latency = conditions.clock_latency_seconds
         self._lead = conditions.lead_seconds
         self._next = 0

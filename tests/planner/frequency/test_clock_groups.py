@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pipelines.measured_pipelines import measured_problem
+from support.pipelines.plan_rows import clocks
 from wattloop_planner.frequency import (
     SCHEDULES,
     Option,
@@ -59,15 +60,15 @@ def test_the_groups_are_those_of_minimum_energy_among_all_divisions_without_long
         lasting = [[planned[place] for place in part] for part in parts]
         if any(sum(times) < seconds or sum(times[1:]) >= 2 * seconds for times in lasting):
             continue
-        for clocks in product([1400, 1100, 800], repeat=len(parts)):
+        for chosen in product([1400, 1100, 800], repeat=len(parts)):
             times = [
-                sum(measured[i][clock].time_seconds for i in part) for part, clock in zip(parts, clocks, strict=True)
+                sum(measured[i][clock].time_seconds for i in part) for part, clock in zip(parts, chosen, strict=True)
             ]
             allowed = [sum(planned[i] for i in part) for part in parts]
             if all(time <= limit + 1e-9 for time, limit in zip(times, allowed, strict=True)):
-                row = [clock for part, clock in zip(parts, clocks, strict=True) for _ in part]
+                row = [clock for part, clock in zip(parts, chosen, strict=True) for _ in part]
                 possible.append(effective(row))
-    found = grouped(problem, [plan], seconds)[0]
+    found = clocks(grouped(problem, [plan], seconds))[0]
     if not possible:
         assert found == plan
     else:
@@ -77,7 +78,7 @@ def test_the_groups_are_those_of_minimum_energy_among_all_divisions_without_long
 def test_a_group_lasts_at_least_the_minimum_by_the_planned_times() -> None:
     problem = measured_problem("bert", 32)
     plan = [row.tolist() for row in plan_frequencies(problem, plan_pipeline(problem).plans[10])]
-    rows = grouped(problem, plan, 0.5)
+    rows = clocks(grouped(problem, plan, 0.5))
     for order, planned, row in zip(problem.graph.order, plan, rows, strict=True):
         kinds = problem.graph.kind_of[order].tolist()
         times = [problem.measured[kind][clock].time_seconds for kind, clock in zip(kinds, planned, strict=True)]
@@ -86,7 +87,7 @@ def test_a_group_lasts_at_least_the_minimum_by_the_planned_times() -> None:
 
 def test_a_stage_that_is_shorter_than_a_group_remains_as_planned() -> None:
     plan = [[1400, 1100, 800, 1400]]
-    assert grouped(one_stage(2), plan, 1000.0) == plan
+    assert clocks(grouped(one_stage(2), plan, 1000.0)) == plan
 
 
 def test_groups_help_where_clock_changes_take_longer_than_operations() -> None:
@@ -106,5 +107,5 @@ def test_a_plan_stays_as_it_is_where_clock_changes_cost_nothing(latency: float) 
     plan = [row.tolist() for row in plan_frequencies(problem, plan_pipeline(problem).plans[-1])]
     best = best_grouping(problem, plan, Conditions(clock_latency_seconds=latency, iterations=2)).best
     assert best.min_group_seconds == 0
-    assert best.frequencies_megahertz == plan
+    assert best.rows == plan
     assert best.emulation.mean.energy_joules == pytest.approx(evaluate(problem, plan).energy_joules, rel=1e-3)

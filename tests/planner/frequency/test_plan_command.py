@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from support.pipelines.measured_pipelines import measured_file, measured_problem
+from support.pipelines.plan_rows import clocks
 from support.pipelines.reference_solvers import reference_evaluation
 from wattloop.commands.main import main
 from wattloop_planner.command_line.plan import DEFAULT_PLOTS
+from wattloop_planner.frequency.files.archive import read_archive
 from wattloop_planner.frequency.files.plan_file import read_plan
 from wattloop_planner.frequency.solver.relaxation import relax
 
@@ -69,7 +71,7 @@ def test_the_result_of_a_measured_pipeline_matches_the_reference(
     assert 30 <= len(files) <= 40
     for row, file in list(zip(plans, files, strict=True))[::10]:
         assert (float(row["time"]), float(row["energy"])) == pytest.approx(
-            reference_evaluation(problem, read_plan(file, problem.graph))
+            reference_evaluation(problem, clocks(read_plan(file, problem.graph)))
         )
 
     summary = json.loads((output / "summary.json").read_text())
@@ -125,6 +127,41 @@ def test_choose_prints_the_slowest_plan_in_time_and_fails_without_one(
     answer = json.loads(captured.out)
     assert (answer["plan"], answer["meets_deadline"]) == (len(plans) - 1, False)
     assert captured.err.startswith(f"no plan in {output} ends within 0.01 s; the fastest takes ")
+
+
+def test_choose_prints_the_plan_by_a_rule_and_for_a_straggler(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "plans"
+    assert main(["plan", *small(profile, "--output", output)]) == 0
+    plans = rows(output / "iteration_time_energy.csv")
+
+    def answer(*options: str) -> dict[str, object]:
+        capsys.readouterr()
+        assert main(["plan", "choose", "--directory", str(output), *options]) == 0
+        found: dict[str, object] = json.loads(capsys.readouterr().out)
+        return found
+
+    max_clocks = json.loads((output / "summary.json").read_text())["max_clocks"]["time_seconds"]
+    fastest = answer("--fastest")
+    in_time = [row for row in plans if float(row["time"]) <= max_clocks * (1 + 1e-9)]
+    assert fastest["energy_joules"] == min(float(row["energy"]) for row in in_time)
+    slow = answer("--fastest", "--straggler", "1000")
+    assert (slow["plan"], slow["for_straggler"]) == (0, True)
+    assert answer("--eta", "0", "--max-power", "600")["plan"] == len(plans) - 1
+    least = min(plans, key=lambda row: float(row["energy"]))
+    assert answer("--eta", "1", "--max-power", "600")["plan"] == int(least["plan"])
+
+
+def test_the_folder_has_all_plans_in_one_archive(tmp_path: Path, profile: Path) -> None:
+    output = tmp_path / "plans"
+    assert main(["plan", *small(profile, "--output", output), "--gpu-product", "NVIDIA A100-SXM4-40GB"]) == 0
+    archive = read_archive((output / "plans.json.gz").read_bytes())
+    plans = rows(output / "iteration_time_energy.csv")
+    assert [(found.time_seconds, found.energy_joules) for found in archive.realised] == [
+        (float(row["time"]), float(row["energy"])) for row in plans
+    ]
+    assert (archive.gpu_product, archive.schedule) == ("NVIDIA A100-SXM4-40GB", "1f1b")
 
 
 def test_a_graph_file_of_a_schedule_gives_the_same_result(tmp_path: Path, profile: Path) -> None:
@@ -286,6 +323,8 @@ def test_wrong_usage_ends_with_2_and_writes_nothing(
     ("arguments", "message"),
     [
         (["choose", "--directory", ".", "--deadline", "1"], "summary.json: found no readable file"),
+        (["choose", "--directory", ".", "--eta", "0.5"], "--eta, --max-power: must be given together"),
+        (["choose", "--directory", ".", "--deadline", "1", "--straggler", "2"], "--straggler: --deadline is the time"),
         (["choose", "--directory", ".", "--deadline", "nan"], "--deadline nan: must be a finite number of seconds"),
         (["evaluate", "plan.py"], "--profile, --blocking-power: missing"),
         (["--plans", "many"], ""),

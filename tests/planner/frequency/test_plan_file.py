@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.pipelines.plan_rows import clocks
 from wattloop.errors import InputError
 from wattloop_planner.frequency.files.plan_file import read_plan, write_plan
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
@@ -26,23 +27,23 @@ def test_a_plan_file_round_trips(tmp_path: Path) -> None:
     stream = io.StringIO()
     write_plan(stream, GRAPH, [[1410, 1395], [1380, 1365]], ["Plan 0: time 1 s"])
     assert stream.getvalue() == "[\n[1410, 1395],\n[1380, 1365],\n]\n# Plan 0: time 1 s\n"
-    assert read_plan(written(tmp_path, stream.getvalue()), GRAPH) == [[1410, 1395], [1380, 1365]]
+    assert clocks(read_plan(written(tmp_path, stream.getvalue()), GRAPH)) == [[1410, 1395], [1380, 1365]]
 
 
 def test_instructions_are_named_where_there_are_more_than_two(tmp_path: Path) -> None:
     stream = io.StringIO()
     write_plan(stream, NAMED, [[1410, 1395, 1380], [1365, 1350]], [])
     assert stream.getvalue().splitlines()[1] == "[('forward', 1410), ('recomputation', 1395), ('backward', 1380)],"
-    assert read_plan(written(tmp_path, stream.getvalue()), NAMED) == [[1410, 1395, 1380], [1365, 1350]]
+    assert clocks(read_plan(written(tmp_path, stream.getvalue()), NAMED)) == [[1410, 1395, 1380], [1365, 1350]]
 
 
 def test_a_plan_of_lowtime_is_read(tmp_path: Path) -> None:
     text = "[\n[1410, 1395],\n[1380, 1365],\n]\n# Iteration 0: cost change 0.1 \n# Iteration 0: total cost 20.5 \n"
-    assert read_plan(written(tmp_path, text), GRAPH) == [[1410, 1395], [1380, 1365]]
+    assert clocks(read_plan(written(tmp_path, text), GRAPH)) == [[1410, 1395], [1380, 1365]]
     pairs = (
         "[\n[('forward', 1410), ('Backward', 1395)],\n[('forward', 1380), ('backward', 1365)],\n]\n# Iteration 3 x\n"
     )
-    assert read_plan(written(tmp_path, pairs), GRAPH) == [[1410, 1395], [1380, 1365]]
+    assert clocks(read_plan(written(tmp_path, pairs), GRAPH)) == [[1410, 1395], [1380, 1365]]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 from support.pipelines.measured_pipelines import measured_file
 from wattloop.errors import InputError
 from wattloop_planner.frequency.pipeline.options import useful_options
-from wattloop_planner.frequency.pipeline.profiles import Option, check_coverage, read_profile
+from wattloop_planner.frequency.pipeline.profile_file import read_profile
+from wattloop_planner.frequency.pipeline.profiles import Option, check_coverage
 
 HEADER = "stage,instruction,frequency,time,energy\n"
 

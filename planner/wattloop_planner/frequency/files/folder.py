@@ -17,7 +17,7 @@ SUMMARY = "summary.json"
 STAGING_PREFIX = ".wattloop-plan-"
 RESULT_FILES = re.compile(
     r"freqs_pipeline_\d{5,}\.py|pipeline_\d{5,}\.(png|svg)|frontier\.(csv|png|svg)|iteration_time_energy\.csv"
-    r"|stragglers\.csv|baselines\.csv|summary\.json"
+    r"|stragglers\.csv|baselines\.csv|summary\.json|plans\.json\.gz|frequencyplan\.json"
 )
 
 

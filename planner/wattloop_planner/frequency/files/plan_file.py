@@ -6,7 +6,7 @@ Plan files are parsed as literals and never executed.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -14,7 +14,7 @@ from wattloop.errors import InputError
 from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
-from wattloop_planner.frequency.pipeline.profiles import canonical_instruction
+from wattloop_planner.frequency.pipeline.profiles import Rows, Setting, canonical_instruction, setting_of
 from wattloop_planner.frequency.pipeline.schedules import BACKWARD, FORWARD
 
 PLAIN_INSTRUCTIONS = {FORWARD, BACKWARD}
@@ -33,26 +33,46 @@ def plan_file_name(number: int) -> str:
 
 
 def write_plan(
-    stream: IO[str], graph: OperationGraph, frequencies: Sequence[Iterable[int]], comments: Sequence[str]
+    stream: IO[str], graph: OperationGraph, rows: Rows, comments: Sequence[str], knobs: Sequence[str] = ()
 ) -> None:
-    """Write frequencies in MHz, with instructions if there are others than forward and backward."""
-    with_names = not set(graph.instructions) <= PLAIN_INSTRUCTIONS
+    """Write clocks in MHz, with instructions if there are others than forward and backward, or knobs.
+
+    Args:
+        stream: Receives the text.
+        graph: The operations.
+        rows: Clocks in MHz, or settings, per stage and in execution order.
+        comments: Comment lines after the plan.
+        knobs: Names of the knobs. An entry is then a triple of instruction, clock and a dict of the knobs.
+    """
+    with_names = bool(knobs) or not set(graph.instructions) <= PLAIN_INSTRUCTIONS
     stream.write("[\n")
-    for order, row in zip(graph.order, frequencies, strict=True):
-        entries: list[object] = list(row)
+    for order, row in zip(graph.order, rows, strict=True):
+        settings = [setting_of(entry) for entry in row]
+        entries: list[object] = [setting.frequency_megahertz for setting in settings]
         if with_names:
             names = [graph.instructions[index] for index in graph.instruction_of[order].tolist()]
             entries = list(zip(names, entries, strict=True))
+        if knobs:
+            values = [dict(zip(knobs, setting.knobs, strict=True)) for setting in settings]
+            entries = [
+                (name, setting.frequency_megahertz, value)
+                for name, setting, value in zip(names, settings, values, strict=True)
+            ]
         stream.write(f"{entries},\n")
     stream.write("]\n")
     stream.writelines(f"# {comment}\n" for comment in comments)
 
 
-def read_plan(path: str | Path, graph: OperationGraph) -> list[list[int]]:
+def read_plan(path: str | Path, graph: OperationGraph, knobs: Sequence[str] = ()) -> list[list[Setting]]:
     """Read a plan file of this command, of Lowtime or of Perseus' artifact.
 
+    Args:
+        path: The file.
+        graph: The operations.
+        knobs: Names of the knobs that each entry must have.
+
     Returns:
-        Frequencies in MHz, per stage and in execution order.
+        Clocks and knobs, per stage and in execution order.
 
     Raises:
         InputError: The file is invalid, or does not match the graph.
@@ -61,7 +81,7 @@ def read_plan(path: str | Path, graph: OperationGraph) -> list[list[int]]:
     source = str(path)
     if len(rows) != graph.stages:
         raise InputError(source, f"{len(rows)} stages", f"{graph.stages}")
-    return [_row(source, stage, row, graph) for stage, row in enumerate(rows)]
+    return [_row(source, stage, row, graph, knobs) for stage, row in enumerate(rows)]
 
 
 def _literal(path: str | Path) -> list[object]:
@@ -82,25 +102,39 @@ def _literal(path: str | Path) -> list[object]:
     return rows
 
 
-def _row(source: str, stage: int, row: object, graph: OperationGraph) -> list[int]:
+def _row(source: str, stage: int, row: object, graph: OperationGraph, knobs: Sequence[str]) -> list[Setting]:
     order = graph.order[stage].tolist()
     if not isinstance(row, list):
         raise InputError(source, repr(row)[:80], "a list of frequencies", column=f"stage {stage}")
     if len(row) != len(order):
         raise InputError(source, f"{len(row)} operations", f"{len(order)}", column=f"stage {stage}")
     return [
-        _frequency(source, graph, operation, place, entry)
+        _setting(source, graph, (operation, place), entry, knobs)
         for place, (operation, entry) in enumerate(zip(order, row, strict=True))
     ]
 
 
-def _frequency(source: str, graph: OperationGraph, operation: int, place: int, entry: object) -> int:
+def _setting(
+    source: str, graph: OperationGraph, operation_and_place: tuple[int, int], entry: object, knobs: Sequence[str]
+) -> Setting:
+    operation, place = operation_and_place
     column = f"stage {graph.stage_of[operation]}, operation {place}"
     expected = graph.instructions[graph.instruction_of[operation]]
+    values: object = {}
+    if isinstance(entry, tuple) and len(entry) == 3:
+        *entry, values = entry
+        entry = tuple(entry)
+    if (
+        not isinstance(values, dict)
+        or set(values) != set(knobs)
+        or not all(isinstance(value, str) for value in values.values())
+    ):
+        expected_knobs = f"a text for each of the knobs {', '.join(knobs)}" if knobs else "no knobs, or --knobs"
+        raise InputError(source, repr(values or entry)[:80], expected_knobs, column=column)
     if isinstance(entry, tuple) and len(entry) == 2:
         name, entry = entry
         if not isinstance(name, str) or canonical_instruction(name) != expected:
             raise InputError(source, repr(name)[:80], f"the instruction {expected}", column=column)
     if isinstance(entry, bool) or not isinstance(entry, int):
         raise InputError(source, repr(entry)[:80], ENTRY, column=column)
-    return entry
+    return Setting(entry, tuple(values[knob] for knob in knobs))

@@ -7,6 +7,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,14 @@ from wattloop.messages import MAX_POWER_WATTS
 from wattloop_planner.frequency.baselines import Baseline
 from wattloop_planner.frequency.files.folder import SUMMARY
 from wattloop_planner.frequency.files.plan_file import plan_file_name, write_plan
-from wattloop_planner.frequency.pipeline.plans import Realised, plan_frequencies
+from wattloop_planner.frequency.pipeline.plans import Realised, plan_settings
 from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.solver.planning import Planning
 from wattloop_planner.frequency.stragglers import SLOWDOWNS, choose, energy_until
 
 COMMAND = "wattloop plan"
+# Seconds or joules of an iteration.
+MAX_PLANNED = 1e15
 
 
 def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -58,7 +61,7 @@ def write_plans(folder: Path, problem: Problem, planning: Planning, realised: Se
             f"Plan {number}: effective energy {plan.effective_joules!r} J",
         ]
         with (folder / plan_file_name(number)).open("w", encoding="utf-8", newline="\n") as stream:
-            write_plan(stream, problem.graph, [row.tolist() for row in plan_frequencies(problem, plan)], comments)
+            write_plan(stream, problem.graph, plan_settings(problem, plan), comments, problem.profile.knobs)
     rows = ((number, found.time_seconds, found.energy_joules) for number, found in enumerate(realised))
     write_table(folder / "iteration_time_energy.csv", ("plan", "time", "energy"), rows)
 
@@ -96,6 +99,7 @@ def write_summary(
     phase_seconds: dict[str, float],
     inputs: dict[str, str | Path],
     schedule: str,
+    max_clocks: Realised,
 ) -> None:
     """``summary.json``: the problem, the inputs, the versions, and the quality of the plans."""
     graph, frontier, gaps = problem.graph, planning.frontier, planning.gaps * 100
@@ -109,6 +113,7 @@ def write_summary(
         "time_least_seconds": frontier.min_time_seconds,
         "time_of_least_energy_seconds": frontier.min_energy_time_seconds,
         "time_most_seconds": frontier.max_time_seconds,
+        "max_clocks": {"time_seconds": max_clocks.time_seconds, "energy_joules": max_clocks.energy_joules},
         "breakpoints": len(frontier.times_seconds),
         "plans": len(planning.plans),
         "gap_percent": {"mean": float(gaps.mean()), "max": float(gaps.max())},
@@ -137,12 +142,25 @@ def read_frontier(folder: str | Path) -> list[Realised]:
     return [Realised(row.number("time", above=0), row.number("energy")) for row in rows]
 
 
-def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]:
+@dataclass(frozen=True)
+class PlannedResult:
     """Time and energy of the plans of a result.
 
-    Returns:
-        The numbers of the plans, their times and energies, and the power of all stages while they wait, in
-        watts.
+    Attributes:
+        numbers: The numbers of the plans.
+        realised: Their times and energies.
+        waiting_power_watts: Power of all stages while they wait.
+        max_clocks: An iteration with every operation at its highest clock.
+    """
+
+    numbers: list[int]
+    realised: list[Realised]
+    waiting_power_watts: float
+    max_clocks: Realised
+
+
+def read_result(folder: str | Path) -> PlannedResult:
+    """Time and energy of the plans of a result.
 
     Raises:
         InputError: The folder has no valid result of this command.
@@ -164,6 +182,17 @@ def read_realised(folder: str | Path) -> tuple[list[int], list[Realised], float]
     try:
         stages = Integer().parse("stages", summary.get("stages"))
         blocking_power = Number(0.0, MAX_POWER_WATTS).parse("blocking_power_watts", summary.get("blocking_power_watts"))
-        return numbers, realised, stages * blocking_power
+        max_clocks = _max_clocks(summary.get("max_clocks"))
     except MessageError as error:
         raise InputError(str(path / SUMMARY), f"an invalid summary ({error})", expected) from error
+    return PlannedResult(numbers, realised, stages * blocking_power, max_clocks)
+
+
+def _max_clocks(found: object) -> Realised:
+    if not isinstance(found, dict):
+        raise MessageError("max_clocks: found no object, expected time_seconds and energy_joules")
+    number = Number(0.0, MAX_PLANNED)
+    return Realised(
+        number.parse("max_clocks.time_seconds", found.get("time_seconds")),
+        number.parse("max_clocks.energy_joules", found.get("energy_joules")),
+    )

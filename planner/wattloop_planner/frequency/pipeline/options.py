@@ -27,6 +27,7 @@ class UsefulOptions:
         energies_joules: Measured energies.
         corners: Indices of the options on the lower convex hull of (time, effective energy), including the
             first and the last option.
+        knobs: Values of the profile's knobs, one tuple for each option.
     """
 
     frequencies_megahertz: npt.NDArray[np.int64]
@@ -34,6 +35,7 @@ class UsefulOptions:
     effective_joules: npt.NDArray[np.float64]
     energies_joules: npt.NDArray[np.float64]
     corners: npt.NDArray[np.int64]
+    knobs: tuple[tuple[str, ...], ...]
 
 
 def useful_options(options: Iterable[Option], blocking_power_watts: float) -> UsefulOptions:
@@ -54,6 +56,7 @@ def useful_options(options: Iterable[Option], blocking_power_watts: float) -> Us
             option.time_seconds,
             option.energy_joules - blocking_power_watts * option.time_seconds,
             option.frequency_megahertz,
+            option.knobs,
         ),
     )
     useful: list[Option] = []
@@ -71,6 +74,7 @@ def useful_options(options: Iterable[Option], blocking_power_watts: float) -> Us
         costs,
         np.array([option.energy_joules for option in useful]),
         _lower_hull(times, costs),
+        tuple(option.knobs for option in useful),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.pipeline.problem import Choices, Floats, Problem
-from wattloop_planner.frequency.pipeline.profiles import Option
+from wattloop_planner.frequency.pipeline.profiles import Option, Rows, Setting, setting_of
 
 # Relative tolerance: sums of the same durations in another order differ by less.
 SAME_TIME = 1e-10
@@ -67,40 +67,67 @@ def plan_frequencies(problem: Problem, plan: Plan) -> list[npt.NDArray[np.int64]
     return [chosen[order] for order in problem.graph.order]
 
 
-def evaluate(problem: Problem, frequencies: Sequence[Sequence[int]]) -> Realised:
-    """Time and energy of the pipeline at these frequencies, which need not be useful options.
+def option_settings(problem: Problem) -> list[Setting]:
+    """Clock and knobs of the useful options of all kinds, concatenated as `Problem.first_options` says."""
+    return [
+        Setting(clock, knobs)
+        for options in problem.options
+        for clock, knobs in zip(options.frequencies_megahertz.tolist(), options.knobs, strict=True)
+    ]
+
+
+def plan_settings(problem: Problem, plan: Plan) -> list[list[Setting]]:
+    """The plan's clocks and knobs, per stage and in execution order."""
+    settings = option_settings(problem)
+    places = (problem.first_options[problem.graph.kind_of] + plan.choices).tolist()
+    return [[settings[places[operation]] for operation in order.tolist()] for order in problem.graph.order]
+
+
+def evaluate(problem: Problem, rows: Rows) -> Realised:
+    """Time and energy of the pipeline at these clocks and knobs, which need not be useful options.
 
     Args:
         problem: The pipeline.
-        frequencies: Frequencies in MHz, per stage and in execution order.
+        rows: Clocks in MHz, or settings, per stage and in execution order.
 
     Raises:
-        UsageError: The number of stages or operations is wrong, or a frequency was not measured.
+        UsageError: The number of stages or operations is wrong, or a setting was not measured.
     """
-    options = planned_options(problem, frequencies)
+    options = planned_options(problem, rows)
     times = np.array([option.time_seconds for option in options])
     return realised(problem, times, np.array([option.energy_joules for option in options]))
 
 
-def planned_options(problem: Problem, frequencies: Sequence[Sequence[int]]) -> list[Option]:
-    """The measured option of each operation at its planned clock, shape (operations,).
+def planned_options(problem: Problem, rows: Rows) -> list[Option]:
+    """The option of each operation at its planned clock and knobs, shape (operations,).
 
     Raises:
-        UsageError: The number of stages or operations is wrong, or a frequency was not measured.
+        UsageError: The number of stages or operations is wrong, or a setting was not measured.
     """
     graph = problem.graph
-    if len(frequencies) != graph.stages:
-        raise UsageError(f"found {len(frequencies)} stages, expected {graph.stages}")
+    if len(rows) != graph.stages:
+        raise UsageError(f"found {len(rows)} stages, expected {graph.stages}")
     found: dict[int, Option] = {}
-    for stage, (row, order) in enumerate(zip(frequencies, graph.order, strict=True)):
+    for stage, (row, order) in enumerate(zip(rows, graph.order, strict=True)):
         if len(row) != len(order):
             raise UsageError(f"stage {stage}: found {len(row)} operations, expected {len(order)}")
-        for operation, frequency in zip(order.tolist(), row, strict=True):
-            option = problem.measured[graph.kind_of[operation]].get(int(frequency))
+        for operation, entry in zip(order.tolist(), row, strict=True):
+            setting = setting_of(entry)
+            option = problem.by_setting[graph.kind_of[operation]].get(setting)
             if option is None:
-                raise UsageError(f"{graph.name(operation)}: found {frequency} MHz, expected a frequency of the profile")
+                raise _not_measured(problem, operation, setting)
             found[operation] = option
     return [found[operation] for operation in range(graph.operations)]
+
+
+def _not_measured(problem: Problem, operation: int, setting: Setting) -> UsageError:
+    place, knobs = problem.graph.name(operation), problem.profile.knobs
+    if len(setting.knobs) != len(knobs):
+        return UsageError(
+            f"{place}: found {len(setting.knobs)} knobs, expected {', '.join(knobs) or 'none'} as in --knobs"
+        )
+    found = " ".join((f"{setting.frequency_megahertz} MHz", *map("=".join, zip(knobs, setting.knobs, strict=True))))
+    return UsageError(f"{place}: found {found}, expected a frequency{' and knobs' if knobs else ''} of the profile")
 
 
 def realised(problem: Problem, times_seconds: Floats, energies_joules: Floats) -> Realised:

@@ -13,7 +13,7 @@ from wattloop.errors import UsageError
 from wattloop_planner.frequency._rounding import Pipeline
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
 from wattloop_planner.frequency.pipeline.options import UsefulOptions, useful_options
-from wattloop_planner.frequency.pipeline.profiles import Option, Profile, check_coverage
+from wattloop_planner.frequency.pipeline.profiles import Option, Profile, Setting, check_coverage
 
 # Beyond this factor, the operations' energy is lost in the rounding errors of the waiting energy.
 MAX_TIMES_THE_POWER = 10_000
@@ -45,9 +45,28 @@ class Problem:
 
     @cached_property
     def measured(self) -> tuple[Mapping[int, Option], ...]:
-        """All measured options of each of the graph's kinds, by frequency in MHz."""
+        """The fastest option at each frequency in MHz, of each of the graph's kinds."""
         found = (self.profile.options[kind] for kind in self.graph.kinds)
-        return tuple({option.frequency_megahertz: option for option in options} for options in found)
+        slowest_first = (sorted(options, key=lambda option: -option.time_seconds) for options in found)
+        return tuple({option.frequency_megahertz: option for option in options} for options in slowest_first)
+
+    @cached_property
+    def by_setting(self) -> tuple[Mapping[Setting, Option], ...]:
+        """All options of each of the graph's kinds, by clock and knobs."""
+        found = (self.profile.options[kind] for kind in self.graph.kinds)
+        return tuple({option.setting: option for option in options} for options in found)
+
+    def at_knobs(self, kind: int, knobs: tuple[str, ...]) -> Mapping[int, Option]:
+        """The options of a kind with these knobs, by frequency in MHz."""
+        return self._by_knobs[kind].get(knobs, {})
+
+    @cached_property
+    def _by_knobs(self) -> tuple[Mapping[tuple[str, ...], Mapping[int, Option]], ...]:
+        tables: list[dict[tuple[str, ...], dict[int, Option]]] = [{} for _ in self.graph.kinds]
+        for table, options in zip(tables, self.by_setting, strict=True):
+            for setting, option in options.items():
+                table.setdefault(setting.knobs, {})[setting.frequency_megahertz] = option
+        return tuple(tables)
 
     @cached_property
     def first_options(self) -> npt.NDArray[np.int32]:

@@ -1,23 +1,40 @@
-"""Reads measured profiles: time and energy of each (stage, instruction) at each GPU frequency."""
+"""Measured profiles: time and energy of each (stage, instruction) at each GPU frequency."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from wattloop.errors import InputError
-from wattloop.files.table import Row, read_table
 
-COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
-# Plausible ranges. A value outside is more likely a misplaced decimal point or a wrong unit.
-PLAUSIBLE = {"frequency": (1, 30_000, "MHz"), "time": (1e-9, 1e6, "s"), "energy": (1e-9, 1e12, "J")}
 # Repeated measurements differ by about this fraction; a smaller advantage may be noise.
 RELATIVE_NOISE = 0.002
+
+
+class Setting(NamedTuple):
+    """What a plan sets for an operation.
+
+    Attributes:
+        frequency_megahertz: GPU clock.
+        knobs: Values of the profile's knobs, in their order.
+    """
+
+    frequency_megahertz: int
+    knobs: tuple[str, ...] = ()
+
+
+# Settings per stage and in execution order; a number is a clock without knobs.
+Rows = Sequence[Sequence[int | Setting]]
+
+
+def setting_of(entry: int | Setting) -> Setting:
+    """The setting; a number is a clock without knobs."""
+    return entry if isinstance(entry, Setting) else Setting(int(entry))
 
 
 @dataclass(frozen=True)
@@ -29,12 +46,26 @@ class Option:
         time_seconds: Duration of the instruction.
         energy_joules: Energy of the instruction.
         line: 1-based line of the file, or 0 without a file.
+        knobs: Values of the profile's knobs: further choices, such as the number of streaming multiprocessors
+            for communication, that the planner passes on and does not interpret.
+        time_error_seconds: Standard error of the time; None if unknown.
+        energy_error_joules: Standard error of the energy; None if unknown.
+        interpolated: Whether the option was not measured, but interpolated between measured clocks.
     """
 
     frequency_megahertz: int
     time_seconds: float
     energy_joules: float
     line: int = 0
+    knobs: tuple[str, ...] = ()
+    time_error_seconds: float | None = None
+    energy_error_joules: float | None = None
+    interpolated: bool = False
+
+    @property
+    def setting(self) -> Setting:
+        """The clock and the knobs."""
+        return Setting(self.frequency_megahertz, self.knobs)
 
 
 @dataclass(frozen=True)
@@ -46,11 +77,13 @@ class Profile:
         options: Options by (stage, instruction), in order of falling frequency. Instructions are in lower
             case without separators: ``forward``, ``backward``, ``recomputation``, ``forwardbackward``.
         notes: Anomalies of the measurements, one sentence each, with line numbers.
+        knobs: Names of the options' knobs.
     """
 
     source: str
     options: Mapping[tuple[int, str], tuple[Option, ...]]
     notes: tuple[str, ...] = ()
+    knobs: tuple[str, ...] = ()
 
 
 def canonical_instruction(text: str) -> str:
@@ -63,54 +96,30 @@ def canonical_instruction(text: str) -> str:
     return text.lower().replace("_", "").replace("-", "").replace(" ", "")
 
 
-def read_profile(path: str | Path) -> Profile:
-    """Read a profile from a CSV file with the columns stage, instruction, frequency (MHz), time (s) and energy (J).
+def profile_of(
+    source: str,
+    options: Mapping[tuple[int, str], Iterable[Option]],
+    notes: Iterable[str] = (),
+    knobs: tuple[str, ...] = (),
+) -> Profile:
+    """A profile with these options, in order, and with notes on their anomalies.
 
-    Rows can be in any order, and additional columns are ignored. Equal rows of the same stage, instruction
-    and frequency are merged, with a note.
-
-    Raises:
-        InputError: The file is invalid, a number is out of range, or two rows contradict each other.
+    Args:
+        source: Name of the source, for messages.
+        options: Options by (stage, instruction), in any order.
+        notes: Further notes, which come first.
+        knobs: Names of the options' knobs.
     """
-    options_by_key: dict[tuple[int, str, int], Option] = {}
-    merged: list[str] = []
-    for row in read_table(path, COLUMNS):
-        key, option = _option(row)
-        before = options_by_key.setdefault(key, option)
-        if before is option:
-            continue
-        if (before.time_seconds, before.energy_joules) != (option.time_seconds, option.energy_joules):
-            raise InputError(
-                row.source,
-                f"a second row for stage {key[0]}, {key[1]}, {key[2]} MHz that disagrees with line {before.line}",
-                "one row for each stage, instruction and frequency",
-                row.line,
-            )
-        merged.append(f"{row.line} (as line {before.line})")
-    if not options_by_key:
-        raise InputError(str(path), "a header and no rows", "a row for each stage, instruction and frequency", 1)
-    notes = [f"repeated rows were merged: line {', '.join(merged)}"] if merged else []
-    grouped: dict[tuple[int, str], list[Option]] = defaultdict(list)
-    for (stage, instruction, _), option in options_by_key.items():
-        grouped[stage, instruction].append(option)
-    options = {
-        key: tuple(sorted(grouped[key], key=lambda option: -option.frequency_megahertz)) for key in sorted(grouped)
+    ordered = {
+        key: tuple(sorted(options[key], key=lambda option: (-option.frequency_megahertz, option.knobs)))
+        for key in sorted(options)
     }
-    for (stage, instruction), found in options.items():
-        notes.extend(f"stage {stage}, {instruction}: {note}" for note in _anomalies(found))
-    return Profile(str(path), options, tuple(notes))
-
-
-def _option(row: Row) -> tuple[tuple[int, str, int], Option]:
-    stage = row.integer("stage", minimum=0)
-    frequency = row.integer("frequency", minimum=1)
-    time, energy = row.number("time", above=0), row.number("energy", above=0)
-    for column, value in (("frequency", frequency), ("time", time), ("energy", energy)):
-        low, high, unit = PLAUSIBLE[column]
-        if not low <= value <= high:
-            expected = f"{low:g} to {high:g} {unit}"
-            raise InputError(row.source, repr(row.cells[column]), expected, row.line, column)
-    return (stage, canonical_instruction(row.text("instruction")), frequency), Option(frequency, time, energy, row.line)
+    anomalies = (
+        f"stage {stage}, {instruction}: {note}"
+        for (stage, instruction), found in ordered.items()
+        for note in _anomalies(found)
+    )
+    return Profile(source, ordered, (*notes, *anomalies), knobs)
 
 
 def check_coverage(profile: Profile, needed: Iterable[tuple[int, str]], stages: int) -> None:
@@ -143,8 +152,8 @@ def _anomalies(options: tuple[Option, ...]) -> list[str]:
     if len(options) == 1:
         return [f"one frequency only ({_described(options[0])}), so it cannot be slowed down"]
     notes = []
-    fastest = min(options, key=lambda option: option.time_seconds)
-    if fastest is not options[0]:
+    fastest = min(options, key=lambda option: (option.time_seconds, -option.frequency_megahertz))
+    if fastest.frequency_megahertz != options[0].frequency_megahertz:
         notes.append(f"the highest frequency ({_described(options[0])}) is not the fastest ({_described(fastest)})")
     by_time: dict[float, list[Option]] = defaultdict(list)
     for option in options:
@@ -182,5 +191,5 @@ def _running_min(by: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -
 
 
 def _described(option: Option) -> str:
-    place = f"{option.frequency_megahertz} MHz"
+    place = " ".join((f"{option.frequency_megahertz} MHz", *option.knobs))
     return f"{place}, line {option.line}" if option.line else place

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from wattloop.files.atomic_write import open_atomic_bytes
-from wattloop_planner.frequency.files.result import read_frontier, read_realised
+from wattloop_planner.frequency.files.result import read_frontier, read_result
 from wattloop_planner.frequency.pipeline.plans import Realised
 from wattloop_planner.frequency.plots.drawing import write_png, write_svg
 
@@ -36,7 +36,7 @@ def write_comparison(path: str | Path, plans: str | Path, runs: Mapping[int, Rea
 def comparison_figure(plans: str | Path, runs: Mapping[int, Realised]) -> Figure:
     """A figure of energy against time, with a labelled point for each run."""
     frontier = read_frontier(plans)
-    _, realised, _ = read_realised(plans)
+    realised = read_result(plans).realised
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
     axes.plot(*_coordinates(frontier), color="#555555", lw=1, label="lower bound (relaxation)")

@@ -1,0 +1,127 @@
+"""Chooses the point of a frontier at which a pipeline runs, by a rule, and while another pipeline is a straggler."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wattloop.cost import CostModel
+from wattloop.errors import UsageError
+from wattloop_planner.frequency.pipeline.plans import Realised
+from wattloop_planner.frequency.stragglers import choose
+
+# Sums of the same times in another order differ by less.
+ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Fastest:
+    """Minimum energy among the plans that take no longer than an iteration at maximum clocks."""
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """Minimum energy among the plans that take at most this time; the fastest plan if none does."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.seconds < math.inf:
+            raise UsageError(f"the deadline is {self.seconds:g} s; it must be a finite time above 0")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Minimum cost ``η · energy + (1 − η) · maximum power · time`` of an iteration.
+
+    Attributes:
+        model: Weight and maximum power. The power is of the same GPUs as the energy of the plans.
+    """
+
+    model: CostModel
+
+
+Rule = Fastest | Deadline | Cost
+
+
+@dataclass(frozen=True)
+class ChosenPoint:
+    """The point at which a pipeline runs.
+
+    Attributes:
+        plan: Index of the plan in the given sequence.
+        realised: Time and energy of the plan.
+        in_time: Whether the plan is within the deadline or, with `Fastest`, within the time at maximum clocks.
+        for_straggler: Whether a straggler's time, not the rule, determined the plan.
+    """
+
+    plan: int
+    realised: Realised
+    in_time: bool
+    for_straggler: bool
+
+
+def choose_point(
+    plans: Sequence[Realised],
+    rule: Rule,
+    *,
+    max_clocks: Realised,
+    waiting_power_watts: float,
+    straggler_seconds: float | None = None,
+) -> ChosenPoint:
+    """The plan by a rule or, if it is slower, the slowest plan that a straggler does not wait for.
+
+    Without a straggler an iteration ends when the pipeline ends, so the energy counts until then, and a plan
+    beyond the time of minimum energy is never chosen. A straggler makes all pipelines wait until its own end.
+    The energy of waiting is then spent in any case, and the slowest plan in time takes the least energy
+    (docs/frequency.md, "Problem"). A straggler that is faster than the rule's plan changes nothing.
+
+    Args:
+        plans: At least one plan, none dominated, in any order.
+        rule: How the point is chosen without a straggler.
+        max_clocks: An iteration with every operation at its highest clock.
+        waiting_power_watts: Stages times blocking power.
+        straggler_seconds: Time of an iteration of the slowest pipeline; None without a straggler.
+
+    Raises:
+        UsageError: There is no plan.
+
+    Example:
+        >>> plans = [Realised(1.3, 98.0), Realised(1.2, 90.0), Realised(1.0, 100.0), Realised(0.9, 120.0)]
+        >>> chosen = choose_point(plans, Fastest(), max_clocks=Realised(1.0, 150.0), waiting_power_watts=100.0)
+        >>> chosen.plan, chosen.in_time
+        (2, True)
+        >>> choose_point(plans, Fastest(), max_clocks=Realised(1.0, 150.0), waiting_power_watts=100.0,
+        ...              straggler_seconds=1.5).plan
+        0
+    """
+    if not plans:
+        raise UsageError("there is no plan to choose from; plan the pipeline first")
+    number, in_time = _by_rule(plans, rule, max_clocks)
+    if straggler_seconds is not None and plans[number].time_seconds < straggler_seconds:
+        slower = choose(plans, straggler_seconds, waiting_power_watts).plan
+        if plans[slower].time_seconds > plans[number].time_seconds:
+            return ChosenPoint(slower, plans[slower], in_time, for_straggler=True)
+    return ChosenPoint(number, plans[number], in_time, for_straggler=False)
+
+
+def _by_rule(plans: Sequence[Realised], rule: Rule, max_clocks: Realised) -> tuple[int, bool]:
+    numbers = range(len(plans))
+    match rule:
+        case Cost(model):
+            return min(
+                numbers,
+                key=lambda number: (
+                    model.cost_joules(plans[number].energy_joules, plans[number].time_seconds),
+                    plans[number].time_seconds,
+                ),
+            ), True
+        case Deadline(seconds):
+            limit = seconds
+        case Fastest():
+            limit = max_clocks.time_seconds
+    in_time = [number for number in numbers if plans[number].time_seconds <= limit * (1 + ROUNDING)]
+    if not in_time:
+        return min(numbers, key=lambda number: plans[number].time_seconds), False
+    return min(in_time, key=lambda number: (plans[number].energy_joules, plans[number].time_seconds)), True

@@ -1,0 +1,114 @@
+"""Profiles from the measurements of several ranks: weights, disagreement, and CSV files with ranks."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from wattloop.errors import InputError
+from wattloop_planner.frequency.pipeline.profile_file import read_profile
+from wattloop_planner.frequency.pipeline.rank_measurements import (
+    RankMeasurement,
+    merged_profile,
+    weighted_mean,
+)
+
+HEADER = "stage,instruction,frequency,time,energy,rank,time_error,energy_error\n"
+
+
+def measured(rank: str, time: float, energy: float | None, error: float | None = None) -> RankMeasurement:
+    """A measurement of the forward of stage 0 at 1410 MHz; the error is relative."""
+    errors = (None, None) if error is None else (error * time, error * (energy or 0.0))
+    return RankMeasurement(rank, 0, "forward", 1410, time, energy, *errors)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.5, 2.0), st.floats(1e-4, 0.1)), min_size=1, max_size=8),
+    st.floats(0.1, 1e3),
+)
+def test_the_mean_is_between_the_values_and_scales_with_the_unit(
+    found: list[tuple[float, float]], scale: float
+) -> None:
+    values, errors = [value for value, _ in found], [error for _, error in found]
+    mean = weighted_mean(values, errors)
+    assert min(values) * (1 - 1e-12) <= mean.mean <= max(values) * (1 + 1e-12)
+    scaled = weighted_mean([scale * value for value in values], [scale * error for error in errors])
+    assert scaled.mean == pytest.approx(scale * mean.mean)
+    assert scaled.error == pytest.approx(scale * mean.error)
+
+
+def test_agreeing_ranks_are_weighed_by_their_errors() -> None:
+    values, errors = np.array([1.0, 1.002, 0.999]), np.array([0.001, 0.004, 0.002])
+    mean = weighted_mean(values.tolist(), errors.tolist())
+    weights = errors**-2.0
+    assert mean.mean == pytest.approx(float(np.average(values, weights=weights)))
+    assert mean.error == pytest.approx(float(weights.sum() ** -0.5))
+    assert not mean.disagree
+
+
+def test_ranks_that_differ_far_beyond_their_errors_count_alike() -> None:
+    mean = weighted_mean([1.0, 1.1, 1.2], [1e-5, 1.1e-5, 1.2e-5])
+    assert mean.disagree
+    assert mean.mean == pytest.approx(1.1, rel=1e-3)
+    # The standard error of the mean of three values with a standard deviation of 0.1.
+    assert mean.error == pytest.approx(0.1 / math.sqrt(3), rel=0.05)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8, 100])
+def test_one_of_a_thousand_agreeing_sets_is_held_for_a_disagreement(ranks: int) -> None:
+    # Values at the quantile of the chi-squared distribution: two values apart, all others at the mean.
+    for factor, disagree in ((0.97, False), (1.03, True)):
+        half = factor * math.sqrt(chi2.isf(1e-3, ranks - 1) / 2)
+        values = [1000 - half, 1000 + half, *([1000.0] * (ranks - 2))]
+        assert weighted_mean(values, [1.0] * ranks).disagree == disagree
+
+
+def test_ranks_of_a_stage_become_one_option_with_its_error_and_a_note_names_those_that_disagree() -> None:
+    profile = merged_profile(
+        "job", [measured("0", 0.100, 30.0, 0.001), measured("3", 0.110, 30.01, 0.001), measured("2", 0.105, None)]
+    )
+    (option,) = profile.options[0, "forward"]
+    assert option.time_seconds == pytest.approx(0.105, rel=1e-3)
+    assert option.energy_joules == pytest.approx(30.005)
+    assert option.energy_error_joules == pytest.approx(30 * 0.001 / math.sqrt(2), rel=1e-3)
+    assert profile.notes[0] == (
+        "stage 0, forward: ranks disagree beyond their errors at 1410 MHz; at 1410 MHz time 0.1 s (rank 0) to 0.11 s "
+        "(rank 3). Their mean is used, and the difference counts as an error"
+    )
+
+
+def test_an_option_without_a_known_energy_is_left_out_with_a_note() -> None:
+    slow = RankMeasurement("0", 0, "forward", 1200, 0.12, None)
+    profile = merged_profile("job", [measured("0", 0.1, 30.0), slow])
+    assert [option.frequency_megahertz for option in profile.options[0, "forward"]] == [1410]
+    assert profile.notes[0] == "stage 0, forward: no energy is known at 1200 MHz, which are left out"
+    with pytest.raises(InputError, match="no measurement with an energy"):
+        merged_profile("job", [slow])
+
+
+def test_a_file_with_ranks_is_merged_and_the_order_of_its_rows_does_not_matter(tmp_path: Path) -> None:
+    rows = ["0,forward,1410,0.1,30,0,0.001,0.3", "0,forward,1410,0.101,30.2,1,0.001,0.3", "0,forward,1395,0.11,,0,,"]
+    more = "0,Forward,1395,0.11,29,1,,"
+    paths = [tmp_path / "one.csv", tmp_path / "two.csv"]
+    for path, lines in zip(paths, ([*rows, more], [more, *rows[::-1]]), strict=True):
+        path.write_text(HEADER + "\n".join(lines) + "\n")
+    first, second = (read_profile(path).options[0, "forward"] for path in paths)
+    for one, two in zip(first, second, strict=True):
+        assert one.time_seconds == pytest.approx(two.time_seconds)
+        assert one.energy_joules == pytest.approx(two.energy_joules)
+    assert [option.frequency_megahertz for option in first] == [1410, 1395]
+    assert first[0].time_seconds == pytest.approx(0.1005)
+    assert first[1].energy_joules == pytest.approx(29.0)
+
+
+def test_two_rows_of_one_rank_that_disagree_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "profile.csv"
+    path.write_text(HEADER + "0,forward,1410,0.1,30,3,,\n0,forward,1410,0.1,31,3,,\n")
+    with pytest.raises(InputError, match="line 3: found a second row of rank 3 for stage 0, forward, 1410 MHz that"):
+        read_profile(path)
