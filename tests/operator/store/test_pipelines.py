@@ -85,7 +85,7 @@ def test_everything_of_a_state_is_read_as_it_was_written(store: Store) -> None:
         planned_at=NOW,
     )
     directive = IssuedDirective(4, PLAN, "why", 120, profile_digest="d1", point=0, stragglers=(1,), issued_at=NOW)
-    straggler = Straggler(2.0, "slow", announced=False, data_ranks=(1,), since=NOW)
+    straggler = Straggler(2.0, 1.9, "slow", announced=False, data_ranks=(1,), since=NOW)
 
     def complete(state: PipelineState) -> PipelineState:
         return replace(state, frontier=frontier, directive=directive, straggler=straggler)

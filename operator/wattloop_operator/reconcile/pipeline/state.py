@@ -149,6 +149,15 @@ class PipelineRank:
     recent_iteration_seconds: float | None = None
 
     @property
+    def iteration_seconds(self) -> float | None:
+        """Time of an iteration lately, or else since the registration; None before the first iteration."""
+        if self.recent_iteration_seconds is not None:
+            return self.recent_iteration_seconds
+        if self.report is None or not self.report.iterations:
+            return None
+        return (self.heard_at - self.registered_at).total_seconds() / self.report.iterations or None
+
+    @property
     def acknowledged(self) -> int:
         """Number of the newest directive that the process has received."""
         return 0 if self.report is None else self.report.directive
@@ -201,23 +210,22 @@ class Straggler:
 
     Attributes:
         iteration_seconds: Time of its iteration.
+        plan_seconds: The time that a plan beside it may take. Iterations take longer than planned by what a plan
+            leaves out, such as the optimizer's step; the excess of the other pipelines is taken off.
         reason: What was noticed or announced.
         announced: Whether a caller announced it; otherwise iteration times showed it.
         data_ranks: Data ranks of the slow pipelines; empty if they are not known.
         since: When it was first seen.
         noticed: Whether it has lasted long enough to act on it.
-        retries: How often it was noticed again after it was held to be over.
-        retry_at: When the plan without it is tried again; None: only once it is over.
     """
 
     iteration_seconds: float
+    plan_seconds: float
     reason: str
     announced: bool
     data_ranks: tuple[int, ...] = ()
     since: datetime | None = None
     noticed: bool = True
-    retries: int = 0
-    retry_at: datetime | None = None
 
 
 @dataclass(frozen=True)

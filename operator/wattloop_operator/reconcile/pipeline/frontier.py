@@ -1,0 +1,220 @@
+"""Plans a pipeline: from the measurements of its ranks to the plans along its frontier.
+
+Runs in a process of its own; see `wattloop_operator.reporting.plan_worker`.
+"""
+
+from __future__ import annotations
+
+import graphlib
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from wattloop.errors import InputError, UsageError
+from wattloop.pipeline.messages import Instruction
+from wattloop_operator.reconcile.pipeline.profile import common_clocks, instructions_by_pipeline_rank, profile_digest
+from wattloop_operator.reconcile.pipeline.state import (
+    MAX_FRONTIER_POINTS,
+    FrontierPoint,
+    PipelineFrontier,
+    PipelineState,
+    RankMeasurements,
+)
+from wattloop_planner.frequency import (
+    OperationGraph,
+    Option,
+    Problem,
+    Profile,
+    evaluate,
+    pipeline_problem,
+    plan_frequencies,
+    plan_pipeline,
+)
+
+# Bounds the stored frontier: with more instructions it has fewer points.
+MAX_PLANNED_CLOCKS = 4_000_000
+MIN_POINTS = 3
+# A graph of more instructions would take over 200 MB.
+MAX_PLANNED_INSTRUCTIONS = 100_000
+BACKWARD_KINDS = frozenset({"backward", "forwardbackward", "backwardinput"})
+SOURCE = "the profile"
+
+
+@dataclass(frozen=True)
+class PlanningRequest:
+    """What a frontier is planned from.
+
+    Attributes:
+        profile_digest: See `wattloop_operator.reconcile.pipeline.profile.profile_digest`.
+        instructions: Instructions of each pipeline rank, in execution order.
+        clocks_megahertz: The clocks that every rank may hold.
+        processes: The measurements.
+    """
+
+    profile_digest: str
+    instructions: tuple[tuple[str, ...], ...]
+    clocks_megahertz: tuple[int, ...]
+    processes: tuple[RankMeasurements, ...]
+
+
+def planning_request(state: PipelineState) -> PlanningRequest:
+    """What the planner needs of a state whose profile is complete."""
+    assert state.profile is not None
+    return PlanningRequest(
+        profile_digest(state),
+        tuple(instructions_by_pipeline_rank(state).values()),
+        common_clocks(state),
+        tuple(each for _, each in sorted(state.profile.processes.items())),
+    )
+
+
+def plan_frontier(request: PlanningRequest) -> PipelineFrontier:
+    """Plan a pipeline; a profile or a schedule that has no plan gives a frontier with the problem."""
+    try:
+        return _planned(request)
+    except (InputError, UsageError) as error:
+        return PipelineFrontier(request.profile_digest, problem=str(error))
+
+
+def _planned(request: PlanningRequest) -> PipelineFrontier:
+    operations = sum(map(len, request.instructions))
+    if operations > MAX_PLANNED_INSTRUCTIONS:
+        raise UsageError(f"found {operations:,} instructions, expected at most {MAX_PLANNED_INSTRUCTIONS:,}")
+    blocking = blocking_watts(request.processes, len(request.instructions))
+    graph = instruction_graph(request.instructions)
+    problem = pipeline_problem(graph, merged_profile(request, graph), blocking)
+    count = min(MAX_FRONTIER_POINTS, max(MIN_POINTS, MAX_PLANNED_CLOCKS // operations))
+    points = tuple(
+        _point(problem, [[int(clock) for clock in row] for row in plan_frequencies(problem, plan)])
+        for plan in plan_pipeline(problem, count).plans
+    )
+    highest = [[max(problem.measured[graph.kind_of[each]]) for each in order.tolist()] for order in graph.order]
+    return PipelineFrontier(request.profile_digest, points, _point(problem, highest), blocking)
+
+
+def _point(problem: Problem, clocks: list[list[int]]) -> FrontierPoint:
+    found = evaluate(problem, clocks)
+    return FrontierPoint(found.time_seconds, found.energy_joules, tuple(map(tuple, clocks)))
+
+
+def blocking_watts(processes: tuple[RankMeasurements, ...], pipeline_ranks: int) -> float:
+    """Mean power of a rank that waits.
+
+    Raises:
+        InputError: No rank has measured it, and ranks of a pipeline of more than one wait.
+    """
+    measured = [each.blocking_watts for each in processes if each.blocking_watts is not None]
+    if measured:
+        return math.fsum(measured) / len(measured)
+    if pipeline_ranks == 1:
+        return 0.0
+    raise InputError(SOURCE, "no power of a waiting rank", "one measured by at least one rank")
+
+
+def merged_profile(request: PlanningRequest, graph: OperationGraph) -> Profile:
+    """Mean time and energy of each kind at each clock over all processes, weighted by repetitions.
+
+    Raises:
+        InputError: A kind of instruction was measured at no clock that every rank may hold.
+    """
+    sums: dict[tuple[int, str, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    allowed = frozenset(request.clocks_megahertz)
+    several = _have_several_stages(request.instructions)
+    for process in request.processes:
+        for each in process.measurements:
+            if each.energy_joules and each.repetitions and each.time_seconds > 0 and each.megahertz in allowed:
+                name = _name(each.kind, each.stage, several=several)
+                total = sums[process.pipeline_rank, name, each.megahertz]
+                total[0] += each.repetitions
+                total[1] += each.repetitions * each.time_seconds
+                total[2] += each.repetitions * each.energy_joules
+    options: dict[tuple[int, str], list[Option]] = defaultdict(list)
+    for (pipeline_rank, name, clock), (count, seconds, joules) in sorted(sums.items(), reverse=True):
+        options[pipeline_rank, name].append(Option(clock, seconds / count, joules / count))
+    for pipeline_rank, name in graph.kinds:
+        if (pipeline_rank, name) not in options:
+            raise InputError(
+                SOURCE, f"no energy of {name} at pipeline rank {pipeline_rank}", "one at each measured clock"
+            )
+    return Profile(SOURCE, {kind: tuple(options[kind]) for kind in graph.kinds})
+
+
+def instruction_graph(instructions: tuple[tuple[str, ...], ...]) -> OperationGraph:
+    """The graph of the instructions of all pipeline ranks.
+
+    Each rank runs its instructions in order. A forward needs the forward of the stage before it, and a backward the
+    backward of the stage after it, of the same microbatch.
+
+    Raises:
+        InputError: The instructions wait for each other.
+    """
+    several = _have_several_stages(instructions)
+    read = [(rank, Instruction.of(text)) for rank, texts in enumerate(instructions) for text in texts]
+    order = list(_consecutive(map(len, instructions)))
+    edges = {pair for row in order for pair in itertools.pairwise(row)} | _edges_between_stages(read)
+    _check_acyclic(read, edges)
+    names = [_name(each.kind, each.stage, several=several) for _, each in read]
+    distinct = tuple(sorted(set(names)))
+    index = {name: place for place, name in enumerate(distinct)}
+    pairs = np.array(sorted(edges), dtype=np.int32).reshape(-1, 2)
+    return OperationGraph(
+        stages=len(instructions),
+        microbatches=max(each.microbatch for _, each in read) + 1,
+        instructions=distinct,
+        stage_of=np.array([rank for rank, _ in read], dtype=np.int32),
+        instruction_of=np.array([index[name] for name in names], dtype=np.int32),
+        microbatch_of=np.array([each.microbatch for _, each in read], dtype=np.int32),
+        chunk_of=np.zeros(len(read), dtype=np.int32),
+        order=tuple(np.array(row, dtype=np.int32) for row in order),
+        befores=np.ascontiguousarray(pairs[:, 0]),
+        afters=np.ascontiguousarray(pairs[:, 1]),
+    )
+
+
+def _consecutive(lengths: map[int]) -> list[range]:
+    ends = list(itertools.accumulate(lengths, initial=0))
+    return [range(first, end) for first, end in itertools.pairwise(ends)]
+
+
+def _edges_between_stages(read: list[tuple[int, Instruction]]) -> set[tuple[int, int]]:
+    forwards: dict[tuple[int, int], int] = {}
+    backwards: dict[tuple[int, int], int] = {}
+    for place, (_, each) in enumerate(read):
+        if each.kind == "forward":
+            forwards[each.stage, each.microbatch] = place
+        elif each.kind in BACKWARD_KINDS:
+            backwards[each.stage, each.microbatch] = place
+    return _following(forwards, -1) | _following(backwards, 1)
+
+
+def _following(places: Mapping[tuple[int, int], int], step: int) -> set[tuple[int, int]]:
+    """Pairs of an instruction and the one that needs it; that one's stage is `step` before the first one's."""
+    return {
+        (places[stage + step, microbatch], place)
+        for (stage, microbatch), place in places.items()
+        if (stage + step, microbatch) in places
+    }
+
+
+def _check_acyclic(read: list[tuple[int, Instruction]], edges: set[tuple[int, int]]) -> None:
+    before: dict[int, list[int]] = defaultdict(list)
+    for first, second in edges:
+        before[second].append(first)
+    try:
+        graphlib.TopologicalSorter(before).prepare()
+    except graphlib.CycleError as error:
+        cycle = " → ".join(f"{read[place][1].text} of rank {read[place][0]}" for place in error.args[1][:8])
+        raise InputError("the schedule", f"instructions that wait for each other: {cycle}", "no cycle") from None
+
+
+def _have_several_stages(instructions: tuple[tuple[str, ...], ...]) -> bool:
+    return any(len({Instruction.of(text).stage for text in texts}) > 1 for texts in instructions)
+
+
+def _name(kind: str, stage: int, *, several: bool) -> str:
+    """The planner's name of a kind of instruction; of the stage, where a rank runs several."""
+    return f"{kind} of stage {stage}" if several else kind

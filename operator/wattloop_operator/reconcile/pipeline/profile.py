@@ -1,0 +1,122 @@
+"""Which clocks of a pipeline are still to be measured, and what a frontier is planned from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from functools import lru_cache
+
+from wattloop.pipeline.messages import PROFILE, Instruction
+from wattloop_operator.reconcile.pipeline.state import PipelineState, RankMeasurements
+
+# Further clocks are interpolated. Energy per instruction is smooth in the clock, and most ranks stop half-way down.
+MAX_PROFILED_CLOCKS = 16
+PROFILE_SECONDS_PER_CLOCK = 5.0
+MIN_ITERATIONS_PER_CLOCK, MAX_ITERATIONS_PER_CLOCK = 3, 1_000
+
+
+def common_clocks(state: PipelineState) -> tuple[int, ...]:
+    """The clocks that every rank may hold, in ascending order."""
+    common: set[int] | None = None
+    for clocks in {rank.registration.clocks_megahertz for rank in state.ranks.values()}:
+        common = set(clocks) if common is None else common & set(clocks)
+    return tuple(sorted(common or ()))
+
+
+def clocks_to_profile(clocks: tuple[int, ...]) -> tuple[int, ...]:
+    """At most `MAX_PROFILED_CLOCKS` of these clocks, evenly spaced, from the highest down.
+
+    Example:
+        >>> clocks_to_profile((900, 1100, 1410))
+        (1410, 1100, 900)
+        >>> len(clocks_to_profile(tuple(range(210, 1_411, 15))))
+        16
+    """
+    count = min(len(clocks), MAX_PROFILED_CLOCKS)
+    if count < 2:
+        return clocks
+    places = (round(index * (len(clocks) - 1) / (count - 1)) for index in range(count))
+    return tuple(clocks[place] for place in places)[::-1]
+
+
+def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
+    """The clocks that some pipeline rank has not measured yet, from the highest down; empty if the profile is complete.
+
+    A pipeline rank is complete if a process of it has measured all the clocks it was to measure; a rank whose energy
+    rises measures fewer clocks and is complete.
+    """
+    if state.profile is None:
+        return ()
+    clocks = clocks_to_profile(common_clocks(state))
+    by_pipeline_rank: dict[int, list[RankMeasurements]] = defaultdict(list)
+    for process in state.profile.processes.values():
+        by_pipeline_rank[process.pipeline_rank].append(process)
+    missing: set[int] = set()
+    for pipeline_rank, instructions in instructions_by_pipeline_rank(state).items():
+        processes = by_pipeline_rank[pipeline_rank]
+        if any(process.profiled for process in processes):
+            continue
+        measured = {
+            (each.kind, each.stage, each.megahertz)
+            for process in processes
+            for each in process.measurements
+            if each.energy_joules is not None
+        }
+        kinds = kinds_of(instructions)
+        missing |= {clock for clock in clocks if any((*kind, clock) not in measured for kind in kinds)}
+    return tuple(clock for clock in clocks if clock in missing)
+
+
+def is_profiled(state: PipelineState) -> bool:
+    """Whether the profile is complete, and no rank still measures."""
+    if state.directive.mode == PROFILE and not all(
+        rank.finished or rank.mismatch or (rank.report is not None and rank.report.profiled)
+        for rank in state.ranks.values()
+    ):
+        return False
+    return not remaining_clocks(state)
+
+
+def iterations_per_clock(state: PipelineState) -> int:
+    """Iterations that give the energy counters, which step every 100 ms, time enough for each kind of instruction."""
+    seconds = [rank.iteration_seconds for rank in state.ranks.values() if rank.iteration_seconds is not None]
+    if not seconds:
+        return MIN_ITERATIONS_PER_CLOCK
+    wanted = math.ceil(PROFILE_SECONDS_PER_CLOCK / max(seconds))
+    return min(max(wanted, MIN_ITERATIONS_PER_CLOCK), MAX_ITERATIONS_PER_CLOCK)
+
+
+def instructions_by_pipeline_rank(state: PipelineState) -> dict[int, tuple[str, ...]]:
+    """The instructions of each pipeline rank, in execution order."""
+    found: dict[int, tuple[str, ...]] = {}
+    for rank in state.ranks.values():
+        found.setdefault(rank.registration.pipeline_rank, rank.registration.instructions)
+    return dict(sorted(found.items()))
+
+
+@lru_cache(maxsize=4_096)
+def kinds_of(instructions: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    """The kinds and stages of instructions, in order."""
+    read = (Instruction.of(text) for text in instructions)
+    return tuple(sorted({(each.kind, each.stage) for each in read}))
+
+
+def profile_digest(state: PipelineState) -> str:
+    """Digest of what a frontier is planned from: instructions, clocks, and which processes have measured them.
+
+    A process that is through only refines what it has measured; that is no reason to plan again.
+    """
+    assert state.profile is not None
+    processes = sorted([*pair, each.profiled] for pair, each in state.profile.processes.items() if each.profiled)
+    if not processes:
+        processes = sorted([*pair, False] for pair in state.profile.processes)
+    instructions = [_digest(each) for each in instructions_by_pipeline_rank(state).values()]
+    return _digest((json.dumps([instructions, common_clocks(state), processes]),))
+
+
+@lru_cache(maxsize=4_096)
+def _digest(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]

@@ -1,0 +1,212 @@
+"""Merges registrations of ranks: complete schedules that agree with those of the other ranks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+
+from wattloop.pipeline.messages import Instruction, RankRegistration
+from wattloop_operator.reconcile.pipeline.liveness import is_silent
+from wattloop_operator.reconcile.pipeline.state import (
+    MAX_RANKS,
+    PipelineProfile,
+    PipelineProfileKey,
+    PipelineRank,
+    PipelineState,
+    partition_digest,
+)
+
+# What all ranks of a job register alike.
+SHARED = (
+    "data_parallel",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "stages",
+    "microbatches",
+    "schedule",
+    "gpu_product",
+    "model",
+)
+# One of these runs for each microbatch of a stage that has any of them.
+BACKWARD_KINDS = ("backward", "forwardbackward")
+
+
+class RegistrationConflictError(Exception):
+    """A registration is incomplete, or contradicts that of another rank: HTTP 409."""
+
+
+@dataclass(frozen=True)
+class PipelineWork:
+    """What the recurrence of a pipeline adds to the key of its profile.
+
+    Attributes:
+        batch_size: Batch size of the attempt.
+        image_digest: Digest of the training image; empty if it is not known.
+    """
+
+    batch_size: int
+    image_digest: str = ""
+
+
+class Registrar:
+    """Merges registrations into a state, one after another.
+
+    Args:
+        state: The state before.
+        work: The attempt's part of the profile's key.
+        now: When the registrations arrived.
+
+    Attributes:
+        state: The state with all registrations that were merged.
+    """
+
+    def __init__(self, state: PipelineState, work: PipelineWork, now: datetime) -> None:
+        self.state = state
+        self._work = work
+        self._now = now
+        self._ranks = dict(state.ranks)
+        self._index()
+
+    def merge(self, registration: RankRegistration) -> None:
+        """Merge a registration; one of the same process changes nothing.
+
+        Raises:
+            RegistrationConflictError: It lacks an instruction, or contradicts the one of a rank that is alive.
+        """
+        present = self._ranks.get(registration.rank)
+        if present is not None and present.registration == registration:
+            return
+        check_schedule(registration)
+        while (conflict := self._conflict(registration)) is not None:
+            other, what = conflict
+            if not (is_silent(self._ranks[other], self._now) or self._ranks[other].finished):
+                raise RegistrationConflictError(what)
+            # Left by an earlier start of the training with another configuration.
+            del self._ranks[other]
+            self._index()
+        self._ranks[registration.rank] = PipelineRank(registration, self._now, self._now)
+        if present is None or _same_part(present.registration, registration):
+            self._enter(registration)
+        else:
+            self._index()
+        self.state = replace(self.state, ranks=dict(self._ranks), profile=self._profile(registration))
+
+    def _index(self) -> None:
+        self._places: dict[tuple[int, int, int], int] = {}
+        self._by_pipeline_rank: dict[int, dict[int, None]] = defaultdict(dict)
+        self._by_stage: dict[int, int] = {}
+        for rank in self._ranks.values():
+            self._enter(rank.registration)
+
+    def _enter(self, registration: RankRegistration) -> None:
+        self._places[_place(registration)] = registration.rank
+        same = self._by_pipeline_rank[registration.pipeline_rank]
+        if not same:
+            self._by_stage |= dict.fromkeys(stages_of(registration.instructions), registration.rank)
+        same[registration.rank] = None
+
+    def _conflict(self, new: RankRegistration) -> tuple[int, str] | None:
+        """Another rank that the registration contradicts, and how."""
+        other = next((number for number in self._ranks if number != new.rank), None)
+        if other is None:
+            return None
+        there = self._ranks[other].registration
+        for name in SHARED:
+            mine, its = getattr(new, name), getattr(there, name)
+            if mine != its:
+                return other, f"{name}: rank {new.rank} registers {mine!r:.140}, and rank {other} {its!r:.140}"
+        return self._place_conflict(new) or self._instructions_conflict(new)
+
+    def _place_conflict(self, new: RankRegistration) -> tuple[int, str] | None:
+        holder = self._places.get(_place(new), new.rank)
+        if holder == new.rank or _place(self._ranks[holder].registration) != _place(new):
+            return None
+        return holder, (
+            f"rank {new.rank} and rank {holder} both register data rank {new.data_rank}, tensor rank "
+            f"{new.tensor_rank} and pipeline rank {new.pipeline_rank}"
+        )
+
+    def _instructions_conflict(self, new: RankRegistration) -> tuple[int, str] | None:
+        same = next((rank for rank in self._by_pipeline_rank[new.pipeline_rank] if rank != new.rank), None)
+        if same is not None:
+            what = first_difference(new.instructions, self._ranks[same].registration.instructions)
+            place = f"both at pipeline rank {new.pipeline_rank}"
+            return None if what is None else (same, f"rank {new.rank} and rank {same}, {place}, differ: {what}")
+        for stage in stages_of(new.instructions):
+            holder = self._by_stage.get(stage, new.rank)
+            if holder != new.rank:
+                return holder, (
+                    f"stage {stage} is run by rank {new.rank} at pipeline rank {new.pipeline_rank}, and by rank "
+                    f"{holder} at pipeline rank {self._ranks[holder].registration.pipeline_rank}"
+                )
+        return None
+
+    def _profile(self, registration: RankRegistration) -> PipelineProfile:
+        key = PipelineProfileKey(
+            self.state.key.job_uid,
+            self._work.batch_size,
+            registration.model,
+            partition_digest(registration),
+            registration.gpu_product,
+            self._work.image_digest,
+        )
+        profile = self.state.profile
+        return profile if profile is not None and profile.key == key else PipelineProfile(key)
+
+
+def check_schedule(registration: RankRegistration) -> None:
+    """Check that each stage of a rank runs every microbatch.
+
+    Raises:
+        RegistrationConflictError: An instruction is missing; the message names it.
+    """
+    if registration.ranks > MAX_RANKS:
+        raise RegistrationConflictError(f"found {registration.ranks} ranks, expected at most {MAX_RANKS}")
+    found: dict[tuple[int, str], set[int]] = defaultdict(set)
+    for instruction in registration.sequence:
+        kind = BACKWARD_KINDS[0] if instruction.kind in BACKWARD_KINDS else instruction.kind
+        found[instruction.stage, kind].add(instruction.microbatch)
+    stages = sorted({stage for stage, _ in found})
+    for kind in ("forward", BACKWARD_KINDS[0]):
+        if not any((stage, kind) in found for stage in stages):
+            continue
+        for stage in stages:
+            missing = sorted(set(range(registration.microbatches)) - found[stage, kind])
+            if missing:
+                raise RegistrationConflictError(
+                    f"rank {registration.rank} registers {len(registration.instructions)} instructions without "
+                    f"{kind}:{stage}:{missing[0]}, and the schedule {registration.schedule} runs it for each of "
+                    f"{registration.microbatches} microbatches"
+                )
+
+
+def first_difference(mine: Sequence[str], its: Sequence[str]) -> str | None:
+    """The first position at which two sequences of instructions differ; None if they are equal.
+
+    Example:
+        >>> first_difference(("forward:0:0", "backward:0:0"), ("forward:0:0",))
+        'instruction 1 is backward:0:0, and it is missing there'
+    """
+    if mine is its or mine == its:
+        return None
+    length = min(len(mine), len(its))
+    place = next((index for index in range(length) if mine[index] != its[index]), length)
+    here, there = (texts[place] if place < len(texts) else "missing" for texts in (mine, its))
+    return f"instruction {place} is {here}, and it is {there} there"
+
+
+def _same_part(before: RankRegistration, after: RankRegistration) -> bool:
+    return _place(before) == _place(after) and before.instructions == after.instructions
+
+
+def _place(registration: RankRegistration) -> tuple[int, int, int]:
+    return registration.data_rank, registration.tensor_rank, registration.pipeline_rank
+
+
+@lru_cache(maxsize=4_096)
+def stages_of(instructions: tuple[str, ...]) -> tuple[int, ...]:
+    """The model stages that instructions are of, in order."""
+    return tuple(sorted({Instruction.of(text).stage for text in instructions}))

@@ -1,0 +1,87 @@
+"""Merges the reports of ranks; a repeated, late or reordered one changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from wattloop.pipeline.messages import PROFILE, RankReport
+from wattloop_operator.reconcile.pipeline.state import (
+    MAX_PROCESSES_PER_RANK,
+    PipelineProfile,
+    PipelineRank,
+    PipelineState,
+    RankMeasurements,
+)
+
+
+def with_report(state: PipelineState, rank: int, report: RankReport, now: datetime) -> PipelineState:
+    """The state with a report of a rank.
+
+    A report of another process than the registered one, or of an earlier one of its reports, changes nothing.
+    """
+    present = state.ranks.get(rank)
+    if present is None or present.registration.process != report.process:
+        return state
+    if present.report is not None and report.sequence <= present.report.sequence:
+        return state
+    # A process cannot have received what was not issued yet.
+    stored = replace(report, measurements=(), directive=min(report.directive, state.directive.number))
+    after = replace(
+        present, report=stored, heard_at=now, recent_iteration_seconds=_recent_iteration_seconds(present, stored)
+    )
+    return replace(state, ranks={**state.ranks, rank: after}, profile=_with_measurements(state, present, report))
+
+
+def is_known(state: PipelineState, rank: int, process: str) -> bool:
+    """Whether a process is the registered one of its rank."""
+    present = state.ranks.get(rank)
+    return present is not None and present.registration.process == process
+
+
+def _recent_iteration_seconds(rank: PipelineRank, new: RankReport) -> float | None:
+    """Mean time of the iterations since the report before; a mean over a long time would hide what is new."""
+    old = rank.report
+    if new.iteration_seconds is None or not new.measured_iterations:
+        return None
+    if old is None or old.applied_directive != new.applied_directive or old.iteration_seconds is None:
+        return new.iteration_seconds
+    iterations = new.measured_iterations - old.measured_iterations
+    if iterations <= 0:
+        return rank.recent_iteration_seconds
+    seconds = (
+        new.iteration_seconds * new.measured_iterations - old.iteration_seconds * old.measured_iterations
+    ) / iterations
+    return seconds if seconds > 0 else new.iteration_seconds
+
+
+def _with_measurements(state: PipelineState, rank: PipelineRank, report: RankReport) -> PipelineProfile | None:
+    profile = state.profile
+    if profile is None or not (report.measurements or report.profiled):
+        return profile
+    number, process = rank.registration.rank, report.process
+    before = profile.processes.get((number, process))
+    if before is None and state.directive.mode != PROFILE:
+        # What runs under a plan is measured at its clocks alone.
+        return profile
+    measured = RankMeasurements(
+        rank=number,
+        process=process,
+        pipeline_rank=rank.registration.pipeline_rank,
+        profiled=report.profiled or (before is not None and before.profiled),
+        blocking_watts=report.blocking_watts,
+        measurements=report.measurements or (before.measurements if before is not None else ()),
+        sequence=report.sequence,
+    )
+    if before is not None and replace(measured, sequence=before.sequence) == before:
+        return profile
+    processes = {**profile.processes, (number, process): measured}
+    mine = [pair for pair in processes if pair[0] == number]
+    if len(mine) > MAX_PROCESSES_PER_RANK:
+        least = min((pair for pair in mine if pair[1] != process), key=lambda pair: _worth(processes[pair]))
+        del processes[least]
+    return replace(profile, processes=processes)
+
+
+def _worth(measured: RankMeasurements) -> tuple[bool, int, str]:
+    return measured.profiled, len(measured.measurements), measured.process

@@ -1,0 +1,251 @@
+"""What the ranks of a pipeline are told, from the registration of the first to a plan that all run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.pipelines.registrations import CLOCKS
+from support.pipelines.simulated_ranks import (
+    NEW_STATE,
+    SimulatedOperator,
+    SimulatedRank,
+    exchange,
+    ranks_of,
+    settle,
+)
+from wattloop.pipeline.messages import FREE, PLAN, PROFILE
+from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for
+from wattloop_operator.reconcile.pipeline.state import PipelineKey, PlanChoice
+
+
+def started(ranks: list[SimulatedRank]) -> SimulatedOperator:
+    """An operator with which these ranks have registered."""
+    operator = SimulatedOperator()
+    for rank in ranks:
+        rank.receive(operator.register(rank))
+    return operator
+
+
+def planned(**shape: int) -> tuple[SimulatedOperator, list[SimulatedRank]]:
+    """A pipeline that runs its plan."""
+    ranks = ranks_of(shape.get("data_parallel", 1) * 2, **shape)
+    operator = started(ranks)
+    settle(operator, ranks)
+    assert operator.state.directive.mode == PLAN
+    return operator, ranks
+
+
+def test_ranks_run_free_until_all_have_registered() -> None:
+    ranks = ranks_of(2)
+    operator = SimulatedOperator()
+    answer = operator.register(ranks[0])
+    assert (answer.mode, answer.reason) == (FREE, "of 2 ranks, rank 1 has not registered")
+
+
+def test_ranks_measure_the_clocks_from_the_highest_down_and_then_run_a_plan() -> None:
+    ranks = ranks_of(2)
+    operator = started(ranks)
+    exchange(operator, ranks)
+    exchange(operator, ranks)
+    assert operator.state.directive.mode == PROFILE
+    assert operator.state.directive.clocks_megahertz == CLOCKS[::-1]
+    settle(operator, ranks)
+    for rank in ranks:
+        assert rank.running.mode == PLAN
+        assert len(rank.running.clocks_megahertz) == len(rank.registration.instructions)
+        assert set(rank.running.clocks_megahertz) <= set(CLOCKS)
+    assert operator.state.frontier is not None
+    highest = operator.state.frontier.highest_clocks
+    assert highest is not None
+    chosen = operator.state.frontier.points[operator.state.directive.point or 0]
+    assert chosen.time_seconds <= highest.time_seconds * 1.001
+    assert chosen.energy_joules < 0.98 * highest.energy_joules
+
+
+def test_all_ranks_begin_a_plan_at_the_same_iteration() -> None:
+    _, ranks = planned(data_parallel=2)
+    number = ranks[0].running.number
+    assert len({rank.started[number] for rank in ranks}) == 1
+
+
+def test_data_and_tensor_ranks_of_a_pipeline_rank_share_its_plan() -> None:
+    _, ranks = planned(data_parallel=2)
+    assert ranks[0].running.clocks_megahertz == ranks[2].running.clocks_megahertz
+    assert ranks[1].running.clocks_megahertz == ranks[3].running.clocks_megahertz
+
+
+def test_a_later_recurrence_runs_the_plan_without_measuring_again() -> None:
+    operator, _ = planned()
+    later = SimulatedOperator(
+        replace(
+            NEW_STATE,
+            key=PipelineKey("0c3b2d9e", 4, 0),
+            profile=operator.state.profile,
+            frontier=operator.state.frontier,
+        )
+    )
+    ranks = ranks_of(2, run=1)
+    for rank in ranks:
+        rank.receive(later.register(rank))
+    exchange(later, ranks)
+    assert later.state.directive.mode == PLAN
+
+
+def test_a_recurrence_after_one_that_was_killed_measures_only_the_remaining_clocks() -> None:
+    ranks = ranks_of(2)
+    operator = started(ranks)
+    while operator.state.directive.first_iteration is None:
+        exchange(operator, ranks)
+    for rank in ranks:
+        rank.measured = CLOCKS[:1:-1]
+        operator.receive(rank, replace(rank.report(), profiled=False))
+    ranks = ranks_of(2, run=1)
+    for rank in ranks:
+        rank.receive(operator.register(rank))
+    assert operator.state.directive.mode == PROFILE
+    assert operator.state.directive.clocks_megahertz == CLOCKS[1::-1]
+    settle(operator, ranks)
+    assert operator.state.directive.mode == PLAN
+
+
+def test_a_restarted_rank_gets_the_plan_again_only_with_all_others() -> None:
+    operator, ranks = planned()
+    number = operator.state.directive.number
+    (again, _) = ranks_of(2, run=1)
+    answer = operator.register(again)
+    assert (answer.number, answer.mode, answer.first_iteration) == (number + 1, PLAN, None)
+    ranks = [again, ranks[1]]
+    settle(operator, ranks)
+    assert {rank.running.number for rank in ranks} == {number + 1}
+
+
+def test_the_message_of_a_replaced_process_changes_nothing() -> None:
+    operator, ranks = planned()
+    operator.register(ranks_of(2, run=1)[0])
+    before = operator.state
+    assert not operator.receive(ranks[0], ranks[0].report()).known
+    assert operator.state == before
+
+
+def test_a_dead_rank_is_named_within_its_timeout_and_the_others_run_free() -> None:
+    operator, ranks = planned()
+    for _ in range(6):
+        exchange(operator, ranks[:1])
+    assert operator.state.directive.mode == PLAN
+    exchange(operator, ranks[:1])
+    exchange(operator, ranks[:1])
+    assert ranks[0].directive.mode == FREE
+    assert ranks[0].directive.reason == "rank 1 has sent no report for 30 s"
+    settle(operator, ranks)
+    assert operator.state.directive.mode == PLAN
+
+
+def test_a_rank_that_runs_other_instructions_runs_free_and_its_peers_keep_the_plan() -> None:
+    operator, ranks = planned(data_parallel=2)
+    ranks[3].mismatch = "instruction 2 is backward:1:0, expected forward:1:1"
+    exchange(operator, ranks)
+    assert ranks[3].directive.mode == FREE
+    assert ranks[3].directive.reason == ranks[3].mismatch
+    assert {rank.directive.mode for rank in ranks[:3]} == {PLAN}
+
+
+def test_a_mismatch_without_a_peer_frees_the_job() -> None:
+    operator, ranks = planned()
+    ranks[1].mismatch = "instruction 2 is backward:1:0, expected forward:1:1"
+    exchange(operator, ranks)
+    exchange(operator, ranks)
+    assert ranks[0].directive.mode == FREE
+    assert "rank 1 runs other instructions than registered" in ranks[0].directive.reason
+
+
+def test_a_job_that_is_switched_off_runs_free() -> None:
+    operator, ranks = planned()
+    off = decided(replace(operator.state, enabled=False), operator.now)
+    assert directive_for(off, 0, ranks[0].registration.process).mode == FREE
+
+
+def test_a_profile_without_energy_ends_in_free_clocks_and_says_so() -> None:
+    ranks = ranks_of(2)
+    operator = started(ranks)
+    for _ in range(24):
+        for rank in ranks:
+            rank.train(5)
+            report = rank.report()
+            bare = tuple(replace(each, energy_joules=None) for each in report.measurements)
+            rank.receive(operator.receive(rank, replace(report, measurements=bare)))
+        operator.plan()
+        operator.pass_time(5.0)
+    assert operator.state.directive.mode == FREE
+    assert "found no energy of backward at pipeline rank 0" in operator.state.directive.reason
+
+
+def test_a_deadline_changes_the_plan_of_a_running_job() -> None:
+    operator, ranks = planned()
+    frontier = operator.state.frontier
+    assert frontier is not None
+    middle = frontier.points[len(frontier.points) // 2]
+    operator.state = replace(operator.state, choice=PlanChoice("Deadline", middle.time_seconds))
+    number = operator.state.directive.number
+    exchange(operator, ranks)
+    settle(operator, ranks)
+    assert operator.state.directive.number == number + 1
+    assert frontier.points[operator.state.directive.point or 0].time_seconds <= middle.time_seconds
+
+
+MESSAGES = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.sampled_from(["register", "report", "repeat", "lose", "delay", "train", "restart", "wait", "plan"]),
+    ),
+    max_size=120,
+)
+
+
+@settings(max_examples=60)
+@given(MESSAGES)
+def test_any_order_repetition_loss_and_delay_of_messages_leads_to_the_same_plan(
+    messages: list[tuple[int, str]],
+) -> None:
+    ranks = ranks_of(4, data_parallel=2)
+    operator = SimulatedOperator()
+    delayed = []
+    for step, (number, action) in enumerate(messages):
+        rank = ranks[number]
+        if action == "register":
+            rank.receive(operator.register(rank))
+        elif action in ("report", "repeat", "lose"):
+            report = rank.report()
+            answer = operator.receive(rank, report)
+            if action == "repeat":
+                answer = operator.receive(rank, report)
+            if action != "lose":
+                rank.receive(answer)
+        elif action == "delay":
+            delayed.append((rank, rank.report()))
+        elif action == "restart":
+            ranks[number] = ranks_of(4, run=step + 1, data_parallel=2)[number]
+        elif action == "wait":
+            operator.pass_time(20.0)
+        elif action == "plan":
+            operator.plan()
+        else:
+            rank.train(4)
+    for late, report in reversed(delayed):
+        operator.receive(late, report)
+    settle(operator, ranks, rounds=80)
+    clean_operator, clean = planned(data_parallel=2)
+    assert [rank.running.clocks_megahertz for rank in ranks] == [rank.running.clocks_megahertz for rank in clean]
+    assert operator.state.frontier is not None
+    assert clean_operator.state.frontier is not None
+    assert operator.state.frontier.points == clean_operator.state.frontier.points
+
+
+@pytest.mark.parametrize("ranks", [1_000])
+def test_the_ranks_of_a_large_job_report_less_often(ranks: int) -> None:
+    operator = SimulatedOperator()
+    answer = operator.register(ranks_of(ranks, data_parallel=ranks // 2)[0])
+    assert answer.report_seconds == 20.0

@@ -1,0 +1,170 @@
+"""Ranks of a pipeline that train in virtual time, and the operator's state that their messages lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from support.pipelines.registrations import rank_registration
+from wattloop.pipeline.messages import (
+    FREE,
+    PLAN,
+    PROFILE,
+    Directive,
+    InstructionMeasurement,
+    RankRegistration,
+    RankReport,
+)
+from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
+from wattloop_operator.reconcile.pipeline.frontier import plan_frontier, planning_request
+from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
+from wattloop_operator.reconcile.pipeline.reports import with_report
+from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NEW_STATE = PipelineState(PipelineKey("0c3b2d9e", 3, 0), "team", "gpt-3-0")
+WORK = PipelineWork(64)
+BLOCKING_WATTS = 60.0
+
+
+def measurements_of(registration: RankRegistration, clocks: Iterable[int]) -> tuple[InstructionMeasurement, ...]:
+    """Times that fall and energies that rise with the clock; a later stage takes longer."""
+    kinds = sorted({(each.kind, each.stage) for each in registration.sequence})
+    return tuple(
+        InstructionMeasurement(
+            kind, stage, clock, 40, seconds, seconds / 100, seconds * (80 + 220 * (clock / 1410) ** 3), 0.1
+        )
+        for kind, stage in kinds
+        for clock in clocks
+        for seconds in [(0.1 + 0.02 * stage) * (2.0 if kind == "backward" else 1.0) * (1410 / clock) ** 0.7]
+    )
+
+
+@dataclass
+class SimulatedRank:
+    """A training process: registers, reports and follows directives as the client does.
+
+    Attributes:
+        registration: What it registers.
+        iterations: Completed iterations.
+        sequence: Number of its newest report.
+        directive: The newest directive that it has received.
+        running: The directive under which it runs.
+        iteration_seconds: Time of each of its iterations.
+        measured: The clocks that it has measured.
+        mismatch: What it reports of its instructions.
+    """
+
+    registration: RankRegistration
+    iterations: int = 0
+    sequence: int = 0
+    directive: Directive = field(default_factory=Directive)
+    running: Directive = field(default_factory=Directive)
+    iteration_seconds: float = 1.0
+    measured: tuple[int, ...] = ()
+    mismatch: str = ""
+    started: dict[int, int] = field(default_factory=dict)
+
+    def receive(self, answer: Directive) -> None:
+        """Keep the newest directive; a late answer changes nothing."""
+        if answer.known and answer.number >= self.directive.number:
+            self.directive = answer
+
+    def train(self, iterations: int) -> None:
+        """Complete iterations, and change to a directive at its first one or, if that has passed, at the next."""
+        for _ in range(iterations):
+            first = self.directive.first_iteration
+            if self.directive.mode == FREE or (first is not None and self.iterations >= first):
+                self.running = self.directive
+            self.started.setdefault(self.running.number, self.iterations)
+            if self.running.mode == PROFILE and len(self.measured) < len(self.running.clocks_megahertz):
+                self.measured = self.running.clocks_megahertz[: len(self.measured) + 1]
+            self.iterations += 1
+
+    def report(self) -> RankReport:
+        """The next cumulative report."""
+        self.sequence += 1
+        profiled = self.running.mode == PROFILE and self.measured == self.running.clocks_megahertz
+        under = self.iterations - self.started.get(self.running.number, 0)
+        return RankReport(
+            process=self.registration.process,
+            sequence=self.sequence,
+            directive=self.directive.number,
+            iterations=self.iterations,
+            applied_directive=self.running.number,
+            measured_iterations=under,
+            iteration_seconds=self.iteration_seconds if under else None,
+            iteration_joules=100.0 if under else None,
+            blocking_watts=BLOCKING_WATTS if self.measured else None,
+            measurements=measurements_of(self.registration, self.measured),
+            profiled=profiled,
+            mismatch=self.mismatch,
+        )
+
+
+class SimulatedOperator:
+    """Merges messages into a state as the plan service does, and checks after each what must always hold."""
+
+    def __init__(self, state: PipelineState = NEW_STATE) -> None:
+        self.state = state
+        self.now = START
+
+    def register(self, rank: SimulatedRank) -> Directive:
+        """Receive a registration."""
+        registrar = Registrar(self.state, WORK, self.now)
+        registrar.merge(rank.registration)
+        self._decide(registrar.state)
+        return directive_for(self.state, rank.registration.rank, rank.registration.process)
+
+    def receive(self, rank: SimulatedRank, report: RankReport) -> Directive:
+        """Receive a report."""
+        self._decide(with_report(self.state, rank.registration.rank, report, self.now))
+        return directive_for(self.state, rank.registration.rank, report.process)
+
+    def plan(self) -> None:
+        """Run the planner if it is needed."""
+        if needed_frontier(self.state):
+            self._decide(replace(self.state, frontier=plan_frontier(planning_request(self.state))))
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += timedelta(seconds=seconds)
+
+    def _decide(self, state: PipelineState) -> None:
+        before = self.state.directive
+        self.state = decided(state, self.now)
+        after = self.state.directive
+        assert after.number >= before.number
+        if after.mode != FREE and after.first_iteration is not None:
+            waiting = [rank for rank, each in self.state.ranks.items() if each.acknowledged < after.number]
+            assert not waiting, f"directive {after.number} is in force before ranks {waiting} have acknowledged it"
+
+
+def ranks_of(count: int, *, run: int = 0, **shape: int) -> list[SimulatedRank]:
+    """The ranks of a job whose processes were started for the `run`-th time."""
+    return [
+        SimulatedRank(rank_registration(rank, process=f"{run:016x}{rank:016x}", **shape))  # type: ignore[arg-type]
+        for rank in range(count)
+    ]
+
+
+def exchange(operator: SimulatedOperator, ranks: Iterable[SimulatedRank]) -> None:
+    """Each rank trains until its next report and sends it; one that is not known registers."""
+    issued = operator.state.directive
+    seconds = 1 if issued.mode != FREE and issued.first_iteration is None else 5
+    for rank in ranks:
+        rank.train(seconds)
+        answer = operator.receive(rank, rank.report())
+        rank.receive(answer if answer.known else operator.register(rank))
+    operator.plan()
+    operator.pass_time(seconds)
+
+
+def settle(operator: SimulatedOperator, ranks: list[SimulatedRank], *, rounds: int = 40) -> None:
+    """Exchange messages until all ranks run the directive that is issued."""
+    for _ in range(rounds):
+        exchange(operator, ranks)
+        number = operator.state.directive.number
+        if operator.state.directive.mode == PLAN and all(rank.running.number == number for rank in ranks):
+            return
