@@ -114,6 +114,8 @@ class Snapshot:
         observed_since: Since when the backend observes the job without interruption: this operator leads and its
             clock has made no step. Reports may have had no receiver before. None: always.
         reads_output: Whether the output of trainings is read.
+        measures_limits_by_output: Whether power limits are measured by the epochs in the output of a training that
+            does not use the client.
         policies: Policies that decisions keep for later ones; those of the process, or else new ones.
             Decisions do not depend on it.
         derived: Values that are computed from the snapshot once; see `once_per_snapshot`.
@@ -133,6 +135,7 @@ class Snapshot:
     agent_report_timeout_seconds: int = 0
     observed_since: datetime | None = None
     reads_output: bool = True
+    measures_limits_by_output: bool = False
     policies: PolicyCache = field(default_factory=PolicyCache, repr=False, compare=False)
     derived: dict[Callable[[Snapshot], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

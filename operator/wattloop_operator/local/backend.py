@@ -118,6 +118,7 @@ class LocalBackend:
             source_records=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
             source_job=None if source is None else RecurringTrainingJob.from_wire(source.body),
             observed_since=self._steady_clock.since(),
+            measures_limits_by_output=True,
             policies=self._policies,
         )
 
@@ -205,7 +206,14 @@ class LocalBackend:
             return
         log = self._logs / f"{name}.log"
         if not recurrence.spec.reporting.uses_client:
-            follower = OutputFollower(recurrence, log, self._addresses.agent_socket, environment, self._observe)
+            follower = OutputFollower(
+                recurrence,
+                job.spec.power.limit,
+                log=log,
+                agent_socket=self._addresses.agent_socket,
+                variables=environment,
+                observe=self._observe,
+            )
             self._followers[namespace, name] = follower
             follower.begin()
         try:

@@ -1,7 +1,7 @@
 """Follows the training of an attempt that does not use the client: its output, and the GPUs of the run.
 
-The runner itself is then the client: it holds the decided power limit, reads the energy counters, and
-reports the evaluations that the training prints.
+The runner itself is then the client: it holds the decided power limit or measures limits, reads the
+energy counters, and reports the evaluations that the training prints.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from pathlib import Path
 from wattloop.errors import OperationError
 from wattloop.gpus import ProcessGpus
 from wattloop.process_gpus import given_to_process
+from wattloop_operator.api.power import PowerLimit
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, OutputReader
+from wattloop_operator.local.output_limits import OutputLimits
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
 
 logger = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class OutputFollower:
 
     Args:
         recurrence: The attempt.
+        power: How the job chooses its power limit.
         log: File with the output of its process.
         agent_socket: The agent's socket; empty: the GPUs are not measured.
         variables: The environment variables of its process, which select the GPUs.
@@ -44,6 +47,8 @@ class OutputFollower:
     def __init__(
         self,
         recurrence: TrainingRecurrence,
+        power: PowerLimit,
+        *,
         log: Path,
         agent_socket: str,
         variables: Mapping[str, str],
@@ -56,15 +61,28 @@ class OutputFollower:
         self._reader = reader
         self._lines = LogLines(log)
         self._gpus = ProcessGpus(agent_socket, select=lambda offered: given_to_process(offered, variables))
+        self._limits = OutputLimits(recurrence, self._gpus, power)
+        self._epochs = 0.0
         self._finishing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"follow-{recurrence.metadata.name}", daemon=True)
 
     def begin(self) -> None:
         """Read the GPUs and hold the power limit, before the process starts; then follow it."""
-        self._gpus.begin()
-        if self._recurrence.spec.power_limit_watts is not None:
-            self._gpus.hold(float(self._recurrence.spec.power_limit_watts))
+        self.begin_gpus()
         self._thread.start()
+
+    def begin_gpus(self) -> None:
+        """Read the GPUs and hold the power limit, or the first of those that are measured."""
+        spec = self._recurrence.spec
+        self._gpus.begin()
+        if spec.profile_power_limits:
+            self._limits.begin()
+        elif spec.power_limit_watts is not None:
+            self._gpus.hold(float(spec.power_limit_watts))
+
+    def release(self) -> None:
+        """Release the power limit, and end the connection to the agent."""
+        self._gpus.end()
 
     def finish(self) -> None:
         """Read the rest of the output, after the process has ended, and release the GPUs."""
@@ -77,20 +95,21 @@ class OutputFollower:
             waits = 0
             while not self._finishing.wait(POLL_SECONDS):
                 waits += 1
-                if not self._report_new_lines() and waits * POLL_SECONDS >= GPU_REPORT_SECONDS:
+                if not self.report_new_lines() and waits * POLL_SECONDS >= GPU_REPORT_SECONDS:
                     self._report(OutputReport(0, gpus=self._observed_gpus()))
                     waits = 0
-            self._report_new_lines()
+            self.report_new_lines()
             self._report_evaluations(self._lines.rest())
             self._report(OutputReport(self._lines.offset + 1, gpus=self._observed_gpus(), finished=True))
         except Exception:  # the run goes on without the metric
             logger.exception("%s: unexpected failure while its output was read", self._recurrence.metadata.name)
         finally:
-            self._gpus.end()
+            self.release()
 
-    def _report_new_lines(self) -> bool:
+    def report_new_lines(self) -> bool:
         """Report each new evaluation; returns whether there was one."""
         found = False
+        self._limits.polling()
         while lines := self._lines.read():
             found |= self._report_evaluations(lines)
         return found
@@ -99,6 +118,11 @@ class OutputFollower:
         if self._reader is None:
             return False
         evaluations = [(end, evaluation) for end, line in lines if (evaluation := self._reader.read(line)) is not None]
+        if evaluations:
+            counted = self._epochs + len(evaluations)
+            latest = evaluations[-1][1].epoch
+            self._epochs = counted if latest is None else latest
+            self._limits.epoch_ended(self._epochs)
         gpus = self._observed_gpus() if evaluations else ObservedGpus()
         for end, evaluation in evaluations:
             self._report(OutputReport(end, evaluation.metric, evaluation.epoch, gpus=gpus))
@@ -106,7 +130,14 @@ class OutputFollower:
 
     def _observed_gpus(self) -> ObservedGpus:
         gpus = self._gpus
-        return ObservedGpus(gpus.energy(), gpus.product, gpus.max_power_limit_watts, gpus.limit_watts, gpus.refusal)
+        return ObservedGpus(
+            gpus.energy(),
+            gpus.product,
+            gpus.max_power_limit_watts,
+            gpus.limit_watts,
+            gpus.refusal,
+            self._limits.measurements,
+        )
 
     def _report(self, seen: OutputReport) -> None:
         metadata = self._recurrence.metadata

@@ -10,7 +10,7 @@ epoch in which the limit was changed counts for neither limit, unless the change
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from wattloop.messages import MAX_LIMITS
@@ -167,10 +167,7 @@ def _point(watts: int, start: EpochMark, mark: EpochMark, ranks: int) -> Profile
 
 
 def _best(spec: TrainingRecurrenceSpec, progress: Progress, power: PowerLimit) -> int:
-    """The limit that the job's selector chooses among the measured ones."""
     devices = 1 if progress.agents is None else progress.agents.devices
-    eta, slowdown = spec.energy_weight_percent / 100, power.max_slowdown_percent or 0
-    selector = selector_named(power.selector, eta=eta, max_slowdown_percent=slowdown)
     measurements = [
         Measurement(
             float(point.power_limit_watts),
@@ -180,7 +177,13 @@ def _best(spec: TrainingRecurrenceSpec, progress: Progress, power: PowerLimit) -
         )
         for point in progress.profile
     ]
-    return round(selector.select(measurements).power_limit_watts)
+    return round(best_limit(spec, power, measurements))
+
+
+def best_limit(spec: TrainingRecurrenceSpec, power: PowerLimit, measurements: Sequence[Measurement]) -> float:
+    """The limit that the job's selector chooses among measurements of one epoch each."""
+    eta, slowdown = spec.energy_weight_percent / 100, power.max_slowdown_percent or 0
+    return selector_named(power.selector, eta=eta, max_slowdown_percent=slowdown).select(measurements).power_limit_watts
 
 
 def _pod(state: PodLimitState, before: PodPowerLimit | None, now: datetime) -> PodPowerLimit:

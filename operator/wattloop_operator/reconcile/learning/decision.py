@@ -14,6 +14,7 @@ from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.power import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.api.recurring_training_job_status import Advice
+from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import (
     DecisionKind,
     DecisionRecord,
@@ -155,8 +156,7 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
     job, spec = snapshot.job, snapshot.job.spec
     advises = kind is DecisionKind.ADVISE
     limit_watts, profile = (None, False) if advises else _power_limit(snapshot, decision.batch_size)
-    # Only the client changes limits between steps.
-    profile = profile and spec.reporting.uses_client
+    profile = profile and _can_measure_limits(snapshot)
     return TrainingRecurrence(
         metadata=_metadata(job, attempt),
         spec=TrainingRecurrenceSpec(
@@ -182,6 +182,13 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             decision=_decision_record(spec.policy.name, kind, decision, context),
         ),
     )
+
+
+def _can_measure_limits(snapshot: Snapshot) -> bool:
+    """Whether limits can be changed during a training: by the client, or where its epochs are seen at once."""
+    reporting = snapshot.job.spec.reporting
+    by_output = snapshot.measures_limits_by_output and reporting.source is ReportingSource.LOGS
+    return reporting.uses_client or by_output
 
 
 def _decision(snapshot: Snapshot, context: DecisionContext) -> tuple[DecisionKind, Decision]:
