@@ -71,37 +71,50 @@ def requirements(extra: str) -> list[str]:
     return found
 
 
-def make_context(folder: Path, images: Sequence[Image], dependencies: Path | None) -> None:
+def make_context(
+    folder: Path, images: Sequence[Image], dependencies: Path | None = None, sbom: Path | None = None
+) -> None:
     """Fills a folder with what the Containerfile copies: wheels of wattloop and of all it needs, and the training.
 
     Args:
         folder: Is made where it is not there; must be empty.
         images: The images whose dependencies are built.
-        dependencies: An earlier context with their wheels; None: downloads them.
+        dependencies: An earlier context's `dependencies` with the same lock; None: downloads them.
+        sbom: The `sbom` of an earlier context with the same dependencies and the same project table; None: writes it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if dependencies is not None:
         shutil.copytree(dependencies, folder / "dependencies")
     else:
-        download(folder / "dependencies", images)
+        download(folder / "dependencies")
+    write_lists(folder / "dependencies", images)
     with tempfile.TemporaryDirectory(prefix="wattloop-sources-") as sources:
         # Built from a copy: a build folder of an earlier version in the tree would add its modules to the wheel.
         for name in SOURCES:
             _copy(REPOSITORY / name, Path(sources) / name)
         _pip_wheel("--wheel-dir", str(folder / "wattloop"), "--no-deps", "--no-build-isolation", sources)
     _copy(TRAINING, folder / "digits")
+    if sbom is not None:
+        shutil.copytree(sbom, folder / "sbom")
+        return
     (folder / "sbom").mkdir()
     for image in images:
         write_sbom(folder, image)
 
 
-def download(folder: Path, images: Sequence[Image]) -> None:
-    """Creates a folder of wheels, each checked against its hash, and of lists of the requirements of each image."""
+def download(folder: Path) -> None:
+    """Creates a folder of the lock's wheels, each checked against its hash."""
     folder.mkdir()
+    _pip_wheel("--wheel-dir", str(folder), "--require-hashes", "--requirement", str(LOCK))
+
+
+def write_lists(folder: Path, images: Sequence[Image]) -> None:
+    """Writes the list of the requirements of each image. An unchanged one keeps its time, and a builder its layers."""
     for image in images:
         listed = folder / f"{image.extra}.txt"
-        listed.write_text("".join(f"{each}\n" for each in requirements(image.extra)), encoding="utf-8")
-    _pip_wheel("--wheel-dir", str(folder), "--require-hashes", "--requirement", str(LOCK))
+        content = "".join(f"{each}\n" for each in requirements(image.extra))
+        if not listed.exists() or listed.read_text(encoding="utf-8") != content:
+            listed.write_text(content, encoding="utf-8")
 
 
 def write_sbom(context: Path, image: Image) -> Path:
@@ -214,6 +227,9 @@ def main() -> int:
         "--context", type=Path, help="make the build context here and keep it, or take the one that is here"
     )
     parser.add_argument("--dependencies", type=Path, help="a context's dependencies/, instead of downloading them")
+    parser.add_argument(
+        "--sbom", type=Path, help="the sbom/ of a context with the same dependencies, instead of writing it"
+    )
     parser.add_argument("--context-only", action="store_true", help="make the build context and no image")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in IMAGES]
@@ -230,7 +246,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="wattloop-images-") as aside:
             context = arguments.context or Path(aside)
             if not (context / "wattloop").exists():
-                make_context(context, images, arguments.dependencies)
+                make_context(context, images, arguments.dependencies, arguments.sbom)
             if not arguments.context_only:
                 for image in images:
                     made = build_image(

@@ -26,7 +26,7 @@ SOURCES = tuple(
         "examples/digits",
     )
 )
-SELDOM = ("images", "constraints-runtime.txt")
+LOCK = REPOSITORY / "constraints-runtime.txt"
 PROGRAMS = ("buildah", "mmdebstrap", "cc")
 
 
@@ -82,12 +82,14 @@ def built_images(cache: Path | None = None) -> dict[str, Path]:
 
 def _build(cache: Path, base: Path, folder: Path) -> None:
     sys.stderr.write(f"images: building {', '.join(NAMES)}; a minute or two\n")
-    # Seldom-changing parts are cached: the dependencies' wheels, and the layers made from them.
-    # Of pyproject.toml they need the dependencies; the settings of the tools change often.
-    requirements = json.dumps(_project(), sort_keys=True)
-    seldom: list[str | Path] = [base.parent.name, sys.version, requirements, *(REPOSITORY / name for name in SELDOM)]
-    dependencies = made_once(cache, "dependencies", seldom, _download, keep=1) / "dependencies"
-    storage = made_once(cache, "layers", seldom, lambda _: None, keep=1)
+    # Parts that change seldom are cached: the dependencies' wheels, the layers made from them, and the SBOMs.
+    lock: list[str | Path] = [base.parent.name, sys.version, LOCK]
+    dependencies = made_once(cache, "dependencies", lock, lambda made: _take("dependencies", made), keep=1)
+    storage = made_once(cache, "layers", lock, lambda _: None, keep=1)
+    dependencies /= "dependencies"
+    # An SBOM contains what the project table says of Wattloop; the settings of tools beside it change often.
+    listed: list[str | Path] = [*lock, json.dumps(_project(), sort_keys=True), BUILD]
+    sbom = made_once(cache, "sbom", listed, lambda made: _take("sbom", made, "--dependencies", dependencies)) / "sbom"
     buildah = ["buildah", "--root", f"{storage}/root", "--runroot", f"{storage}/run", "--storage-driver", "overlay"]
     command: list[str | Path] = [
         sys.executable,
@@ -99,17 +101,18 @@ def _build(cache: Path, base: Path, folder: Path) -> None:
     ]
     # No namespaces of its own: a machine within a machine may not make them.
     options = ["--builder-option=--isolation=chroot", "--builder-option=--layers"]
-    _run(*command, *options, "--dependencies", dependencies, *NAMES)
+    _run(*command, *options, "--dependencies", dependencies, "--sbom", sbom, *NAMES)
     for name in NAMES:
         image = f"wattloop/{name}:{_version()}"
         archive = f"docker-archive:{folder / name}.tar:docker.io/{image}"
         _run(*buildah, "push", "--quiet", f"localhost/{image}", archive)
 
 
-def _download(folder: Path) -> None:
+def _take(part: str, folder: Path, *options: str | Path) -> None:
+    """Moves a part of a new build context into a folder."""
     with tempfile.TemporaryDirectory(prefix="wattloop-context-") as aside:
-        _run(sys.executable, BUILD, "--context-only", "--context", aside)
-        shutil.move(f"{aside}/dependencies", folder)
+        _run(sys.executable, BUILD, "--context-only", "--context", aside, *options)
+        shutil.move(f"{aside}/{part}", folder)
 
 
 def _run(*command: str | Path) -> None:
