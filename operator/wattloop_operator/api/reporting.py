@@ -96,6 +96,11 @@ class Reporting(ApiModel):
         return self.source in (ReportingSource.LOGS, ReportingSource.TERMINATION_MESSAGE)
 
     @property
+    def is_ended_from_outside(self) -> bool:
+        """Whether Wattloop ends a training that has reached its target, since it neither asks nor learns that."""
+        return self.source in (ReportingSource.LOGS, ReportingSource.KUBEFLOW_TRAINER)
+
+    @property
     def sends_reports(self) -> bool:
         """Whether the process itself sends reports, so that it needs the address of the reporting API and a token."""
         return self.source in (ReportingSource.PUSH, ReportingSource.KUBEFLOW_TRAINER)

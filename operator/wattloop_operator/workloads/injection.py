@@ -39,6 +39,9 @@ TOKEN_SECONDS = 3600
 KUBEFLOW_URL = "KUBEFLOW_TRAINER_SERVER_URL"
 KUBEFLOW_TOKEN = "KUBEFLOW_TRAINER_SERVER_TOKEN"  # noqa: S105 - the name of a variable
 KUBEFLOW_AUTHORITY = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
+# A script is mostly the first process of its container, which ignores a SIGTERM that it does not handle.
+# Kubernetes' 30 s would then keep its GPUs busy for so long after the target.
+GRACE_SECONDS = 5
 
 
 class TemplateError(ValueError):
@@ -96,11 +99,13 @@ class Injection:
         labels: Labels of the pods.
         variables: Environment of the training containers.
         addresses: Addresses whose token, certificates and socket are mounted.
+        grace_seconds: Time between SIGTERM and SIGKILL, unless the template has one; None: Kubernetes' default.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     addresses: ClusterAddresses = ClusterAddresses()
+    grace_seconds: int | None = None
 
 
 def injection_of(
@@ -119,7 +124,8 @@ def injection_of(
         sends = recurrence.spec.reporting.sends_reports
         addresses = replace(addresses, agent_folder="") if sends else ClusterAddresses()
     variables = run_variables(job, recurrence, addresses.in_pod(), devices, pods=_indexed_pods(job))
-    return Injection(labels_of(recurrence, job.spec.template.labels), variables, addresses)
+    grace_seconds = GRACE_SECONDS if recurrence.spec.reporting.is_ended_from_outside else None
+    return Injection(labels_of(recurrence, job.spec.template.labels), variables, addresses, grace_seconds)
 
 
 def run_variables(
@@ -219,6 +225,8 @@ def with_injection(
         annotation = {CERTIFICATE_AUTHORITY_ANNOTATION: injection.addresses.certificate_authority}
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotation}
     spec = pod["spec"]
+    if injection.grace_seconds is not None and spec.get("terminationGracePeriodSeconds") is None:
+        spec["terminationGracePeriodSeconds"] = injection.grace_seconds
     volumes, mounts = _volumes(injection.addresses), _mounts(injection.addresses)
     taken = {volume.get("name") for volume in spec.get("volumes") or ()} & {volume["name"] for volume in volumes}
     if taken:

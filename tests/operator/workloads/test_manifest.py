@@ -183,6 +183,25 @@ def test_a_pod_gets_what_its_reporting_source_needs_and_no_more(
         assert found["KUBEFLOW_TRAINER_SERVER_TOKEN"] == "/var/run/secrets/wattloop.dev/token"
 
 
+@pytest.mark.parametrize(
+    ("source", "given", "expected"),
+    [("Push", None, None), ("TerminationMessage", None, None), ("Logs", None, 5), ("Logs", 40, 40), ("Logs", 0, 0)],
+)
+def test_a_training_that_wattloop_ends_gets_a_short_time_for_it_unless_the_user_gives_one(
+    source: str,
+    given: int | None,
+    expected: int | None,
+    make_job: Callable[..., RecurringTrainingJob],
+    recurrence_of: RecurrenceOf,
+) -> None:
+    pod: dict[str, Any] = {"containers": [{"name": "train", "image": "train:1"}]}
+    if given is not None:
+        pod["terminationGracePeriodSeconds"] = given
+    job = make_job(template={"job": {"template": {"spec": pod}}}, reporting={"source": source})
+    found = manifest(job, recurrence_of(job), ClusterAddresses())["spec"]["template"]["spec"]
+    assert found.get("terminationGracePeriodSeconds") == expected
+
+
 def test_the_agents_socket_is_mounted_if_there_are_agents(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
