@@ -5,12 +5,14 @@ from __future__ import annotations
 import bisect
 import itertools
 import random
+from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from wattloop.energy.timeline import CounterEdge, EnergyTimeline, GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS
-from wattloop.pipeline.activities import Activity, IterationRecord, Span
+from wattloop.pipeline.iteration_record import IterationRecord
+from wattloop.pipeline.messages import Directive, Instruction
 
 CALL_SECONDS = 0.0035
 OPTIMIZER_SECONDS = 0.06
@@ -114,7 +116,7 @@ class SyntheticGpu:
         self._wait(rank, rank.stage * rank.seconds["forward"])
         order = rank.order
         paused = self.random.randrange(len(order)) if pause_seconds else None
-        spans = []
+        instructions, stamps, counts = [], array("d"), dict.fromkeys(order, 0)
         for position, kind in enumerate(order):
             if position == ahead + 1:
                 self._wait(rank, ahead * sum(rank.seconds.values()))
@@ -126,9 +128,12 @@ class SyntheticGpu:
             self.trace.add(rank.seconds[kind] * self._noisy(rank), rank.watts[kind] * self._noisy(rank))
             if position == paused:
                 self.trace.add(pause_seconds, 70.0)
-            spans.append(Span(start, self.trace.now, Activity(kind, rank.stage, megahertz)))
+            stamps.extend((start, self.trace.now))
+            instructions.append(Instruction(kind, rank.stage, counts[kind]))
+            counts[kind] += 1
         self.trace.add(OPTIMIZER_SECONDS, OPTIMIZER_WATTS)
-        return IterationRecord(number, begin, self.trace.now, spans)
+        clocks = (megahertz,) * len(order)
+        return IterationRecord(number, Directive(), tuple(instructions), clocks, begin, self.trace.now, stamps)
 
     def _wait(self, rank: RankOfPipeline, seconds: float) -> None:
         if seconds:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wattloop.energy.timeline import EnergyPoint, EnergyTimeline
+from wattloop.energy.timeline import CounterEdge, EnergyPoint, EnergyTimeline
 from wattloop.energy_monitor.readings import ProcessorEnergy, Readings, ReadingSource
 from wattloop.errors import WattloopError
 
@@ -158,6 +158,12 @@ class ProcessSampler:
         """The energy until a moment, by what is known now."""
         with self._sampled:
             return moment.energy or self._look_up(moment.seconds)
+
+    def edges(self, uuid: str, first: int, *, final: bool = True) -> list[CounterEdge]:
+        """The edges of a GPU's counter; see `EnergyTimeline.edges`."""
+        with self._sampled:
+            timeline = self._timelines.get(uuid)
+            return [] if timeline is None else timeline.edges(first, final=final)
 
     def hold(self) -> None:
         """Add no reading until `release`."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from wattloop.pipeline.iteration_record import IterationRecord
 
 # Kinds of instructions are lower-case, so these are none.
 BLOCKING = "Blocking"
@@ -52,44 +53,44 @@ class Span(NamedTuple):
     activity: Activity | None
 
 
-@dataclass(frozen=True)
-class IterationRecord:
-    """The stamps of one iteration.
-
-    Attributes:
-        number: Number of the iteration, from 0.
-        begin_seconds: Begin of the training step.
-        end_seconds: End of the training step.
-        instructions: The instructions in execution order.
-    """
-
-    number: int
-    begin_seconds: float
-    end_seconds: float
-    instructions: Sequence[Span]
+def instruction_spans(record: IterationRecord) -> list[Span]:
+    """The instructions of an iteration, in execution order."""
+    clocks = record.clocks_megahertz or (0,) * len(record.instructions)
+    return [
+        Span(record.stamps[2 * k], record.stamps[2 * k + 1], Activity(instruction.kind, instruction.stage, clock))
+        for k, (instruction, clock) in enumerate(zip(record.instructions, clocks, strict=True))
+    ]
 
 
-def spans_of_iteration(record: IterationRecord, *, first_rank: bool) -> list[Span]:
+def filled_spans(record: IterationRecord, instructions: Sequence[Span], *, first_rank: bool) -> list[Span]:
     """The parts of an iteration, in order and without gaps.
 
     A wait has the clock of the instruction after it, which is set when the instruction before it ends.
 
     Args:
-        record: Its stamps.
+        record: The iteration.
+        instructions: Its instructions.
         first_rank: Whether the rank is the first of its pipeline, which waits for nothing before its first
             instruction.
 
     Example:
-        >>> forward = Activity("forward", 1, 1410)
-        >>> record = IterationRecord(0, 0.0, 4.0, [Span(1.0, 2.0, forward), Span(2.5, 3.0, forward)])
-        >>> [span.activity.kind for span in spans_of_iteration(record, first_rank=False)]
-        ['Blocking', 'forward', 'Blocking', 'forward', 'Other']
+        >>> from array import array
+        >>> from wattloop.pipeline.messages import Directive, Instruction
+        >>> instructions = (Instruction("forward", 1, 0), Instruction("forward", 1, 1))
+        >>> stamps = array("d", [1.0, 2.0, 2.5, 3.0])
+        >>> record = IterationRecord(0, Directive(), instructions, (1410, 1200), 0.0, 4.0, stamps)
+        >>> for span in filled_spans(record, instruction_spans(record), first_rank=False):
+        ...     print(span.begin_seconds, span.activity.kind, span.activity.megahertz)
+        0.0 Blocking 1410
+        1.0 forward 1410
+        2.0 Blocking 1200
+        2.5 forward 1200
+        3.0 Other 1200
     """
-    moment, found = record.begin_seconds, []
-    waiting = OTHER if first_rank else BLOCKING
-    clock = 0
-    for span in record.instructions:
-        clock = span.activity.megahertz if span.activity is not None else clock
+    moment, waiting, clock = record.begin_seconds, OTHER if first_rank else BLOCKING, 0
+    found = []
+    for span, megahertz in zip(instructions, record.clocks_megahertz or (0,) * len(instructions), strict=True):
+        clock = megahertz
         if span.begin_seconds > moment:
             found.append(Span(moment, span.begin_seconds, Activity(waiting, 0, clock)))
         found.append(span)

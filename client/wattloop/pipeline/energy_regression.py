@@ -149,6 +149,7 @@ class Powers:
         corrected: Whether the timing errors' whole share could be subtracted.
         shares: Share of each activity of the time.
         centre: Mean power.
+        residual_joules: Standard deviation of the rows' errors.
     """
 
     numbers: Mapping[Activity, int]
@@ -159,6 +160,7 @@ class Powers:
     corrected: bool
     shares: Sequence[float]
     centre: float
+    residual_joules: float
 
     def power(self, activity: Activity) -> Estimate | None:
         """Power of one activity; None if it has no row."""
@@ -276,6 +278,7 @@ def _solve(numbers: Mapping[Activity, int], groups: Sequence[_Sums]) -> Powers:
             corrected=correction == CORRECTIONS[0],
             shares=[total.seconds[number] / total.whole_seconds for number in range(size)],
             centre=centre,
+            residual_joules=math.sqrt(noise),
         )
     raise AssertionError("without a correction the prior makes the matrix positive definite")
 

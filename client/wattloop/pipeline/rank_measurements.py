@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wattloop.energy.timeline import CounterEdge
 from wattloop.pipeline.activities import (
@@ -18,13 +18,14 @@ from wattloop.pipeline.activities import (
     OTHER,
     Activity,
     ActivityHistory,
-    IterationRecord,
     Span,
-    spans_of_iteration,
+    filled_spans,
+    instruction_spans,
 )
 from wattloop.pipeline.counter_rows import rows
 from wattloop.pipeline.energy_regression import Estimate, PowerRegression, Powers
 from wattloop.pipeline.instruction_times import InstructionTimes
+from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.messages import MAX_INSTRUCTION_SECONDS, MAX_MEASUREMENTS, InstructionMeasurement
 from wattloop.pipeline.profiling import ClockResult
 
@@ -55,10 +56,11 @@ class RankMeasurements:
     Args:
         gpus: The edges of each GPU's counter.
         first_rank: Whether the rank is the first of its pipeline.
+        lag_seconds: How old the energy is that a counter shows at a step.
     """
 
-    def __init__(self, gpus: Sequence[Edges], *, first_rank: bool) -> None:
-        self._gpus = [_Gpu(edges) for edges in gpus]
+    def __init__(self, gpus: Sequence[Edges], *, first_rank: bool, lag_seconds: float = 0.0) -> None:
+        self._gpus = [_Gpu(edges, lag_seconds) for edges in gpus]
         self._first_rank = first_rank
         self._times = InstructionTimes()
         self._results: list[PhaseResult] = []
@@ -74,17 +76,14 @@ class RankMeasurements:
         """Add a measured iteration to the current phase."""
         if not self._open or self._open[-1].ended:
             self.begin_phase()
-        spans = []
-        for span in spans_of_iteration(record, first_rank=self._first_rank):
-            activity, seconds = span.activity, span.end_seconds - span.begin_seconds
-            if activity is not None and activity.is_instruction:
-                low, high = self._times.bounds(activity)
-                self._times.add(activity, seconds)
-                if not low <= seconds <= high:
-                    spans.append(Span(span.begin_seconds, span.end_seconds, None))
-                    continue
-            spans.append(span)
-        self._open[-1].add(record, spans)
+        instructions = []
+        for span in instruction_spans(record):
+            assert span.activity is not None, "an instruction has one"
+            low, high = self._times.bounds(span.activity)
+            seconds = span.end_seconds - span.begin_seconds
+            self._times.add(span.activity, seconds)
+            instructions.append(span if low <= seconds <= high else span._replace(activity=None))
+        self._open[-1].add(record, instructions, filled_spans(record, instructions, first_rank=self._first_rank))
 
     def end_phase(self) -> None:
         """Add no more iterations to the current phase."""
@@ -163,16 +162,16 @@ class _Phase:
     def end_seconds(self) -> float:
         return self._history.end_seconds
 
-    def add(self, record: IterationRecord, spans: Iterable[Span]) -> None:
+    def add(self, record: IterationRecord, instructions: Sequence[Span], spans: Iterable[Span]) -> None:
         last, self._last = self._last, record
-        if last is not None and last.number + 1 == record.number and record.instructions:
+        if last is not None and last.number + 1 == record.number:
             pause = record.begin_seconds - last.end_seconds
-            first = record.instructions[0].activity
-            if 0 < pause <= MAX_PAUSE_SECONDS and first is not None:
-                self._history.add(Span(last.end_seconds, record.begin_seconds, Activity(OTHER, 0, first.megahertz)))
+            if 0 < pause <= MAX_PAUSE_SECONDS:
+                clock = record.clocks_megahertz[0] if record.clocks_megahertz else 0
+                self._history.add(Span(last.end_seconds, record.begin_seconds, Activity(OTHER, 0, clock)))
         for span in spans:
             self._history.add(span)
-        for span in record.instructions:
+        for span in instructions:
             if span.activity is not None:
                 self._counts[span.activity] = self._counts.get(span.activity, 0) + 1
         self._iterations += 1
@@ -212,13 +211,18 @@ class _Phase:
 class _Gpu:
     """The edges of one GPU, of which each phase takes its own."""
 
-    def __init__(self, edges: Edges) -> None:
+    def __init__(self, edges: Edges, lag_seconds: float) -> None:
         self._edges = edges
+        self._lag_seconds = lag_seconds
         self._next = 0
 
     def collect(self, history: ActivityHistory, regression: PowerRegression, *, final: bool) -> float:
         """Add rows until the history's end; returns the moment before which the history is no longer needed."""
-        edges = [edge for edge in self._edges(self._next, final) if edge.seconds <= history.end_seconds]
+        found = (
+            replace(edge, seconds=edge.seconds - self._lag_seconds) if self._lag_seconds else edge
+            for edge in self._edges(self._next, final)
+        )
+        edges = [edge for edge in found if edge.seconds <= history.end_seconds]
         for row in rows(edges, history):
             regression.add(row)
         if not edges:

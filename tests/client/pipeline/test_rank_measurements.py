@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from array import array
 from collections.abc import Mapping
 
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.instruction_stream import RankOfPipeline, SyntheticGpu, edges_of, iterations
-from wattloop.pipeline.activities import Activity, IterationRecord, Span
 from wattloop.pipeline.energy_regression import Estimate
-from wattloop.pipeline.messages import InstructionMeasurement
+from wattloop.pipeline.iteration_record import IterationRecord
+from wattloop.pipeline.messages import Directive, Instruction, InstructionMeasurement
 from wattloop.pipeline.rank_measurements import RankMeasurements
 
 SHORT = {"forward": 0.005, "backward": 0.01}
@@ -92,17 +93,15 @@ def test_the_blocking_power_is_measured() -> None:
 def test_instructions_that_are_always_in_the_same_proportion_are_not_told_apart() -> None:
     """Forward and backward fill each step of the counter in the same proportion."""
     gpu = SyntheticGpu(1)
-    forward, backward = Activity("forward", 0, 1410), Activity("backward", 0, 1410)
-    found = RankMeasurements([], first_rank=True)
+    instructions = tuple(Instruction(kind, 0, number) for number in range(1000) for kind in ("forward", "backward"))
     records = []
     for number in range(6):
-        spans, begin = [], gpu.trace.now
-        for _ in range(1000):
-            for activity, watts in ((forward, 200.0), (backward, 400.0)):
-                start = gpu.trace.now
-                gpu.trace.add(0.0005, watts)
-                spans.append(Span(start, gpu.trace.now, activity))
-        records.append(IterationRecord(number, begin, gpu.trace.now, spans))
+        stamps, begin = array("d"), gpu.trace.now
+        for instruction in instructions:
+            stamps.append(gpu.trace.now)
+            gpu.trace.add(0.0005, 200.0 if instruction.kind == "forward" else 400.0)
+            stamps.append(gpu.trace.now)
+        records.append(IterationRecord(number, Directive(), instructions, (), begin, gpu.trace.now, stamps))
     found = RankMeasurements([edges_of(gpu.timeline())], first_rank=True)
     for record in records:
         found.add(record)
