@@ -199,7 +199,7 @@ class ProcessGpus:
             return
         self.limit_watts = None
         try:
-            self._agent.release(list(self._start))
+            self._agent.release(list(self._start), "power_limit")
         except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("the power limit was not released: %s; the agent restores it when this process ends", error)
 

@@ -29,11 +29,13 @@ from wattloop_agent.monitor.connection_slots import (
     MAX_SUBSCRIPTIONS_PER_OWNER,
 )
 from wattloop_agent.monitor.descriptors import MAX_CONNECTIONS, WANTED_DESCRIPTORS
+from wattloop_agent.monitor.unanswered_requests import CHANGES_PER_SECOND, MAX_BURST
 from wattloop_agent.monitor_main import MAX_STALL_TIMEOUTS
 
 pytestmark = pytest.mark.processes
 
 PROGRAM = Path(__file__).parents[1] / "support" / "agents" / "hostile_client.py"
+SET_CLOCKS = "nvmlDeviceSetGpuLockedClocks"
 ATTACK_SECONDS = 6.0
 VICTIMS_WATTS = 150.0
 # Longer than a pause of a process on a busy machine, and shorter than half an attack: so long waits who is locked out.
@@ -188,6 +190,19 @@ def test_a_flood_of_valid_requests_delays_no_other_caller(agent_fixture: AgentFi
     check(outcome)
     assert outcome.total("answers") > 100
     assert set(outcome.errors()) <= {"TooMany", "NotYours", "ConnectionClosed"}
+
+
+def test_a_flood_of_unanswered_requests_delays_no_other_caller_and_changes_clocks_at_a_bounded_rate(
+    agent_fixture: AgentFixture,
+) -> None:
+    before = agent_fixture.gpus.describe().calls.get(SET_CLOCKS, 0)
+    outcome = attacked(agent_fixture, "clocks", processes=2, connections=32)
+    check(outcome)
+    changes = agent_fixture.gpus.describe().calls[SET_CLOCKS] - before
+    assert 0 < changes < len(outcome.attackers) * (CHANGES_PER_SECOND * outcome.seconds + MAX_BURST)
+    assert outcome.total("answers") == outcome.errors().total(), "only refusals are answered"
+    assert outcome.errors()["OutOfRange"] > 0
+    assert set(outcome.errors()) <= {"OutOfRange", "TooMany", "NotYours", "ConnectionClosed"}
 
 
 @pytest.mark.parametrize("attack", ["idle", "half"])

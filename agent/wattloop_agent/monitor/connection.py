@@ -76,6 +76,20 @@ class Connection:
         self.partial_since_seconds = None
         return line
 
+    def available_line(self) -> bytes | None:
+        """The next request's line, if it has arrived, without taking it; it does not wait."""
+        end = self._received.find(b"\n")
+        if end < 0 and len(self._received) <= REQUEST_LIMIT_BYTES:
+            # `line` sees an error or the end again.
+            with contextlib.suppress(OSError):
+                self._received += self.socket.recv(READ_BYTES)
+            end = self._received.find(b"\n")
+        return bytes(self._received[: end + 1]) if end >= 0 else None
+
+    def skip_line(self) -> None:
+        """Take the line of `available_line`."""
+        del self._received[: self._received.find(b"\n") + 1]
+
     async def ended(self) -> None:
         """Wait until the caller closes a subscription or sends anything.
 

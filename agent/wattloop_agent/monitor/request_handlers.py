@@ -214,6 +214,9 @@ class RequestHandlers:
             gpus = gpu_names(request)
             caller.require_seen(gpus)
             forwarded["gpus"] = gpus
+        if "setting" in request:
+            # The power controller refuses an unknown one.
+            forwarded["setting"] = request["setting"]
         released = await self._power_controller.request(forwarded)
         return list(dict.fromkeys(each["uuid"] for each in released))
 

@@ -22,6 +22,7 @@ from wattloop_agent.monitor.connection_slots import ConnectionSlot, ConnectionSl
 from wattloop_agent.monitor.descriptors import MAX_CONNECTIONS
 from wattloop_agent.monitor.identity import Authenticator, Caller, Peer
 from wattloop_agent.monitor.request_handlers import RequestHandlers
+from wattloop_agent.monitor.unanswered_requests import ChangeRates, is_unanswered, newest_request
 from wattloop_agent.request_error import Reason, RequestError, error_answer
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Server:
         self._authenticator = authenticator
         self._handlers = handlers
         self._locks = KeyedLocks()
+        self._change_rates = ChangeRates()
         self._partial_requests = PartialRequests()
         self._tasks: dict[asyncio.Task[None], Connection] = {}
         self._serving: list[asyncio.Task[None]] = []
@@ -195,6 +197,8 @@ class Server:
             if request["verb"] == "subscribe":
                 await self._stream(connection, peer, slot, request)
                 return Reason.CONNECTION_CLOSED
+            if is_unanswered(request):
+                return await self._unanswered(connection, peer, slot, request)
             answer: dict[str, object] = {"result": await self._answer(peer, slot, request)}
         except RequestError as refusal:
             await self._refuse(connection, refusal, peer.owner)
@@ -214,6 +218,24 @@ class Server:
             caller = await peer.caller()
             slot.has_gpus = caller.has_gpus
             return await self._handlers.answer(caller, request)
+
+    async def _unanswered(
+        self, connection: Connection, peer: Peer, slot: ConnectionSlot, request: dict[str, object]
+    ) -> Reason | None:
+        """Execute the newest of the unanswered requests that wait on a connection."""
+        try:
+            async with self._locks.hold((peer.owner, False)):
+                delay = self._change_rates.delay_seconds(peer.owner)
+                if delay:
+                    await asyncio.sleep(delay)
+                caller = await peer.caller()
+                slot.has_gpus = caller.has_gpus
+                await self._handlers.answer(caller, newest_request(connection, request))
+        except RequestError as refusal:
+            self._count(refusal, peer.owner)
+            await connection.send({**error_answer(refusal), "unanswered": True})
+            return refusal.reason
+        return None
 
     async def _stream(
         self, connection: Connection, peer: Peer, slot: ConnectionSlot, request: dict[str, object]

@@ -177,8 +177,10 @@ def finish_hold(leases: Leases, keys: Iterable[LeaseKey], expires_seconds: float
     return finished
 
 
-def leases_to_release(leases: Leases, owner: str | None, gpus: Sequence[str] | None) -> list[Lease]:
-    """The leases of this owner (None: of all) on these GPUs (None: on all).
+def leases_to_release(
+    leases: Leases, owner: str | None, gpus: Sequence[str] | None, setting: Setting | None = None
+) -> list[Lease]:
+    """The leases of this owner (None: of all) on these GPUs (None: on all) of this setting (None: of all).
 
     Raises:
         RequestError: `Reason.NOT_YOURS`: another owner holds one of the GPUs.
@@ -192,7 +194,9 @@ def leases_to_release(leases: Leases, owner: str | None, gpus: Sequence[str] | N
     return [
         lease
         for lease in leases.values()
-        if (owner is None or lease.owner == owner) and (gpus is None or lease.gpu in gpus)
+        if (owner is None or lease.owner == owner)
+        and (gpus is None or lease.gpu in gpus)
+        and (setting is None or lease.setting is setting)
     ]
 
 

@@ -133,14 +133,16 @@ class LeaseManager:
             self._change(request, values)
         return [HeldLease(self.leases[key], self._enforced(key)) for key in keys]
 
-    def release(self, owner: str | None = None, gpus: tuple[str, ...] | None = None) -> list[LeaseKey]:
-        """Release the leases of this owner (None: all) on these GPUs (None: all), and return them.
+    def release(
+        self, owner: str | None = None, gpus: tuple[str, ...] | None = None, setting: Setting | None = None
+    ) -> list[LeaseKey]:
+        """Release the leases of this owner on these GPUs of this setting (None: all), and return them.
 
         Raises:
             RequestError: Another owner holds one of the GPUs, or a device could not be restored;
                 `tick` retries.
         """
-        chosen = decisions.leases_to_release(self.leases, owner, gpus)
+        chosen = decisions.leases_to_release(self.leases, owner, gpus, setting)
         self._release(chosen)
         left = [lease.gpu for lease in chosen if lease.key in self.leases]
         if left:

@@ -12,6 +12,7 @@ from wattloop_agent.power_controller.lease_manager import HeldLease, LeaseManage
 from wattloop_agent.request_error import Reason, RequestError
 
 NAMES = ("hold_limit", "hold_clocks", "release", "list", "heartbeat")
+SETTINGS = {setting.value: setting for setting in Setting}
 CLOCKS = {"graphics": Setting.GRAPHICS_CLOCK, "memory": Setting.MEMORY_CLOCK}
 
 
@@ -41,7 +42,8 @@ class RequestHandlers:
             case "release":
                 owner = string(request, "owner") if "owner" in request else None
                 gpus = gpu_names(request) if "gpus" in request else None
-                return [{"uuid": gpu, "setting": setting} for gpu, setting in self._lease_manager.release(owner, gpus)]
+                released = self._lease_manager.release(owner, gpus, _released_setting(request))
+                return [{"uuid": gpu, "setting": setting} for gpu, setting in released]
             case "list" | "heartbeat":
                 return self._list()
             case verb:
@@ -81,6 +83,16 @@ def _clock_setting(request: Mapping[str, object]) -> Setting:
     if not isinstance(domain, str) or domain not in CLOCKS:
         raise RequestError(Reason.BAD_REQUEST, f'found "domain" {domain!r:.60}, expected "graphics" or "memory"')
     return CLOCKS[domain]
+
+
+def _released_setting(request: Mapping[str, object]) -> Setting | None:
+    if request.get("setting") is None:
+        return None
+    name = string(request, "setting")
+    if name not in SETTINGS:
+        expected = ", ".join(SETTINGS)
+        raise RequestError(Reason.BAD_REQUEST, f'found "setting" {name!r:.60}, expected one of {expected}')
+    return SETTINGS[name]
 
 
 def _within(request: Mapping[str, object]) -> AllowedRange | None:

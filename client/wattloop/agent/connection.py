@@ -30,6 +30,7 @@ from wattloop.agent.transport import AgentDisconnected, AgentRequestError, Agent
 logger = logging.getLogger("wattloop")
 
 Streamed = TypeVar("Streamed")
+Setting = Literal["power_limit", "graphics_clock", "memory_clock"]
 
 SOCKET_VARIABLE = "WATTLOOP_AGENT_SOCKET"
 # Longer than the agent takes to replace a hanging power controller, so that the caller receives the
@@ -156,7 +157,7 @@ class AgentConnection:
         """
         setting = {"verb": "hold_limit", "watts": watts}
         held = self._request({**setting, "gpus": list(uuids)})
-        self._held_settings |= {("power", uuid): {**setting, "gpus": [uuid]} for uuid in uuids}
+        self._held_settings |= {("power_limit", uuid): {**setting, "gpus": [uuid]} for uuid in uuids}
         return [held_limit_of(entry) for entry in held]
 
     def hold_clocks(
@@ -170,13 +171,17 @@ class AgentConnection:
         """
         setting = {"verb": "hold_clocks", "megahertz": megahertz, "domain": domain}
         held = self._request({**setting, "gpus": list(uuids)})
-        self._held_settings |= {(domain, uuid): {**setting, "gpus": [uuid]} for uuid in uuids}
+        self._held_settings |= {(f"{domain}_clock", uuid): {**setting, "gpus": [uuid]} for uuid in uuids}
         return [held_clock_of(entry) for entry in held]
 
-    def release(self, uuids: Sequence[str] | None = None) -> list[str]:
+    def release(self, uuids: Sequence[str] | None = None, setting: Setting | None = None) -> list[str]:
         """Release the caller's leases on these GPUs (default: on all); returns the GPUs released.
 
         A GPU without a lease of the caller is ignored, so a second release does nothing.
+
+        Args:
+            uuids: The GPUs.
+            setting: Release only the leases of this setting.
 
         Raises:
             AgentUnavailable: No agent answers.
@@ -185,9 +190,13 @@ class AgentConnection:
         request: dict[str, object] = {"verb": "release"}
         if uuids is not None:
             request["gpus"] = list(uuids)
+        if setting is not None:
+            request["setting"] = setting
         # Also on failure: a released setting must not be held again after a restart of the agent.
         self._held_settings = {
-            key: held for key, held in self._held_settings.items() if uuids is not None and key[1] not in uuids
+            (held, uuid): request_of
+            for (held, uuid), request_of in self._held_settings.items()
+            if (uuids is not None and uuid not in uuids) or (setting is not None and held != setting)
         }
         return [str(uuid) for uuid in self._request(request)]
 

@@ -1,24 +1,36 @@
-"""Sends the clock of each instruction to the node's agent, from a thread of its own.
+"""Sends the clock of each instruction to the node's agent, without waiting.
 
-The newest clock wins: one that the thread has not sent yet is replaced. So the training never waits,
-and never runs ahead of a queue of old clocks.
+The training thread writes to the agent's socket itself, which takes a few microseconds and never blocks. A
+thread that sent instead would have to get the interpreter's lock from the training first, which takes up
+to 5 ms. The thread of this module does the rest: it connects, holds the first clock with an answer, receives
+refusals, and sends the newest clock where the agent did not read fast enough.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import select
+import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
-from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
+from wattloop.agent import AgentRequestError, AgentUnavailable, ClockStream
 
 logger = logging.getLogger("wattloop")
 
+# Longer than the agent takes to replace a hanging power controller.
+TIMEOUT_SECONDS = 15.0
 FIRST_RETRY_SECONDS = 0.05
 MAX_RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
+# Refusals that do not depend on the clock and may be over at the next attempt.
+TRANSIENT_REASONS = frozenset(
+    {"Unavailable", "TooMany", "ConnectionClosed", "NoDriver", "GpuLost", "DeviceFailed", "StateNotDurable"}
+)
 
 
 class ClockTarget(Protocol):
@@ -26,7 +38,15 @@ class ClockTarget(Protocol):
 
     @property
     def refusal(self) -> str:
-        """Why the last clock is not held, in the agent's words; empty if none was refused."""
+        """Why the agent holds no clock, in its words; empty if it has refused none."""
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the agent holds the clocks that are sent, as far as known."""
+
+    @property
+    def interruptions(self) -> int:
+        """How often the agent has ceased to hold them by itself."""
 
     def send(self, megahertz: int) -> None:
         """Hold this clock on all GPUs of the process, as soon as possible. Cheap; never waits or fails."""
@@ -39,6 +59,8 @@ class NoClocks:
     """`ClockTarget` without GPUs or agent."""
 
     refusal = ""
+    is_holding = False
+    interruptions = 0
 
     def send(self, megahertz: int) -> None:
         """Do nothing."""
@@ -48,28 +70,37 @@ class NoClocks:
 
 
 class ClockSender:
-    """Holds the clocks of a process' GPUs.
+    """Holds the clocks of a process' GPUs; the newest clock wins.
 
     While no agent answers, clocks are free; the sender connects to the next one and holds the newest clock
     there. If the agent refuses a clock, the GPUs run at free clocks until `free` is called.
 
     Args:
-        agent: A connection of its own.
+        path: The agent's socket.
         uuids: The GPUs, at least one.
-        sleep: Waits between attempts to reach an agent, up to a number of seconds.
+
+    Attributes:
+        interruptions: See `ClockTarget`.
     """
 
-    def __init__(
-        self, agent: AgentConnection, uuids: Sequence[str], sleep: Callable[[float], None] = time.sleep
-    ) -> None:
-        self._agent = agent
-        self._uuids = tuple(uuids)
-        self._sleep = sleep
-        self._changed = threading.Condition()
+    def __init__(self, path: Path, uuids: Sequence[str]) -> None:
+        self._stream = ClockStream(path, uuids, TIMEOUT_SECONDS)
+        self._lock = threading.Lock()
+        self._wake_sender, self._wake_receiver = socket.socketpair()
+        for end in (self._wake_sender, self._wake_receiver):
+            end.setblocking(False)
+        # The newest clock; None: free clocks.
         self._wanted: int | None = None
-        self._held: int | None = None
+        self._is_open = False
+        self._unsent = False
         self._refusal = ""
         self._closing = False
+        self._close_deadline_seconds = 0.0
+        # Whether the agent may hold a lease, also one that an agent before it held.
+        self._has_lease = False
+        self._warned = False
+        self._retry_seconds = FIRST_RETRY_SECONDS
+        self.interruptions = 0
         self._thread = threading.Thread(target=self._run, name="wattloop-clocks", daemon=True)
         self._thread.start()
 
@@ -78,57 +109,132 @@ class ClockSender:
         """See `ClockTarget`."""
         return self._refusal
 
+    @property
+    def is_holding(self) -> bool:
+        """See `ClockTarget`."""
+        return self._is_open and not self._unsent
+
     def send(self, megahertz: int) -> None:
         """See `ClockTarget`."""
-        if megahertz != self._wanted:
-            self._want(megahertz)
+        if megahertz == self._wanted:
+            return
+        with self._lock:
+            was_free, self._wanted = self._wanted is None, megahertz
+            if self._is_open:
+                self._move(megahertz)
+                needs_thread = self._unsent
+            else:
+                needs_thread = was_free
+        if needs_thread:
+            self._wake()
 
     def free(self) -> None:
         """See `ClockTarget`."""
-        if self._wanted is not None:
-            self._want(None)
+        if self._wanted is None and not self._refusal:
+            return
+        with self._lock:
+            self._wanted, self._is_open, self._refusal = None, False, ""
+        self._wake()
 
     def close(self) -> None:
-        """Release the clocks and end the thread. Waits a few seconds at most: the agent restores them anyway."""
-        with self._changed:
-            self._wanted, self._closing = None, True
-            self._changed.notify()
+        """Release the clocks and end the thread; takes a few seconds at most, since the agent restores them anyway."""
+        with self._lock:
+            self._close_deadline_seconds = time.monotonic() + CLOSE_SECONDS
+            self._wanted, self._is_open, self._closing = None, False, True
+        self._wake()
         self._thread.join(CLOSE_SECONDS)
+        if not self._thread.is_alive():
+            self._wake_sender.close()
+            self._wake_receiver.close()
+        if self._thread.is_alive() or self._has_lease:
+            logger.warning("the clocks were not released: the agent does so when this process ends")
 
-    def _want(self, megahertz: int | None) -> None:
-        with self._changed:
-            self._wanted = megahertz
-            if megahertz is None:
-                self._refusal = ""
-            self._changed.notify()
+    def _move(self, megahertz: int) -> None:
+        # At the end of the connection, the thread sees it too.
+        try:
+            self._unsent = not self._stream.move(megahertz)
+        except OSError:
+            self._is_open = False
+
+    def _wake(self) -> None:
+        # A full buffer wakes the thread too; after `close` there is nothing to wake.
+        with contextlib.suppress(OSError):
+            self._wake_sender.send(b"\0")
 
     def _run(self) -> None:
-        retry_seconds = FIRST_RETRY_SECONDS
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing or (self._wanted != self._held and not self._refusal))
-                wanted = self._wanted
-                if self._closing and self._held is None:
-                    break
+        while not (self._closing and (not self._has_lease or time.monotonic() > self._close_deadline_seconds)):
             try:
-                self._apply(wanted)
-                retry_seconds = FIRST_RETRY_SECONDS
-            except AgentRequestError as error:
-                logger.warning("the clocks of this rank's instructions are free: %s", error)
-                with self._changed:
-                    self._held, self._refusal = None, error.message
-            except AgentUnavailable as error:
-                self._held = None
-                if self._closing:
-                    break
-                logger.warning("the clocks of this rank's instructions are free: %s; trying again", error)
-                self._sleep(retry_seconds)
-                retry_seconds = min(2 * retry_seconds, MAX_RETRY_SECONDS)
-        self._agent.close()
+                self._apply()
+                self._wait_for_events()
+            except (AgentUnavailable, AgentRequestError) as error:
+                self._failed(error)
+        self._stream.close()
 
-    def _apply(self, megahertz: int | None) -> None:
-        if megahertz is None:
-            self._agent.release(self._uuids)
-        else:
-            self._agent.hold_clocks(self._uuids, megahertz)
-        self._held = megahertz
+    def _apply(self) -> None:
+        """Release the clocks, or hold the newest one if the connection is not open."""
+        wanted = None if self._refusal else self._wanted
+        if wanted is None and self._has_lease:
+            self._stream.release()
+            self._has_lease = False
+        elif wanted is not None and not self._is_open:
+            self._has_lease = True
+            self._stream.hold(wanted)
+            self._open(wanted)
+
+    def _open(self, held: int) -> None:
+        with self._lock:
+            # It may be free again meanwhile.
+            self._is_open = self._wanted is not None
+            if self._wanted is not None and self._wanted != held:
+                self._move(self._wanted)
+        if self._warned:
+            logger.warning("the agent holds the clocks of this rank's instructions again")
+        self._warned, self._retry_seconds = False, FIRST_RETRY_SECONDS
+
+    def _wait_for_events(self) -> None:
+        if self._closing:
+            return
+        event = self._poll(None)
+        with self._lock:
+            if event & select.POLLOUT and self._is_open and self._wanted is not None:
+                self._move(self._wanted)
+            refusals = self._stream.refusals() if event & ~select.POLLOUT else []
+        if refusals:
+            raise refusals[-1]
+
+    def _failed(self, error: AgentUnavailable | AgentRequestError) -> None:
+        reason = error.reason if isinstance(error, AgentRequestError) else ""
+        with self._lock:
+            was_wanted = self._wanted is not None
+            self._is_open = self._unsent = False
+            if was_wanted:
+                self.interruptions += 1
+            if was_wanted and reason and reason not in TRANSIENT_REASONS:
+                self._refusal = str(error)
+                return
+        if not was_wanted and (reason or not self._has_lease):
+            # A restoration that failed is retried by the agent; an idle connection was closed.
+            self._has_lease = False
+            return
+        if not self._warned:
+            self._warned = True
+            logger.warning("the clocks of this rank's instructions are free until an agent holds them: %s", error)
+        self._poll(self._retry_seconds)
+        self._retry_seconds = min(2 * self._retry_seconds, MAX_RETRY_SECONDS)
+
+    def _poll(self, timeout_seconds: float | None) -> int:
+        """Wait for an event of the stream, for a call of `_wake`, or for the timeout.
+
+        Returns:
+            The events of the stream; 0 without one.
+        """
+        # Not select.select, which fails in a process with 1,024 descriptors.
+        poll = select.poll()
+        poll.register(self._wake_receiver, select.POLLIN)
+        stream = self._stream.fileno()
+        if stream >= 0:
+            poll.register(stream, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        events = dict(poll.poll(None if timeout_seconds is None else timeout_seconds * 1e3))
+        with contextlib.suppress(BlockingIOError):
+            self._wake_receiver.recv(4096)
+        return events.get(stream, 0)

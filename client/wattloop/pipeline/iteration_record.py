@@ -22,6 +22,7 @@ class IterationRecord:
         end_seconds: When it ended.
         stamps: Begin and end of each instruction on the same clock: ``stamps[2 * k]`` and
             ``stamps[2 * k + 1]``, in seconds.
+        interrupted: Whether the agent ceased to hold the clocks meanwhile, or did not hold them yet.
     """
 
     number: int
@@ -31,6 +32,7 @@ class IterationRecord:
     begin_seconds: float
     end_seconds: float
     stamps: array[float]
+    interrupted: bool = False
 
 
 @dataclass(frozen=True)

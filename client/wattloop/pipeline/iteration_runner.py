@@ -61,6 +61,7 @@ class IterationRunner:
         self._position = 0
         self._stamps = array("d")
         self._begin_seconds = 0.0
+        self._interruptions = -1
         self._reported_mismatch = ""
         self.in_force = IterationClocks()
         self.megahertz: tuple[int, ...] = ()
@@ -79,6 +80,7 @@ class IterationRunner:
         self._choose_clocks()
         # For an unknown number of instructions, the array grows.
         self._stamps = array("d", bytes(16 * len(self._sequence.instructions)))
+        self._interruptions = self._held()
         self._begin_seconds = self._now()
 
     def end_iteration(self, *, completed: bool) -> None:
@@ -103,6 +105,8 @@ class IterationRunner:
                     self._begin_seconds,
                     end_seconds,
                     self._stamps,
+                    interrupted=bool(self.megahertz)
+                    and (self._interruptions < 0 or self._held() != self._interruptions),
                 )
             )
         self.iterations += 1
@@ -147,6 +151,10 @@ class IterationRunner:
         self._stamps[2 * position + 1] = self._now()
         if position + 1 < len(megahertz):
             self.clocks.send(megahertz[position + 1])
+
+    def _held(self) -> int:
+        """The number of interruptions so far; -1 while the clocks are not held."""
+        return self.clocks.interruptions if self.clocks.is_holding else -1
 
     def _choose_clocks(self) -> None:
         before, chosen = self.in_force, self._clocks_of(self.iterations)

@@ -181,8 +181,8 @@ class Pipeline:
         described = self._described_gpus()
         self._choice.allowed = allowed_clocks(described)
         if described:
-            agent = AgentConnection(self.environment.agent_socket)
-            self._runner.clocks = self._sender = ClockSender(agent, [gpu.uuid for gpu in described])
+            path = Path(self.environment.agent_socket)
+            self._runner.clocks = self._sender = ClockSender(path, [gpu.uuid for gpu in described])
         if not self._has_plan and not self.environment.report_url:
             logger.warning("no frequency plan: neither plan= nor an operator is there; the GPUs' clocks stay free")
         atexit.register(self.close)

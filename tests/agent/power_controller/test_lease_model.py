@@ -17,6 +17,7 @@ from wattloop_agent.request_error import Reason, RequestError
 
 GPUS = ("GPU-0", "GPU-1", "GPU-2")
 FOUND = {"GPU-0": 400.0, "GPU-1": 300.0, "GPU-2": 250.5}
+HELD_SETTINGS = (Setting.POWER_LIMIT, Setting.GRAPHICS_CLOCK)
 owners = st.sampled_from([f"owner {number}" for number in range(5)])
 some_gpus = st.lists(st.sampled_from(GPUS), min_size=1, max_size=3, unique=True).map(tuple)
 watts = st.sampled_from([100.0, 150.0, 200.25, 400.0])
@@ -82,13 +83,13 @@ class Leases(RuleBasedStateMachine):
         expected = self.expected(owner, gpus, Reason.OUT_OF_RANGE)
         assert self.refusal_of(HoldRequest(gpus, Setting.POWER_LIMIT, limit, owner)) in expected
 
-    @rule(owner=owners, gpus=st.none() | some_gpus)
-    def release(self, owner: str, gpus: tuple[str, ...] | None) -> None:
+    @rule(owner=owners, gpus=st.none() | some_gpus, setting=st.none() | st.sampled_from(HELD_SETTINGS))
+    def release(self, owner: str, gpus: tuple[str, ...] | None, setting: Setting | None) -> None:
         others = {held_by[gpu][0] for held_by in (self.held, self.clocks) for gpu in gpus or () if gpu in held_by} - {
             owner
         }
         try:
-            self.lease_manager.release(owner, gpus)
+            self.lease_manager.release(owner, gpus, setting)
         except RequestError as refusal:
             reason: Reason | None = refusal.reason
         else:
@@ -99,9 +100,9 @@ class Leases(RuleBasedStateMachine):
         assert reason in ({None, Reason.NOT_RESTORED, Reason.NOT_YOURS} if self.devices.failing else {None})
         if reason is Reason.NOT_YOURS:
             return
-        for held_by in (self.held, self.clocks):
+        for held_by, held_setting in zip((self.held, self.clocks), HELD_SETTINGS, strict=True):
             for gpu in gpus or GPUS:
-                if held_by.get(gpu, ("",))[0] == owner:
+                if setting in {None, held_setting} and held_by.get(gpu, ("",))[0] == owner:
                     del held_by[gpu]
 
     @rule(gpu=st.sampled_from(GPUS))

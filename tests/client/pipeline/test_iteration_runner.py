@@ -27,6 +27,8 @@ class Rank:
     clocks: tuple[int, ...] = ()
     seconds: float = 0.0
     refusal: str = ""
+    is_holding: bool = True
+    interruptions: int = 0
     journal: list[tuple[float, str]] = field(default_factory=list)
     records: list[IterationRecord] = field(default_factory=list)
 

@@ -155,6 +155,14 @@ def valid(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
     Flood(path, connections, b"".join(kinds) * 20).run(seconds).show()
 
 
+def clocks(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
+    """Send unanswered requests for clocks repeatedly: allowed ones, then one that is refused."""
+    moved = [request("hold_clocks", gpus=gpus, megahertz=clock, unanswered=True) for clock in (900, 1200)]
+    # Of another domain, so that the next one does not replace it.
+    refused = request("hold_clocks", gpus=gpus, megahertz=99_999, domain="memory", unanswered=True)
+    Flood(path, connections, b"".join(moved) * 20 + refused).run(seconds).show()
+
+
 def idle(path: str, connections: int, seconds: float, gpus: list[str]) -> None:
     """Open connections and send nothing."""
     Flood(path, connections, b"", again=False).run(seconds).show()
@@ -221,7 +229,7 @@ def _victims_answers(path: str) -> Iterator[Callable[[bytes], dict[str, list[dic
         yield ask
 
 
-ATTACKS = {each.__name__: each for each in (newlines, valid, idle, half, subscribers, deaf, churn, victim)}
+ATTACKS = {each.__name__: each for each in (newlines, valid, clocks, idle, half, subscribers, deaf, churn, victim)}
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import logging
 import os
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerCon
 from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
 from wattloop_agent.monitor.request_handlers import RequestHandlers
 from wattloop_agent.monitor.server import Server
+from wattloop_agent.monitor.unanswered_requests import is_unanswered
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.request_error import Reason, RequestError
 from wattloop_agent.unix_socket import listening_socket
@@ -47,8 +48,8 @@ class SocketTarget:
     The caller has GPU 0 and shares GPU 1. Another caller, the victim, has GPU 2 and holds it at 200
     W. ``{0}``, ``{1}`` and ``{2}`` stand for the UUIDs of the GPUs.
 
-    Checks: each request line has one answer, which is JSON of a bounded size, until the agent
-    closes the connection; the victim is answered and keeps its limit; GPUs 1 and 2 never change,
+    Checks: each request line has one answer (an unanswered one at most one), which is JSON of a bounded
+    size, until the agent closes the connection; the victim is answered and keeps its limit; GPUs 1 and 2 never change,
     and GPU 0 is reset; the log has no error; no descriptor stays open.
     """
 
@@ -56,8 +57,9 @@ class SocketTarget:
         b'{"verb": "gpus"}\n', b'{"verb": "energy"}\n', b'{"verb": "list"}\n', b'{"verb": "release"}\n',
         b'"gpus": ["{0}"]', b'"gpus": ["{1}"]', b'"gpus": ["{2}"]', b"{0}", b"{1}", b"{2}", b'"watts": ',
         b'"megahertz": ', b'"domain": "memory"', b'"domain": "graphics"', b'"for_seconds": ',
-        b'"interval_seconds": 0.02', b'"subscribe"', b'"hold_limit"', b'"hold_clocks"', b"NaN", b"-Infinity", b"null",
-        b"true", b"1e999", b"9" * 400, b"9" * 5000, b"[" * 2000, b'{"a":' * 1000, b'"\\ud800"', b'"\\u0000"', b"\n",
+        b'"interval_seconds": 0.02', b'"subscribe"', b'"unanswered": true', b'"hold_limit"', b'"hold_clocks"', b"NaN",
+        b"-Infinity", b"null", b"true", b"1e999", b"9" * 400, b"9" * 5000, b"[" * 2000, b'{"a":' * 1000,
+        b'"\\ud800"', b'"\\u0000"', b"\n",
         b"\r\n", b"\x00", b"\xff", b"\xef\xbb\xbf", b" " * 70000,
     )  # fmt: skip
 
@@ -115,6 +117,9 @@ class SocketTarget:
             {"verb": "hold_limit", "gpus": ["{0}"], "watts": 300, "for_seconds": 5},
             {"verb": "hold_clocks", "gpus": ["{0}"], "megahertz": 1005},
             {"verb": "hold_clocks", "gpus": ["{0}"], "megahertz": 1215, "domain": "memory", "for_seconds": 5},
+            {"verb": "hold_clocks", "gpus": ["{0}"], "megahertz": 1200, "unanswered": True},
+            {"verb": "hold_clocks", "gpus": ["{2}"], "megahertz": 1200, "unanswered": True},
+            {"verb": "release", "gpus": ["{0}"], "setting": "graphics_clock"},
             {"verb": "release", "gpus": ["{0}"]},
             {"verb": "release"},
             {"verb": "list"},
@@ -128,7 +133,7 @@ class SocketTarget:
         bad += [b'{"verb": "hold_limit", "gpus": ["{0}"], "watts": %s}' % text for text in (b"NaN", b"true", b"1e999")]
         bad += [b'{"verb": "hold_limit", "gpus": ["{0}"], "watts": %s}' % (b"9" * 5000), b"[" * 5000]
         lines = [json.dumps(request).encode() for request in good] + bad
-        return [line + b"\n" for line in lines] + [b"\n".join(lines[:13]) + b"\n", b"\n".join(bad) + b"\n"]
+        return [line + b"\n" for line in lines] + [b"\n".join(lines[:16]) + b"\n", b"\n".join(bad) + b"\n"]
 
     def check(self, data: bytes) -> None:
         """See `Target`."""
@@ -271,10 +276,22 @@ def _bounded(data: bytes) -> tuple[bytes, int]:
     *lines, rest = data.split(b"\n")
     for number, line in enumerate(lines[:MAX_REQUESTS]):
         if len(line) >= REQUEST_LIMIT_BYTES or _subscribes(line):
-            return b"".join(each + b"\n" for each in lines[: number + 1]), number + 1
+            return b"".join(each + b"\n" for each in lines[: number + 1]), _answered(lines[:number]) + 1
     if len(lines) > MAX_REQUESTS:
-        return b"".join(each + b"\n" for each in lines[:MAX_REQUESTS]), MAX_REQUESTS
-    return data, len(lines) + (len(rest) > REQUEST_LIMIT_BYTES)
+        return b"".join(each + b"\n" for each in lines[:MAX_REQUESTS]), _answered(lines[:MAX_REQUESTS])
+    return data, _answered(lines) + (len(rest) > REQUEST_LIMIT_BYTES)
+
+
+def _answered(lines: Sequence[bytes]) -> int:
+    """The number of these requests that have an answer in any case."""
+    return sum(not _is_unanswered(line) for line in lines)
+
+
+def _is_unanswered(line: bytes) -> bool:
+    try:
+        return is_unanswered(decoded_request(line))
+    except RequestError:
+        return False
 
 
 def _subscribes(line: bytes) -> bool:
@@ -303,7 +320,10 @@ async def _answers(reader: asyncio.StreamReader, expected: int) -> list[bytes]:
             raise DefectError(f"an answer of more than {ANSWER_LIMIT_BYTES} bytes") from None
         if not answer:
             break
-        answers.append(answer)
+        if b'"unanswered":true' in answer:
+            _check_answer(answer)
+        else:
+            answers.append(answer)
     if expected and not answers:
         raise DefectError("the connection was closed without an answer")
     return answers
@@ -314,7 +334,7 @@ def _check_answer(line: bytes) -> None:
     if set(answer) == {"result"}:
         return
     error = answer.get("error")
-    if set(answer) != {"error"} or error["reason"] not in REASONS or not error["message"]:
+    if set(answer) - {"unanswered"} != {"error"} or error["reason"] not in REASONS or not error["message"]:
         raise DefectError(f"not an answer of docs/agent.md: {line[:200]!r}")
 
 
