@@ -14,6 +14,8 @@ from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 # At most 64 bytes per operation as JSON: 64 KiB.
 MAX_OPERATIONS = 1024
+# 384 KiB as base64; an object of 1.5 MiB is the most that etcd takes, and `kubectl apply` stores a second copy.
+MAX_ARCHIVE_CHARACTERS = 512 * 1024
 
 
 class PlannedOperation(ApiModel):
@@ -36,23 +38,6 @@ class PlannedStage(ApiModel):
     ] = Field(description="The operations, in execution order.")
 
 
-class ConfigMapReference(ApiModel):
-    """A plan in a ConfigMap, in the file format of `wattloop plan`."""
-
-    name: str = Field(
-        description="Name of a ConfigMap in the plan's namespace.",
-        min_length=1,
-        max_length=253,
-        pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
-    )
-    key: str = Field(
-        description="Key of the plan in the ConfigMap, such as freqs_pipeline_00012.py.",
-        min_length=1,
-        max_length=253,
-        pattern=r"^[-._a-zA-Z0-9]+$",
-    )
-
-
 class FrequencyPlanSpec(ApiModel):
     """The plan, which is immutable."""
 
@@ -61,26 +46,37 @@ class FrequencyPlanSpec(ApiModel):
             "self == oldSelf",
             "an unchanged spec, since a plan is immutable; create another plan and refer to it by its name",
         ),
-        Rule("has(self.stages) != has(self.configMapRef)", "exactly one of stages and configMapRef"),
+        Rule("has(self.stages) != has(self.archive)", "exactly one of stages and archive"),
         Rule(
             f"!has(self.stages) || self.stages.map(stage, size(stage.operations)).sum() <= {MAX_OPERATIONS}",
-            f"at most {MAX_OPERATIONS} operations over all stages; store a larger plan in a ConfigMap and refer to it "
-            "in configMapRef",
+            f"at most {MAX_OPERATIONS} operations over all stages; write a larger plan as archive, as `wattloop plan "
+            "--manifest` does",
             ".stages",
+        ),
+        Rule(
+            "!has(self.archive) || (!has(self.timeSeconds) && !has(self.energyJoules))",
+            "timeSeconds and energyJoules with stages only, since an archive has them for each of its plans",
+            ".archive",
         ),
     )
 
     stages: Annotated[tuple[PlannedStage, ...], Field(min_length=1, max_length=64)] | None = Field(
         default=None,
-        description="Stages of the pipeline, from first to last, with at most 1024 operations over all stages.",
+        description="One plan: the stages of the pipeline, from first to last, with at most 1024 operations over all "
+        "stages. A straggler finds no slower plan in it.",
         json_schema_extra=ATOMIC,
     )
-    config_map_ref: ConfigMapReference | None = Field(
-        default=None, description="Reference to a plan in a ConfigMap, for plans with more than 1024 operations."
+    archive: str | None = Field(
+        default=None,
+        description="All plans along the frontier of a pipeline: the file plans.json.gz of `wattloop plan`, as "
+        "base64. `wattloop plan --manifest` writes it.",
+        min_length=1,
+        max_length=MAX_ARCHIVE_CHARACTERS,
+        pattern=r"^[A-Za-z0-9+/]+={0,2}$",
     )
     gpu_product: str | None = Field(
         default=None,
-        description="Product name of the GPUs that the plan was computed for.",
+        description="Product name of the GPUs that the plan was computed for. Ranks with other GPUs do not run it.",
         min_length=1,
         max_length=128,
     )

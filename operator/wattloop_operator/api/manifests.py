@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from wattloop.errors import InputError
 from wattloop.files.reading import read_bounded
 from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, DocumentError, read_documents
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
@@ -16,6 +17,8 @@ from wattloop_operator.api.checks.problem import Problem, printable, shortened
 from wattloop_operator.api.checks.rule_check import rule_problems
 from wattloop_operator.api.checks.schema_check import schema_problems
 from wattloop_operator.api.cron import ScheduleError, check_schedule
+from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.resource import API_VERSION, GROUP
 from wattloop_operator.api.schemas import KINDS, Kind
@@ -132,6 +135,11 @@ def _model_problems(document: Document, kind: str, value: dict[str, Any], result
             document.problem(tuple(each["loc"]), format_value(each["input"]), each["msg"].removeprefix("Value error, "))
             for each in error.errors()
         ]
+    if isinstance(manifest, FrequencyPlan) and manifest.spec.archive is not None:
+        try:
+            decode_archive(manifest.spec.archive)
+        except InputError as error:
+            return [document.problem(("spec", "archive"), error.found, error.expected)]
     if isinstance(manifest, RecurringTrainingJob) and manifest.spec.trigger.cron is not None:
         cron = manifest.spec.trigger.cron
         try:

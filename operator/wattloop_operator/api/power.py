@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
+from wattloop_operator.api.field_types import NonNegativeDecimalString
 from wattloop_operator.api.model import ApiModel, Rule
 
 MAX_WATTS = 10_000
@@ -71,6 +72,54 @@ class PowerLimit(ApiModel):
     )
 
 
+class FrequencyPlanMode(StrEnum):
+    """Whether a pipeline runs under a frequency plan."""
+
+    AUTO = "Auto"
+    NONE = "None"
+
+
+class PlanChoice(StrEnum):
+    """The rule by which the point of a frontier is chosen."""
+
+    FASTEST = "Fastest"
+    DEADLINE = "Deadline"
+    COST = "Cost"
+
+
+class FrequencyPlanSettings(ApiModel):
+    """How the ranks of a training pipeline get clocks."""
+
+    rules = (
+        Rule(
+            "(has(self.choice) && self.choice == 'Deadline') == has(self.deadlineSeconds)",
+            "deadlineSeconds with choice Deadline, and with no other choice",
+            ".deadlineSeconds",
+        ),
+        Rule(
+            "!has(self.deadlineSeconds) || !self.deadlineSeconds.matches('^[0.]*$')",
+            "a deadlineSeconds above 0",
+            ".deadlineSeconds",
+        ),
+    )
+
+    mode: FrequencyPlanMode = Field(
+        default=FrequencyPlanMode.AUTO,
+        description="Auto: measure the instructions of a pipeline whose ranks register, compute its frequency plans, "
+        "and run one. With frequencyPlanRef, run that plan without measuring. None: set no clocks.",
+    )
+    choice: PlanChoice = Field(
+        default=PlanChoice.FASTEST,
+        description="Rule that chooses among the plans. Fastest: minimum energy among those that take no longer than "
+        "maximum clocks. Deadline: minimum energy among those whose iterations take at most deadlineSeconds. Cost: "
+        "the lowest cost by spec.objective. With each of them, a slower plan runs while another pipeline is a "
+        "straggler that this one would wait for.",
+    )
+    deadline_seconds: NonNegativeDecimalString | None = Field(
+        default=None, description="Longest time of an iteration with choice Deadline, in seconds."
+    )
+
+
 class FrequencyPlanReference(ApiModel):
     """A reference to the FrequencyPlan that the ranks of a pipeline use."""
 
@@ -85,10 +134,42 @@ class FrequencyPlanReference(ApiModel):
 class Power(ApiModel):
     """Power limits and clocks of the GPUs."""
 
+    rules = (
+        Rule(
+            "!has(self.frequencyPlan) || (has(self.frequencyPlan.mode) && self.frequencyPlan.mode == 'None') || "
+            "(has(self.limit) && self.limit.mode == 'None')",
+            "limit.mode None with frequencyPlan, because a power limit changes the clocks that a plan sets; or "
+            "frequencyPlan.mode None",
+            ".limit",
+        ),
+        Rule(
+            "!has(self.frequencyPlanRef) || (has(self.limit) && self.limit.mode == 'None')",
+            "limit.mode None with frequencyPlanRef, because a power limit changes the clocks that a plan sets",
+            ".limit",
+        ),
+        Rule(
+            "!has(self.frequencyPlanRef) || !has(self.frequencyPlan) || !has(self.frequencyPlan.mode) || "
+            "self.frequencyPlan.mode == 'Auto'",
+            "frequencyPlan.mode Auto with frequencyPlanRef; or no frequencyPlanRef",
+            ".frequencyPlanRef",
+        ),
+    )
+
     limit: PowerLimit = Field(default=PowerLimit(), description="The power limit of each GPU.")
+    frequency_plan: FrequencyPlanSettings | None = Field(
+        default=None,
+        description="How the ranks of a training pipeline get clocks. Absent: mode Auto if limit.mode is None, "
+        "otherwise mode None.",
+    )
     frequency_plan_ref: FrequencyPlanReference | None = Field(
         default=None,
-        description="Plan of GPU clocks per pipeline stage and instruction, for pipeline-parallel training. This "
-        "version does not support it: a job with a plan does not start (condition Ready is False, reason "
-        "NotSupported).",
+        description="The FrequencyPlan whose clocks the ranks of a training pipeline get. Absent: the operator "
+        "computes the plan.",
     )
+
+    @property
+    def clocks_by_plan(self) -> FrequencyPlanSettings | None:
+        """How ranks get clocks; None if they get none."""
+        if self.frequency_plan is None:
+            return FrequencyPlanSettings() if self.limit.mode is PowerLimitMode.NONE else None
+        return self.frequency_plan if self.frequency_plan.mode is FrequencyPlanMode.AUTO else None

@@ -24,7 +24,7 @@ You describe a training job once, as a RecurringTrainingJob. The operator create
 | [RecurringTrainingJob](#recurringtrainingjob) | rtj | namespaced | you | a training job and its objective |
 | [TrainingRecurrence](#trainingrecurrence) | trec | namespaced | the operator | an attempt: its decision and cost |
 | [GPUPowerPolicy](#gpupowerpolicy) | gpp | cluster | an administrator | bounds on power limits and clocks |
-| [FrequencyPlan](#frequencyplan) | fplan | namespaced | you | GPU clocks of a training pipeline |
+| [FrequencyPlan](#frequencyplan) | fplan | namespaced | the operator, or you | GPU clocks of a training pipeline |
 
 A minimal job; all other fields have defaults:
 

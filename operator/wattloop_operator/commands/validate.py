@@ -10,7 +10,6 @@ import sys
 from wattloop_operator.api.manifests import CheckResult, check_file
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import Kind
-from wattloop_operator.reconcile.job.start import unsupported
 from wattloop_operator.workloads.injection import TemplateError
 from wattloop_operator.workloads.other_kind import check_pod_templates
 
@@ -76,7 +75,7 @@ def not_supported(manifest: Kind) -> str | None:
             check_pod_templates(workload)
     except TemplateError as error:
         return str(error)
-    return unsupported(manifest.spec)
+    return None
 
 
 def _title(manifest: Kind) -> str:

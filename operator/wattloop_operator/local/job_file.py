@@ -38,6 +38,11 @@ def read_job(path: Path) -> RecurringTrainingJob:
     if source is ReportingSource.TERMINATION_MESSAGE:
         found = f"spec.reporting.source {source}"
         raise InputError(str(path), found, "Logs or another source: on this machine no kubelet reads such messages")
+    plan = jobs[0].spec.power.frequency_plan_ref
+    if plan is not None:
+        found = f"spec.power.frequencyPlanRef {plan.name}"
+        expected = "no reference, because this machine has no FrequencyPlans; name a plan file in Pipeline(plan=…)"
+        raise InputError(str(path), found, expected)
     return jobs[0]
 
 

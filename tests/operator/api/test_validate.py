@@ -89,7 +89,6 @@ def test_the_output_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"power": {"frequencyPlanRef": {"name": "plan"}}}, "leave it out"),
         ({"template": {"workload": TRAIN_JOB}}, "such as Job, JobSet or PyTorchJob"),
     ],
 )

@@ -1,7 +1,7 @@
 """Starts: which retry, run request or scheduled slot starts now, or why nothing starts.
 
-A start may be blocked by the job itself (suspended, complete, a refused template, a field that this
-version does not support) or by its concurrency policy.
+A start may be blocked by the job itself (suspended, complete, a refused template, output that this
+operator does not read) or by its concurrency policy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from wattloop_operator.api.cron import ScheduleError
 from wattloop_operator.api.recurring_training_job import (
     ConcurrencyPolicy,
     MissedRunPolicy,
-    RecurringTrainingJobSpec,
 )
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.domain.names import slot_of_request, slot_of_time
@@ -100,27 +99,11 @@ def start_actions(
         )
 
 
-def unsupported(spec: RecurringTrainingJobSpec) -> str | None:
-    """A message about a field that this version does not support, and what to write instead.
-
-    None if all fields are supported.
-
-    Such a job does not start, because a run that ignores a field would not be what its user asked
-    for.
-    """
-    if spec.power.frequency_plan_ref is not None:
-        return "spec.power.frequencyPlanRef is not supported by this version; leave it out"
-    return None
-
-
 def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness | None:
     """Why nothing may start, regardless of what is due; None if starts are allowed."""
     spec = snapshot.job.spec
     if spec.suspend:
         return Readiness(ready=False, reason="Suspended", message="spec.suspend is true; set it to false to resume")
-    unsupported_field = unsupported(spec)
-    if unsupported_field is not None:
-        return Readiness(ready=False, reason="NotSupported", message=unsupported_field)
     unreadable = _unreadable_output(snapshot)
     if unreadable is not None:
         return unreadable

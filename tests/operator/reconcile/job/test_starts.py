@@ -144,7 +144,6 @@ def test_a_job_stops_at_its_maximum_number_of_recurrences(backend_with: Backends
         ({"suspend": True}, "", "Suspended"),
         ({"reporting": {"source": "Logs", "pattern": "(?P<metric>"}}, "", "InvalidPattern"),
         ({"reporting": {"source": "Logs", "pattern": "accuracy (.*)"}}, "", "InvalidPattern"),
-        ({"power": {"frequencyPlanRef": {"name": "plan"}}}, "", "NotSupported"),
     ],
 )
 def test_a_job_that_cannot_start_gives_the_reason(
