@@ -35,12 +35,15 @@ from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.driver import reconcile
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.server import HttpService, background
 from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limit_orders import LimitOrders
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.pipeline_commits import PipelineCommits
+from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.reporting.progress_writer import ProgressWriterThread
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.settings import Settings
@@ -115,23 +118,26 @@ class Factory:
         api = ClusterApi(self.transport, self.settings.namespaces)
         limits = ReportLimits(time.monotonic)
         reviews = TokenReviews(api, time.monotonic, limits.count_review)
+        authorizer = ClusterAuthorizer(api, reviews, time.monotonic)
         service = self._reports = ReportService(
             ClusterProgressStore(api),
-            ClusterAuthorizer(api, reviews, time.monotonic),
+            authorizer,
             self.leader.review,
             limits=limits,
             utc_now=self.clock,
             energies=self.store.pod_energies if self.settings.agent_service_account else None,
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
         )
-        app = self.metrics.count_reports(create_app(service, self._node_service(api, reviews, service)))
+        commits = PipelineCommits(self.store.pipelines, self.metrics.time_planner(planned_in_process), self.clock)
+        pipelines = PipelineService(ClusterProgressStore(api), authorizer, commits, limits)
+        app = self.metrics.count_reports(create_app(service, self._node_service(api, reviews, service), pipelines))
         return HttpService(
             "reporting API",
             app,
             self.settings.report_bind,
             certificate=self._certificate,
             on_rejected=self.metrics.request_rejected,
-            background=ProgressWriterThread(service.writer),
+            background=background(ProgressWriterThread(service.writer), commits),
         )
 
     def _node_service(self, api: ClusterApi, reviews: TokenReviews, reports: ReportService) -> NodeService:

@@ -165,11 +165,13 @@ class InstructionMeasurement(WireForm):
     megahertz: Annotated[Megahertz, "Graphics clock."]
     repetitions: Annotated[int, Integer(MAX_ITERATIONS), "Number of measured repetitions."]
     time_seconds: Annotated[float, Number(0.0, MAX_INSTRUCTION_SECONDS), "Mean time."]
-    time_error_seconds: Annotated[float | None, Number(0.0, MAX_INSTRUCTION_SECONDS), "Standard error of the time."]
+    time_error_seconds: Annotated[float | None, Number(0.0, MAX_INSTRUCTION_SECONDS), "Standard error of the time."] = (
+        None
+    )
     energy_joules: Annotated[
         float | None, Number(0.0, MAX_NUMBER), "Mean energy of all GPUs of the process; null while it is uncertain."
-    ]
-    energy_error_joules: Annotated[float | None, Number(0.0, MAX_NUMBER), "Standard error of the energy."]
+    ] = None
+    energy_error_joules: Annotated[float | None, Number(0.0, MAX_NUMBER), "Standard error of the energy."] = None
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,7 @@ class StragglerNotice(WireForm):
         float | None,
         Number(0.0, MAX_INSTRUCTION_SECONDS),
         "Time of an iteration of the slowest pipeline; null: the straggler is over.",
-    ]
+    ] = None
     reason: Annotated[str, String(MAX_REASON_CHARACTERS, min_length=0), "What was noticed, for the status."] = ""
 
     def check(self, place: str) -> None:

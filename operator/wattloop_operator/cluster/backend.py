@@ -169,6 +169,7 @@ class ClusterBackend:
         self._store_cache.invalidate(uid)
         self._dry_run.forget(uid)
         self._store.pod_energies.delete_job(uid)
+        self._store.pipelines.delete_job(uid)
 
     def _do(self, snapshot: Snapshot, action: Action) -> None:
         match action:
@@ -195,6 +196,7 @@ class ClusterBackend:
                 self._api.delete(TRAINING_RECURRENCES, metadata.namespace, metadata.name, metadata.uid)
                 spec = recurrence.spec
                 self._store.pod_energies.delete_attempt(spec.job_ref.uid, spec.index, spec.attempt)
+                self._store.pipelines.delete_attempt(spec.job_ref.uid, spec.index, spec.attempt)
                 self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
             case WriteJobStatus(status):
                 self._write_job_status(snapshot, status)

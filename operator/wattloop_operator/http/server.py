@@ -8,7 +8,7 @@ import logging
 import resource
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import uvicorn
@@ -106,6 +106,15 @@ class HttpService:
 
     def _state(self) -> ServerState:
         return self._server.server_state
+
+
+@contextlib.contextmanager
+def background(*managers: AbstractContextManager[object]) -> Iterator[None]:
+    """Several context managers as the one that a server has in the background."""
+    with contextlib.ExitStack() as stack:
+        for manager in managers:
+            stack.enter_context(manager)
+        yield
 
 
 def _max_concurrency() -> int:

@@ -37,6 +37,9 @@ from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
+from wattloop_operator.reporting.pipeline_commits import PipelineCommits
+from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import Store, open_store
 from wattloop_operator.workloads.injection import RunAddresses
@@ -166,8 +169,11 @@ class LocalRun:
             return review_cost_limit(lambda: backend.read(key), recurrence, progress)
 
         limits = ReportLimits(time.monotonic, LOCAL_RATES)
-        service = ReportService(LocalProgressStore(store.objects, wake_event.set), tokens, review, limits=limits)
-        url = stack.enter_context(running_report_server(service))
+        recurrences = LocalProgressStore(store.objects, wake_event.set)
+        service = ReportService(recurrences, tokens, review, limits=limits)
+        commits = PipelineCommits(store.pipelines, planned_in_process, lambda: datetime.now(UTC))
+        pipelines = PipelineService(recurrences, tokens, commits, limits)
+        url = stack.enter_context(running_report_server(service, pipelines, commits))
         # CUDA_VISIBLE_DEVICES numbers this machine's own GPUs, and not simulated ones.
         gpus = given_gpus(socket, os.environ if self.simulation is None else {})
         if self.simulation is not None:

@@ -13,20 +13,27 @@ from wattloop.commands.settings import Address
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
+from wattloop_operator.reporting.pipeline_commits import PipelineCommits
+from wattloop_operator.reporting.pipelines import PipelineService
 from wattloop_operator.reporting.service import ReportService
 
 
 @contextlib.contextmanager
-def running_report_server(service: ReportService) -> Iterator[str]:
+def running_report_server(
+    service: ReportService, pipelines: PipelineService | None = None, commits: PipelineCommits | None = None
+) -> Iterator[str]:
     """Serve the reporting API, in a thread, until the block ends.
 
     Args:
         service: Processes the reports.
+        pipelines: Processes the messages of a pipeline's ranks; None: there are none.
+        commits: The commits of these messages, which run until the block ends.
 
     Yields:
         The URL of the API.
     """
-    server = HttpService("reporting API", create_app(service), Address("127.0.0.1", 0))
+    app = create_app(service, pipelines=pipelines)
+    server = HttpService("reporting API", app, Address("127.0.0.1", 0), background=commits)
     server.start()
     try:
         # The socket is already listening. A request that arrives before the server is up waits in

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from fastapi import FastAPI, Path, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from wattloop.messages import MAX_REPORT_BYTES, Answer, Report
 from wattloop.node_energy import MAX_NODE_REPORT_BYTES, NodeAnswer, NodeReport
-from wattloop.wire_form import WireForm
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reporting.api_forms import (
+    BODY_ERRORS,
+    ERRORS,
+    NODE_ERRORS,
+    SOURCE_ERRORS,
+    Name,
+    Node,
+    request_body,
+    response,
+)
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.pipeline_routes import add_pipeline_routes
+from wattloop_operator.reporting.pipelines import PipelineService
 from wattloop_operator.reporting.request_handling import (
     Token,
     count_request,
@@ -25,17 +34,6 @@ from wattloop_operator.reporting.request_handling import (
 )
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.reporting.trainer_status import TrainerStatusMessage
-
-NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-Name = Annotated[str, Path(min_length=1, max_length=63, pattern=NAME_PATTERN)]
-NODE_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-Node = Annotated[str, Path(min_length=1, max_length=253, pattern=NODE_PATTERN)]
-
-
-class ErrorForm(BaseModel):
-    """The body of an error response."""
-
-    detail: str = Field(description="What is wrong, and what is expected.")
 
 
 class DecisionForm(BaseModel):
@@ -49,48 +47,21 @@ class DecisionForm(BaseModel):
     reason: str = Field(description="Why this batch size.")
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    401: {"model": ErrorForm, "description": "The token is missing or invalid."},
-    403: {"model": ErrorForm, "description": "The caller does not run this recurrence."},
-    404: {"model": ErrorForm, "description": "The recurrence does not exist."},
-    422: {"model": ErrorForm, "description": "A name in the path or a field of the body is invalid."},
-    429: {
-        "model": ErrorForm,
-        "description": "Too many requests; the header Retry-After has the delay until the next one.",
-        "headers": {
-            "Retry-After": {"schema": {"type": "integer", "minimum": 1}, "description": "The delay in seconds."}
-        },
-    },
-    503: {
-        "model": ErrorForm,
-        "description": "The request failed for now; retry after the seconds in the header Retry-After.",
-    },
-}
-NODE_ERRORS: dict[int | str, dict[str, Any]] = {
-    **{code: ERRORS[code] for code in (401, 422, 429, 503)},
-    403: {"model": ErrorForm, "description": "The caller is not the agent of this node, or a pod is on another node."},
-}
-SOURCE_ERRORS: dict[int | str, dict[str, Any]] = {
-    409: {"model": ErrorForm, "description": "The attempt has another reporting source than KubeflowTrainer."},
-}
-BODY_ERRORS: dict[int | str, dict[str, Any]] = {
-    413: {"model": ErrorForm, "description": "The body, or the progress that it results in, is too large."},
-    415: {"model": ErrorForm, "description": "The body is not application/json."},
-}
-
-
-def create_app(service: ReportService, nodes: NodeService | None = None) -> FastAPI:
+def create_app(
+    service: ReportService, nodes: NodeService | None = None, pipelines: PipelineService | None = None
+) -> FastAPI:
     """The ASGI application of the reporting API.
 
     Args:
         service: Handles the reports of training processes.
         nodes: Handles the reports of node agents; None if there are none, as in the local mode.
+        pipelines: Handles the messages of a pipeline's ranks; None if pipelines are not planned.
     """
     app = FastAPI(
         title="Wattloop reporting API",
         version="v1",
         description="Training processes report their progress and energy and learn whether to stop; node agents report "
-        "the energy of each pod.",
+        "the energy of each pod; the ranks of a pipeline report their instructions and get clocks.",
         docs_url=None,
         redoc_url=None,
     )
@@ -100,9 +71,9 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
     @app.post(
         "/v1/namespaces/{namespace}/recurrences/{name}/progress",
         summary="Report the progress of an attempt",
-        responses={200: _response(Answer), **ERRORS, **BODY_ERRORS},
+        responses={200: response(Answer), **ERRORS, **BODY_ERRORS},
         response_class=JSONResponse,
-        openapi_extra={"requestBody": _request_body(Report)},
+        openapi_extra={"requestBody": request_body(Report)},
     )
     async def progress(namespace: Name, name: Name, request: Request, token: Token) -> JSONResponse:
         """Merge a cumulative report; a repeated, late or reordered one changes nothing.
@@ -125,9 +96,9 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
     @app.post(
         "/v1/namespaces/{namespace}/recurrences/{name}/trainer-status",
         summary="Report the status of an attempt as to Kubeflow Trainer",
-        responses={200: _response(TrainerStatusMessage), **ERRORS, **BODY_ERRORS, **SOURCE_ERRORS},
+        responses={200: response(TrainerStatusMessage), **ERRORS, **BODY_ERRORS, **SOURCE_ERRORS},
         response_class=JSONResponse,
-        openapi_extra={"requestBody": _request_body(TrainerStatusMessage)},
+        openapi_extra={"requestBody": request_body(TrainerStatusMessage)},
     )
     async def trainer_status(namespace: Name, name: Name, request: Request, token: Token) -> JSONResponse:
         """Merge the status of a callback for Kubeflow Trainer; the answer repeats it, as Kubeflow's does."""
@@ -150,6 +121,8 @@ def create_app(service: ReportService, nodes: NodeService | None = None) -> Fast
 
     if nodes is not None:
         _add_nodes(app, nodes, service.limits)
+    if pipelines is not None:
+        add_pipeline_routes(app, pipelines, service.limits)
     return app
 
 
@@ -157,9 +130,9 @@ def _add_nodes(app: FastAPI, nodes: NodeService, limits: ReportLimits) -> None:
     @app.post(
         "/v1/nodes/{node}/energy",
         summary="Report the energy of a node's pods",
-        responses={200: _response(NodeAnswer), **NODE_ERRORS, **BODY_ERRORS},
+        responses={200: response(NodeAnswer), **NODE_ERRORS, **BODY_ERRORS},
         response_class=JSONResponse,
-        openapi_extra={"requestBody": _request_body(NodeReport)},
+        openapi_extra={"requestBody": request_body(NodeReport)},
     )
     async def energy(node: Node, request: Request, token: Token) -> JSONResponse:
         """Store a cumulative report of an agent; a repeated or late one changes nothing."""
@@ -181,11 +154,3 @@ def _decision(recurrence: TrainingRecurrence) -> DecisionForm:
         max_epochs=spec.max_epochs,
         reason=spec.decision.reason,
     )
-
-
-def _request_body(form: type[WireForm]) -> dict[str, Any]:
-    return {"required": True, "content": {"application/json": {"schema": form.json_schema()}}}
-
-
-def _response(form: type[WireForm]) -> dict[str, Any]:
-    return {"content": {"application/json": {"schema": form.json_schema()}}}

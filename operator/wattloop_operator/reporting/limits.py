@@ -26,6 +26,8 @@ class ReportRates:
         recurrence: Reports for one recurrence by all of its pods. The burst allows 1,000 ranks that
             report at once.
         total: Reports for all recurrences.
+        pipeline: Messages of the ranks of one pipeline. The burst allows 2,000 ranks that register at once.
+        pipelines: Messages of the ranks of all pipelines.
         address: TokenReviews for one peer address, of tokens that were not authorized before.
         reviews: TokenReviews of such tokens for all peers.
     """
@@ -33,6 +35,8 @@ class ReportRates:
     token: Rate
     recurrence: Rate
     total: Rate
+    pipeline: Rate
+    pipelines: Rate
     address: Rate
     reviews: Rate
 
@@ -41,6 +45,8 @@ CLUSTER_RATES = ReportRates(
     token=Rate(per_second=5.0, burst=60.0),
     recurrence=Rate(per_second=50.0, burst=2_000.0),
     total=Rate(per_second=200.0, burst=4_000.0),
+    pipeline=Rate(per_second=200.0, burst=4_000.0),
+    pipelines=Rate(per_second=400.0, burst=16_000.0),
     address=Rate(per_second=4.0, burst=64.0),
     reviews=Rate(per_second=50.0, burst=1_000.0),
 )
@@ -52,6 +58,45 @@ LOCAL_RATES = replace(
     recurrence=Rate(per_second=200.0, burst=2_000.0),
     total=Rate(per_second=400.0, burst=4_000.0),
 )
+
+
+class SharedLimit:
+    """A limit of each recurrence, then one that all namespaces share fairly. Not thread-safe.
+
+    Args:
+        clock: Monotonic seconds.
+        recurrence: The rate of one recurrence.
+        total: The rate of all together.
+        subject: What all together are called in messages.
+    """
+
+    def __init__(self, clock: Callable[[], float], recurrence: Rate, total: Rate, subject: str) -> None:
+        self._reserve = RESERVED_PART * total.burst
+        self._shares: FairShares[str] = FairShares(Rate(total.per_second, self._reserve), clock, MAX_NAMESPACES)
+        self._recurrences: TokenBuckets[tuple[str, str]] = TokenBuckets(recurrence, clock, MAX_RECURRENCES)
+        self._total: TokenBuckets[None] = TokenBuckets(total, clock, 1)
+        self._subject = subject
+
+    def count(self, namespace: str, name: str) -> None:
+        """Count one for a recurrence.
+
+        Once half of the shared burst is used up, each namespace has an equal share of the rest, so that those of one
+        namespace do not use up the shares of the others.
+
+        Raises:
+            TooManyRequestsError: There were too many for the recurrence, or for all together.
+        """
+        key = (namespace, name)
+        wait = self._recurrences.wait_seconds(key)
+        if wait:
+            raise TooManyRequestsError(f"recurrence {namespace}/{name}", wait)
+        reserve = 0.0 if self._shares.has_share(namespace) else self._reserve
+        wait = self._total.wait_seconds(None, reserve)
+        if wait:
+            raise TooManyRequestsError(self._subject, wait)
+        self._recurrences.take(key)
+        self._total.take(None)
+        self._shares.use(namespace)
 
 
 class ReportLimits:
@@ -67,11 +112,9 @@ class ReportLimits:
 
     def __init__(self, clock: Callable[[], float], rates: ReportRates = CLUSTER_RATES) -> None:
         self._lock = threading.Lock()
-        self._reserve = RESERVED_PART * rates.total.burst
-        self._shares: FairShares[str] = FairShares(Rate(rates.total.per_second, self._reserve), clock, MAX_NAMESPACES)
         self._tokens: TokenBuckets[bytes] = TokenBuckets(rates.token, clock, MAX_TOKENS)
-        self._recurrences: TokenBuckets[tuple[str, str]] = TokenBuckets(rates.recurrence, clock, MAX_RECURRENCES)
-        self._total: TokenBuckets[None] = TokenBuckets(rates.total, clock, 1)
+        self._reports = SharedLimit(clock, rates.recurrence, rates.total, "all recurrences together")
+        self._pipelines = SharedLimit(clock, rates.pipeline, rates.pipelines, "all pipelines together")
         self._addresses: TokenBuckets[str] = TokenBuckets(rates.address, clock, MAX_ADDRESSES)
         self._reviews: TokenBuckets[None] = TokenBuckets(rates.reviews, clock, 1)
 
@@ -88,25 +131,23 @@ class ReportLimits:
     def count_report(self, namespace: str, name: str) -> None:
         """Count a report of a caller that is authorized for this recurrence.
 
-        Once half of the shared burst is used up, each reporting namespace has an equal share of the
-        rest, so that the reports of one namespace do not use up the shares of the others.
-
         Raises:
             TooManyRequestsError: There were too many reports for the recurrence, or for all
                 together.
         """
-        key = (namespace, name)
         with self._lock:
-            wait = self._recurrences.wait_seconds(key)
-            if wait:
-                raise TooManyRequestsError(f"recurrence {namespace}/{name}", wait)
-            reserve = 0.0 if self._shares.has_share(namespace) else self._reserve
-            wait = self._total.wait_seconds(None, reserve)
-            if wait:
-                raise TooManyRequestsError("all recurrences together", wait)
-            self._recurrences.take(key)
-            self._total.take(None)
-            self._shares.use(namespace)
+            self._reports.count(namespace, name)
+
+    def count_pipeline_message(self, namespace: str, name: str) -> None:
+        """Count a message of a rank that is authorized for this recurrence.
+
+        Many ranks of a pipeline send at once, so these do not count as reports.
+
+        Raises:
+            TooManyRequestsError: There were too many messages for the pipeline, or for all together.
+        """
+        with self._lock:
+            self._pipelines.count(namespace, name)
 
     def count_review(self, address: str) -> None:
         """Count a TokenReview of a token that was not authorized before.

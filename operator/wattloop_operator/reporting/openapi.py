@@ -15,10 +15,15 @@ from wattloop_operator.api import generated
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
+from wattloop_operator.reconcile.pipeline.state import PipelineState
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.interfaces import BearerToken, PodAttempt
 from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.pipeline_commits import PipelineCommits
+from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store.pipelines import Change, StoredPipeline
 
 FILE = "reporting-api.json"
 
@@ -55,6 +60,20 @@ class _Unused:
         raise NotImplementedError
 
 
+class _UnusedPipelines:
+    """Implements `PipelineStore`, whose method `delete_before` has the name of `EnergyStore`'s."""
+
+    def change(
+        self, new: PipelineState, known: StoredPipeline | None, merge: Change, decide: Change, now: datetime
+    ) -> StoredPipeline:
+        """See `PipelineStore`."""
+        raise NotImplementedError
+
+    def delete_before(self, moment: datetime) -> int:
+        """See `PipelineStore`."""
+        raise NotImplementedError
+
+
 class _UnusedNodeAuthorizer:
     """Implements `NodeAuthorizer`, whose method has the name of `Authorizer`'s."""
 
@@ -67,7 +86,11 @@ def rendered() -> dict[str, str]:
     """The text of each generated file, by file name."""
     unused = _Unused()
     nodes = NodeService(_UnusedNodeAuthorizer(), unused, unused, lambda: datetime.now(UTC))
-    document = create_app(ReportService(unused, unused), nodes).openapi()
+    reports = ReportService(unused, unused)
+    # Nothing is committed, because the thread of the commits does not start.
+    commits = PipelineCommits(_UnusedPipelines(), planned_in_process, lambda: datetime.now(UTC))
+    pipelines = PipelineService(unused, unused, commits, reports.limits)
+    document = create_app(reports, nodes, pipelines).openapi()
     return {FILE: json.dumps(document, indent=2, ensure_ascii=False) + "\n"}
 
 

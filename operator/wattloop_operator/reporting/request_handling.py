@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, HTTPException, Request
@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from wattloop.errors import OperationError
 from wattloop.message_fields import MessageError, json_problem
 from wattloop.wire_form import WireForm
+from wattloop_operator.reconcile.pipeline.registrations import RegistrationConflictError
 from wattloop_operator.reporting.interfaces import (
     BearerToken,
     NodeOwnershipError,
@@ -111,15 +112,24 @@ async def in_thread(call: Callable[[], Result]) -> Result:
     Raises:
         HTTPException: The call failed; the status code depends on the error.
     """
+    return await awaited(run_in_threadpool(call))
+
+
+async def awaited(call: Awaitable[Result]) -> Result:
+    """Await a call and turn its errors into responses.
+
+    Raises:
+        HTTPException: The call failed; the status code depends on the error.
+    """
     try:
-        return await run_in_threadpool(call)
+        return await call
     except UnknownCallerError as error:
         raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
     except (RecurrenceOwnershipError, NodeOwnershipError, PodOwnershipError) as error:
         raise HTTPException(403, str(error)) from error
     except UnknownRecurrenceError as error:
         raise HTTPException(404, str(error)) from error
-    except WrongSourceError as error:
+    except (WrongSourceError, RegistrationConflictError) as error:
         raise HTTPException(409, str(error)) from error
     except TooManyRequestsError as error:
         raise _too_many_requests(error) from error

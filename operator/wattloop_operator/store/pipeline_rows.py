@@ -63,6 +63,7 @@ class RankRow:
     heard_at: datetime
     report: RankReport | None
     recent_iteration_seconds: float | None
+    refused_at: datetime | None = None
 
 
 def encode(value: Any) -> bytes:
@@ -98,13 +99,15 @@ def part_digest(body: bytes) -> str:
 def rank_row(rank: PipelineRank) -> RankRow:
     """The row of a rank."""
     slim = replace(rank.registration, instructions=(), clocks_megahertz=())
-    return RankRow(slim, rank.registered_at, rank.heard_at, rank.report, rank.recent_iteration_seconds)
+    return RankRow(slim, rank.registered_at, rank.heard_at, rank.report, rank.recent_iteration_seconds, rank.refused_at)
 
 
 def rank_of(row: RankRow, part: Part) -> PipelineRank:
     """The rank of a row and its part."""
     registration = replace(row.registration, instructions=part.instructions, clocks_megahertz=part.clocks_megahertz)
-    return PipelineRank(registration, row.registered_at, row.heard_at, row.report, row.recent_iteration_seconds)
+    return PipelineRank(
+        registration, row.registered_at, row.heard_at, row.report, row.recent_iteration_seconds, row.refused_at
+    )
 
 
 @cache

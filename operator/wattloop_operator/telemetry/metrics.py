@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -13,7 +15,10 @@ from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.cluster.transport import Request, StatusError, Transport
 from wattloop_operator.http.connections import Application
+from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
+from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 
+Planner = Callable[[PlanningRequest, datetime], PipelineFrontier]
 JOB_LABELS = ("namespace", "job")
 
 
@@ -61,6 +66,19 @@ class Metrics:
             ["status"],
             registry=self.registry,
         )
+        self._pipeline_messages = Counter(
+            "wattloop_operator_pipeline_messages_total",
+            "Registrations and reports of ranks of a pipeline, by the HTTP status of the response.",
+            ["status"],
+            registry=self.registry,
+        )
+        self._plans = Histogram(
+            "wattloop_operator_pipeline_plan_duration_seconds",
+            "Duration of the planning of a pipeline, by whether plans were found.",
+            ["planned"],
+            buckets=(0.5, 1, 2, 5, 10, 30, 60, 120, 300),
+            registry=self.registry,
+        )
         self._rejected = Counter(
             "wattloop_operator_http_requests_rejected_total",
             "HTTP requests rejected before parsing: malformed, or overloaded (too many connections or requests).",
@@ -88,7 +106,7 @@ class Metrics:
         """The reporting API as an ASGI application that counts its responses."""
 
         async def counted(scope: Any, receive: Any, send: Any) -> None:
-            reports = self._node_reports if scope.get("path", "").startswith("/v1/nodes/") else self._reports
+            reports = self._counter_of(scope.get("path", ""))
 
             async def send_counted(message: Any) -> None:
                 if message["type"] == "http.response.start":
@@ -98,6 +116,23 @@ class Metrics:
             await app(scope, receive, send_counted)
 
         return counted
+
+    def _counter_of(self, path: str) -> Counter:
+        if path.startswith("/v1/nodes/"):
+            return self._node_reports
+        # /v1/namespaces/NAMESPACE/recurrences/NAME/pipeline/…
+        return self._pipeline_messages if path.split("/")[6:7] == ["pipeline"] else self._reports
+
+    def time_planner(self, plan: Planner) -> Planner:
+        """The planner of pipelines as one whose durations and failures are recorded."""
+
+        def timed(request: PlanningRequest, now: datetime) -> PipelineFrontier:
+            started = time.monotonic()
+            frontier = plan(request, now)
+            self._plans.labels("false" if frontier.problem else "true").observe(time.monotonic() - started)
+            return frontier
+
+        return timed
 
     def count_requests(self, transport: Transport) -> Transport:
         """The transport as one that counts its requests."""

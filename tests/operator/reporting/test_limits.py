@@ -116,7 +116,7 @@ def test_a_thousand_ranks_that_report_at_once_are_within_the_limits() -> None:
 def test_a_request_beyond_a_limit_takes_nothing() -> None:
     limits = ReportLimits(Clock(), replace(CLUSTER_RATES, recurrence=Rate(1.0, 2.0)))
     assert accepted(limits, "flood", 5_000) == 2
-    assert limits._total.level(None) == CLUSTER_RATES.total.burst - 2
+    assert limits._reports._total.level(None) == CLUSTER_RATES.total.burst - 2
 
 
 def test_unknown_tokens_from_one_address_leave_other_addresses_their_reviews() -> None:

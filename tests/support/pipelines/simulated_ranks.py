@@ -17,7 +17,8 @@ from wattloop.pipeline.messages import (
     RankReport,
 )
 from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
-from wattloop_operator.reconcile.pipeline.frontier import plan_frontier, planning_request
+from wattloop_operator.reconcile.pipeline.frontier import plan_frontier
+from wattloop_operator.reconcile.pipeline.profile import planning_request
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
 from wattloop_operator.reconcile.pipeline.reports import with_report
 from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
@@ -115,16 +116,16 @@ class SimulatedOperator:
         registrar = Registrar(self.state, WORK, self.now)
         registrar.merge(rank.registration)
         self._decide(registrar.state)
-        return directive_for(self.state, rank.registration.rank, rank.registration.process)
+        return directive_for(self.state, rank.registration.rank, rank.registration.process, self.now)
 
     def receive(self, rank: SimulatedRank, report: RankReport) -> Directive:
         """Receive a report."""
         self._decide(with_report(self.state, rank.registration.rank, report, self.now))
-        return directive_for(self.state, rank.registration.rank, report.process)
+        return directive_for(self.state, rank.registration.rank, report.process, self.now)
 
     def plan(self) -> None:
         """Run the planner if it is needed."""
-        if needed_frontier(self.state):
+        if needed_frontier(self.state, self.now):
             self._decide(replace(self.state, frontier=plan_frontier(planning_request(self.state))))
 
     def pass_time(self, seconds: float) -> None:
@@ -161,7 +162,7 @@ def exchange(operator: SimulatedOperator, ranks: Iterable[SimulatedRank]) -> Non
     operator.pass_time(seconds)
 
 
-def settle(operator: SimulatedOperator, ranks: list[SimulatedRank], *, rounds: int = 40) -> None:
+def run_until_planned(operator: SimulatedOperator, ranks: list[SimulatedRank], *, rounds: int = 40) -> None:
     """Exchange messages until all ranks run the directive that is issued."""
     for _ in range(rounds):
         exchange(operator, ranks)

@@ -31,6 +31,9 @@ from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.interfaces import BearerToken, LimitOrderer
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.pipeline_commits import PipelineCommits
+from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
 from wattloop_operator.workloads.injection import AUDIENCE
@@ -198,7 +201,9 @@ def running_node_api(
             limits=orders,
         )
         unused = _NoTraining()
-        app = create_app(ReportService(unused, unused, limits=limits), nodes)
+        reports = ReportService(unused, unused, limits=limits)
+        commits = PipelineCommits(store.pipelines, planned_in_process, lambda: NOW)
+        app = create_app(reports, nodes, PipelineService(unused, unused, commits, reports.limits))
         service = HttpService("nodes", app, Address("127.0.0.1", 0), certificate=certificate)
         service.start()
         try:

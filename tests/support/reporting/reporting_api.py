@@ -6,20 +6,26 @@ import contextlib
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from support.backends.model_backend import KEY, job
+from wattloop.wire_form import WireForm
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens, running_report_server
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reconcile.pipeline.frontier import plan_frontier
+from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
+from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 from wattloop_operator.reporting.limits import ReportLimits
+from wattloop_operator.reporting.pipeline_commits import PipelineCommits
+from wattloop_operator.reporting.pipelines import PipelineService
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
 
@@ -85,33 +91,61 @@ class Api:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.ask(self.path(name), token, data, **headers)
 
-    def ask(self, url: str, token: str | None, data: bytes | None = None, **headers: str) -> Reply:
+    def send_message(self, path: str, token: str, form: WireForm, *, method: str = "POST") -> Reply:
+        """Send a wire form to a path under the recurrence."""
+        return self.ask(path, token, json.dumps(form.to_json()).encode(), method=method)
+
+    def ask(
+        self, url: str, token: str | None, data: bytes | None = None, *, method: str | None = None, **headers: str
+    ) -> Reply:
         sent = {"Content-Type": "application/json"} if data is not None else {}
         if token is not None:
             sent["Authorization"] = f"Bearer {token}"
         request = urllib.request.Request(
-            url, data=data, headers={**sent, **{key.replace("_", "-"): value for key, value in headers.items()}}
+            url,
+            data=data,
+            headers={**sent, **{key.replace("_", "-"): value for key, value in headers.items()}},
+            method=method,
         )
         try:
             with urllib.request.urlopen(request, timeout=60) as response:
-                return Reply(response.status, dict(response.headers), json.loads(response.read()))
+                text = response.read()
+                return Reply(response.status, dict(response.headers), json.loads(text) if text else None)
         except urllib.error.HTTPError as refusal:
             with refusal:
                 text = refusal.read()
                 return Reply(refusal.code, dict(refusal.headers), json.loads(text) if text else None)
 
 
+def planned_here(request: PlanningRequest, now: datetime) -> PipelineFrontier:
+    """Plan a pipeline in the test's own process."""
+    return replace(plan_frontier(request), planned_at=now)
+
+
 @contextlib.contextmanager
-def running_api(folder: Path, limits: ReportLimits | None = None, *, max_wait_seconds: float = 0.0) -> Iterator[Api]:
-    """Run the API during the block, with its files in this folder. Ranks wait at most so long for a verdict."""
-    with open_store(folder / "wattloop.db") as store:
+def running_api(
+    folder: Path,
+    limits: ReportLimits | None = None,
+    *,
+    max_wait_seconds: float = 0.0,
+    database: str | None = None,
+    plan: Callable[[PlanningRequest, datetime], PipelineFrontier] = planned_here,
+) -> Iterator[Api]:
+    """Run the API during the block, with its files in this folder.
+
+    Args:
+        folder: Folder of the files.
+        limits: The rate limits; None for the defaults.
+        max_wait_seconds: How long ranks wait for a verdict at most.
+        database: The database's URL; None: a file in the folder.
+        plan: Plans pipelines.
+    """
+    with open_store(database or folder / "wattloop.db") as store:
         tokens = LocalTokens(folder)
         woken: list[bool] = []
-        service = ReportService(
-            LocalProgressStore(store.objects, lambda: woken.append(True)),
-            tokens,
-            limits=limits,
-            max_wait_seconds=max_wait_seconds,
-        )
-        with running_report_server(service) as url:
+        recurrences = LocalProgressStore(store.objects, lambda: woken.append(True))
+        service = ReportService(recurrences, tokens, limits=limits, max_wait_seconds=max_wait_seconds)
+        commits = PipelineCommits(store.pipelines, plan, lambda: datetime.now(UTC))
+        pipelines = PipelineService(recurrences, tokens, commits, service.limits)
+        with running_report_server(service, pipelines, commits) as url:
             yield Api(url, store, tokens, woken=woken)

@@ -30,7 +30,7 @@ from wattloop_operator.reconcile.pipeline.profile import (
     profile_digest,
     remaining_clocks,
 )
-from wattloop_operator.reconcile.pipeline.reports import is_known
+from wattloop_operator.reconcile.pipeline.reports import is_known, refuses
 from wattloop_operator.reconcile.pipeline.state import IssuedDirective, PipelineFrontier, PipelineRank, PipelineState
 from wattloop_operator.reconcile.pipeline.straggling import with_noticed_straggler
 
@@ -72,17 +72,19 @@ def decided(state: PipelineState, now: datetime) -> PipelineState:
     return state if directive == state.directive else replace(state, directive=directive)
 
 
-def needed_frontier(state: PipelineState) -> str:
+def needed_frontier(state: PipelineState, now: datetime) -> str:
     """Digest of the profile that waits for the planner; empty if none does."""
     if not state.enabled or state.profile is None or missing_ranks(state) or not state.ranks:
         return ""
     if _uncovered(state) or not is_profiled(state):
         return ""
-    digest = profile_digest(state)
-    return "" if state.frontier is not None and state.frontier.profile_digest == digest else digest
+    digest, frontier = profile_digest(state), state.frontier
+    if frontier is None or frontier.profile_digest != digest:
+        return digest
+    return digest if frontier.retry_at is not None and frontier.retry_at <= now else ""
 
 
-def directive_for(state: PipelineState, rank: int, process: str) -> Directive:
+def directive_for(state: PipelineState, rank: int, process: str, now: datetime) -> Directive:
     """The answer to a message of a process."""
     issued = state.directive
     pending = issued.mode != FREE and issued.first_iteration is None
@@ -90,8 +92,9 @@ def directive_for(state: PipelineState, rank: int, process: str) -> Directive:
     if not is_known(state, rank, process):
         return Directive(known=False, report_seconds=seconds)
     present = state.ranks[rank]
-    if present.mismatch or issued.mode == FREE:
-        reason = present.mismatch or issued.reason
+    refusal = "the rank could not hold clocks lately" if refuses(present, now) else ""
+    if present.mismatch or refusal or issued.mode == FREE:
+        reason = present.mismatch or refusal or issued.reason
         return Directive(
             number=issued.number, first_iteration=0, report_seconds=seconds, reason=reason[:MAX_REASON_CHARACTERS]
         )
@@ -119,20 +122,24 @@ def _goal(state: PipelineState, now: datetime) -> Goal:
     if problem := _obstacle(state, now):
         return Goal(FREE, problem)
     if not is_profiled(state):
-        remaining = remaining_clocks(state)
-        present = state.directive
-        if present.mode == FREE and not any(rank.iteration_seconds for rank in state.ranks.values()):
-            return Goal(FREE, "the first iterations are timed, before the instructions are measured")
-        if present.mode == PROFILE:
-            # What has been measured since stays in the list, or the ranks would begin again after each report.
-            remaining = present.clocks_megahertz
-        return Goal(PROFILE, "the instructions are measured at each clock", remaining)
+        return _profile_goal(state, now)
     digest, frontier = profile_digest(state), state.frontier
     if frontier is None or frontier.profile_digest != digest:
         return Goal(FREE, "the profile is complete, and the plan is computed")
     if frontier.problem or not frontier.points:
         return Goal(FREE, f"there is no plan: {frontier.problem}")
     return _plan_goal(state, frontier)
+
+
+def _profile_goal(state: PipelineState, now: datetime) -> Goal:
+    if refusing := tuple(number for number, rank in sorted(state.ranks.items()) if refuses(rank, now)):
+        return Goal(FREE, f"{named(refusing)} could not hold clocks lately, and all measure together")
+    present = state.directive
+    if present.mode == FREE and not any(rank.iteration_seconds for rank in state.ranks.values()):
+        return Goal(FREE, "the first iterations are timed, before the instructions are measured")
+    # What has been measured since stays in the list, or the ranks would begin again after each report.
+    clocks = present.clocks_megahertz if present.mode == PROFILE else remaining_clocks(state)
+    return Goal(PROFILE, "the instructions are measured at each clock", clocks)
 
 
 def _obstacle(state: PipelineState, now: datetime) -> str:

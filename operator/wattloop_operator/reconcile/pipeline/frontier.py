@@ -10,18 +10,16 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from wattloop.errors import InputError, UsageError
 from wattloop.pipeline.messages import Instruction
-from wattloop_operator.reconcile.pipeline.profile import common_clocks, instructions_by_pipeline_rank, profile_digest
+from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import (
     MAX_FRONTIER_POINTS,
     FrontierPoint,
     PipelineFrontier,
-    PipelineState,
     RankMeasurements,
 )
 from wattloop_planner.frequency import (
@@ -42,34 +40,6 @@ MIN_POINTS = 3
 MAX_PLANNED_INSTRUCTIONS = 100_000
 BACKWARD_KINDS = frozenset({"backward", "forwardbackward", "backwardinput"})
 SOURCE = "the profile"
-
-
-@dataclass(frozen=True)
-class PlanningRequest:
-    """What a frontier is planned from.
-
-    Attributes:
-        profile_digest: See `wattloop_operator.reconcile.pipeline.profile.profile_digest`.
-        instructions: Instructions of each pipeline rank, in execution order.
-        clocks_megahertz: The clocks that every rank may hold.
-        processes: The measurements.
-    """
-
-    profile_digest: str
-    instructions: tuple[tuple[str, ...], ...]
-    clocks_megahertz: tuple[int, ...]
-    processes: tuple[RankMeasurements, ...]
-
-
-def planning_request(state: PipelineState) -> PlanningRequest:
-    """What the planner needs of a state whose profile is complete."""
-    assert state.profile is not None
-    return PlanningRequest(
-        profile_digest(state),
-        tuple(instructions_by_pipeline_rank(state).values()),
-        common_clocks(state),
-        tuple(each for _, each in sorted(state.profile.processes.items())),
-    )
 
 
 def plan_frontier(request: PlanningRequest) -> PipelineFrontier:

@@ -7,9 +7,11 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 
 from wattloop.pipeline.messages import PROFILE, Instruction
+from wattloop.pipeline.profiling import spaced_clocks
 from wattloop_operator.reconcile.pipeline.state import PipelineState, RankMeasurements
 
 # Further clocks are interpolated. Energy per instruction is smooth in the clock, and most ranks stop half-way down.
@@ -26,22 +28,6 @@ def common_clocks(state: PipelineState) -> tuple[int, ...]:
     return tuple(sorted(common or ()))
 
 
-def clocks_to_profile(clocks: tuple[int, ...]) -> tuple[int, ...]:
-    """At most `MAX_PROFILED_CLOCKS` of these clocks, evenly spaced, from the highest down.
-
-    Example:
-        >>> clocks_to_profile((900, 1100, 1410))
-        (1410, 1100, 900)
-        >>> len(clocks_to_profile(tuple(range(210, 1_411, 15))))
-        16
-    """
-    count = min(len(clocks), MAX_PROFILED_CLOCKS)
-    if count < 2:
-        return clocks
-    places = (round(index * (len(clocks) - 1) / (count - 1)) for index in range(count))
-    return tuple(clocks[place] for place in places)[::-1]
-
-
 def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
     """The clocks that some pipeline rank has not measured yet, from the highest down; empty if the profile is complete.
 
@@ -50,7 +36,8 @@ def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
     """
     if state.profile is None:
         return ()
-    clocks = clocks_to_profile(common_clocks(state))
+    common = common_clocks(state)
+    clocks = spaced_clocks(common, MAX_PROFILED_CLOCKS) if common else ()
     by_pipeline_rank: dict[int, list[RankMeasurements]] = defaultdict(list)
     for process in state.profile.processes.values():
         by_pipeline_rank[process.pipeline_rank].append(process)
@@ -115,6 +102,34 @@ def profile_digest(state: PipelineState) -> str:
         processes = sorted([*pair, False] for pair in state.profile.processes)
     instructions = [_digest(each) for each in instructions_by_pipeline_rank(state).values()]
     return _digest((json.dumps([instructions, common_clocks(state), processes]),))
+
+
+@dataclass(frozen=True)
+class PlanningRequest:
+    """What a frontier is planned from.
+
+    Attributes:
+        profile_digest: See the function `profile_digest`.
+        instructions: Instructions of each pipeline rank, in execution order.
+        clocks_megahertz: The clocks that every rank may hold.
+        processes: The measurements.
+    """
+
+    profile_digest: str
+    instructions: tuple[tuple[str, ...], ...]
+    clocks_megahertz: tuple[int, ...]
+    processes: tuple[RankMeasurements, ...]
+
+
+def planning_request(state: PipelineState) -> PlanningRequest:
+    """What the planner needs of a state whose profile is complete."""
+    assert state.profile is not None
+    return PlanningRequest(
+        profile_digest(state),
+        tuple(instructions_by_pipeline_rank(state).values()),
+        common_clocks(state),
+        tuple(each for _, each in sorted(state.profile.processes.items())),
+    )
 
 
 @lru_cache(maxsize=4_096)

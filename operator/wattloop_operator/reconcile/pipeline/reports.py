@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from wattloop.pipeline.messages import PROFILE, RankReport
 from wattloop_operator.reconcile.pipeline.state import (
@@ -13,6 +13,8 @@ from wattloop_operator.reconcile.pipeline.state import (
     PipelineState,
     RankMeasurements,
 )
+
+RETRY_AFTER = timedelta(seconds=60)
 
 
 def with_report(state: PipelineState, rank: int, report: RankReport, now: datetime) -> PipelineState:
@@ -27,10 +29,22 @@ def with_report(state: PipelineState, rank: int, report: RankReport, now: dateti
         return state
     # A process cannot have received what was not issued yet.
     stored = replace(report, measurements=(), directive=min(report.directive, state.directive.number))
+    refused_at = present.refused_at
+    if report.refusal and not refuses(present, now):
+        refused_at = now
     after = replace(
-        present, report=stored, heard_at=now, recent_iteration_seconds=_recent_iteration_seconds(present, stored)
+        present,
+        report=stored,
+        heard_at=now,
+        recent_iteration_seconds=_recent_iteration_seconds(present, stored),
+        refused_at=refused_at,
     )
     return replace(state, ranks={**state.ranks, rank: after}, profile=_with_measurements(state, present, report))
+
+
+def refuses(rank: PipelineRank, now: datetime) -> bool:
+    """Whether a rank said lately that it cannot hold clocks; afterwards it is tried again, as an agent may return."""
+    return rank.refused_at is not None and now - rank.refused_at < RETRY_AFTER
 
 
 def is_known(state: PipelineState, rank: int, process: str) -> bool:

@@ -119,6 +119,7 @@ class PipelineFrontier:
         blocking_watts: Power of a rank that waits.
         problem: Why the planner found no plan; empty if it did.
         planned_at: When the planner finished.
+        retry_at: When the planner is started again after it has ended without a result; None: it has a result.
     """
 
     profile_digest: str
@@ -127,6 +128,7 @@ class PipelineFrontier:
     blocking_watts: float = 0.0
     problem: str = ""
     planned_at: datetime | None = None
+    retry_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,7 @@ class PipelineRank:
         report: Its newest report without the measurements; None before the first.
         recent_iteration_seconds: Mean time of the iterations between its two newest reports under the same
             directive; None if not known.
+        refused_at: When it last said that it cannot hold the clocks of a directive; None if it never did.
     """
 
     registration: RankRegistration
@@ -147,6 +150,7 @@ class PipelineRank:
     heard_at: datetime
     report: RankReport | None = None
     recent_iteration_seconds: float | None = None
+    refused_at: datetime | None = None
 
     @property
     def iteration_seconds(self) -> float | None:

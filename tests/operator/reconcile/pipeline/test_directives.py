@@ -15,7 +15,7 @@ from support.pipelines.simulated_ranks import (
     SimulatedRank,
     exchange,
     ranks_of,
-    settle,
+    run_until_planned,
 )
 from wattloop.pipeline.messages import FREE, PLAN, PROFILE
 from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for
@@ -34,7 +34,7 @@ def planned(**shape: int) -> tuple[SimulatedOperator, list[SimulatedRank]]:
     """A pipeline that runs its plan."""
     ranks = ranks_of(shape.get("data_parallel", 1) * 2, **shape)
     operator = started(ranks)
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     assert operator.state.directive.mode == PLAN
     return operator, ranks
 
@@ -53,7 +53,7 @@ def test_ranks_measure_the_clocks_from_the_highest_down_and_then_run_a_plan() ->
     exchange(operator, ranks)
     assert operator.state.directive.mode == PROFILE
     assert operator.state.directive.clocks_megahertz == CLOCKS[::-1]
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     for rank in ranks:
         assert rank.running.mode == PLAN
         assert len(rank.running.clocks_megahertz) == len(rank.registration.instructions)
@@ -108,7 +108,7 @@ def test_a_recurrence_after_one_that_was_killed_measures_only_the_remaining_cloc
         rank.receive(operator.register(rank))
     assert operator.state.directive.mode == PROFILE
     assert operator.state.directive.clocks_megahertz == CLOCKS[1::-1]
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     assert operator.state.directive.mode == PLAN
 
 
@@ -119,7 +119,7 @@ def test_a_restarted_rank_gets_the_plan_again_only_with_all_others() -> None:
     answer = operator.register(again)
     assert (answer.number, answer.mode, answer.first_iteration) == (number + 1, PLAN, None)
     ranks = [again, ranks[1]]
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     assert {rank.running.number for rank in ranks} == {number + 1}
 
 
@@ -140,7 +140,7 @@ def test_a_dead_rank_is_named_within_its_timeout_and_the_others_run_free() -> No
     exchange(operator, ranks[:1])
     assert ranks[0].directive.mode == FREE
     assert ranks[0].directive.reason == "rank 1 has sent no report for 30 s"
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     assert operator.state.directive.mode == PLAN
 
 
@@ -162,10 +162,34 @@ def test_a_mismatch_without_a_peer_frees_the_job() -> None:
     assert "rank 1 runs other instructions than registered" in ranks[0].directive.reason
 
 
+def test_a_rank_that_cannot_hold_its_clocks_runs_free_for_a_while_and_then_gets_the_plan_again() -> None:
+    operator, ranks = planned(data_parallel=2)
+    answer = operator.receive(ranks[2], replace(ranks[2].report(), refusal="the agent does not answer"))
+    assert (answer.mode, answer.number) == (FREE, ranks[2].running.number)
+    for _ in range(11):
+        exchange(operator, ranks)
+    assert ranks[2].directive.mode == FREE
+    exchange(operator, ranks)
+    exchange(operator, ranks)
+    assert (ranks[2].directive.mode, ranks[2].directive.number) == (PLAN, answer.number)
+
+
+def test_ranks_stop_measuring_while_one_of_them_cannot_hold_clocks() -> None:
+    ranks = ranks_of(2)
+    operator = started(ranks)
+    while operator.state.directive.mode != PROFILE:
+        exchange(operator, ranks)
+    operator.receive(ranks[1], replace(ranks[1].report(), refusal="the agent does not answer"))
+    assert operator.state.directive.mode == FREE
+    assert operator.state.directive.reason == "rank 1 could not hold clocks lately, and all measure together"
+    run_until_planned(operator, ranks)
+    assert operator.state.directive.mode == PLAN
+
+
 def test_a_job_that_is_switched_off_runs_free() -> None:
     operator, ranks = planned()
     off = decided(replace(operator.state, enabled=False), operator.now)
-    assert directive_for(off, 0, ranks[0].registration.process).mode == FREE
+    assert directive_for(off, 0, ranks[0].registration.process, operator.now).mode == FREE
 
 
 def test_a_profile_without_energy_ends_in_free_clocks_and_says_so() -> None:
@@ -191,7 +215,7 @@ def test_a_deadline_changes_the_plan_of_a_running_job() -> None:
     operator.state = replace(operator.state, choice=PlanChoice("Deadline", middle.time_seconds))
     number = operator.state.directive.number
     exchange(operator, ranks)
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     assert operator.state.directive.number == number + 1
     assert frontier.points[operator.state.directive.point or 0].time_seconds <= middle.time_seconds
 
@@ -236,7 +260,7 @@ def test_any_order_repetition_loss_and_delay_of_messages_leads_to_the_same_plan(
             rank.train(4)
     for late, report in reversed(delayed):
         operator.receive(late, report)
-    settle(operator, ranks, rounds=80)
+    run_until_planned(operator, ranks, rounds=80)
     clean_operator, clean = planned(data_parallel=2)
     assert [rank.running.clocks_megahertz for rank in ranks] == [rank.running.clocks_megahertz for rank in clean]
     assert operator.state.frontier is not None

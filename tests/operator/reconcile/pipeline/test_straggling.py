@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from support.pipelines.simulated_ranks import SimulatedOperator, SimulatedRank, exchange, ranks_of, settle
+from support.pipelines.simulated_ranks import SimulatedOperator, SimulatedRank, exchange, ranks_of, run_until_planned
 from wattloop.pipeline.messages import PLAN, StragglerNotice
 from wattloop_operator.reconcile.pipeline.decisions import decided
 from wattloop_operator.reconcile.pipeline.straggling import with_notice
@@ -17,7 +17,7 @@ def running(data_parallel: int = 3) -> tuple[SimulatedOperator, list[SimulatedRa
     operator, ranks = SimulatedOperator(), ranks_of(2 * data_parallel, data_parallel=data_parallel)
     for rank in ranks:
         rank.receive(operator.register(rank))
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     directive, frontier = operator.state.directive, operator.state.frontier
     assert directive.mode == PLAN
     assert frontier is not None
@@ -60,7 +60,7 @@ def test_the_pipelines_beside_a_straggler_run_the_slowest_plan_that_ends_before_
         rank.iteration_seconds = planned * 1.2
     for _ in range(3):
         exchange(operator, ranks)
-        settle(operator, ranks)
+        run_until_planned(operator, ranks)
     frontier, directive = operator.state.frontier, operator.state.directive
     assert frontier is not None
     assert directive.straggler_point is not None
@@ -93,14 +93,14 @@ def test_a_pipeline_that_is_slow_for_one_report_is_no_straggler() -> None:
 def test_the_plan_comes_back_once_the_straggler_is_over() -> None:
     operator, ranks, planned = running()
     exchange_at(operator, ranks, {0: planned, 1: planned * 1.2, 2: planned}, 3)
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     for rank in ranks:
         rank.iteration_seconds = planned if rank.registration.data_rank == 1 else planned_time(operator, rank)
     number = operator.state.directive.number
     exchange(operator, ranks)
     exchange(operator, ranks)
     assert operator.state.straggler is None
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     assert operator.state.directive.number == number + 1
     assert operator.state.directive.straggler_point is None
 
@@ -110,11 +110,11 @@ def test_an_announced_straggler_slows_the_plan_until_its_end_is_announced() -> N
     point = operator.state.directive.point
     notice = StragglerNotice(planned * 1.25, "GPU 3 is throttled")
     operator.state = decided(with_notice(operator.state, notice, operator.now), operator.now)
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     assert planned < planned_time(operator, ranks[0]) <= planned * 1.25
     assert "because a straggler takes" in ranks[0].directive.reason
     operator.state = decided(with_notice(operator.state, StragglerNotice(None), operator.now), operator.now)
-    settle(operator, ranks)
+    run_until_planned(operator, ranks)
     assert (operator.state.directive.point, operator.state.directive.straggler_point) == (point, None)
 
 

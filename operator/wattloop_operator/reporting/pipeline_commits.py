@@ -1,0 +1,262 @@
+"""Commits the messages of pipelines in groups: one transaction for all that arrive while the one before is written.
+
+A thousand ranks register at once, and a durable write takes milliseconds. Each message waits for its group only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Protocol, Self
+
+from cachetools import LRUCache
+
+from wattloop.errors import OperationError
+from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
+from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
+from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, planning_request, profile_digest
+from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, RegistrationConflictError
+from wattloop_operator.reconcile.pipeline.reports import with_report
+from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineKey, PipelineState
+from wattloop_operator.reconcile.pipeline.straggling import with_notice
+from wattloop_operator.reporting.interfaces import TooManyRequestsError
+from wattloop_operator.store.pipelines import Change, StoredPipeline
+
+MAX_KNOWN_PIPELINES = 256
+# Bounds the memory of messages that wait for a slow database.
+MAX_WAITING = 8_192
+RETENTION = timedelta(days=30)
+CLEANUP_INTERVAL = timedelta(hours=1)
+
+logger = logging.getLogger(__name__)
+
+
+class PipelineStore(Protocol):
+    """Stores pipelines; see `wattloop_operator.store.pipelines.Pipelines`."""
+
+    def change(
+        self, new: PipelineState, known: StoredPipeline | None, merge: Change, decide: Change, now: datetime
+    ) -> StoredPipeline:
+        """Change a pipeline in one transaction, durably when this returns.
+
+        Raises:
+            OperationError: The write failed for now.
+        """
+        ...
+
+    def delete_before(self, moment: datetime) -> int:
+        """Delete pipelines that have not changed since this moment; returns their number.
+
+        Raises:
+            OperationError: The deletion failed for now.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class PipelineContext:
+    """What a message's recurrence says of its pipeline.
+
+    Attributes:
+        new: The state of a pipeline of which nothing is stored.
+        work: The attempt's part of the profile's key.
+    """
+
+    new: PipelineState
+    work: PipelineWork
+
+
+@dataclass(frozen=True)
+class ReportOfRank:
+    """A report and the rank in its path."""
+
+    rank: int
+    report: RankReport
+
+
+Message = RankRegistration | ReportOfRank | StragglerNotice | PipelineFrontier
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    context: PipelineContext
+    message: Message
+    answer: Future[Directive | None] = field(default_factory=Future)
+
+
+class PipelineCommits:
+    """Merges, decides and stores in one thread; a context manager, which starts and ends it.
+
+    Args:
+        store: The pipelines' store.
+        plan: Plans a pipeline; called in a thread of its own, one at a time.
+        utc_now: The time, with a time zone.
+    """
+
+    def __init__(
+        self,
+        store: PipelineStore,
+        plan: Callable[[PlanningRequest, datetime], PipelineFrontier],
+        utc_now: Callable[[], datetime],
+    ) -> None:
+        self._store = store
+        self._plan = plan
+        self._utc_now = utc_now
+        self._known: LRUCache[PipelineKey, StoredPipeline] = LRUCache(MAX_KNOWN_PIPELINES)
+        self._arrived = threading.Condition()
+        self._waiting: list[_Waiting] = []
+        self._ending = False
+        self._planning: set[str] = set()
+        self._planner = ThreadPoolExecutor(1, "pipeline-planner")
+        self._thread = threading.Thread(target=self._run, name="pipeline-commits", daemon=True)
+        self._cleaned_up_at: datetime | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._arrived:
+            self._ending = True
+            self._arrived.notify()
+        self._thread.join()
+        # A plan that is being computed is computed again by the next process.
+        self._planner.shutdown(wait=False, cancel_futures=True)
+
+    def submit(self, context: PipelineContext, message: Message) -> Future[Directive | None]:
+        """Have a message committed; the future has the directive once it is durable.
+
+        The future raises RegistrationConflictError for a registration that contradicts another one, and OperationError
+        if the write failed for now.
+
+        Raises:
+            TooManyRequestsError: Too many messages wait.
+            OperationError: The service ends.
+        """
+        waiting = _Waiting(context, message)
+        with self._arrived:
+            if self._ending:
+                raise OperationError("the plan service ends; send the message again")
+            if len(self._waiting) >= MAX_WAITING:
+                raise TooManyRequestsError("all pipelines together", 1.0)
+            self._waiting.append(waiting)
+            self._arrived.notify()
+        return waiting.answer
+
+    def _run(self) -> None:
+        while True:
+            with self._arrived:
+                self._arrived.wait_for(lambda: self._waiting or self._ending)
+                group, self._waiting = self._waiting, []
+                if not group and self._ending:
+                    return
+            by_pipeline: dict[PipelineKey, list[_Waiting]] = defaultdict(list)
+            for waiting in group:
+                by_pipeline[waiting.context.new.key].append(waiting)
+            for waitings in by_pipeline.values():
+                self._commit(waitings)
+            self._clean_up()
+
+    def _commit(self, group: Sequence[_Waiting]) -> None:
+        context, now = group[-1].context, self._utc_now()
+        key, rejected = context.new.key, dict[int, RegistrationConflictError]()
+
+        def merge(state: PipelineState) -> PipelineState:
+            rejected.clear()
+            return _merged(state, group, context.work, now, rejected)
+
+        try:
+            known = self._store.change(context.new, self._known.get(key), merge, lambda state: decided(state, now), now)
+        except Exception as error:  # each message is answered, whatever happens
+            if not isinstance(error, OperationError):
+                logger.exception("unexpected failure of the plan service for %s/%s", context.new.namespace, key)
+            self._known.pop(key, None)
+            for waiting in group:
+                waiting.answer.set_exception(error)
+            return
+        self._known[key] = known
+        for place, waiting in enumerate(group):
+            if place in rejected:
+                waiting.answer.set_exception(rejected[place])
+            else:
+                waiting.answer.set_result(_answer(known.state, waiting.message, now))
+        self._plan_if_needed(known.state, context, now)
+
+    def _plan_if_needed(self, state: PipelineState, context: PipelineContext, now: datetime) -> None:
+        digest = needed_frontier(state, now)
+        if not digest or digest in self._planning or self._ending:
+            return
+        self._planning.add(digest)
+        request = planning_request(state)
+
+        def plan() -> None:
+            try:
+                self.submit(context, self._plan(request, self._utc_now()))
+            except (OperationError, TooManyRequestsError) as error:
+                logger.warning("the plan of %s/%s is computed again: %s", state.namespace, state.name, error)
+            except Exception:  # the next report starts it again
+                logger.exception("unexpected failure of the planner for %s/%s", state.namespace, state.name)
+            finally:
+                self._planning.discard(digest)
+
+        self._planner.submit(plan)
+
+    def _clean_up(self) -> None:
+        now = self._utc_now()
+        if self._cleaned_up_at is not None and now - self._cleaned_up_at < CLEANUP_INTERVAL:
+            return
+        self._cleaned_up_at = now
+        try:
+            self._store.delete_before(now - RETENTION)
+        except OperationError as error:
+            logger.warning("old pipelines are not deleted now: %s", error)
+
+
+def _merged(
+    state: PipelineState,
+    group: Sequence[_Waiting],
+    work: PipelineWork,
+    now: datetime,
+    rejected: dict[int, RegistrationConflictError],
+) -> PipelineState:
+    registrar = Registrar(state, work, now)
+    for place, waiting in enumerate(group):
+        if isinstance(waiting.message, RankRegistration):
+            try:
+                registrar.merge(waiting.message)
+            except RegistrationConflictError as error:
+                rejected[place] = error
+    state = registrar.state
+    for waiting in group:
+        match waiting.message:
+            case ReportOfRank(rank, report):
+                state = with_report(state, rank, report, now)
+            case StragglerNotice() as notice:
+                state = with_notice(state, notice, now)
+            case PipelineFrontier() as frontier:
+                state = _with_frontier(state, frontier)
+    return state
+
+
+def _with_frontier(state: PipelineState, frontier: PipelineFrontier) -> PipelineState:
+    """The state with its frontier; unchanged if the profile has changed since the planner began."""
+    is_current = state.profile is not None and state.ranks and profile_digest(state) == frontier.profile_digest
+    return replace(state, frontier=frontier) if is_current else state
+
+
+def _answer(state: PipelineState, message: Message, now: datetime) -> Directive | None:
+    match message:
+        case RankRegistration(process=process, rank=rank):
+            return directive_for(state, rank, process, now)
+        case ReportOfRank(rank, report):
+            return directive_for(state, rank, report.process, now)
+        case _:
+            return None

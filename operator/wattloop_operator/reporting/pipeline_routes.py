@@ -1,0 +1,86 @@
+"""The routes of the plan service, under the path of the recurrence."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Path, Request
+from fastapi.responses import JSONResponse
+
+from wattloop.pipeline.messages import (
+    MAX_PIPELINE_MESSAGE_BYTES,
+    MAX_PIPELINE_RANKS,
+    Directive,
+    RankRegistration,
+    RankReport,
+    StragglerNotice,
+)
+from wattloop_operator.reporting.api_forms import BODY_ERRORS, ERRORS, ErrorForm, Name, request_body, response
+from wattloop_operator.reporting.limits import ReportLimits
+from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.request_handling import (
+    Token,
+    awaited,
+    count_request,
+    in_thread,
+    peer_address,
+    received,
+)
+
+PATH = "/v1/namespaces/{namespace}/recurrences/{name}/pipeline"
+Rank = Annotated[int, Path(ge=0, lt=MAX_PIPELINE_RANKS)]
+CONFLICTS: dict[int | str, dict[str, Any]] = {
+    409: {
+        "model": ErrorForm,
+        "description": "The registration lacks an instruction, or contradicts that of another rank; both are named.",
+    },
+}
+
+
+def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: ReportLimits) -> None:
+    """Add the routes to the reporting API."""
+
+    @app.put(
+        PATH + "/ranks/{rank}",
+        summary="Register a rank of a pipeline",
+        responses={200: response(Directive), **ERRORS, **BODY_ERRORS, **CONFLICTS},
+        response_class=JSONResponse,
+        openapi_extra={"requestBody": request_body(RankRegistration)},
+    )
+    async def register(namespace: Name, name: Name, rank: Rank, request: Request, token: Token) -> JSONResponse:
+        """Register what a rank runs; the registration of another process of the rank is replaced."""
+        count_request(limits, token)
+        context = await in_thread(lambda: pipelines.authorize(token, namespace, name, peer_address(request)))
+        registration = await received(request, RankRegistration, MAX_PIPELINE_MESSAGE_BYTES)
+        if registration.rank != rank:
+            raise HTTPException(422, f"rank: found {registration.rank}, expected {rank} as in the path")
+        return JSONResponse((await awaited(pipelines.register(context, registration))).to_json())
+
+    @app.post(
+        PATH + "/ranks/{rank}/report",
+        summary="Report the iterations and measurements of a rank",
+        responses={200: response(Directive), **ERRORS, **BODY_ERRORS},
+        response_class=JSONResponse,
+        openapi_extra={"requestBody": request_body(RankReport)},
+    )
+    async def report(namespace: Name, name: Name, rank: Rank, request: Request, token: Token) -> JSONResponse:
+        """Merge a cumulative report; a repeated or late one changes nothing."""
+        count_request(limits, token)
+        context = await in_thread(lambda: pipelines.authorize(token, namespace, name, peer_address(request)))
+        message = await received(request, RankReport, MAX_PIPELINE_MESSAGE_BYTES)
+        return JSONResponse((await awaited(pipelines.report(context, rank, message))).to_json())
+
+    @app.post(
+        PATH + "/straggler",
+        summary="Announce a straggler",
+        responses={200: response(StragglerNotice), **ERRORS, **BODY_ERRORS},
+        response_class=JSONResponse,
+        openapi_extra={"requestBody": request_body(StragglerNotice)},
+    )
+    async def straggler(namespace: Name, name: Name, request: Request, token: Token) -> JSONResponse:
+        """Announce that iterations take longer, or that they no longer do; the answer repeats the announcement."""
+        count_request(limits, token)
+        context = await in_thread(lambda: pipelines.authorize(token, namespace, name, peer_address(request)))
+        notice = await received(request, StragglerNotice, MAX_PIPELINE_MESSAGE_BYTES)
+        await awaited(pipelines.announce(context, notice))
+        return JSONResponse(notice.to_json())
