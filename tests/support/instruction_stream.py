@@ -6,7 +6,7 @@ import bisect
 import itertools
 import random
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from wattloop.energy.timeline import CounterEdge, EnergyTimeline, GpuReading
@@ -100,7 +100,12 @@ class SyntheticGpu:
             self.trace.add(0.5, 60.0)
 
     def run(
-        self, rank: RankOfPipeline, number: int, megahertz: int = 1410, pause_seconds: float = 0.0
+        self,
+        rank: RankOfPipeline,
+        number: int,
+        megahertz: int = 1410,
+        pause_seconds: float = 0.0,
+        directive: Directive | None = None,
     ) -> IterationRecord:
         """One iteration.
 
@@ -109,6 +114,7 @@ class SyntheticGpu:
             number: Number of the iteration.
             megahertz: Clock in the stamps.
             pause_seconds: A pause within one of the instructions.
+            directive: The directive in the record; default: free clocks.
         """
         begin = self.trace.now
         ahead = min(rank.stages - rank.stage - 1, rank.microbatches)
@@ -132,8 +138,10 @@ class SyntheticGpu:
             instructions.append(Instruction(kind, rank.stage, counts[kind]))
             counts[kind] += 1
         self.trace.add(OPTIMIZER_SECONDS, OPTIMIZER_WATTS)
-        clocks = (megahertz,) * len(order)
-        return IterationRecord(number, Directive(), tuple(instructions), clocks, begin, self.trace.now, stamps)
+        clocks = (megahertz,) * len(order) if megahertz else ()
+        return IterationRecord(
+            number, directive or Directive(), tuple(instructions), clocks, begin, self.trace.now, stamps
+        )
 
     def _wait(self, rank: RankOfPipeline, seconds: float) -> None:
         if seconds:
@@ -142,19 +150,47 @@ class SyntheticGpu:
     def _noisy(self, rank: RankOfPipeline) -> float:
         return 1 + self.random.gauss(0.0, rank.noise)
 
-    def timeline(self, period_seconds: float = 0.1, jitter_seconds: float = 0.0) -> EnergyTimeline:
-        """The counter, as the monitor's thread reads it until now."""
-        phase, end = self.random.uniform(0.0, period_seconds), self.trace.now + 3 * period_seconds
-        steps, jitter = int(end / period_seconds) + 1, jitter_seconds
-        moments = [phase + k * period_seconds + self.random.uniform(-jitter, jitter) for k in range(steps)]
-        values = [int(self.trace.joules_until(moment) * 1000) for moment in moments]
-        timeline, now = EnergyTimeline(), self.random.uniform(0.0, INTERVAL_SECONDS)
-        while now < end:
-            duration = CALL_SECONDS * self.random.uniform(0.5, 1.5)
-            step = bisect.bisect_right(moments, now + duration * self.random.random()) - 1
-            timeline.add(GpuReading("GPU-1", now, now + duration, values[step] if step >= 0 else 0, None))
-            now += INTERVAL_SECONDS * self.random.uniform(0.98, 1.02)
+    def timeline(self, **counter: float) -> EnergyTimeline:
+        """The energy by the readings until now."""
+        timeline, reader = EnergyTimeline(), CounterReader(self, **counter)
+        self.trace.add(0.4, 60.0)
+        for reading in reader.new():
+            timeline.add(reading)
         return timeline
+
+
+class CounterReader:
+    """Reads the counter of a GPU as the monitor's thread does.
+
+    Args:
+        gpu: The GPU.
+        period_seconds: Time between two steps of the counter.
+        jitter_seconds: Largest deviation of a step from the period.
+    """
+
+    def __init__(self, gpu: SyntheticGpu, period_seconds: float = 0.1, jitter_seconds: float = 0.0) -> None:
+        self._gpu = gpu
+        self._period_seconds = period_seconds
+        self._jitter_seconds = jitter_seconds
+        self._steps = [gpu.random.uniform(0.0, period_seconds)]
+        self._phase_seconds = self._steps[0]
+        self._next_seconds = gpu.random.uniform(0.0, INTERVAL_SECONDS)
+
+    def new(self) -> Iterator[GpuReading]:
+        """The readings since the last call."""
+        rng = self._gpu.random
+        while self._next_seconds < self._gpu.trace.now - 2 * CALL_SECONDS:
+            now = self._next_seconds
+            duration = CALL_SECONDS * rng.uniform(0.5, 1.5)
+            yield GpuReading("GPU-1", now, now + duration, self._value(now + duration * rng.random()), None)
+            self._next_seconds += INTERVAL_SECONDS * rng.uniform(0.98, 1.02)
+
+    def _value(self, moment: float) -> int:
+        while self._steps[-1] <= moment:
+            jitter = self._gpu.random.uniform(-self._jitter_seconds, self._jitter_seconds)
+            self._steps.append(self._phase_seconds + len(self._steps) * self._period_seconds + jitter)
+        step = bisect.bisect_right(self._steps, moment) - 1
+        return int(self._gpu.trace.joules_until(self._steps[step]) * 1000) if step >= 0 else 0
 
 
 def edges_of(timeline: EnergyTimeline) -> Callable[[int, bool], Sequence[CounterEdge]]:

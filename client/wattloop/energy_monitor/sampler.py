@@ -165,6 +165,18 @@ class ProcessSampler:
             timeline = self._timelines.get(uuid)
             return [] if timeline is None else timeline.edges(first, final=final)
 
+    def joules_between(self, uuids: Sequence[str], begin_seconds: float, end_seconds: float) -> float | None:
+        """Energy of some GPUs between two moments, by what is known now; None if a part of it is missing."""
+        total = 0.0
+        with self._sampled:
+            for uuid in uuids:
+                timeline = self._timelines.get(uuid)
+                energy = None if timeline is None else timeline.between(begin_seconds, end_seconds)
+                if energy is None or energy.missing:
+                    return None
+                total += energy.joules
+        return total if uuids else None
+
     def hold(self) -> None:
         """Add no reading until `release`."""
         self._sampled.acquire()

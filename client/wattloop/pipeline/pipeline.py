@@ -23,6 +23,13 @@ from wattloop.pipeline.directives import DirectiveState, IterationClocks
 from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord, Observer
 from wattloop.pipeline.iteration_runner import IterationRunner
+from wattloop.pipeline.measurement_setup import (
+    DEFAULT_CLOCKS,
+    DEFAULT_ITERATIONS,
+    MeasurementOptions,
+    local_profile,
+    pipeline_meter,
+)
 from wattloop.pipeline.messages import Directive, Instruction
 from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer
 from wattloop.pipeline.plan_file import PlannedClock, planned_clocks, read_plan_row
@@ -73,6 +80,12 @@ class Pipeline:
         plan: The clocks of this rank in execution order, in MHz, or a plan file of ``wattloop plan``; default:
             the operator plans.
         plan_gpu_product: The GPU model that `plan` is for; on another one it is refused. Default: not checked.
+        profile: A CSV file for ``wattloop plan``, which all ranks write: without an operator, measure time and
+            energy of the instructions at each clock. Not together with `plan`.
+        profile_clocks: The clocks to measure, in MHz, or the number of evenly spaced ones.
+        profile_iterations: Iterations measured at each clock, after two that warm up; the same on all ranks.
+        dumps: Folder for the time and energy of each iteration, for ``wattloop pipeline analyze``; default: the
+            variable ``WATTLOOP_PIPELINE_DUMPS``, or none.
         run: The run of this process, whose operator then plans; default: as the environment says.
         model: Name or digest of the model and its partition: profiles of equal ones are reused.
         gpus: The GPUs that this process uses, by index or UUID; default: as `wattloop.Run`.
@@ -115,6 +128,10 @@ class Pipeline:
         instructions: Sequence[Instruction | str] | None = None,
         plan: Plan | None = None,
         plan_gpu_product: str = "",
+        profile: str | Path | None = None,
+        profile_clocks: int | Sequence[int] = DEFAULT_CLOCKS,
+        profile_iterations: int = DEFAULT_ITERATIONS,
+        dumps: str | Path | None = None,
         run: PipelineRun | None = None,
         model: str = "",
         gpus: Sequence[int | str] | None = None,
@@ -143,7 +160,13 @@ class Pipeline:
         self._sequence = InstructionSequence(_checked(instructions or (), self.place, microbatches))
         self._state = DirectiveState()
         self._choice = ClockChoice(self._state, self._sequence, self._profiling_clock)
-        self._has_plan = plan is not None
+        self._measures = MeasurementOptions(profile, profile_clocks, profile_iterations, dumps)
+        self._has_plan = plan is not None or profile is not None
+        if plan is not None and profile is not None:
+            raise UsageError(
+                "profile: found together with plan, expected one of them: a profile sets the clocks itself"
+            )
+        self._plan = plan
         if plan is not None:
             self._choice.give_plan(_plan_row(plan, self.place), plan_gpu_product)
         self._observer: Observer | None = None
@@ -183,6 +206,19 @@ class Pipeline:
         if described:
             path = Path(self.environment.agent_socket)
             self._runner.clocks = self._sender = ClockSender(path, [gpu.uuid for gpu in described])
+        if self._observer is None:
+            self._observer = pipeline_meter(
+                [gpu.uuid for gpu in described],
+                self.place,
+                self._variables,
+                self._measures,
+                plan=self._plan,
+                is_reported=bool(self.environment.report_url),
+            )
+        if self._measures.profile is not None:
+            directive = local_profile(self._measures, self._choice.allowed)
+            if directive is not None:
+                self._state.receive(directive)
         if not self._has_plan and not self.environment.report_url:
             logger.warning("no frequency plan: neither plan= nor an operator is there; the GPUs' clocks stay free")
         atexit.register(self.close)
@@ -193,10 +229,10 @@ class Pipeline:
             return
         self._ended = True
         atexit.unregister(self.close)
-        if self._observer is not None:
-            self._observer.close()
         if self._sender is not None:
             self._sender.close()
+        if self._observer is not None:
+            self._observer.close()
 
     @property
     def iterations(self) -> int:

@@ -66,6 +66,11 @@ class RankMeasurements:
         self._results: list[PhaseResult] = []
         self._open: list[_Phase] = []
 
+    @property
+    def is_collecting(self) -> bool:
+        """Whether a phase is not complete yet."""
+        return bool(self._open)
+
     def begin_phase(self) -> None:
         """Measure the next iterations separately."""
         if self._open:

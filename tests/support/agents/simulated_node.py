@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nvml_simulator
+from nvml_simulator.state import Clock
 from wattloop.agent_process import running_agent
 
 
@@ -28,12 +29,12 @@ class SimulatedNode:
 
 
 @contextmanager
-def simulated_node(count: int) -> Iterator[SimulatedNode]:
+def simulated_node(count: int, clock: Clock = "virtual") -> Iterator[SimulatedNode]:
     """Run an agent on this number of A100s."""
     # The path of a socket has at most 107 bytes; pytest's folders are longer.
     with tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp") as name:
         folder = Path(name)
-        state = nvml_simulator.create(folder / "gpus", model="A100", count=count, clock="virtual", permission="anyone")
+        state = nvml_simulator.create(folder / "gpus", model="A100", count=count, clock=clock, permission="anyone")
         environment = {"PATH": "/usr/bin:/bin", **nvml_simulator.environment(state)}
         socket = folder / "agent.sock"
         with (

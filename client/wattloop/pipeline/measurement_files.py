@@ -1,0 +1,87 @@
+"""The files that a rank writes of its measurements: the profile for ``wattloop plan``, and the dumps of its runs."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from wattloop.errors import InputError, OperationError
+from wattloop.pipeline.iteration_energy import JoulesBetween
+from wattloop.pipeline.iteration_record import IterationRecord, RankMeasurement
+from wattloop.pipeline.profile_csv import store_profile
+from wattloop.pipeline.run_dump import RunDump
+
+logger = logging.getLogger("wattloop")
+
+DUMPS_VARIABLE = "WATTLOOP_PIPELINE_DUMPS"
+PLAN_FILE = re.compile(r"freqs_pipeline_(\d{1,8})\.py")
+
+
+def dump_folder(given: str | Path | None, variables: Mapping[str, str]) -> Path | None:
+    """The folder of the dumps: the argument, else the variable ``WATTLOOP_PIPELINE_DUMPS``; None: no dumps."""
+    named = given or variables.get(DUMPS_VARIABLE, "")
+    return Path(named) if named else None
+
+
+def run_number(plan: object) -> Callable[[int], int]:
+    """The number of the run under a directive, by which its dumps are named.
+
+    Free clocks are run 0. A plan file ``freqs_pipeline_00016.py`` is run 17, so that plan 0 differs from free
+    clocks. Another plan of a script is run 1, and a plan of the operator has its directive's number.
+
+    Example:
+        >>> run_number("plans/freqs_pipeline_00016.py")(1), run_number([1410, 1200])(1), run_number(None)(5)
+        (17, 1, 5)
+        >>> run_number("plans/freqs_pipeline_00016.py")(0)
+        0
+    """
+    found = PLAN_FILE.fullmatch(Path(plan).name) if isinstance(plan, (str, Path)) else None
+    number = None if found is None else int(found[1]) + 1
+    return lambda directive: directive if number is None or directive == 0 else number
+
+
+class MeasurementFiles:
+    """The files of one rank. A file that cannot be written is left out, with a warning; the training goes on.
+
+    Args:
+        rank: The rank.
+        profile: The profile; None: not written.
+        dump: The dumps; None: not written.
+    """
+
+    def __init__(self, rank: int, profile: Path | None, dump: RunDump | None) -> None:
+        self._rank = rank
+        self._profile = profile
+        self._dump = dump
+
+    def add(self, record: IterationRecord) -> None:
+        """Keep a measured iteration of a run."""
+        if self._dump is not None:
+            self._dump.add(record)
+
+    def collect(self, before_seconds: float, joules_between: JoulesBetween) -> None:
+        """Look up the energy of the iterations that end before a moment."""
+        if self._dump is not None:
+            self._dump.collect(before_seconds, joules_between)
+
+    def store_profile(self, measured: RankMeasurement) -> None:
+        """Write what has been measured so far, after each clock: a process that is killed loses no clock."""
+        if self._profile is None:
+            return
+        try:
+            store_profile(self._profile, self._rank, measured.measurements, measured.blocking_watts)
+        except (InputError, OperationError) as error:
+            logger.warning("the profile of this rank is not written: %s", error)
+            self._profile = None
+
+    def close(self, measured: RankMeasurement) -> None:
+        """Write everything."""
+        self.store_profile(measured)
+        if self._dump is None:
+            return
+        try:
+            self._dump.write(measured.measurements)
+        except OperationError as error:
+            logger.warning("the dumps of this rank are not written: %s", error)

@@ -1,0 +1,134 @@
+"""Makes the meter of a pipeline, and the profile of one that measures without an operator."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wattloop.energy_monitor.sampler import ProcessSampler, process_sampler
+from wattloop.energy_monitor.sources import FirstAvailable
+from wattloop.errors import UsageError
+from wattloop.pipeline.directives import AllowedClocks
+from wattloop.pipeline.measurement_files import MeasurementFiles, dump_folder, run_number
+from wattloop.pipeline.messages import MAX_CLOCKS, PROFILE, Directive
+from wattloop.pipeline.meter import PipelineMeter
+from wattloop.pipeline.place import PipelinePlace, require_integer
+from wattloop.pipeline.profiling import spaced_clocks
+from wattloop.pipeline.run_dump import RunDump
+
+logger = logging.getLogger("wattloop")
+
+DEFAULT_CLOCKS = 12
+DEFAULT_ITERATIONS = 20
+WARM_UP_ITERATIONS = 2
+# The first iteration shows what the instructions are.
+FIRST_ITERATION = 1
+MAX_ITERATIONS_PER_CLOCK = 1_000_000
+
+
+@dataclass(frozen=True)
+class MeasurementOptions:
+    """What to measure without an operator.
+
+    Attributes:
+        profile: File to write a profile to; None: no profile.
+        clocks: The clocks to profile, in MHz, or the number of them.
+        iterations: Iterations measured at each clock.
+        dumps: Folder of the dumps; None: that of the environment, or no dumps.
+
+    Raises:
+        UsageError: A number is out of its range.
+    """
+
+    profile: str | Path | None = None
+    clocks: int | Sequence[int] = DEFAULT_CLOCKS
+    iterations: int = DEFAULT_ITERATIONS
+    dumps: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        require_integer("profile_iterations", self.iterations, 1, MAX_ITERATIONS_PER_CLOCK)
+        if isinstance(self.clocks, int):
+            require_integer("profile_clocks", self.clocks, 2, MAX_CLOCKS)
+        elif not 0 < len(self.clocks) <= MAX_CLOCKS or len(set(self.clocks)) < len(self.clocks):
+            raise UsageError(f"profile_clocks: found {len(self.clocks)}, expected 1 to {MAX_CLOCKS} different clocks")
+
+
+def local_profile(options: MeasurementOptions, allowed: AllowedClocks) -> Directive | None:
+    """The directive of a profile without an operator; None with a warning if there is no clock to measure.
+
+    All ranks give the same one, so that they change clocks at the same iteration.
+
+    Example:
+        >>> clocks = AllowedClocks("NVIDIA A40", (900, 1200, 1500, 1740), (900, 1200, 1500))
+        >>> local_profile(MeasurementOptions("profile.csv", clocks=2, iterations=5), clocks).clocks_megahertz
+        (1500, 900)
+    """
+    if not allowed.allowed_megahertz:
+        logger.warning("no profile: this process may hold no clock of its GPUs; it needs the node's agent")
+        return None
+    wanted = options.clocks
+    clocks = (
+        spaced_clocks(allowed.allowed_megahertz, wanted)
+        if isinstance(wanted, int)
+        else tuple(sorted(wanted, reverse=True))
+    )
+    return Directive(
+        number=1,
+        mode=PROFILE,
+        first_iteration=FIRST_ITERATION,
+        clocks_megahertz=clocks,
+        warm_up_iterations=WARM_UP_ITERATIONS,
+        iterations_per_clock=options.iterations,
+    )
+
+
+def pipeline_meter(
+    uuids: Sequence[str],
+    place: PipelinePlace,
+    variables: Mapping[str, str],
+    options: MeasurementOptions,
+    *,
+    plan: object,
+    is_reported: bool,
+) -> PipelineMeter | None:
+    """The meter of a rank, which has begun; None if nobody wants its measurements.
+
+    Args:
+        uuids: The GPUs of the process.
+        place: The place of the rank.
+        variables: The environment variables of the process.
+        options: What to measure without an operator.
+        plan: The plan that the script has given.
+        is_reported: Whether there is an operator.
+
+    Raises:
+        OperationError: The folder of the dumps cannot be made.
+    """
+    dumps = dump_folder(options.dumps, variables)
+    if not uuids or not (is_reported or options.profile or dumps):
+        return None
+    profile = None if options.profile is None else Path(options.profile)
+    dump = None if dumps is None else RunDump(dumps, place.rank, run_number(plan))
+    files = MeasurementFiles(place.rank, profile, dump)
+    sampler = _sampler(variables, files)
+    sampler.select(uuids)
+    meter = PipelineMeter(sampler, uuids, first_rank=place.pipeline_rank == 0, files=files)
+    meter.start()
+    return meter
+
+
+def _sampler(variables: Mapping[str, str], user: object) -> ProcessSampler:
+    """The sampler of the process; with other variables than the process's, one of its own. It ends with its user."""
+    if variables is os.environ:
+        sampler = process_sampler.get(FirstAvailable, user)
+    else:
+        sampler = ProcessSampler(lambda: FirstAvailable(variables))
+        sampler.add_user(user)
+        sampler.start()
+    sampler.wait_until_open()
+    if sampler.problem:
+        logger.warning("the energy of instructions is not measured: %s", sampler.problem)
+    return sampler

@@ -1,0 +1,160 @@
+"""Writes ``N.prof.json`` and ``N.sched.json``: what each rank of a pipeline measured under plan N.
+
+The form is that of Perseus' artifact, which ``wattloop pipeline analyze`` reads: a list with one object per
+rank: ``rank``, ``iter_time`` (s), ``iter_energy`` (J), ``time_breakdown`` and ``energy_breakdown``, which give
+a list of repetitions per iteration for each instruction. ``iterations`` is an addition: their numbers, by
+which the records of ranks are joined. N.sched.json has the clocks of each rank: ``rank``, ``power_states``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wattloop.errors import OperationError
+from wattloop.files.atomic_write import open_atomic
+from wattloop.pipeline.activities import Activity, instruction_spans
+from wattloop.pipeline.iteration_energy import JoulesBetween
+from wattloop.pipeline.iteration_record import IterationRecord
+from wattloop.pipeline.messages import InstructionMeasurement
+from wattloop.pipeline.shared_file import locked
+
+logger = logging.getLogger("wattloop")
+
+# Times of instructions that a run keeps; some 30 MB as JSON.
+MAX_TIMES = 1_000_000
+
+Entry = dict[str, Any]
+
+
+class RunDump:
+    """The records of one rank, by run.
+
+    Args:
+        folder: Where to write; made if it is missing.
+        rank: The rank.
+        number_of: Number of the run under a directive.
+
+    Raises:
+        OperationError: The folder cannot be made.
+    """
+
+    def __init__(self, folder: Path, rank: int, number_of: Callable[[int], int]) -> None:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OperationError(f"{folder}: cannot make the folder: {error.strerror}") from error
+        self._folder = folder
+        self._rank = rank
+        self._number_of = number_of
+        self._runs: dict[int, list[tuple[IterationRecord, float]]] = {}
+        self._pending: list[IterationRecord] = []
+        self._times = 0
+
+    def add(self, record: IterationRecord) -> None:
+        """Keep an iteration."""
+        if self._times + len(record.instructions) > MAX_TIMES:
+            if self._times < MAX_TIMES:
+                logger.warning("the dump of this run has %d times; later iterations are left out", self._times)
+                self._times = MAX_TIMES
+            return
+        self._times += len(record.instructions)
+        self._pending.append(record)
+
+    def collect(self, before_seconds: float, joules_between: JoulesBetween) -> None:
+        """Look up the energy of the iterations that end before a moment; without it, an iteration is left out."""
+        while self._pending and self._pending[0].end_seconds <= before_seconds:
+            record = self._pending.pop(0)
+            joules = joules_between(record.begin_seconds, record.end_seconds)
+            if joules is not None:
+                self._runs.setdefault(self._number_of(record.directive.number), []).append((record, joules))
+
+    def write(self, measurements: Sequence[InstructionMeasurement]) -> None:
+        """Write all runs, joined with the records of the other ranks.
+
+        Args:
+            measurements: Their energy and time give the power of an instruction.
+
+        Raises:
+            OperationError: A file cannot be written.
+        """
+        watts = {
+            Activity(each.kind, each.stage, each.megahertz): each.energy_joules / each.time_seconds
+            for each in measurements
+            if each.energy_joules is not None
+        }
+        for number, records in self._runs.items():
+            clocks = {"rank": self._rank, "power_states": list(records[-1][0].clocks_megahertz)}
+            self._join(f"{number}.prof.json", _entry(self._rank, records, watts), joined=True)
+            self._join(f"{number}.sched.json", clocks, joined=False)
+
+    def _join(self, name: str, entry: Entry, *, joined: bool) -> None:
+        path = self._folder / name
+        with locked(path):
+            others = [each for each in _entries(path) if each["rank"] != self._rank]
+            entries = sorted([*others, entry], key=lambda each: int(each["rank"]))
+            if joined:
+                entries = _with_common_iterations(entries, entry)
+            with open_atomic(path) as stream:
+                json.dump(entries, stream, allow_nan=False)
+
+
+def _entry(rank: int, records: Sequence[tuple[IterationRecord, float]], watts: Mapping[Activity, float]) -> Entry:
+    times: dict[str, list[list[float]]] = {}
+    energies: dict[str, list[list[float]]] = {}
+    for index, (record, _) in enumerate(records):
+        for span in instruction_spans(record):
+            assert span.activity is not None, "an instruction has one"
+            kind, seconds = span.activity.kind, span.end_seconds - span.begin_seconds
+            power = watts.get(span.activity)
+            for breakdown, value in ((times, seconds), (energies, None if power is None else power * seconds)):
+                of_kind = breakdown.setdefault(kind, [[] for _ in records])
+                if value is not None:
+                    of_kind[index].append(value)
+    return {
+        "rank": rank,
+        "iter_time": [record.end_seconds - record.begin_seconds for record, _ in records],
+        "iter_energy": [joules for _, joules in records],
+        "time_breakdown": times,
+        "energy_breakdown": energies,
+        "iterations": [record.number for record, _ in records],
+    }
+
+
+def _entries(path: Path) -> list[Entry]:
+    """The entries of the file; none if there is no file, or it is of another form."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError):
+        logger.warning("%s is not a record of ranks, and is replaced", path)
+        return []
+    known = found if isinstance(found, list) else []
+    return [each for each in known if isinstance(each, dict) and isinstance(each.get("rank"), int)]
+
+
+def _with_common_iterations(entries: Sequence[Entry], own: Entry) -> list[Entry]:
+    """The entries with the iterations that all ranks have; those that share none with ours are of an earlier run."""
+    mine = set(own["iterations"])
+    current = [each for each in entries if mine & set(each.get("iterations", ()))]
+    common = mine.intersection(*(each["iterations"] for each in current))
+    return [_only(each, common) for each in current]
+
+
+def _only(entry: Entry, iterations: set[int]) -> Entry:
+    kept = [index for index, number in enumerate(entry["iterations"]) if number in iterations]
+
+    def only(values: Sequence[Any]) -> list[Any]:
+        return [values[index] for index in kept]
+
+    breakdowns = ("time_breakdown", "energy_breakdown")
+    return {
+        "rank": entry["rank"],
+        **{name: only(entry[name]) for name in ("iter_time", "iter_energy")},
+        **{name: {kind: only(lists) for kind, lists in entry[name].items()} for name in breakdowns},
+        "iterations": only(entry["iterations"]),
+    }

@@ -1,0 +1,154 @@
+"""From a script's pipeline to a profile, to a plan, to a run under the plan, on simulated GPUs with a real agent."""
+
+from __future__ import annotations
+
+import csv
+import json
+import queue
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nvml_simulator import Machine, model_named
+from support.agents.simulated_node import simulated_node
+from wattloop.commands.main import main
+from wattloop.errors import InputError, UsageError
+from wattloop.pipeline import Pipeline
+
+STAGES, MICROBATCHES = 2, 4
+FORWARD_SECONDS = {0: 0.02, 1: 0.012}
+SPEED = model_named("A100").teraflops_per_second
+CLOCKS = (1410, 1110, 810)
+
+
+class Stages:
+    """Two ranks in two threads, which send each other activations and gradients."""
+
+    def __init__(self, machine: Machine, environment: Mapping[str, str], **options: Any) -> None:
+        self._machine = machine
+        self._environment = environment
+        self._options = options
+        self._activations: queue.Queue[int] = queue.Queue()
+        self._gradients: queue.Queue[int] = queue.Queue()
+        self._step = threading.Barrier(STAGES)
+        self.errors: list[BaseException] = []
+
+    def train(self, iterations: int) -> None:
+        threads = [threading.Thread(target=self._rank, args=(stage, iterations)) for stage in range(STAGES)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not self.errors
+
+    def _rank(self, stage: int, iterations: int) -> None:
+        try:
+            with Pipeline(
+                stage=stage,
+                stages=STAGES,
+                microbatches=MICROBATCHES,
+                gpus=[stage],
+                environment=self._environment,
+                **self._options,
+            ) as pipeline:
+                for _ in range(iterations):
+                    self._step.wait()
+                    with pipeline.iteration():
+                        self._iterate(pipeline, stage)
+        except BaseException as error:  # noqa: BLE001 - of a thread
+            self.errors.append(error)
+            self._step.abort()
+
+    def _iterate(self, pipeline: Pipeline, stage: int) -> None:
+        if stage == 0:
+            self._forward(pipeline, stage, 0)
+            for microbatch in range(1, MICROBATCHES):
+                self._forward(pipeline, stage, microbatch)
+                self._backward(pipeline, stage, microbatch - 1)
+            self._backward(pipeline, stage, MICROBATCHES - 1)
+        else:
+            for microbatch in range(MICROBATCHES):
+                self._forward(pipeline, stage, microbatch)
+                self._backward(pipeline, stage, microbatch)
+
+    def _forward(self, pipeline: Pipeline, stage: int, microbatch: int) -> None:
+        if stage:
+            self._activations.get(timeout=60)
+        with pipeline.instruction("forward", microbatch=microbatch):
+            self._machine.occupy(stage, SPEED * FORWARD_SECONDS[stage], 0.6)
+        if not stage:
+            self._activations.put(microbatch)
+
+    def _backward(self, pipeline: Pipeline, stage: int, microbatch: int) -> None:
+        if not stage:
+            self._gradients.get(timeout=60)
+        with pipeline.instruction("backward", microbatch=microbatch):
+            self._machine.occupy(stage, SPEED * 2 * FORWARD_SECONDS[stage], 0.75)
+        if stage:
+            self._gradients.put(microbatch)
+
+
+def test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profile, plans, runs = tmp_path / "profile.csv", tmp_path / "plans", tmp_path / "runs"
+    with simulated_node(STAGES, clock="wall") as node:
+        environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+        # 1. Profile, during training steps.
+        options = {"profile": profile, "profile_clocks": CLOCKS, "profile_iterations": 10}
+        Stages(node.gpus, environment, **options).train(1 + 12 * len(CLOCKS))
+        with profile.open(newline="") as stream:
+            rows = list(csv.DictReader(stream))
+        assert len(rows) == STAGES * 2 * len(CLOCKS)
+        assert all(int(row["repetitions"]) >= 9 * MICROBATCHES * 0.9 for row in rows)
+        waiting = max(float(row["blocking_power"]) for row in rows if row["blocking_power"])
+
+        # 2. Plan.
+        command = ["plan", "--profile", str(profile), "--stages", "2", "--microbatches", str(MICROBATCHES)]
+        assert main([*command, "--blocking-power", f"{waiting:.2f}", "--plans", "5", "--output", str(plans)]) == 0
+        plan = max(plans.glob("freqs_pipeline_*.py"))
+
+        # 3. Run at free clocks and under the plan.
+        Stages(node.gpus, environment, dumps=runs).train(12)
+        Stages(node.gpus, environment, dumps=runs, plan=plan).train(12)
+        assert [gpu.locked_graphics_clocks_megahertz for gpu in node.gpus.describe().gpus] == [None] * STAGES
+    number = int(plan.stem[-5:]) + 1
+    clocks = json.loads((runs / f"{number}.sched.json").read_text())
+    assert [len(each["power_states"]) for each in clocks] == [2 * MICROBATCHES] * STAGES
+
+    # 4. Compare.
+    capsys.readouterr()
+    assert main(["pipeline", "analyze", str(runs), "--format", "json"]) == 0
+    free, planned = json.loads(capsys.readouterr().out)
+    assert (free["run"], planned["run"]) == (0, number)
+    assert planned["energy_joules"] < free["energy_joules"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"profile_clocks": 1}, "profile_clocks: found 1, expected a whole number from 2 to 512"),
+        ({"profile_clocks": (1410, 1410)}, "profile_clocks: found 2, expected 1 to 512 different clocks"),
+        ({"profile_iterations": 0}, "profile_iterations: found 0"),
+        ({"profile": "profile.csv", "plan": [1410]}, "profile: found together with plan"),
+    ],
+)
+def test_a_profile_with_contradictory_arguments_is_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises((UsageError, InputError), match=text):
+        Pipeline(stage=0, stages=1, microbatches=1, environment={}, **options)
+
+
+def test_without_an_agent_nothing_is_profiled_and_the_training_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "profile.csv"
+    with Pipeline(stage=0, stages=1, microbatches=1, environment={}, profile=path) as pipeline:
+        for _ in range(3):
+            with pipeline.iteration(), pipeline.instruction("forward", microbatch=0):
+                pass
+    assert pipeline.iterations == 3
+    assert not path.exists()
+    assert "no profile: this process may hold no clock of its GPUs; it needs the node's agent" in caplog.messages
