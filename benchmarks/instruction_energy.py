@@ -103,7 +103,7 @@ class TransformerLayer:
         self._input = torch.randn(sequences, tokens, width, device="cuda", dtype=torch.bfloat16, requires_grad=True)
         self._gradient = torch.randn_like(self._input)
         self._outputs: list[Any] = []
-        self._optimizer = torch.optim.SGD(self._work.parameters(), lr=1e-9)
+        self._optimizer = torch.optim.SGD(self._layer.parameters(), lr=1e-9)
         self._cycles_per_second = 1.5e9
         for _ in range(2):
             begin = time.monotonic()
@@ -299,7 +299,8 @@ def residuals(sampler: ProcessSampler, records: list[IterationRecord], first_edg
     return {
         "best": best,
         "residual_by_lag": {str(each["lag_seconds"]): round(each["residual_joules"], 4) for each in found},
-        "without_lag": next(each for each in found if each["lag_seconds"] == 0),
+        # None where the regression cannot tell the instructions apart, as with iterations shorter than a step.
+        "without_lag": next((each for each in found if each["lag_seconds"] == 0), None),
         "edges": len(edges),
         "periodic_edges": periodic,
         "median_step_seconds": statistics.median(gaps) if gaps else None,
