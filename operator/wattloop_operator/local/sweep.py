@@ -177,7 +177,7 @@ def decide_point(snapshot: Snapshot, history: JobHistory, point: GridPoint, now:
         "batch_size": point.batch_size,
         "power_limit_watts": point.power_limit_watts,
         "profile_power_limits": False,
-        "learning_rate_scale": to_decimal(learning_rate_scale(snapshot.job.spec, point.batch_size)),
+        "learning_rate_scale": to_decimal(learning_rate_scale(snapshot.job.spec, point.batch_size, snapshot.devices)),
         "stop_cost_joules": None,
         "decision": decision,
     }

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from wattloop_operator.api.batch_size import LearningRateScaling
+from wattloop.micro_batches import micro_batches
+from wattloop_operator.api.batch_size import BatchSizeScope, LearningRateScaling
 from wattloop_operator.api.meta import ObjectMeta, OwnerReference
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.power import PowerLimitMode
@@ -170,7 +171,7 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             profile_power_limits=profile,
             max_epochs=spec.objective.max_epochs,
             target=spec.objective.target,
-            learning_rate_scale=learning_rate_scale(spec, decision.batch_size),  # type: ignore[arg-type]  # validated
+            learning_rate_scale=learning_rate_scale(spec, decision.batch_size, snapshot.devices),  # type: ignore[arg-type]  # validated
             stop_cost_joules=_cost_limit(decision.stop_cost_joules),  # type: ignore[arg-type]  # validated into a decimal
             energy_weight_percent=spec.objective.energy_weight_percent,
             parameters=dict(decision.parameters),
@@ -289,10 +290,21 @@ def _policy_seed(spec: RecurringTrainingJobSpec) -> int:
     return 0 if choice is None else choice.seed
 
 
-def learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int) -> float:
-    """Factor of the learning rate at a batch size, relative to the default one."""
-    ratio = batch_size / spec.batch_size.default
-    match spec.batch_size.learning_rate_scaling:
+def learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int, devices: int) -> float:
+    """Factor of the learning rate at a batch size, relative to the default one.
+
+    It follows what is trained: both batch sizes rounded as the training rounds them for its devices.
+
+    Args:
+        spec: The job's spec.
+        batch_size: The decided batch size.
+        devices: GPUs that share a global batch; 0 if there are none or if that is not known.
+    """
+    sizes = spec.batch_size
+    shared = devices if devices and sizes.scope is BatchSizeScope.GLOBAL else 1
+    trained, default = (micro_batches(each, shared).global_batch_size for each in (batch_size, sizes.default))
+    ratio = trained / default
+    match sizes.learning_rate_scaling:
         case LearningRateScaling.LINEAR:
             return ratio
         case LearningRateScaling.SQUARE_ROOT:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.messages import LimitMeasurement
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reconcile.learning.decision import Attempt, decide, learning_rate_scale
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 
 PROFILE = (LimitMeasurement(400.0, 120.1, 1.0, 0.1), LimitMeasurement(300.0, 80.3, 1.2, 0.1))
@@ -116,3 +116,22 @@ def test_the_default_batch_size_keeps_the_learning_rate(
 ) -> None:
     batch_size = {"default": 64, "candidates": [16, 64], "learningRateScaling": scaling}
     assert str(next_decision(backend_with(batchSize=batch_size)).spec.learning_rate_scale) == scale
+
+
+@pytest.mark.parametrize(
+    ("scope", "devices", "batch_size", "scale"),
+    [
+        # 100 on 8 GPUs trains 96.
+        ("Global", 8, 96, 1.0),
+        ("Global", 8, 100, 1.0),
+        ("Global", 8, 150, 1.5),
+        ("Global", 8, 3, 8 / 96),
+        ("Global", 0, 150, 1.5),
+        ("PerDevice", 8, 150, 1.5),
+    ],
+)
+def test_the_learning_rate_follows_the_batch_sizes_that_are_trained(
+    scope: str, devices: int, batch_size: int, scale: float
+) -> None:
+    sizes = {"default": 100, "candidates": [100], "learningRateScaling": "Linear", "scope": scope}
+    assert learning_rate_scale(job(batchSize=sizes).spec, batch_size, devices) == pytest.approx(scale)
