@@ -23,6 +23,7 @@ from wattloop_operator.reconcile.attempt.conditions import (
     ENERGY_AGREES,
     POWER_LIMIT_HELD,
     PUBLISHED,
+    RANKS_HEALTHY,
 )
 
 CONTROLLER = "wattloop.dev/operator"
@@ -43,6 +44,7 @@ WARNING_CONDITIONS = {
     POWER_LIMIT_HELD: "PowerLimitRefused",
     DEVICES_HEALTHY: "DeviceUnhealthy",
     PUBLISHED: "ModelNotPublished",
+    RANKS_HEALTHY: "RankDied",
 }
 BLOCKING_REASONS = frozenset({"TemplateRejected", "InvalidPattern", "InvalidSchedule", "NotSupported"})
 

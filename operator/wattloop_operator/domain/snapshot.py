@@ -45,6 +45,25 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True)
+class FailedPod:
+    """The pod of a workload that failed first.
+
+    Attributes:
+        name: Its name.
+        node: Its node; empty if it was bound to none.
+        index: Its index in an indexed Job; None in others.
+    """
+
+    name: str
+    node: str = ""
+    index: int | None = None
+
+    def __str__(self) -> str:
+        index = "" if self.index is None else f" of index {self.index}"
+        return f"pod {self.name}{index}{f' on node {self.node}' if self.node else ''}"
+
+
+@dataclass(frozen=True)
 class WorkloadState:
     """The observed state of one workload.
 
@@ -61,6 +80,7 @@ class WorkloadState:
             to run, for example for a node or an image, or if it has ended.
         ended_at: When it ended.
         failure: Why it failed; None if it did not.
+        failed_pod: Its pod that failed first; None if it did not fail, or if that is not known.
         terminating: Whether its deletion has begun.
         message: Details of its state: an exit code, an image that cannot be pulled, no node to run
             on.
@@ -79,6 +99,7 @@ class WorkloadState:
     all_running_since: datetime | None = None
     ended_at: datetime | None = None
     failure: Failure | None = None
+    failed_pod: FailedPod | None = None
     terminating: bool = False
     message: str = ""
     unhealthy: str = ""

@@ -84,7 +84,7 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
     """
     metadata, status = body["metadata"], body.get("status") or {}
     failed, complete = _true_condition(body, "Failed"), _true_condition(body, "Complete")
-    phase, failure, ended_at = WorkloadPhase.PENDING, None, None
+    phase, failure, ended_at, failed_pod = WorkloadPhase.PENDING, None, None, None
     message, unhealthy = "", unhealthy_devices(pods)
     if complete is not None:
         phase = WorkloadPhase.SUCCEEDED
@@ -92,6 +92,8 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
     elif failed is not None:
         phase = WorkloadPhase.FAILED
         failure, message = _failure(failed, pods)
+        first = first_failure(pods)
+        failed_pod = None if first is None else first.pod
         ended_at = time_of(failed.get("lastTransitionTime"))
     elif any_running(pods) or status.get("ready"):
         phase, message = WorkloadPhase.RUNNING, unhealthy
@@ -110,6 +112,7 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
         ended_at=ended_at,
         terminating=metadata.get("deletionTimestamp") is not None,
         failure=failure,
+        failed_pod=failed_pod,
         message=message,
         unhealthy=unhealthy,
         pods=bound_pods(pods),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN, PodReference
-from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.domain.snapshot import FailedPod, Failure
 
 Pod = Mapping[str, Any]
 
@@ -47,11 +47,13 @@ class PodFailure:
         failure: Its class.
         at: Its time.
         message: Its cause as text.
+        pod: The pod; None before it is known.
     """
 
     failure: Failure
     at: datetime
     message: str
+    pod: FailedPod | None = None
 
 
 def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
@@ -59,7 +61,9 @@ def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
     # In the same second a disruption takes precedence: a batch size is not blamed for what the
     # cluster did.
     order = {Failure.DISRUPTED: 0, Failure.CRASHED: 1}
-    failures = [failure for failure in map(_failure, pods) if failure is not None]
+    failures = [
+        replace(failure, pod=_failed_pod(pod)) for pod in pods for failure in [_failure(pod)] if failure is not None
+    ]
     return min(failures, key=lambda each: (each.at, order.get(each.failure, 2)), default=None)
 
 
@@ -218,6 +222,16 @@ def _failure(pod: Pod) -> PodFailure | None:
         text = _joined(f"pod {name}: {status.get('reason') or 'it was ended'}", status.get("message"))
         return PodFailure(Failure.DISRUPTED, LATEST, text)
     return None
+
+
+def _failed_pod(pod: Pod) -> FailedPod:
+    metadata = pod.get("metadata") or {}
+    index = str((metadata.get("labels") or {}).get(INDEX_LABEL, ""))
+    return FailedPod(
+        name=str(metadata.get("name") or ""),
+        node=str((pod.get("spec") or {}).get("nodeName") or ""),
+        index=int(index) if index.isascii() and index.isdecimal() else None,
+    )
 
 
 def _indexed(metadata: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.training_recurrence import PodReference
-from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
+from wattloop_operator.domain.snapshot import FailedPod, Failure, WorkloadPhase
 from wattloop_operator.workloads.job import job_state, needs_pods, training_container
 from wattloop_operator.workloads.other_kind import other_state
 
@@ -105,6 +105,15 @@ def test_a_failure_has_the_class_of_its_cause(
 def test_the_first_of_several_failures_counts(first: dict[str, Any], second: dict[str, Any], failure: Failure) -> None:
     for pods in ([first, second], [second, first]):
         assert job_state(job(FAILED), pods, "recurrence-uid").failure is failure
+
+
+def test_the_pod_that_failed_first_is_known_with_its_node_and_index() -> None:
+    second, first = pod("a-1-x", **terminated(1, LATE)), pod("a-2-x", **terminated(137, EARLY))
+    for index, each in ((1, second), (2, first)):
+        each["metadata"]["labels"] = {"batch.kubernetes.io/job-completion-index": str(index)}
+        each["spec"] = {"nodeName": f"gpu-{index}"}
+    state = job_state(job(FAILED), [second, first], "recurrence-uid")
+    assert state.failed_pod == FailedPod("a-2-x", "gpu-2", 2)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
+from wattloop_operator.reconcile.attempt.ended_ranks import dead_rank
 from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement
@@ -22,6 +23,7 @@ POWER_PROFILE_COMPLETE = "PowerProfileComplete"
 DEVICES_HEALTHY = "DevicesHealthy"
 ENERGY_AGREES = "EnergyAgrees"
 PUBLISHED = "Published"
+RANKS_HEALTHY = "RanksHealthy"
 NOT_PUBLISHED_MESSAGE = (
     "its training reported no published model: it must use wattloop.Run, save into run.output_dir and end without an "
     "exception; see its log. The link 'current' on the volume says which model is current"
@@ -106,6 +108,20 @@ def profile_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[C
     reason = "RanksMissing" if missing else "AllRanks"
     before = recurrence.status.conditions
     return (condition(before, POWER_PROFILE_COMPLETE, holds=not missing, reason=reason, message=message, now=now),)
+
+
+def rank_conditions(
+    recurrence: TrainingRecurrence, workload: WorkloadState | None, result: Result, now: datetime
+) -> tuple[Condition, ...]:
+    """RanksHealthy as False if a rank of an attempt that crashed or was disrupted died; otherwise nothing."""
+    if workload is None or workload.failure is None or result not in (Result.CRASHED, Result.DISRUPTED):
+        return ()
+    pods = len({pod.uid for pod in (*recurrence.status.pods, *workload.pods)})
+    message = dead_rank(recurrence.status.progress or Progress(), workload, pods)
+    if not message:
+        return ()
+    before = recurrence.status.conditions
+    return (condition(before, RANKS_HEALTHY, holds=False, reason="RankDied", message=message, now=now),)
 
 
 def device_conditions(

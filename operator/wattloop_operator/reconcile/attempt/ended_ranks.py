@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from wattloop.messages import Report
 from wattloop_operator.api.attempt import MAX_MEASURING_RANKS, Progress
+from wattloop_operator.domain.snapshot import WorkloadState
 
 MAX_NAMED_RANKS = 8
 
@@ -36,3 +37,28 @@ def killed_ranks(progress: Progress) -> str:
     others = len(silent) - MAX_NAMED_RANKS
     more = f" and {others} others" if others > 0 else ""
     return f"rank{'s' if len(silent) > 1 else ''} {named}{more} of {progress.ranks} ended without a report"
+
+
+def dead_rank(progress: Progress, workload: WorkloadState, pods: int) -> str:
+    """The rank of a failed workload that died first, with its pod and node as far as known; empty if none is known.
+
+    Args:
+        progress: What the attempt reported.
+        workload: The workload, which has failed.
+        pods: Number of its pods.
+
+    Example:
+        >>> from wattloop_operator.domain.snapshot import FailedPod
+        >>> failed = WorkloadState("a", failed_pod=FailedPod("a-2-x", "gpu-7", 2))
+        >>> dead_rank(Progress(ranks=4, ended_ranks="b"), failed, 4)
+        'rank 2 of 4 ended without a report; pod a-2-x of index 2 on node gpu-7 failed first'
+        >>> dead_rank(Progress(ranks=4), failed, 4)
+        'rank 2 of 4 died; pod a-2-x of index 2 on node gpu-7 failed first'
+    """
+    if progress.ranks == 1:
+        return ""
+    pod, rank = workload.failed_pod, killed_ranks(progress)
+    if not rank and pod is not None and pod.index is not None and pods == progress.ranks:
+        # Each pod has one rank, that of its index. The others were ended with it, or reported their failure.
+        rank = f"rank {pod.index} of {progress.ranks} died"
+    return f"{rank}; {pod} failed first" if rank and pod is not None else rank

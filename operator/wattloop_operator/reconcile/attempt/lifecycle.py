@@ -26,6 +26,7 @@ from wattloop_operator.reconcile.attempt.conditions import (
     power_limit_conditions,
     profile_conditions,
     publication_conditions,
+    rank_conditions,
 )
 from wattloop_operator.reconcile.attempt.ending import must_end, output_deadline
 from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
@@ -139,6 +140,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                     *power_limit_conditions(recurrence, now),
                     *profile_conditions(recurrence, now),
                     *device_conditions(recurrence, workload, now),
+                    *rank_conditions(recurrence, workload, ended.result, now),
                 ),
                 "workload_ref": recurrence.status.workload_ref
                 or (None if workload is None or not workload.owned else _reference(workload)),

@@ -8,8 +8,11 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job, report
 from wattloop_operator.api.attempt import Result
-from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.api.training_recurrence import PodReference, TrainingRecurrenceStatus
+from wattloop_operator.cluster.events import events_of
+from wattloop_operator.domain.snapshot import FailedPod, Failure, Snapshot
 from wattloop_operator.driver import reconcile
+from wattloop_operator.reconcile.actions import EmitEvent, WriteRecurrenceStatus
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.workloads.injection import RunAddresses, run_environment
 
@@ -24,6 +27,38 @@ from wattloop_operator.workloads.injection import RunAddresses, run_environment
     ],
 )
 def test_a_rank_that_is_killed_is_named(reported: set[int], text: str) -> None:
+    backend, name = crashed(reported)
+    ended = backend.recurrences[name].status
+    assert ended.result is Result.CRASHED
+    assert ended.message.partition(": ")[2] == text
+
+
+@pytest.mark.parametrize(
+    ("reported", "index", "pods", "text"),
+    [
+        ({0, 1, 3}, 2, 4, "rank 2 of 4 ended without a report; pod a-x of index 2 on node gpu-7 failed first"),
+        # The others were ended before they noticed.
+        (set(), 2, 4, "rank 2 of 4 died; pod a-x of index 2 on node gpu-7 failed first"),
+        # torchrun in two pods: the index is not the rank.
+        ({0, 1, 3}, 1, 2, "rank 2 of 4 ended without a report; pod a-x of index 1 on node gpu-7 failed first"),
+        (set(), 1, 2, None),
+        ({0, 1, 2, 3}, None, 1, None),
+        ({0, 1, 3}, None, 1, "rank 2 of 4 ended without a report; pod a-x on node gpu-7 failed first"),
+    ],
+)
+def test_a_rank_that_died_has_an_event_with_its_pod_and_node(
+    reported: set[int], index: int | None, pods: int, text: str | None
+) -> None:
+    backend, name = crashed(reported, FailedPod("a-x", "gpu-7", index), pods)
+    ended = backend.recurrences[name]
+    before = ended.model_copy(update={"status": TrainingRecurrenceStatus()})
+    events = events_of(Snapshot(backend.job), WriteRecurrenceStatus(before, ended.status))
+    dead = [event for event in events if event.reason == "RankDied"]
+    assert dead == ([] if text is None else [EmitEvent(True, "RankDied", f"recurrence 0 ({name}): {text}")])
+
+
+def crashed(reported: set[int], pod: FailedPod | None = None, pods: int = 0) -> tuple[ModelBackend, str]:
+    """A job whose attempt of four ranks has crashed, and the attempt's name; some ranks reported their failure."""
     backend = ModelBackend(job())
     backend.advance(3600)
     reconcile(backend, KEY, backend.clock)
@@ -35,10 +70,10 @@ def test_a_rank_that_is_killed_is_named(reported: set[int], text: str) -> None:
         status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, sent)})
         backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"status": status}))
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
+    bound = tuple(PodReference(uid=f"uid-{number}", node="gpu-7") for number in range(pods))
+    backend.workloads[name] = replace(backend.workloads[name], failed_pod=pod, pods=bound)
     reconcile(backend, KEY, backend.clock)
-    ended = backend.recurrences[name].status
-    assert ended.result is Result.CRASHED
-    assert ended.message.partition(": ")[2] == text
+    return backend, name
 
 
 @pytest.mark.parametrize(
