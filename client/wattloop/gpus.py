@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable, EnergyReading, GpuDescription
 from wattloop.errors import UsageError
-from wattloop.messages import MAX_REFUSAL_CHARACTERS, GpuEnergy, LimitMeasurement
+from wattloop.messages import MAX_REFUSAL_CHARACTERS, GpuEnergy, LimitMeasurement, LimitSchedule
 from wattloop.power.profiling import LimitProfiling, limits_to_measure
+from wattloop.power.scheduled_profiling import ScheduledProfiling
 from wattloop.power.windows import Totals
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class ProcessGpus:
         self._range_watts: tuple[float, float] | None = None
         self._max_watts = 0.0
         self._interruptions = 0
-        self._profiling: LimitProfiling | None = None
+        self._profiling: LimitProfiling | ScheduledProfiling | None = None
         self._exchange: TotalsExchange | None = None
         self._has_looked_for_exchange = False
         self.measured_gpus = 0
@@ -151,6 +152,7 @@ class ProcessGpus:
         samples: float,
         choose: Callable[[tuple[LimitMeasurement, ...]], float],
         find_exchange: Callable[[], TotalsExchange | None] = lambda: None,
+        scheduling_rank: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Count an optimizer step for the measurement of limits, and hold the next limit when a window ends.
 
@@ -159,6 +161,8 @@ class ProcessGpus:
             choose: Selects the limit to hold once all are measured.
             find_exchange: Finds the exchange with the other ranks, with which they measure together; None
                 if there is none.
+            scheduling_rank: Without an exchange, the rank of this process if the ranks measure by a schedule of the
+                operator; None if each measures for itself.
         """
         profiling = self._profiling
         if profiling is None or not profiling.step_done(samples):
@@ -166,6 +170,11 @@ class ProcessGpus:
         if not self._has_looked_for_exchange:
             # The first step has connected the ranks.
             self._has_looked_for_exchange, self._exchange = True, find_exchange()
+            rank = scheduling_rank() if self._exchange is None else None
+            if rank is not None:
+                profiling = ScheduledProfiling(profiling.limits_watts, times_steps=rank == 0)
+                self._profiling = profiling
+                profiling.step_done(samples)
         totals, interrupted = self.totals(), self.was_interrupted()
         if self._exchange is not None:
             shared = self._exchange.exchange(totals, self.count, profiling.limits_watts, interrupted=interrupted)
@@ -175,17 +184,52 @@ class ProcessGpus:
                 return
             totals, interrupted = Totals(shared.energy_joules, shared.time_seconds), shared.interrupted
             self.measured_gpus, self.profile_ranks = shared.gpus, self._exchange.ranks
-        if totals is None:
-            return
-        if interrupted:
-            profiling.restart_window()
-            return
         before = profiling.limit_watts
-        profiling.add_totals(totals)
+        if totals is None:
+            profiling.reading_missed()
+        elif interrupted:
+            profiling.restart_window()
+        else:
+            profiling.add_totals(totals)
         if profiling.finished:
             self.hold(choose(profiling.measurements(1.0)))
         elif profiling.limit_watts != before:
             self.hold(profiling.limit_watts)
+
+    def proposed_schedule(self, epoch: int) -> LimitSchedule | None:
+        """The schedule by which all ranks may measure limits after this epoch; None if this rank proposes none."""
+        return self._profiling.proposal(epoch) if isinstance(self._profiling, ScheduledProfiling) else None
+
+    def follow(self, schedule: LimitSchedule) -> None:
+        """Measure limits by a schedule, from the next step on."""
+        profiling = self._profiling
+        if not isinstance(profiling, ScheduledProfiling) or self._range_watts is None:
+            return
+        before = profiling.limit_watts
+        if not profiling.follow(schedule, self._range_watts):
+            logger.warning("this rank measures no power limits: it may not hold %s W", list(schedule.limits_watts))
+            self._profiling = None
+        elif profiling.limit_watts != before:
+            self.hold(profiling.limit_watts)
+
+    def choose_from_all_ranks(
+        self,
+        shared: tuple[LimitMeasurement, ...],
+        gpus: int,
+        choose: Callable[[tuple[LimitMeasurement, ...]], float],
+    ) -> None:
+        """Hold the best limit by the complete measurements of all ranks.
+
+        Args:
+            shared: The sums over all ranks.
+            gpus: Number of their GPUs.
+            choose: Selects the limit.
+        """
+        profiling = self._profiling
+        if not isinstance(profiling, ScheduledProfiling) or profiling.finished or not shared:
+            return
+        profiling.finished, self.measured_gpus = True, gpus
+        self.hold(choose(shared))
 
     def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
         """The limits measured so far in this run: of the GPUs of this rank, or by rank 0 of all ranks together."""

@@ -65,25 +65,27 @@ class Number(ValueType):
 
 @dataclass(frozen=True)
 class Integer(ValueType):
-    """An integer from 0.
+    """An integer, from 0 unless otherwise stated.
 
     Attributes:
         maximum: The largest valid integer.
+        minimum: The smallest valid integer.
     """
 
     maximum: int = MAX_INTEGER
+    minimum: int = 0
 
     def parse(self, place: str, value: object) -> int:
         """See `ValueType`."""
         if isinstance(value, float) and value.is_integer():  # JSON has one type of number: 2.0 is 2
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= self.maximum:
-            raise invalid(place, value, f"a whole number from 0 to {self.maximum}")
+        if isinstance(value, bool) or not isinstance(value, int) or not self.minimum <= value <= self.maximum:
+            raise invalid(place, value, f"a whole number from {self.minimum} to {self.maximum}")
         return value
 
     def schema(self) -> dict[str, Any]:
         """See `ValueType`."""
-        return {"type": "integer", "minimum": 0, "maximum": self.maximum}
+        return {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
 
 
 @dataclass(frozen=True)

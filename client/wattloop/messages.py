@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from wattloop.message_fields import Integer, MessageError, Number, Pattern, String, TruncatedString
-from wattloop.wire_form import MaxItems, WireForm
+from wattloop.wire_form import MaxItems, WireForm, check_unique
 
 MAX_REPORT_BYTES = 64 * 1024
 MAX_GPUS = 64
@@ -20,6 +20,8 @@ MAX_LIMITS = 64
 MAX_RANKS = 1_000_000
 MAX_EPOCHS = 10_000_000
 MAX_BATCH_SIZE = 2**40
+MAX_SCHEDULED_LIMITS = 16
+MAX_SCHEDULED_STEPS = 1_000_000_000
 MAX_UUID_CHARACTERS = 96
 # NVML's formats: GPU-<uuid>, MIG-<uuid>, and MIG-GPU-<uuid>/<GPU instance>/<compute instance> of older drivers.
 GPU_UUID_PATTERN = "(GPU|MIG)-[0-9A-Fa-f-]{1,36}|MIG-GPU-[0-9A-Fa-f-]{1,36}/[0-9]{1,3}/[0-9]{1,3}"
@@ -78,6 +80,31 @@ class LimitMeasurement(WireForm):
     energy_joules: Annotated[float, Number(MIN_MEASURED, MAX_NUMBER), "Energy of all GPUs at this limit."]
     time_seconds: Annotated[float, Number(MIN_MEASURED, MAX_TIME_SECONDS), "Duration of the measurement."]
     epochs: Annotated[float, Number(MIN_MEASURED, MAX_NUMBER), "Fraction of an epoch that the measurement covers."]
+
+
+@dataclass(frozen=True)
+class LimitSchedule(WireForm):
+    """The power limits that all ranks measure in the same steps, one limit after another."""
+
+    after_epoch: Annotated[
+        int,
+        Integer(MAX_EPOCHS, minimum=1),
+        "The epoch after which the first limit begins: that of the verdict with which it came.",
+    ]
+    steps: Annotated[
+        int,
+        Integer(MAX_SCHEDULED_STEPS, minimum=1),
+        "Number of optimizer steps of each limit, after one step to settle.",
+    ]
+    limits_watts: Annotated[
+        tuple[Annotated[int, Integer(int(MAX_LIMIT_WATTS), minimum=1)], ...],
+        MaxItems(MAX_SCHEDULED_LIMITS),
+        "The limits in their order; without any there is no schedule.",
+    ]
+
+    def check(self, place: str) -> None:
+        """See `WireForm`: each limit is measured once."""
+        check_unique(f"{place}limits_watts", "limit", self.limits_watts)
 
 
 @dataclass(frozen=True)
@@ -180,6 +207,11 @@ class Report(WireForm):
         "Number of further epochs that rank 0 asks for, because they are short. A verdict covers at most a twentieth "
         "of the epochs so far.",
     ] = 0
+    limit_schedule: Annotated[
+        LimitSchedule | None,
+        "The schedule that rank 0 proposes with its question for a verdict, to begin after that epoch; null for none. "
+        "The first one is decided with the verdict.",
+    ] = None
 
     def check(self, place: str) -> None:
         """See `WireForm`: each GPU and each power limit has one entry."""
@@ -210,6 +242,22 @@ class Answer(WireForm):
     stop_epoch: Annotated[int | None, Integer(), "The epoch after which all ranks stop; null if none is decided."] = (
         None
     )
+    limit_schedule: Annotated[
+        LimitSchedule | None, "How all ranks measure power limits in the same steps; null if none is decided."
+    ] = None
+    choice_epoch: Annotated[
+        int | None,
+        Integer(),
+        "The epoch after which all ranks hold the limit that they choose from `profile`; null before all have measured "
+        "the last limit of the schedule.",
+    ] = None
+    profile: Annotated[
+        tuple[LimitMeasurement, ...],
+        MaxItems(MAX_LIMITS),
+        "The energy of all ranks and the time of the slowest one for an epoch at each limit that all ranks have "
+        "measured; empty without `choice_epoch`.",
+    ] = ()
+    profile_gpus: Annotated[int, Integer(), "Number of GPUs that `profile` includes."] = 0
 
     def goes_on_after(self, epoch: int) -> bool | None:
         """The verdict on an epoch; None if it is not decided.

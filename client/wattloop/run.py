@@ -226,7 +226,7 @@ class Run:
         """
         counted = float(self.batch_size if samples is None else samples)
         self._samples += counted
-        self._gpus.step_done(counted, self._best_limit, self._exchange)
+        self._gpus.step_done(counted, self._best_limit, self._exchange, self._scheduling_rank)
         self._keep_alive()
         self._handle(self._channel.send_delayed())
 
@@ -287,11 +287,18 @@ class Run:
         if self.stopped:
             self.stop_reason = self._verdict.reason
             logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
+        answer = verdicts.latest_answer
+        if answer.limit_schedule is not None and answer.limit_schedule.after_epoch == self._agreed_epochs:
+            self._gpus.follow(answer.limit_schedule)
+        if answer.choice_epoch is not None and answer.choice_epoch <= self._agreed_epochs:
+            self._gpus.choose_from_all_ranks(answer.profile, answer.profile_gpus, self._best_limit)
 
     def _question(self, epoch: int, epochs_ahead: int) -> Report:
         """The report that asks for the verdict on an epoch and some further ones."""
         self._heartbeat.reported()
-        return replace(self._report(finished=False), verdict_epoch=epoch, epochs_ahead=epochs_ahead)
+        schedule = self._gpus.proposed_schedule(epoch)
+        report = self._report(finished=False)
+        return replace(report, verdict_epoch=epoch, epochs_ahead=epochs_ahead, limit_schedule=schedule)
 
     def _send(self) -> None:
         self._heartbeat.reported()
@@ -407,6 +414,11 @@ class Run:
         if self._verdicts is None or (group := torch_group()) is None:
             return None
         return TotalsExchange(group, f"{self._verdicts.name}/power")
+
+    def _scheduling_rank(self) -> int | None:
+        """The rank of this process if the operator coordinates the measurement of power limits; else None."""
+        by_operator = self._verdicts is not None and self._verdicts.asks_operator
+        return self.environment.rank if by_operator else None
 
     def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
         from wattloop.power.selectors import Measurement, selector_named  # noqa: PLC0415

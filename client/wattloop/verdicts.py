@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from wattloop.messages import Report
+from wattloop.messages import Answer, Report
 from wattloop.torch_group import LostStoreError, TorchGroup, torch_group
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class RankVerdicts:
 
     Attributes:
         name: Beginning of the names of this run's values in the store of the process group.
+        latest_answer: The operator's latest answer to a question for a verdict.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class RankVerdicts:
         self._sleep = sleep
         # Each rank of a group creates as many runs.
         self.name = f"wattloop/{next(_run_numbers)}"
+        self.latest_answer = Answer()
         self._decided_epoch = 0
         self._has_answered = True
         self._asked = (0, clock())
@@ -154,6 +156,7 @@ class RankVerdicts:
                 self._sleep(self._channel.wait_seconds)
                 continue
             self._has_answered, deadline = True, now + OPERATOR_TIMEOUT_SECONDS
+            self.latest_answer = answer
             goes_on = answer.goes_on_after(epoch)
             if goes_on is not None:
                 self._decided_epoch = answer.decided_epoch

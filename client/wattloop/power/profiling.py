@@ -72,6 +72,9 @@ class LimitProfiling:
             self._windows.append(window)
             self._recorder = WindowRecorder(self.limit_watts)
 
+    def reading_missed(self) -> None:
+        """The totals could not be read: the window goes on to the next reading."""
+
     def restart_window(self) -> None:
         """Discard the current window and begin it again."""
         self._recorder.restart()

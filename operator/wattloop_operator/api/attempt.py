@@ -7,7 +7,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wattloop.messages import GPU_UUID_PATTERN, MAX_GPU_UUID_CHARACTERS, MAX_RANKS, MAX_UUID_CHARACTERS
+from wattloop.messages import (
+    GPU_UUID_PATTERN,
+    MAX_GPU_UUID_CHARACTERS,
+    MAX_RANKS,
+    MAX_SCHEDULED_LIMITS,
+    MAX_UUID_CHARACTERS,
+)
 from wattloop_operator.api.curve import CurveField
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.model import ATOMIC, ApiModel
@@ -168,6 +174,22 @@ class AgentLimits(ApiModel):
     )
 
 
+class LimitSchedule(ApiModel):
+    """The power limits that all ranks measure in the same steps, one limit after another."""
+
+    after_epoch: int = Field(description="Epoch after which the first limit begins.", ge=1)
+    steps: int = Field(description="Number of optimizer steps of each limit, after one step to settle.", ge=1)
+    limits_watts: Annotated[
+        tuple[int, ...], Field(min_length=1, max_length=MAX_SCHEDULED_LIMITS, json_schema_extra=ATOMIC)
+    ] = Field(description="Power limits of each GPU in their order, in watts.")
+    choice_epoch: int | None = Field(
+        default=None,
+        description="Epoch after which all ranks hold the limit that they choose from the sums of their measurements. "
+        "Absent before all ranks have measured.",
+        ge=1,
+    )
+
+
 class Progress(ApiModel):
     """What the attempt has reported so far."""
 
@@ -248,6 +270,11 @@ class Progress(ApiModel):
         description="Epoch after which all ranks stop, by the request to stop or at the target. It never changes. "
         "Absent if none is decided.",
         ge=1,
+    )
+    limit_schedule: LimitSchedule | None = Field(
+        default=None,
+        description="Schedule by which ranks without a process group of PyTorch measure power limits. It was decided "
+        "with the verdict on its epoch and never changes. Absent if none is decided.",
     )
     ranks: int = Field(
         default=1, description="Number of processes of the training, as far as reports tell.", ge=1, le=MAX_RANKS

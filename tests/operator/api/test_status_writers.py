@@ -116,6 +116,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.progress.agents.latest": "epoch energyJoules timeSeconds",
     },
     "reconcile.attempt.verdict:with_verdict": {"trec.status.progress": "decidedEpoch stopEpoch"},
+    "reconcile.attempt.verdict:_with_schedule": {
+        "trec.status.progress": "limitSchedule",
+        "trec.status.progress.limitSchedule": "afterEpoch steps limitsWatts choiceEpoch",
+    },
     "reconcile.attempt.early_stop:with_reviewed_limit": {"trec.status.progress": "reviewedEpoch stopCostJoules"},
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
     "policies:policy_status": {

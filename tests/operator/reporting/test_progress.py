@@ -47,7 +47,7 @@ def body(sequence: int, **changes: Any) -> dict[str, Any]:
 def test_a_report_is_stored_before_it_is_answered(api: Api) -> None:
     name, token = api.recurrence()
     reply = api.post(name, token, body(2))
-    assert (reply.code, reply.body) == (200, Answer().to_json())
+    assert (reply.code, Answer.from_json(reply.body)) == (200, Answer())
     progress = api.progress(name)
     assert progress is not None
     assert (progress.sequence, progress.epoch, progress.metric, progress.evaluations) == (2, 2, Decimal("0.2"), 2)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from support.reporting.reporting_api import Api, Reply, running_api
 from wattloop.errors import OperationError
-from wattloop.messages import Answer, GpuEnergy, Report
+from wattloop.messages import Answer, GpuEnergy, LimitMeasurement, LimitSchedule, Report
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import running_report_server
@@ -28,6 +28,7 @@ from wattloop_operator.store.objects import ConflictError
 MAX_WAIT_SECONDS = 60.0
 RANKS = 4
 JOULES_PER_EPOCH = 1000
+PROPOSED_EPOCH = 2
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,7 @@ class Replicas:
     progress_store: MemoryProgressStore
     services: list[ReportService] = field(default_factory=list)
     verdicts: dict[int, set[bool]] = field(default_factory=dict)
+    schedules: set[LimitSchedule | None] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.services = [self.new_service(), self.new_service()]
@@ -72,6 +74,9 @@ class Replicas:
     def ask(self, replica: int, report: Report) -> bool | None:
         answer = self.services[replica].receive("team", "run", report)
         verdict = answer.goes_on_after(report.verdict_epoch or 0)
+        if verdict and report.verdict_epoch == PROPOSED_EPOCH:
+            # Whoever goes on after this epoch has the schedule that begins with it.
+            self.schedules.add(answer.limit_schedule)
         if verdict is not None:
             self.verdicts.setdefault(report.verdict_epoch or 0, set()).add(verdict)
         return verdict
@@ -105,8 +110,12 @@ def test_every_rank_gets_the_same_verdict(data: st.DataObject) -> None:
         # A late question is one that the network repeats.
         epoch = data.draw(st.integers(1, epochs[rank])) if event == "late" else epochs[rank]
         metric = 0.99 if epoch >= target_epoch else 0.1
+        ask = question(rank, epoch, metric=metric, ahead=data.draw(st.integers(0, 2)))
+        if rank == 0 and epoch == PROPOSED_EPOCH:
+            # A repeated question may propose other steps.
+            ask = replace(ask, limit_schedule=LimitSchedule(epoch, data.draw(st.integers(1, 9)), (300, 200)))
         try:
-            verdict = replicas.ask(replica, question(rank, epoch, metric=metric, ahead=data.draw(st.integers(0, 2))))
+            verdict = replicas.ask(replica, ask)
         except OperationError:
             assert event == "away"
             continue
@@ -116,6 +125,8 @@ def test_every_rank_gets_the_same_verdict(data: st.DataObject) -> None:
         stopped |= set() if verdict else {rank}
     assert all(len(answers) == 1 for answers in replicas.verdicts.values())
     assert len({epochs[rank] for rank in stopped}) <= 1
+    assert len(replicas.schedules) <= 1
+    assert None not in replicas.schedules
     assert all(epochs[rank] <= min((epochs[each] for each in stopped), default=99) for rank in range(RANKS))
 
 
@@ -189,6 +200,26 @@ def test_a_thousand_ranks_cost_one_write_and_one_read_of_a_verdict(monkeypatch: 
     answers = [replicas.services[1].present_answer("team", "run", question(1, 1)) for _ in range(1000)]
     assert {answer.goes_on_after(1) for answer in answers} == {True}
     assert len(reads) == before[0] + 1
+
+
+def test_all_ranks_get_the_sums_of_a_schedule_once_all_have_measured_its_last_limit() -> None:
+    replicas = Replicas(limited(1e9))
+    schedule = LimitSchedule(1, 5, (300, 250, 200))
+    replicas.ask(0, replace(question(0, 1), limit_schedule=schedule))
+    # Rank 2 was interrupted at 250 W. Each measured a quarter of an epoch.
+    measured = {rank: [300.0, 250.0, 200.0] for rank in range(RANKS)} | {2: [300.0, 200.0]}
+    for rank, limits in measured.items():
+        profile = tuple(LimitMeasurement(watts, watts, 4.0 + rank, 0.25) for watts in limits)
+        ask = replace(question(rank, 2), profile=profile)
+        answer = replicas.services[0].receive("team", "run", ask)
+        assert (answer.limit_schedule, answer.profile) == (schedule, ())
+    # All ranks choose after the next epoch that rank 0 asks about.
+    replicas.progress_store.now += 1.0
+    for replica, rank in enumerate((0, 1)):
+        answer = replicas.services[replica].receive("team", "run", question(rank, 3))
+        assert (answer.choice_epoch, answer.profile_gpus) == (3, RANKS)
+        # For an epoch: the energy of all, and the time of the slowest one.
+        assert answer.profile == tuple(LimitMeasurement(watts, 16 * watts, 28.0, 1.0) for watts in (300.0, 200.0))
 
 
 def test_one_rank_is_told_to_stop_as_before() -> None:

@@ -9,10 +9,13 @@ asks another replica, reads the same verdict.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from wattloop import messages
 from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt import LimitSchedule, Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.reconcile.energy.rank_measurements import complete_points
 
 # A verdict covers further epochs if they are short. A stop is late by at most this part of the epochs so far.
 MAX_DELAY_DIVISOR = 20
@@ -33,8 +36,27 @@ def with_verdict(progress: Progress, reports: Iterable[Report]) -> Progress:
         if progress.reached or progress.stop_requested:
             return progress.model_copy(update={"stop_epoch": epoch})
         further = min(report.epochs_ahead, epoch // MAX_DELAY_DIVISOR)
-        progress = progress.model_copy(update={"decided_epoch": epoch + further})
+        progress = _with_schedule(progress.model_copy(update={"decided_epoch": epoch + further}), report)
     return progress
+
+
+def _with_schedule(progress: Progress, report: Report) -> Progress:
+    """The progress with what is decided about power limits together with the verdict.
+
+    At first the schedule that rank 0 proposes, and once all ranks have measured, the end of the measurement. So
+    every rank that goes on after the epoch knows what begins with it.
+    """
+    known, proposed = progress.limit_schedule, report.limit_schedule
+    if known is not None and known.choice_epoch is None and _shared_profile(progress, known):
+        return progress.model_copy(
+            update={"limit_schedule": known.model_copy(update={"choice_epoch": report.verdict_epoch})}
+        )
+    if known is not None or proposed is None or not proposed.limits_watts:
+        return progress
+    if proposed.after_epoch != report.verdict_epoch:
+        return progress
+    decided = LimitSchedule(after_epoch=proposed.after_epoch, steps=proposed.steps, limits_watts=proposed.limits_watts)
+    return progress.model_copy(update={"limit_schedule": decided})
 
 
 def answer_to(recurrence: TrainingRecurrence, report: Report) -> Answer:
@@ -51,12 +73,41 @@ def answer_to(recurrence: TrainingRecurrence, report: Report) -> Answer:
     stop_epoch = _stop_epoch(status, progress)
     if report.verdict_epoch is not None:
         stop = stop_epoch is not None and report.verdict_epoch >= stop_epoch
-    return Answer(
+    answer = Answer(
         stop=stop,
         reason=reason if stop else "",
         reached=progress.reached,
         decided_epoch=progress.decided_epoch,
         stop_epoch=stop_epoch,
+    )
+    if progress.limit_schedule is None:
+        return answer
+    schedule = progress.limit_schedule
+    decided = messages.LimitSchedule(schedule.after_epoch, schedule.steps, schedule.limits_watts)
+    if schedule.choice_epoch is None:
+        return replace(answer, limit_schedule=decided)
+    return replace(
+        answer,
+        limit_schedule=decided,
+        choice_epoch=schedule.choice_epoch,
+        profile=_shared_profile(progress, schedule),
+        profile_gpus=len(progress.gpus),
+    )
+
+
+def _shared_profile(progress: Progress, schedule: LimitSchedule) -> tuple[messages.LimitMeasurement, ...]:
+    """What all ranks have measured, once they have measured the last limit; it does not change any more.
+
+    Reports repeat all measurements, so with the last limit of a rank its earlier ones are known too.
+    """
+    points = complete_points(progress)
+    if not any(point.power_limit_watts == schedule.limits_watts[-1] for point in points):
+        return ()
+    return tuple(
+        messages.LimitMeasurement(
+            float(point.power_limit_watts), float(point.energy_joules), float(point.time_seconds), float(point.epochs)
+        )
+        for point in points
     )
 
 
