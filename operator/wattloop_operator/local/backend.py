@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from wattloop.errors import OperationError
+from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
@@ -21,12 +23,14 @@ from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, 
 from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of
+from wattloop_operator.local.final_energy import energy_at_end
 from wattloop_operator.local.output_follower import Observe, OutputFollower
 from wattloop_operator.local.processes import ProcessStartError, TrainingProcess
 from wattloop_operator.local.recurrence_store import RECURRENCE, recurrence_of, replace_recurrence
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
+from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
 from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
 from wattloop_operator.workloads.injection import RunAddresses, run_variables
@@ -51,7 +55,7 @@ class LocalBackend:
         devices: GPUs that share the batch.
         watchdog: Ends processes that outlive this program.
         wake: Called, from any thread, when a process has ended.
-        observe: Merges what is seen of a training that does not use the client.
+        observe: Merges what is seen of a training from outside.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class LocalBackend:
             late_usages=self._store.late_usages.of_job(job.metadata.uid),
             source_records=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
             source_job=None if source is None else RecurringTrainingJob.from_wire(source.body),
+            devices=self._devices,
             observed_since=self._steady_clock.since(),
             measures_limits_by_output=True,
             policies=self._policies,
@@ -235,8 +240,10 @@ class LocalBackend:
         for (namespace, name), process in list(self._processes.items()):
             if process.exit_code is None:
                 continue
-            # The last lines come before the outcome.
+            # The last lines and the last energy come before the outcome.
             self._finish_following(namespace, name)
+            if process.exit_code != 0:
+                self._observe_energy(namespace, name)
             stored = self._store.objects.get(WORKLOAD, namespace, name)
             if stored is not None:
                 self._store.objects.replace(
@@ -247,6 +254,21 @@ class LocalBackend:
                     expected_version=stored.resource_version,
                 )
             del self._processes[namespace, name]
+
+    def _observe_energy(self, namespace: str, name: str) -> None:
+        """Report the energy of a training that did not end by itself, up to its end."""
+        stored = self._store.objects.get(RECURRENCE, namespace, name)
+        recurrence = None if stored is None else recurrence_of(stored)
+        # The follower of another training has read the counters.
+        if recurrence is None or not recurrence.spec.reporting.uses_client:
+            return
+        energies = energy_at_end(self._addresses.agent_socket, recurrence.status.progress or Progress())
+        if not energies:
+            return
+        try:
+            self._observe(namespace, name, OutputReport(0, gpus=ObservedGpus(energies)))
+        except OperationError as error:
+            logger.warning("%s: the energy at its end was not stored: %s", name, error)
 
     def _finish_following(self, namespace: str, name: str) -> None:
         follower = self._followers.pop((namespace, name), None)
