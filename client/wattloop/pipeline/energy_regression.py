@@ -35,7 +35,7 @@ MAX_ACTIVITIES = 64
 # Of the timing errors' share of the normal equations; the first with a solution is used.
 CORRECTIONS = (1.0, 0.5, 0.0)
 # A power whose error is a larger part of it is unknown.
-MAX_RELATIVE_ERROR = 0.25
+MAX_RELATIVE_ERROR = 0.1
 # Rows that have the same error of the times of a periodic counter.
 COMMON_ROWS = 128
 # The counter is in whole millijoules.

@@ -16,7 +16,12 @@ def add_pipeline_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", metavar="CSV", help="stage, instruction, frequency (MHz), time (s), energy (J)")
     parser.add_argument("--stages", type=int, metavar="S", help="number of pipeline stages")
     parser.add_argument("--microbatches", type=int, metavar="M", help="number of microbatches in an iteration")
-    parser.add_argument("--blocking-power", type=float, metavar="W", help="power of a GPU that waits for another stage")
+    parser.add_argument(
+        "--blocking-power",
+        type=float,
+        metavar="W",
+        help="power of a GPU that waits for another stage (default: the profile's column blocking_power)",
+    )
     parser.add_argument(
         "--schedule", choices=SCHEDULE_NAMES, default="1f1b", help="order of operations (default: 1f1b)"
     )
@@ -52,7 +57,7 @@ def check_pipeline_options(arguments: argparse.Namespace, command: str, *further
     Raises:
         UsageError: An option is missing, or options exclude each other.
     """
-    _require(arguments, command, *further, "profile", "blocking_power")
+    _require(arguments, command, *further, "profile")
     if arguments.interpolate is not None and arguments.interpolate < 1:
         raise UsageError(f"--interpolate {arguments.interpolate}: must be at least 1 MHz")
     if arguments.graph is not None:

@@ -10,7 +10,7 @@ from wattloop_planner.command_line.pipeline_options import INTERLEAVED
 from wattloop_planner.frequency.pipeline.graph import OperationGraph, schedule_graph
 from wattloop_planner.frequency.pipeline.interpolation import clocks_between, interpolated
 from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.pipeline.profile_file import read_profile
+from wattloop_planner.frequency.pipeline.profile_file import read_blocking_power, read_profile
 from wattloop_planner.frequency.pipeline.profiles import Profile
 from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
 from wattloop_planner.frequency.pipeline.user_graph import read_graph
@@ -32,7 +32,10 @@ def read_problem(arguments: argparse.Namespace, phase_seconds: dict[str, float] 
     started = time.perf_counter()
     graph = _graph(arguments)
     read = time.perf_counter()
-    problem = pipeline_problem(graph, _profile(arguments), arguments.blocking_power)
+    blocking = arguments.blocking_power
+    if blocking is None:
+        blocking = read_blocking_power(arguments.profile)
+    problem = pipeline_problem(graph, _profile(arguments), blocking)
     if phase_seconds is not None:
         phase_seconds["profile"] = time.perf_counter() - read
         phase_seconds["graph"] = read - started

@@ -104,11 +104,11 @@ def test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it(
             rows = list(csv.DictReader(stream))
         assert len(rows) == STAGES * 2 * len(CLOCKS)
         assert all(int(row["repetitions"]) >= 9 * MICROBATCHES * 0.9 for row in rows)
-        waiting = max(float(row["blocking_power"]) for row in rows if row["blocking_power"])
+        assert any(row["blocking_power"] for row in rows)
 
         # 2. Plan.
         command = ["plan", "--profile", str(profile), "--stages", "2", "--microbatches", str(MICROBATCHES)]
-        assert main([*command, "--blocking-power", f"{waiting:.2f}", "--plans", "5", "--output", str(plans)]) == 0
+        assert main([*command, "--plans", "5", "--output", str(plans)]) == 0
         plan = max(plans.glob("freqs_pipeline_*.py"))
 
         # 3. Run at free clocks and under the plan.

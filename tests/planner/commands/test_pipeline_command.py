@@ -113,7 +113,7 @@ def test_a_straggler_is_a_multiple_of_the_time_at_maximum_clocks(
         (["analyze", SAMPLE, "--warm-up", "5"], "--warm-up 5: run 0 has 5 iterations, so none remains; use at most 4"),
         (["compare", "--plans", "p", "--runs", SAMPLE, "--output", "picture.gif"], "must end with .png or .svg"),
         (["compare", "--plans", "p", "--runs", SAMPLE, "--output", "p.png", "--pipelines", "0"], "--pipelines 0"),
-        (["emulate", "plan.py"], "--profile, --blocking-power: missing; see wattloop pipeline emulate --help"),
+        (["emulate", "plan.py"], "--profile: missing; see wattloop pipeline emulate --help"),
         (["emulate", *PIPELINE, "--noise", "2", "plan.py"], "--noise 2: must be at most 1"),
         (["emulate", *PIPELINE, "--straggler", "0.9", "plan.py"], "--straggler 0.9: must be a finite number"),
         (["emulate", *PIPELINE, "--slow-stage", "9:2", "PLAN"], "--slow-stage 9: must be a stage from 0 to 3"),

@@ -326,7 +326,7 @@ def test_wrong_usage_ends_with_2_and_writes_nothing(
         (["choose", "--directory", ".", "--eta", "0.5"], "--eta, --max-power: must be given together"),
         (["choose", "--directory", ".", "--deadline", "1", "--straggler", "2"], "--straggler: --deadline is the time"),
         (["choose", "--directory", ".", "--deadline", "nan"], "--deadline nan: must be a finite number of seconds"),
-        (["evaluate", "plan.py"], "--profile, --blocking-power: missing"),
+        (["evaluate", "plan.py"], "--profile: missing"),
         (["--plans", "many"], ""),
         (["--pictures", "2"], "'2': must be a whole number of at least 3, or all"),
         (["--pictures", "some"], "'some': must be a whole number of at least 3, or all"),

@@ -9,7 +9,7 @@ import pytest
 from support.pipelines.measured_pipelines import measured_file
 from wattloop.errors import InputError
 from wattloop_planner.frequency.pipeline.options import useful_options
-from wattloop_planner.frequency.pipeline.profile_file import read_profile
+from wattloop_planner.frequency.pipeline.profile_file import read_blocking_power, read_profile
 from wattloop_planner.frequency.pipeline.profiles import Option, check_coverage
 
 HEADER = "stage,instruction,frequency,time,energy\n"
@@ -126,3 +126,21 @@ def test_an_additional_stage_is_rejected_with_its_line(tmp_path: Path) -> None:
 def test_more_expensive_waiting_makes_slower_options_useful() -> None:
     options = [Option(1000, 1.0, 300.0), Option(900, 2.0, 320.0)]
     assert [len(useful_options(options, power).times_seconds) for power in (0.0, 19.0, 21.0)] == [1, 1, 2]
+
+
+def test_the_blocking_power_is_the_mean_over_the_ranks_that_know_it(tmp_path: Path) -> None:
+    path = tmp_path / "profile.csv"
+    header = "stage,instruction,frequency,time,energy,rank,blocking_power\n"
+    path.write_text(header + "0,forward,1410,0.1,20,0,80\n0,forward,1200,0.1,20,0,80\n0,forward,1410,0.1,20,1,\n")
+    assert read_blocking_power(path) == 80
+    path.write_text(header + "0,forward,1410,0.1,20,0,80\n0,forward,1410,0.1,20,1,90\n")
+    assert read_blocking_power(path) == 85
+
+
+@pytest.mark.parametrize("text", ["0,forward,1410,0.1,20\n", "0,forward,1410,0.1,20,\n"])
+def test_a_profile_without_blocking_power_names_the_option(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "profile.csv"
+    column = ",blocking_power" if text.count(",") == 5 else ""
+    path.write_text(f"stage,instruction,frequency,time,energy{column}\n{text}")
+    with pytest.raises(InputError, match="no blocking power, expected a number of watts in the column, or --blocking"):
+        read_blocking_power(path)

@@ -13,6 +13,7 @@ from wattloop_planner.frequency.pipeline.rank_measurements import RankMeasuremen
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 RANK, TIME_ERROR, ENERGY_ERROR = "rank", "time_error", "energy_error"
+BLOCKING_POWER = "blocking_power"
 # Plausible ranges. A value outside is more likely a misplaced decimal point or a wrong unit.
 PLAUSIBLE = {"frequency": (1, 30_000, "MHz"), "time": (1e-9, 1e6, "s"), "energy": (1e-9, 1e12, "J")}
 MAX_KNOBS = 16
@@ -58,13 +59,33 @@ def read_profile(path: str | Path, knobs: Sequence[str] = ()) -> Profile:
     return profile_of(str(path), _options(rows.values()), notes, tuple(knobs))
 
 
+def read_blocking_power(path: str | Path) -> float:
+    """The power of a waiting rank, from the column ``blocking_power``: the mean over the ranks that know it, in watts.
+
+    Args:
+        path: A profile.
+
+    Raises:
+        InputError: The file is invalid, or no rank knows it.
+    """
+    by_rank: dict[str, float] = {}
+    for row in read_table(path, COLUMNS):
+        watts = row.optional_number(BLOCKING_POWER, minimum=0)
+        if watts is not None:
+            by_rank[row.cells.get(RANK, "")] = watts
+    if not by_rank:
+        expected = "a number of watts in the column, or --blocking-power"
+        raise InputError(str(path), "no blocking power", expected, column=BLOCKING_POWER)
+    return sum(by_rank.values()) / len(by_rank)
+
+
 def check_knobs(knobs: Sequence[str]) -> None:
     """Check the names of knobs.
 
     Raises:
         UsageError: A knob has the name of a column with another meaning, is named twice, or has no name.
     """
-    reserved = {*COLUMNS, RANK, TIME_ERROR, ENERGY_ERROR}
+    reserved = {*COLUMNS, RANK, TIME_ERROR, ENERGY_ERROR, BLOCKING_POWER}
     if len(knobs) > MAX_KNOBS:
         raise UsageError(f"--knobs: found {len(knobs)} columns, expected at most {MAX_KNOBS}")
     for number, knob in enumerate(knobs):
