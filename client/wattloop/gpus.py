@@ -16,6 +16,7 @@ from wattloop.messages import MAX_REFUSAL_CHARACTERS, GpuEnergy, LimitMeasuremen
 from wattloop.power.profiling import LimitProfiling, limits_to_measure
 from wattloop.power.scheduled_profiling import ScheduledProfiling
 from wattloop.power.windows import Totals
+from wattloop.printable import ascii_text
 
 if TYPE_CHECKING:
     from wattloop.power.shared_totals import TotalsExchange
@@ -132,7 +133,7 @@ class ProcessGpus:
         except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("the power limit of %g W is not held: %s", watts, error)
             self._profiling = None
-            self.refusal = _printable(str(error))
+            self.refusal = ascii_text(str(error), MAX_REFUSAL_CHARACTERS)
             return
         self.limit_watts, self.refusal = held[0].enforced_watts, ""
 
@@ -280,8 +281,3 @@ class ProcessGpus:
             energy_joules=sum(reading.energy_millijoules for reading in readings) / 1000,
             time_seconds=max(reading.time_seconds for reading in readings),
         )
-
-
-def _printable(text: str) -> str:
-    """The text in the characters and length that a report allows."""
-    return "".join(each if each.isascii() and each.isprintable() else "?" for each in text)[:MAX_REFUSAL_CHARACTERS]

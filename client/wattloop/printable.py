@@ -9,6 +9,16 @@ MAX_TEXT_CHARACTERS = 2048
 _INDENTATION = "    "
 
 
+def ascii_text(text: str, limit: int) -> str:
+    """The text in the characters and length that a message of a training process allows.
+
+    Example:
+        >>> ascii_text("η is 0.5", limit=5)
+        '? is '
+    """
+    return "".join(each if each.isascii() and each.isprintable() else "?" for each in text)[:limit]
+
+
 def printable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     r"""The text with each unprintable character escaped, truncated to a limit.
 

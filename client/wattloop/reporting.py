@@ -8,17 +8,12 @@ Retry-After), the newest report is sent again at that time.
 
 from __future__ import annotations
 
-import http.client
-import json
 import logging
-import ssl
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from pathlib import Path
 
 from wattloop.messages import Answer, Report
+from wattloop.operator_api import REQUEST_ERRORS, OperatorApi, describe_error, is_permanent, retry_after_seconds
 
 logger = logging.getLogger("wattloop")
 
@@ -28,10 +23,6 @@ VERDICT_TIMEOUT_SECONDS = 30.0
 FIRST_WAIT_SECONDS = 1.0
 MAX_WAIT_SECONDS = 30.0
 MAX_ANSWER_BYTES = 64 * 1024
-# Client errors that a retry may not get: a rotated token, a busy server.
-RETRYABLE_CODES = frozenset({401, 408, 425, 429})
-# Errors whose Retry-After says when the server accepts the next request.
-RETRY_AFTER_CODES = frozenset({429, 503})
 
 
 class ReportChannel:
@@ -54,9 +45,8 @@ class ReportChannel:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._url = url.rstrip("/")
-        self._token_file = token_file
-        self._certificate_authority_file = certificate_authority_file
+        self._api = OperatorApi(url, token_file, certificate_authority_file)
+        self._url = self._api.url
         self._clock = clock
         self._sleep = sleep
         self._wait_seconds = 0.0
@@ -106,9 +96,9 @@ class ReportChannel:
             return None
         try:
             answer = self._post(report, timeout_seconds)
-        except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
-            self._rejected_permanently = isinstance(error, urllib.error.HTTPError) and _is_permanent(error.code)
-            requested = _retry_after(error)
+        except REQUEST_ERRORS as error:
+            self._rejected_permanently = is_permanent(error)
+            requested = retry_after_seconds(error)
             self._delayed = None if requested is None else report
             doubled = max(2 * self._wait_seconds, FIRST_WAIT_SECONDS)
             self._wait_seconds = min(doubled if requested is None else requested, MAX_WAIT_SECONDS)
@@ -117,7 +107,7 @@ class ReportChannel:
                 "report %d of %s was not delivered (%s); training continues, and the next report contains its data",
                 report.sequence,
                 self._url,
-                _described(error),
+                describe_error(error),
             )
             return None
         self._wait_seconds = 0.0
@@ -156,57 +146,6 @@ class ReportChannel:
             self._sleep(self._wait_seconds)
 
     def _post(self, report: Report, timeout_seconds: float) -> Answer:
-        headers = {"Content-Type": "application/json"}
-        if self._token_file:
-            headers["Authorization"] = f"Bearer {Path(self._token_file).read_text(encoding='ascii').strip()}"
-        request = urllib.request.Request(  # noqa: S310  the opener below supports only http and https
-            f"{self._url}/progress",
-            data=json.dumps(report.to_json(), allow_nan=False).encode(),
-            headers=headers,
-            method="POST",
+        return Answer.from_json(
+            self._api.send("POST", "/progress", report.to_json(), timeout_seconds, MAX_ANSWER_BYTES)
         )
-        if request.type not in ("http", "https"):
-            raise ValueError(f"found the scheme {request.type}, expected http or https in WATTLOOP_REPORT_URL")
-        with self._opener(request.type).open(request, timeout=timeout_seconds) as response:
-            return Answer.from_json(json.loads(response.read(MAX_ANSWER_BYTES)))
-
-    def _opener(self, scheme: str) -> urllib.request.OpenerDirector:
-        # No redirects and no proxies: the token must reach only the operator. Created for each report, since
-        # certificates can be rotated, and missing ones then fail only this report.
-        handlers: list[urllib.request.BaseHandler] = [
-            urllib.request.HTTPErrorProcessor(),
-            urllib.request.HTTPDefaultErrorHandler(),
-        ]
-        if scheme == "https":
-            context = ssl.create_default_context(cafile=self._certificate_authority_file or None)
-            handlers.append(urllib.request.HTTPSHandler(context=context))
-        else:
-            handlers.append(urllib.request.HTTPHandler())
-        opener = urllib.request.OpenerDirector()
-        for handler in handlers:
-            opener.add_handler(handler)
-        return opener
-
-
-def _retry_after(error: Exception) -> float | None:
-    """The Retry-After of an error, in seconds; None without one."""
-    if not isinstance(error, urllib.error.HTTPError) or error.code not in RETRY_AFTER_CODES:
-        return None
-    text = error.headers.get("Retry-After", "")
-    # Ignores the date form, which compares two clocks; the backoff then applies.
-    return float(max(int(text[:9]), FIRST_WAIT_SECONDS)) if text.isascii() and text.isdecimal() else None
-
-
-def _is_permanent(code: int) -> bool:
-    return code < 500 and code not in RETRYABLE_CODES
-
-
-def _described(error: Exception) -> str:
-    if isinstance(error, urllib.error.HTTPError):
-        with error:
-            try:
-                text = error.read(512).decode("utf-8", "replace")
-            except (OSError, http.client.HTTPException):  # the body is lost, the status is known
-                text = ""
-        return f"HTTP {error.code} {error.reason}{': ' if text else ''}{text}"
-    return str(error) or type(error).__name__

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from wattloop.pipeline.directives import AllowedClocks, DirectiveState, IterationClocks, iteration_clocks
 from wattloop.pipeline.instruction_sequence import InstructionSequence
-from wattloop.pipeline.messages import PLAN, Directive
+from wattloop.pipeline.messages import FREE, PLAN, Directive
 from wattloop.pipeline.plan_file import PlannedClock, different_kind
+
+logger = logging.getLogger("wattloop")
 
 
 class ClockChoice:
@@ -58,9 +61,14 @@ class ClockChoice:
             agent_refusal: Why the agent holds none of the clocks chosen last; empty if it does.
         """
         directive = self._state.in_force(iteration)
+        if directive.number != self.chosen.directive.number:
+            _log_change(directive, iteration)
         if agent_refusal:
-            # Until the next directive, since the agent would refuse the clock in every iteration.
+            # Until the next directive, or until free clocks between two trials of this one: the agent would
+            # refuse the clock in every iteration.
             self._refused = self.chosen.directive.number, agent_refusal
+        if directive.mode == FREE:
+            self._refused = 0, ""
         refused, refusal = self._refused
         if refused == directive.number and refusal:
             if self.chosen.refusal != refusal:
@@ -82,3 +90,16 @@ class ClockChoice:
         if self._row_product and found != self._row_product:
             return f"the plan is for {self._row_product}, this rank has {found or 'no GPU'}"
         return different_kind(self._row, kinds)
+
+
+def _log_change(directive: Directive, iteration: int) -> None:
+    first = directive.first_iteration or 0
+    late = f", {iteration - first} iterations late" if directive.mode != FREE and 0 < first < iteration else ""
+    logger.info(
+        "directive %d from iteration %d on%s: %s%s",
+        directive.number,
+        iteration,
+        late,
+        directive.mode,
+        f" ({directive.reason})" if directive.reason else "",
+    )

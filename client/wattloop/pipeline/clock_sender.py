@@ -27,6 +27,7 @@ TIMEOUT_SECONDS = 15.0
 FIRST_RETRY_SECONDS = 0.05
 MAX_RETRY_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
+PROBLEM_SECONDS = 10.0
 # Refusals that do not depend on the clock and may be over at the next attempt.
 TRANSIENT_REASONS = frozenset(
     {"Unavailable", "TooMany", "ConnectionClosed", "NoDriver", "GpuLost", "DeviceFailed", "StateNotDurable"}
@@ -48,6 +49,10 @@ class ClockTarget(Protocol):
     def interruptions(self) -> int:
         """How often the agent has ceased to hold them by itself."""
 
+    @property
+    def problem(self) -> str:
+        """Why no agent has held the clocks for some seconds; empty if one does, or none is wanted."""
+
     def send(self, megahertz: int) -> None:
         """Hold this clock on all GPUs of the process, as soon as possible. Cheap; never waits or fails."""
 
@@ -61,6 +66,7 @@ class NoClocks:
     refusal = ""
     is_holding = False
     interruptions = 0
+    problem = ""
 
     def send(self, megahertz: int) -> None:
         """Do nothing."""
@@ -99,6 +105,8 @@ class ClockSender:
         # Whether the agent may hold a lease, also one that an agent before it held.
         self._has_lease = False
         self._warned = False
+        self._failed_since_seconds: float | None = None
+        self._last_failure = ""
         self._retry_seconds = FIRST_RETRY_SECONDS
         self.interruptions = 0
         self._thread = threading.Thread(target=self._run, name="wattloop-clocks", daemon=True)
@@ -113,6 +121,12 @@ class ClockSender:
     def is_holding(self) -> bool:
         """See `ClockTarget`."""
         return self._is_open and not self._unsent
+
+    @property
+    def problem(self) -> str:
+        """See `ClockTarget`. A restart of the agent is no problem yet."""
+        since = self._failed_since_seconds
+        return "" if since is None or time.monotonic() < since + PROBLEM_SECONDS else self._last_failure
 
     def send(self, megahertz: int) -> None:
         """See `ClockTarget`."""
@@ -133,7 +147,7 @@ class ClockSender:
         if self._wanted is None and not self._refusal:
             return
         with self._lock:
-            self._wanted, self._is_open, self._refusal = None, False, ""
+            self._wanted, self._is_open, self._refusal, self._failed_since_seconds = None, False, "", None
         self._wake()
 
     def close(self) -> None:
@@ -189,7 +203,7 @@ class ClockSender:
                 self._move(self._wanted)
         if self._warned:
             logger.warning("the agent holds the clocks of this rank's instructions again")
-        self._warned, self._retry_seconds = False, FIRST_RETRY_SECONDS
+        self._warned, self._failed_since_seconds, self._retry_seconds = False, None, FIRST_RETRY_SECONDS
 
     def _wait_for_events(self) -> None:
         if self._closing:
@@ -214,8 +228,11 @@ class ClockSender:
                 return
         if not was_wanted and (reason or not self._has_lease):
             # A restoration that failed is retried by the agent; an idle connection was closed.
-            self._has_lease = False
+            self._has_lease, self._failed_since_seconds = False, None
             return
+        self._last_failure = str(error)
+        if self._failed_since_seconds is None:
+            self._failed_since_seconds = time.monotonic()
         if not self._warned:
             self._warned = True
             logger.warning("the clocks of this rank's instructions are free until an agent holds them: %s", error)

@@ -37,6 +37,7 @@ class IterationRunner:
         clocks: As above; may be replaced between two iterations.
         iterations: Number of complete iterations.
         in_force: The clocks chosen for the iteration.
+        applied_directive: Number of the directive of the last complete iteration.
         megahertz: The clock of each instruction of the iteration; empty: free clocks, also after a mismatch.
     """
 
@@ -66,6 +67,7 @@ class IterationRunner:
         self.in_force = IterationClocks()
         self.megahertz: tuple[int, ...] = ()
         self.iterations = 0
+        self.applied_directive = 0
 
     def begin_iteration(self) -> None:
         """Begin an iteration.
@@ -110,6 +112,7 @@ class IterationRunner:
                 )
             )
         self.iterations += 1
+        self.applied_directive = self.in_force.directive.number
         self._choose_clocks()
 
     def next_instruction(self, key: Key) -> None:

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable, GpuDescription
 from wattloop.environment import RunEnvironment
 from wattloop.errors import UsageError
 from wattloop.launcher import process_rank
+from wattloop.message_fields import MessageError
+from wattloop.messages import MAX_REASON_CHARACTERS
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.clock_sender import ClockSender, NoClocks
 from wattloop.pipeline.directives import DirectiveState, IterationClocks
@@ -30,12 +32,17 @@ from wattloop.pipeline.measurement_setup import (
     local_profile,
     pipeline_meter,
 )
-from wattloop.pipeline.messages import Directive, Instruction
+from wattloop.pipeline.messages import Directive, Instruction, StragglerNotice
 from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer
 from wattloop.pipeline.plan_file import PlannedClock, planned_clocks, read_plan_row
 from wattloop.pipeline.process_clocks import allowed_clocks
+from wattloop.pipeline.rank_messages import RankMessages
+from wattloop.printable import ascii_text
 from wattloop.process_gpus import gpus_of_process
 from wattloop.torch_group import torch_group
+
+if TYPE_CHECKING:
+    from wattloop.pipeline.plan_service import PlanServiceThread
 
 logger = logging.getLogger("wattloop")
 
@@ -153,9 +160,6 @@ class Pipeline:
             rank=_launched_rank(self._variables) if rank is None else rank,
         )
         require_integer("microbatches", microbatches, 1, MAX_MICROBATCHES)
-        self.microbatches = microbatches
-        self.schedule = schedule
-        self.model = model
         self._chosen_gpus = gpus
         self._sequence = InstructionSequence(_checked(instructions or (), self.place, microbatches))
         self._state = DirectiveState()
@@ -169,9 +173,10 @@ class Pipeline:
         self._plan = plan
         if plan is not None:
             self._choice.give_plan(_plan_row(plan, self.place), plan_gpu_product)
-        self._observer: Observer | None = None
         self._sender: ClockSender | None = None
         self._began = self._ended = False
+        self._process_id = 0
+        self._has_complete_iteration = False
         self._runner = IterationRunner(
             self._sequence,
             NoClocks(),
@@ -181,6 +186,10 @@ class Pipeline:
             now=now,
         )
         self._scope = _InstructionScope(self._runner)
+        self._messages = RankMessages(
+            self.place, microbatches, schedule, model, self._sequence, self._runner, self._choice, self._state
+        )
+        self._service: PlanServiceThread | None = None
         self._stage = self.place.stages[0] if len(self.place.stages) == 1 else None
 
     def __enter__(self) -> Self:
@@ -190,7 +199,7 @@ class Pipeline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(retry=kind is None)
 
     def open(self) -> None:
         """Find the GPUs of this process and begin to send clocks; done by the first iteration otherwise.
@@ -201,13 +210,14 @@ class Pipeline:
         if self._began:
             raise UsageError("this pipeline has begun before; make another wattloop.pipeline.Pipeline")
         self._began = True
+        self._process_id = os.getpid()
         described = self._described_gpus()
         self._choice.allowed = allowed_clocks(described)
         if described:
             path = Path(self.environment.agent_socket)
             self._runner.clocks = self._sender = ClockSender(path, [gpu.uuid for gpu in described])
-        if self._observer is None:
-            self._observer = pipeline_meter(
+        if self._messages.observer is None:
+            self._messages.observer = pipeline_meter(
                 [gpu.uuid for gpu in described],
                 self.place,
                 self._variables,
@@ -219,20 +229,34 @@ class Pipeline:
             directive = local_profile(self._measures, self._choice.allowed)
             if directive is not None:
                 self._state.receive(directive)
-        if not self._has_plan and not self.environment.report_url:
+        self._messages.gpus = len(described)
+        if self._has_plan:
+            if self.environment.report_url:
+                logger.warning("this rank runs the plan that it was given, so the operator plans nothing for it")
+        elif not self.environment.report_url:
             logger.warning("no frequency plan: neither plan= nor an operator is there; the GPUs' clocks stay free")
+        elif self._choice.allowed.allowed_megahertz:
+            self._service = self._started_service()
+        elif described:
+            logger.warning("no clock may be held on the GPUs of this rank, so it is not registered for a plan")
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Let the GPUs run at free clocks; called twice, it does nothing."""
-        if self._ended or not self._began:
+        """Let the GPUs run at free clocks and send the last report; called twice, it does nothing."""
+        self._close(retry=True)
+
+    def _close(self, *, retry: bool) -> None:
+        # A process made by fork has none of the threads.
+        if self._ended or not self._began or os.getpid() != self._process_id:
             return
         self._ended = True
         atexit.unregister(self.close)
         if self._sender is not None:
             self._sender.close()
-        if self._observer is not None:
-            self._observer.close()
+        if self._messages.observer is not None:
+            self._messages.observer.close()
+        if self._service is not None:
+            self._service.close(retry=retry)
 
     @property
     def iterations(self) -> int:
@@ -261,7 +285,27 @@ class Pipeline:
 
     def observe(self, observer: Observer) -> None:
         """Have an observer measure the iterations and choose the clocks that are profiled, from now on."""
-        self._observer = observer
+        self._messages.observer = observer
+
+    def announce_straggler(self, iteration_seconds: float | None, reason: str = "") -> None:
+        """Tell the operator that iterations take longer than planned, so that it chooses a slower plan.
+
+        It does not wait. Without the operator, it does nothing.
+
+        Args:
+            iteration_seconds: Time of an iteration of the slowest pipeline; None: the straggler is over.
+            reason: What was noticed, for the status of the job.
+
+        Raises:
+            UsageError: The time is not positive.
+        """
+        notice = StragglerNotice(iteration_seconds, ascii_text(reason, MAX_REASON_CHARACTERS))
+        try:
+            notice.check("")
+        except MessageError as error:
+            raise UsageError(str(error)) from error
+        if self._service is not None:
+            self._service.announce(notice)
 
     @contextmanager
     def iteration(self) -> Iterator[None]:
@@ -301,11 +345,27 @@ class Pipeline:
         return self._choice.clocks_of(iteration, self._runner.clocks.refusal)
 
     def _profiling_clock(self, directive: Directive, iteration: int) -> int | None:
-        return None if self._observer is None else self._observer.profiling_clock(directive, iteration)
+        observer = self._messages.observer
+        return None if observer is None else observer.profiling_clock(directive, iteration)
 
     def _iteration_done(self, record: IterationRecord) -> None:
-        if self._observer is not None:
-            self._observer.iteration_done(record)
+        if self._messages.observer is not None:
+            self._messages.observer.iteration_done(record)
+        if self._service is not None and not self._has_complete_iteration:
+            # The instructions are known now.
+            self._service.wake()
+        self._has_complete_iteration = True
+
+    def _started_service(self) -> PlanServiceThread:
+        # Imported here because it imports an HTTP client.
+        from wattloop.operator_api import OperatorApi  # noqa: PLC0415
+        from wattloop.pipeline.plan_service import PlanExchange, PlanServiceThread  # noqa: PLC0415
+
+        settings = self.environment
+        api = OperatorApi(settings.report_url, settings.token_file, settings.certificate_authority_file)
+        service = PlanServiceThread(PlanExchange(api, self._messages))
+        service.start()
+        return service
 
     def _described_gpus(self) -> tuple[GpuDescription, ...]:
         if not self.environment.agent_socket:

@@ -1,0 +1,96 @@
+"""What a rank tells the plan service: its registration and its reports."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, field
+
+from wattloop.messages import MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
+from wattloop.pipeline.clock_choice import ClockChoice
+from wattloop.pipeline.directives import DirectiveState
+from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.iteration_record import Observer, RankMeasurement
+from wattloop.pipeline.iteration_runner import IterationRunner
+from wattloop.pipeline.messages import Directive, RankRegistration, RankReport
+from wattloop.pipeline.place import PipelinePlace
+from wattloop.printable import ascii_text
+
+
+@dataclass
+class RankMessages:
+    """The messages of one process; called in the thread of the plan service.
+
+    Attributes:
+        place: The place of the rank.
+        microbatches: Number of microbatches in an iteration.
+        schedule: Name of the schedule.
+        model: Name or digest of the model and its partition; may be empty.
+        sequence: The instructions of the rank.
+        runner: Runs the iterations.
+        choice: Chooses the clocks.
+        state: The directives received.
+        gpus: Number of GPUs of the process.
+        observer: Measures the iterations; None: nothing is measured.
+        process: Random identity of the process.
+    """
+
+    place: PipelinePlace
+    microbatches: int
+    schedule: str
+    model: str
+    sequence: InstructionSequence
+    runner: IterationRunner
+    choice: ClockChoice
+    state: DirectiveState
+    gpus: int = 0
+    observer: Observer | None = None
+    process: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    def registration(self) -> RankRegistration | None:
+        """See `wattloop.pipeline.plan_service.Rank`."""
+        instructions, allowed = self.sequence.instructions, self.choice.allowed
+        if not instructions:
+            return None
+        place = self.place
+        return RankRegistration(
+            process=self.process,
+            rank=place.rank,
+            data_parallel=place.data_parallel,
+            tensor_parallel=place.tensor_parallel,
+            pipeline_parallel=place.pipeline_parallel,
+            data_rank=place.data_rank,
+            tensor_rank=place.tensor_rank,
+            pipeline_rank=place.pipeline_rank,
+            stages=place.stage_count,
+            microbatches=self.microbatches,
+            schedule=self.schedule,
+            instructions=tuple(each.text for each in instructions),
+            gpu_product=ascii_text(allowed.gpu_product, MAX_PRODUCT_CHARACTERS),
+            gpus=self.gpus,
+            clocks_megahertz=allowed.allowed_megahertz,
+            model=self.model,
+        )
+
+    def report(self) -> RankReport:
+        """See `wattloop.pipeline.plan_service.Rank`."""
+        measured = RankMeasurement() if self.observer is None else self.observer.measured()
+        refusal = self.choice.chosen.refusal or self.runner.clocks.problem
+        return RankReport(
+            process=self.process,
+            sequence=0,
+            directive=self.state.acknowledged,
+            iterations=self.runner.iterations,
+            applied_directive=self.runner.applied_directive,
+            measured_iterations=measured.measured_iterations,
+            iteration_seconds=measured.iteration_seconds,
+            iteration_joules=measured.iteration_joules,
+            blocking_watts=measured.blocking_watts,
+            measurements=measured.measurements,
+            profiled=measured.profiled,
+            mismatch=ascii_text(self.sequence.mismatch, MAX_REASON_CHARACTERS),
+            refusal=ascii_text(refusal, MAX_REASON_CHARACTERS),
+        )
+
+    def receive(self, directive: Directive) -> None:
+        """See `wattloop.pipeline.plan_service.Rank`."""
+        self.state.receive(directive)

@@ -1,0 +1,105 @@
+"""A plan service over HTTP that gives every rank one directive, in two phases."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
+
+# The client's own waits between messages are bounded by this.
+REPORT_SECONDS = 0.05
+
+
+@dataclass
+class PlanServer:
+    """What it received, and what it answers.
+
+    Attributes:
+        ranks: Number of ranks that must acknowledge a directive.
+        margin: How many iterations after the last acknowledgement a directive begins.
+        goal: The directive; its `first_iteration` is set once all ranks have acknowledged it.
+        registrations: By process.
+        reports: All of them.
+        notices: All of them.
+    """
+
+    ranks: int = 1
+    margin: int = 3
+    url: str = ""
+    goal: Directive = field(default_factory=Directive)
+    registrations: dict[str, RankRegistration] = field(default_factory=dict)
+    reports: list[RankReport] = field(default_factory=list)
+    notices: list[StragglerNotice] = field(default_factory=list)
+    tokens: set[str | None] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def give(self, directive: Directive) -> None:
+        """Give the ranks another directive."""
+        with self.lock:
+            self.goal = replace(directive, number=self.goal.number + 1, report_seconds=REPORT_SECONDS)
+
+    def restart(self) -> None:
+        """Lose the registrations."""
+        with self.lock:
+            self.registrations.clear()
+
+    def answer(self, method: str, path: str, body: object) -> dict[str, object]:
+        """The answer to a request."""
+        with self.lock:
+            if path.endswith("/straggler"):
+                self.notices.append(StragglerNotice.from_json(body))
+                return {}
+            if method == "PUT":
+                registration = RankRegistration.from_json(body)
+                self.registrations[registration.process] = registration
+            else:
+                report = RankReport.from_json(body)
+                if report.process not in self.registrations:
+                    return Directive(known=False).to_json()
+                self.reports.append(report)
+                self._set_first_iteration()
+            return replace(self.goal, report_seconds=REPORT_SECONDS).to_json()
+
+    def _set_first_iteration(self) -> None:
+        newest = {report.process: report for report in self.reports}
+        acknowledged = [each for each in newest.values() if each.directive >= self.goal.number > 0]
+        if self.goal.first_iteration is None and len(acknowledged) == self.ranks:
+            first = max(each.iterations for each in acknowledged) + self.margin
+            self.goal = replace(self.goal, first_iteration=first)
+
+
+@contextlib.contextmanager
+def running_plan_server() -> Iterator[PlanServer]:
+    """Serves during the block."""
+    server = PlanServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            server.tokens.add(self.headers["Authorization"])
+            answer = json.dumps(server.answer(self.command, self.path, body)).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def do_PUT(self) -> None:
+            self.do_POST()
+
+        def log_message(self, *_: object) -> None:
+            """Suppress the log."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+        thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        server.url = f"http://127.0.0.1:{listening.server_port}/v1/namespaces/team/recurrences/gpt-0"
+        try:
+            yield server
+        finally:
+            listening.shutdown()
+            thread.join()
