@@ -10,6 +10,8 @@ theirs, and its evaluations begin a new sequence.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from wattloop.messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
 from wattloop_operator.api.attempt import GpuReading, Progress
 from wattloop_operator.api.field_types import to_decimal
@@ -56,6 +58,9 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
 def progress_after_output(recurrence: TrainingRecurrence, seen: OutputReport) -> Progress:
     """The progress after something was seen of a training that does not use the client."""
     before = recurrence.status.progress or Progress()
+    if before.reached:
+        # The training goes on until it has been ended, and the epochs to its target are known already.
+        seen = replace(seen, metric=None, epoch=None)
     progress = progress_after(recurrence, report_of(before, seen))
     is_new = progress.evaluations != before.evaluations or progress.diverged != before.diverged
     if not (is_new and seen.evaluation):

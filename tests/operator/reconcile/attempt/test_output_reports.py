@@ -19,6 +19,7 @@ from wattloop_operator.reconcile.learning.decision import sample_decision
 
 LOGS: dict[str, Any] = {"reporting": {"source": "Logs"}}
 BackendWith = Callable[..., ModelBackend]
+THRESHOLD = 0.9
 SEEN = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 20)), max_size=30)
 
 
@@ -52,6 +53,18 @@ def test_a_training_that_is_done_is_ended_and_its_outcome_follows_its_end(
     status = backend.recurrences[name].status
     assert status.result == expected[0]
     assert expected[1] in status.message
+
+
+def test_what_a_training_shows_between_its_target_and_its_end_does_not_count(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    name = backend.start_attempt()
+    backend.see(name, OutputReport(1, metric=0.95, epoch=3))
+    reached = progress_of(backend, name)
+    backend.see(name, OutputReport(2, metric=0.2, epoch=4))
+    backend.see(name, OutputReport(3, metric=float("nan"), epoch=5))
+    assert progress_of(backend, name) == reached.model_copy(update={"sequence": 3})
+    backend.see(name, OutputReport(4, finished=True))
+    assert progress_of(backend, name).finished
 
 
 def test_a_training_that_does_not_end_is_abandoned_after_a_minute(backend_with: BackendWith) -> None:
@@ -149,7 +162,9 @@ def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, floa
         )
         again = data.draw(st.sampled_from(reports[: index + 1]))
         assert progress_after_output(recurrence, again) == progress
-    expected = reports[-1].metric if reports else None
+    metrics = [metric for metric, _ in seen]
+    # What follows the target does not count.
+    expected = next((metric for metric in metrics if metric >= THRESHOLD), metrics[-1] if metrics else None)
     found = (recurrence.status.progress or Progress()).metric
     assert found is None if expected is None else float(found or 0) == pytest.approx(expected, abs=1e-9)
 
