@@ -26,7 +26,7 @@ from support.kubernetes_node.running_node import running_node, runs_already
 HERE = Path(__file__).parent
 SKIPPED = "no Kubernetes node"
 CLUSTER = pytest.StashKey[tuple[ClusterCommand, DynamicClient]]()
-NAMES_OF_NAMESPACES = ("NAMESPACE", "NEIGHBOUR", "VICTIMS", "ATTACKERS")
+NAMES_OF_NAMESPACES = ("NAMESPACE", "NEIGHBOUR", "VICTIMS", "ATTACKERS", "RESTRICTED")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -35,6 +35,7 @@ METRICS_PORT = 9403
 ATTACKS = ("newlines", "newlines", "valid", "idle", "half", "subscribers", "deaf", "churn")
 SCRIPTS = "/opt/scripts"
 SOCKET = "/run/agent/agent.sock"
+END = "/tmp/end"
 # Bounds of docs/security.md: connections with two descriptors each beside the agent's own files; 20 log lines a second
 # and their summaries; 64 threads of the metrics port beside those that the agent has.
 MAX_DESCRIPTORS = 1_280
@@ -158,15 +159,23 @@ def monitor_log(kubectl: ClusterCommand) -> str:
 
 @contextmanager
 def neighbour(
-    node: About, user: ClusterCommand, cluster: DynamicClient, name: str, seconds: int
+    node: About, user: ClusterCommand, cluster: DynamicClient, name: str, seconds: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """A pod that holds a limit on its GPU for so long, and asks for its leases again and again.
+    """A pod that holds a limit on its GPU and asks for its leases again and again, until the context ends.
+
+    Args:
+        node: The node.
+        user: The user of the namespace.
+        cluster: The client of watches.
+        name: Its name.
+        seconds: How long it does so at least.
 
     Yields:
         Its output after its end; empty before.
     """
     printed: dict[str, Any] = {}
-    script = f"sleep {seconds} | python {SCRIPTS}/hostile_client.py {SOCKET} victim --gpus $NVIDIA_VISIBLE_DEVICES"
+    client = f"python {SCRIPTS}/hostile_client.py {SOCKET} victim --gpus $NVIDIA_VISIBLE_DEVICES"
+    script = f"(sleep {seconds}; until [ -e {END} ]; do sleep 0.2; done) | {client}"
     user.apply(pod(node, name, ["sh", "-c", script], gpus=1, cpu="500m"), namespace=NEIGHBOUR)
     try:
         wait_until(
@@ -184,6 +193,8 @@ def neighbour(
             timeout_seconds=SLOWEST_SECONDS,
         )
         yield printed
+        # In the namespace of the user: what follows the dashes is the command.
+        user("exec", name, "--", "touch", END)
         ended(cluster, NEIGHBOUR, [name])
         printed |= json.loads(user("logs", name, namespace=NEIGHBOUR).strip().splitlines()[-1])
     finally:
@@ -199,7 +210,7 @@ def attacked(
         put_scripts(user, namespace)
     agent = agent_pod(kubectl)
     (process, *_) = processes_of_container(agent["metadata"]["uid"], monitor_status(agent)["containerID"])
-    with neighbour(node, users[NEIGHBOUR], cluster, "holder", ATTACK_SECONDS * 3) as answers:
+    with neighbour(node, users[NEIGHBOUR], cluster, "holder") as answers:
         (held,) = [each.uuid for each in gpus.describe().gpus if each.power_limit_watts == HELD_WATTS]
         before = AgentSeen(gpus, held, process).memory_kibibytes
         log_before = len(monitor_log(kubectl))

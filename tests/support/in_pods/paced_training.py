@@ -5,7 +5,9 @@ has created the folder `journal`, it records the simulator's energy of its GPUs 
 `support.training_journal`.
 
 Environment: EPOCH_SECONDS; HELD_GPUS, the number of held GPUs of the node that it waits for before it
-begins; ENDLESS_ATTEMPT, the attempt whose second epoch does not end, so that a test can end it.
+begins; ENDLESS_ATTEMPT, the attempt whose second epoch does not end, so that a test can end it. With
+`spec.output` it writes a model of one line, and the file `unreachable` beside the simulator's state keeps
+it from reaching its target.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import itertools
 import json
 import os
 import time
+from pathlib import Path
 
 import nvml_simulator
 import wattloop
@@ -38,6 +41,8 @@ def main() -> None:
     with wattloop.Run(batch_size=64, max_epochs=40) as run:
         await_held(machine, int(os.environ.get("HELD_GPUS", "0")))
         needed = 6 + 2 * abs(run.batch_size.bit_length() - 7)
+        if (machine.path.parent / "unreachable").exists():
+            needed = 1000
         for epoch in run.epochs():
             for _ in itertools.count() if is_endless and epoch == 1 else range(STEPS_AN_EPOCH):
                 machine.occupy(gpus, work=TERAFLOP_A_STEP, intensity=0.8)
@@ -45,7 +50,15 @@ def main() -> None:
                 run.step(run.batch_size)
                 time.sleep(epoch_seconds / STEPS_AN_EPOCH)
             print(f"epoch {epoch + 1} of {needed}", flush=True)
+            if run.output_dir:
+                write_model(Path(run.output_dir), f"epoch {epoch + 1} of {needed}")
             run.report(metric=(epoch + 1) / needed)
+
+
+def write_model(folder: Path, text: str) -> None:
+    """Replaces the model of this attempt."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.txt").write_text(text, encoding="utf-8")
 
 
 def await_held(machine: nvml_simulator.Machine, gpus: int) -> None:

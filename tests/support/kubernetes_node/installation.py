@@ -42,7 +42,7 @@ def namespace(name: str, *, pod_security: str) -> dict[str, Any]:
 
 
 def values_of(about: About) -> dict[str, str]:
-    """The chart's values that this node needs: where it keeps things. All others are the chart's own."""
+    """The chart's values of this node: where it keeps things, and what tests need. All others are the chart's own."""
     folders = NodeFolders(Path(about.folder))
     return {
         # The administrator asks for tokens of pods, as an attacker who has stolen one would have it.
@@ -53,6 +53,8 @@ def values_of(about: About) -> dict[str, str]:
         "agent.stateFolder": str(folders.host / "state"),
         "agent.kubeletFolder": str(folders.kubelet_root),
         "agent.podLogsFolder": str(folders.pod_logs),
+        # For trainings whose metric is in their log.
+        "operator.readPodLogs": "true",
     }
 
 

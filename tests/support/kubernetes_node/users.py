@@ -17,6 +17,15 @@ from support.kubernetes_node.node import About
 PERSON = "person"
 SOCKET_LABELS = {"pod-security.kubernetes.io/enforce": "privileged", "wattloop.dev/agent-socket": "baseline"}
 
+RESTRICTED_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "runAsNonRoot": True,
+    "runAsUser": 1000,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""The security context of a container that Pod Security `restricted` admits."""
+
 
 def make_editor(about: About, kubectl: ClusterCommand, core: client.CoreV1Api, namespace: str) -> Path:
     """Creates a namespace and a user with only Kubernetes' own role `edit` in it, once it is in effect."""
@@ -34,6 +43,12 @@ def make_editor(about: About, kubectl: ClusterCommand, core: client.CoreV1Api, n
     )
     await_right_to_create(core.api_client, namespace, PERSON, "configmaps", "recurringtrainingjobs.wattloop.dev")
     return kubeconfig_of(about, core, namespace, PERSON)
+
+
+def restrict(kubectl: ClusterCommand, namespace: str) -> None:
+    """Has Pod Security enforce `restricted` in a namespace, so that no pod mounts a socket."""
+    labels = ["pod-security.kubernetes.io/enforce=restricted", "wattloop.dev/agent-socket-"]
+    kubectl("label", "namespace", namespace, "--overwrite", *labels)
 
 
 def kubeconfig_of(about: About, core: client.CoreV1Api, namespace: str, service_account: str) -> Path:
