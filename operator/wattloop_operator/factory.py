@@ -129,8 +129,10 @@ class Factory:
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
         )
         commits = PipelineCommits(self.store.pipelines, self.metrics.time_planner(planned_in_process), self.clock)
-        pipelines = PipelineService(ClusterProgressStore(api), authorizer, commits, limits)
-        app = self.metrics.count_reports(create_app(service, self._node_service(api, reviews, service), pipelines))
+        power = JobPower(api, time.monotonic)
+        pipelines = PipelineService(ClusterProgressStore(api), authorizer, commits, limits, choice_of=power.choice_of)
+        nodes = self._node_service(api, reviews, service, power)
+        app = self.metrics.count_reports(create_app(service, nodes, pipelines))
         return HttpService(
             "reporting API",
             app,
@@ -140,7 +142,9 @@ class Factory:
             background=background(ProgressWriterThread(service.writer), commits),
         )
 
-    def _node_service(self, api: ClusterApi, reviews: TokenReviews, reports: ReportService) -> NodeService:
+    def _node_service(
+        self, api: ClusterApi, reviews: TokenReviews, reports: ReportService, power: JobPower
+    ) -> NodeService:
         authorizer = ClusterNodeAuthorizer(reviews, time.monotonic, self.settings.agent_service_account)
         pods = ClusterNodePods(api, time.monotonic, self.cache)
         policies = NodePolicies(api, time.monotonic)
@@ -152,7 +156,7 @@ class Factory:
             self.clock,
             bounds=policies.bounds_for_node,
             pods_ended=self.leader.enqueue,
-            limits=LimitOrders(reports, JobPower(api, time.monotonic), time.monotonic, sockets=sockets),
+            limits=LimitOrders(reports, power, time.monotonic, sockets=sockets),
         )
 
     def addresses(self, report_url: str) -> ClusterAddresses:

@@ -8,6 +8,7 @@ names its process, and directives are numbered.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass
@@ -68,6 +69,7 @@ class Instruction:
         return f"{self.kind}:{self.stage}:{self.microbatch}"
 
     @staticmethod
+    @functools.lru_cache(maxsize=MAX_INSTRUCTIONS)
     def of(text: str) -> Instruction:
         """Read the form in messages.
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +36,11 @@ RETENTION = timedelta(days=30)
 CLEANUP_INTERVAL = timedelta(hours=1)
 
 logger = logging.getLogger(__name__)
+
+
+# How long a message waits for others of its group. Reports are not urgent, and each commit costs a few milliseconds.
+REGISTRATION_WAIT_SECONDS = 0.02
+REPORT_WAIT_SECONDS = 0.2
 
 
 class PipelineStore(Protocol):
@@ -97,6 +103,7 @@ class PipelineCommits:
         store: The pipelines' store.
         plan: Plans a pipeline; called in a thread of its own, one at a time.
         utc_now: The time, with a time zone.
+        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -104,13 +111,16 @@ class PipelineCommits:
         store: PipelineStore,
         plan: Callable[[PlanningRequest, datetime], PipelineFrontier],
         utc_now: Callable[[], datetime],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._plan = plan
         self._utc_now = utc_now
+        self._clock = clock
         self._known: LRUCache[PipelineKey, StoredPipeline] = LRUCache(MAX_KNOWN_PIPELINES)
         self._arrived = threading.Condition()
         self._waiting: list[_Waiting] = []
+        self._due = float("inf")
         self._ending = False
         self._planning: set[str] = set()
         self._planner = ThreadPoolExecutor(1, "pipeline-planner")
@@ -148,14 +158,20 @@ class PipelineCommits:
             if len(self._waiting) >= MAX_WAITING:
                 raise TooManyRequestsError("all pipelines together", 1.0)
             self._waiting.append(waiting)
-            self._arrived.notify()
+            due = self._clock() + (
+                REPORT_WAIT_SECONDS if isinstance(message, ReportOfRank) else REGISTRATION_WAIT_SECONDS
+            )
+            if due < self._due:
+                self._due = due
+                self._arrived.notify()
         return waiting.answer
 
     def _run(self) -> None:
         while True:
             with self._arrived:
-                self._arrived.wait_for(lambda: self._waiting or self._ending)
-                group, self._waiting = self._waiting, []
+                while not self._ending and (left := self._due - self._clock()) > 0:
+                    self._arrived.wait(None if left == float("inf") else left)
+                group, self._waiting, self._due = self._waiting, [], float("inf")
                 if not group and self._ending:
                     return
             by_pipeline: dict[PipelineKey, list[_Waiting]] = defaultdict(list)

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from cachetools import TTLCache
 
@@ -25,26 +24,14 @@ MAX_CONTEXTS = 1_000
 ENDED = Directive(first_iteration=0, report_seconds=60.0, reason="the attempt has ended")
 
 
-@dataclass(frozen=True)
-class JobPlan:
-    """How a job plans its pipelines.
-
-    Attributes:
-        enabled: Whether its ranks are profiled and run plans.
-        choice: Which point of the frontier they run.
-    """
-
-    enabled: bool = True
-    choice: PlanChoice = field(default_factory=PlanChoice)
+ChoiceOfRecurrence = Callable[[TrainingRecurrence], PlanChoice | None]
+"""By which rule the pipelines of a recurrence's job choose their plan; None if they get no clocks. Raises
+OperationError if the job cannot be read now."""
 
 
-PlanOfRecurrence = Callable[[TrainingRecurrence], JobPlan]
-"""How the job of a recurrence plans its pipelines. Raises OperationError if the job cannot be read now."""
-
-
-def plan_by_default(_recurrence: TrainingRecurrence) -> JobPlan:
+def choose_by_default(_recurrence: TrainingRecurrence) -> PlanChoice:
     """Every pipeline is planned, with no time lost."""
-    return JobPlan()
+    return PlanChoice()
 
 
 class PipelineService:
@@ -56,7 +43,7 @@ class PipelineService:
         commits: Merges, decides and stores.
         limits: The rate limits.
         clock: Monotonic seconds.
-        plan_of: How the job of a recurrence plans its pipelines.
+        choice_of: By which rule a job chooses the plan of its pipelines.
     """
 
     def __init__(
@@ -67,13 +54,13 @@ class PipelineService:
         limits: ReportLimits,
         *,
         clock: Callable[[], float] = time.monotonic,
-        plan_of: PlanOfRecurrence = plan_by_default,
+        choice_of: ChoiceOfRecurrence = choose_by_default,
     ) -> None:
         self._recurrences = recurrences
         self._authorizer = authorizer
         self._commits = commits
         self._limits = limits
-        self._plan_of = plan_of
+        self._choice_of = choice_of
         self._lock = threading.Lock()
         self._contexts: TTLCache[tuple[str, str], PipelineContext | None] = TTLCache(
             MAX_CONTEXTS, CONTEXT_SECONDS, clock
@@ -157,7 +144,7 @@ class PipelineService:
             raise UnknownRecurrenceError(f"TrainingRecurrence {namespace}/{name} does not exist")
         if recurrence.status.result is not None:
             return None
-        spec, plan = recurrence.spec, self._plan_of(recurrence)
+        spec, choice = recurrence.spec, self._choice_of(recurrence)
         key = PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)
-        new = PipelineState(key, namespace, name, choice=plan.choice, enabled=plan.enabled)
+        new = PipelineState(key, namespace, name, choice=choice or PlanChoice(), enabled=choice is not None)
         return PipelineContext(new, PipelineWork(spec.batch_size, recurrence.status.image_digest or ""))

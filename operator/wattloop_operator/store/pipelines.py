@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, delete, select, tuple_, update
+from sqlalchemy import Connection, Table, delete, select, tuple_, update
 
 from wattloop_operator.reconcile.pipeline.state import (
     PipelineFrontier,
@@ -68,6 +68,15 @@ class Pipelines:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        # Their construction takes longer than their execution.
+        self._upserts = {
+            table.name: _upsert(database, table, key)
+            for table, key in (
+                (PIPELINE_PARTS, (*ATTEMPT, "digest")),
+                (PIPELINE_RANKS, (*ATTEMPT, "rank")),
+                (PIPELINE_MEASUREMENTS, ("profile_id", "rank", "process")),
+            )
+        }
 
     def read(self, key: PipelineKey) -> PipelineState | None:
         """The state of an attempt's pipeline; None if no rank has registered.
@@ -132,24 +141,22 @@ class Pipelines:
         self, on: Connection, new: PipelineState, known: StoredPipeline | None, now: datetime
     ) -> StoredPipeline:
         """The state as it is stored now; its row is locked until the transaction ends."""
-        key = new.key
+        row = None if known is None else _row(on, new.key, lock=True)
+        if row is None:
+            known = None
+            self._insert(on, new, now)
+            row = _row(on, new.key, lock=True)
+        if known is None or known.revision > row.revision:
+            return _load(on, new.key, row)
+        return known if known.revision == row.revision else _load(on, new.key, row, known)
+
+    def _insert(self, on: Connection, new: PipelineState, now: datetime) -> None:
+        row = {"namespace": new.namespace, "recurrence_name": new.name, "revision": 0, "updated_at": now}
         on.execute(
             self._database.insert(PIPELINES)
-            .values(
-                **asdict(key),
-                namespace=new.namespace,
-                recurrence_name=new.name,
-                revision=0,
-                body=encode(PipelineRow.of(new)),
-                updated_at=now,
-            )
+            .values(**asdict(new.key), **row, body=encode(PipelineRow.of(new)))
             .on_conflict_do_nothing(index_elements=ATTEMPT)
         )
-        row = _row(on, key, lock=True)
-        assert row is not None
-        if known is None or known.revision > row.revision:
-            return _load(on, key, row)
-        return known if known.revision == row.revision else _load(on, key, row, known)
 
     def _with_profile(self, on: Connection, state: PipelineState) -> tuple[int, PipelineState]:
         """The state with all that is stored of its profile."""
@@ -180,7 +187,7 @@ class Pipelines:
                 body = encode(part)
                 parts[part] = part_digest(body)
                 new_parts.append({**key, "digest": parts[part], "body": body})
-        self._upsert(on, PIPELINE_PARTS, (*ATTEMPT, "digest"), new_parts)
+        self._upsert(on, PIPELINE_PARTS, new_parts)
         rows = [
             {
                 **key,
@@ -191,7 +198,7 @@ class Pipelines:
             }
             for number, rank in sorted(changed.items())
         ]
-        self._upsert(on, PIPELINE_RANKS, (*ATTEMPT, "rank"), rows)
+        self._upsert(on, PIPELINE_RANKS, rows)
         if gone := [number for number in old if number not in state.ranks]:
             on.execute(delete(PIPELINE_RANKS).where(*_of(PIPELINE_RANKS, state.key), PIPELINE_RANKS.c.rank.in_(gone)))
         if profile_id is not None and state.profile is not None:
@@ -211,17 +218,20 @@ class Pipelines:
             if old.get((rank, process)) is not measured
         ]
         table = PIPELINE_MEASUREMENTS.c
-        self._upsert(on, PIPELINE_MEASUREMENTS, ("profile_id", "rank", "process"), rows)
+        self._upsert(on, PIPELINE_MEASUREMENTS, rows)
         if gone := [pair for pair in old if pair not in profile.processes]:
             is_gone = tuple_(table.rank, table.process).in_(gone)
             on.execute(delete(PIPELINE_MEASUREMENTS).where(table.profile_id == columns["profile_id"], is_gone))
 
-    def _upsert(self, on: Connection, table: Any, key: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-        if not rows:
-            return
-        statement = self._database.insert(table)
-        values = {name: statement.excluded[name] for name in rows[0] if name not in key}
-        on.execute(statement.on_conflict_do_update(index_elements=key, set_=values), rows)
+    def _upsert(self, on: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+        if rows:
+            on.execute(self._upserts[table.name], rows)
+
+
+def _upsert(database: Database, table: Table, key: tuple[str, ...]) -> Any:
+    statement = database.insert(table)
+    values = {column.name: statement.excluded[column.name] for column in table.c if column.name not in key}
+    return statement.on_conflict_do_update(index_elements=key, set_=values)
 
 
 def _name(key: PipelineKey) -> str:

@@ -1,52 +1,67 @@
-"""Which point of its frontier a pipeline runs."""
+"""Which point of its frontier a pipeline runs, by the job's rule and beside a straggler."""
 
 from __future__ import annotations
 
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PlanChoice
+from wattloop.cost import CostModel
+from wattloop_operator.api.power import FrequencyPlanSettings
+from wattloop_operator.api.power import PlanChoice as Choice
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineFrontier, PipelineState, PlanChoice
+from wattloop_planner.frequency.choice import ChosenPoint, Cost, Deadline, Fastest, Rule, choose_point
+from wattloop_planner.frequency.pipeline.plans import Realised
 
-FASTEST, DEADLINE, COST = "Fastest", "Deadline", "Cost"
-# Sums of the same times in another order differ, and a plan that is longer by this part loses no time.
-SAME_TIME = 1e-3
+NOT_PLANNED = "the job has no power.frequencyPlan with the mode Auto"
 
 
-def chosen_point(frontier: PipelineFrontier, choice: PlanChoice) -> int:
-    """Index of the point that a pipeline runs while it waits for no straggler.
+def choice_of_job(spec: RecurringTrainingJobSpec, recurrence: TrainingRecurrence) -> PlanChoice | None:
+    """By which rule the pipelines of a job choose their plan; None if they get no clocks.
 
-    Fastest: the plan of least energy that is no slower than the highest clocks. Deadline: the plan of least energy
-    within the deadline, or the fastest. Cost: the plan of least cost, η times the energy plus (1 - η) times the
-    maximum power times the time.
+    Args:
+        spec: The job as it is now.
+        recurrence: The attempt; its progress has the maximum power of the GPUs.
     """
-    points = frontier.points
-    if choice.mode == COST:
-
-        def cost(index: int) -> float:
-            point = points[index]
-            waiting = (1 - choice.energy_weight) * choice.max_power_watts * point.time_seconds
-            return choice.energy_weight * point.energy_joules + waiting
-
-        return min(range(len(points)), key=cost)
-    if choice.mode == DEADLINE and choice.deadline_seconds is not None:
-        longest = choice.deadline_seconds
-    else:
-        highest = frontier.highest_clocks
-        longest = (points[-1].time_seconds if highest is None else highest.time_seconds) * (1 + SAME_TIME)
-    in_time = [index for index, point in enumerate(points) if point.time_seconds <= longest]
-    if not in_time:
-        return fastest_point(frontier)
-    return min(in_time, key=lambda index: points[index].energy_joules)
+    settings: FrequencyPlanSettings | None = spec.power.clocks_by_plan
+    if settings is None:
+        return None
+    progress = recurrence.status.progress
+    watts = 0 if progress is None else progress.max_power_limit_watts or 0
+    return PlanChoice(
+        mode=settings.choice.value,
+        deadline_seconds=None if settings.deadline_seconds is None else float(settings.deadline_seconds),
+        energy_weight=recurrence.spec.energy_weight_percent / 100,
+        max_power_watts=float(watts),
+    )
 
 
-def point_beside_straggler(frontier: PipelineFrontier, chosen: int, straggler_seconds: float) -> int | None:
-    """Index of the slowest point that ends before the straggler does; None if it is no slower than the chosen one.
+def chosen_point(
+    frontier: PipelineFrontier, state: PipelineState, straggler_seconds: float | None = None
+) -> ChosenPoint:
+    """The point that a pipeline runs; see `wattloop_planner.frequency.choice.choose_point`.
 
-    Waiting until the straggler ends costs energy, so the slowest plan that ends before it takes the least energy.
+    With choice Cost, as long as the maximum power of the GPUs is not known, no time is lost.
     """
-    points = frontier.points
-    in_time = [index for index, point in enumerate(points) if point.time_seconds <= straggler_seconds]
-    slowest = max(in_time, key=lambda index: points[index].time_seconds, default=chosen)
-    return slowest if points[slowest].time_seconds > points[chosen].time_seconds else None
+    highest = frontier.highest_clocks or max(frontier.points, key=lambda point: -point.time_seconds)
+    return choose_point(
+        [_realised(point) for point in frontier.points],
+        _rule(state),
+        max_clocks=_realised(highest),
+        waiting_power_watts=frontier.blocking_watts * len(highest.clocks_megahertz),
+        straggler_seconds=straggler_seconds,
+    )
 
 
-def fastest_point(frontier: PipelineFrontier) -> int:
-    """Index of the point with the shortest time."""
-    return min(range(len(frontier.points)), key=lambda index: frontier.points[index].time_seconds)
+def _rule(state: PipelineState) -> Rule:
+    choice = state.choice
+    if choice.mode == Choice.DEADLINE and choice.deadline_seconds:
+        return Deadline(choice.deadline_seconds)
+    if choice.mode == Choice.COST and choice.max_power_watts:
+        registration = next(iter(state.ranks.values())).registration
+        # The plans' energy is that of one pipeline, and the maximum power that of all ranks.
+        pipelines = registration.data_parallel * registration.tensor_parallel
+        return Cost(CostModel(choice.energy_weight, choice.max_power_watts / pipelines))
+    return Fastest()
+
+
+def _realised(point: FrontierPoint) -> Realised:
+    return Realised(point.time_seconds, point.energy_joules)

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from wattloop.messages import MAX_REASON_CHARACTERS
 from wattloop.pipeline.messages import FREE, PLAN, PROFILE, Directive
-from wattloop_operator.reconcile.pipeline.choice import chosen_point, point_beside_straggler
+from wattloop_operator.reconcile.pipeline.choice import NOT_PLANNED, chosen_point
 from wattloop_operator.reconcile.pipeline.liveness import (
     missing_ranks,
     named,
@@ -145,7 +145,7 @@ def _profile_goal(state: PipelineState, now: datetime) -> Goal:
 def _obstacle(state: PipelineState, now: datetime) -> str:
     """Why the ranks run at free clocks; empty if they need not."""
     if not state.enabled:
-        return "the job's power.frequencyPlan has the mode None"
+        return NOT_PLANNED
     return _incomplete(state, now) or _unplannable(state)
 
 
@@ -208,11 +208,12 @@ def _common_mismatch(state: PipelineState) -> str:
 
 
 def _plan_goal(state: PipelineState, frontier: PipelineFrontier) -> Goal:
-    point = chosen_point(frontier, state.choice)
+    point = chosen_point(frontier, state).plan
     straggler = state.straggler
     beside = None
     if straggler is not None and straggler.noticed:
-        beside = point_beside_straggler(frontier, point, straggler.plan_seconds)
+        found = chosen_point(frontier, state, straggler.plan_seconds)
+        beside = found.plan if found.for_straggler else None
     planned = frontier.points[point if beside is None else beside].time_seconds
     reason = f"iterations of {planned:.4g} s by the plan"
     if straggler is not None and beside is not None:

@@ -68,7 +68,7 @@ class Registrar:
         self._work = work
         self._now = now
         self._ranks = dict(state.ranks)
-        self._index()
+        self._is_indexed = False
 
     def merge(self, registration: RankRegistration) -> None:
         """Merge a registration; one of the same process changes nothing.
@@ -80,6 +80,8 @@ class Registrar:
         if present is not None and present.registration == registration:
             return
         check_schedule(registration)
+        if not self._is_indexed:
+            self._index()
         while (conflict := self._conflict(registration)) is not None:
             other, what = conflict
             if not (is_silent(self._ranks[other], self._now) or self._ranks[other].finished):
@@ -95,6 +97,7 @@ class Registrar:
         self.state = replace(self.state, ranks=dict(self._ranks), profile=self._profile(registration))
 
     def _index(self) -> None:
+        self._is_indexed = True
         self._places: dict[tuple[int, int, int], int] = {}
         self._by_pipeline_rank: dict[int, dict[int, None]] = defaultdict(dict)
         self._by_stage: dict[int, int] = {}
@@ -165,8 +168,23 @@ def check_schedule(registration: RankRegistration) -> None:
     """
     if registration.ranks > MAX_RANKS:
         raise RegistrationConflictError(f"found {registration.ranks} ranks, expected at most {MAX_RANKS}")
+    if missing := missing_instruction(registration.instructions, registration.microbatches):
+        raise RegistrationConflictError(
+            f"rank {registration.rank} registers {len(registration.instructions)} instructions without {missing}, and "
+            f"the schedule {registration.schedule} runs it for each of {registration.microbatches} microbatches"
+        )
+
+
+@lru_cache(maxsize=4_096)
+def missing_instruction(instructions: tuple[str, ...], microbatches: int) -> str:
+    """An instruction that the others of its stage imply; empty if none is missing.
+
+    Example:
+        >>> missing_instruction(("forward:0:0", "forward:0:1", "backward:0:0"), 2)
+        'backward:0:1'
+    """
     found: dict[tuple[int, str], set[int]] = defaultdict(set)
-    for instruction in registration.sequence:
+    for instruction in map(Instruction.of, instructions):
         kind = BACKWARD_KINDS[0] if instruction.kind in BACKWARD_KINDS else instruction.kind
         found[instruction.stage, kind].add(instruction.microbatch)
     stages = sorted({stage for stage, _ in found})
@@ -174,13 +192,10 @@ def check_schedule(registration: RankRegistration) -> None:
         if not any((stage, kind) in found for stage in stages):
             continue
         for stage in stages:
-            missing = sorted(set(range(registration.microbatches)) - found[stage, kind])
+            missing = sorted(set(range(microbatches)) - found[stage, kind])
             if missing:
-                raise RegistrationConflictError(
-                    f"rank {registration.rank} registers {len(registration.instructions)} instructions without "
-                    f"{kind}:{stage}:{missing[0]}, and the schedule {registration.schedule} runs it for each of "
-                    f"{registration.microbatches} microbatches"
-                )
+                return f"{kind}:{stage}:{missing[0]}"
+    return ""
 
 
 def first_difference(mine: Sequence[str], its: Sequence[str]) -> str | None:

@@ -1,0 +1,125 @@
+"""A thousand ranks register with the plan service at once, and then report.
+
+``python benchmarks/plan_service.py`` prints the table. uvicorn serves the reporting API in a process of its own, on a
+database in SQLite, or on the PostgreSQL server of ``--database URL``. The clients are connections of one other
+process, which has its requests ready. Each rank opens a connection, registers, and gets an answer once the
+registration is durable. Ranks of a real job start within seconds of each other; the first rows
+spread the registrations over such times, the last one sends all in the same instant. A row states the largest waiting
+time beside p50 and p99, and the time until the last rank is answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import sys
+import tempfile
+import time
+from dataclasses import fields
+from multiprocessing.connection import Connection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import numpy as np
+
+# The API with a store, as in its tests.
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.pipelines.registrations import rank_registration
+from support.reporting.reporting_api import running_api
+from wattloop.pipeline.messages import RankReport
+from wattloop_operator.reporting.limits import CLUSTER_RATES, ReportLimits, ReportRates
+from wattloop_operator.reporting.rate_limiters import Rate
+
+SPREADS_SECONDS = (30.0, 10.0, 5.0, 2.0, 0.0)
+STAGES, MICROBATCHES = 8, 32
+
+
+def serve(folder: str, database: str | None, runs: int, pipe: Connection) -> None:
+    """Serve the API until the pipe closes."""
+    # All ranks have one token here, and in a cluster one for each pod.
+    without = Rate(per_second=1e6, burst=1e9)
+    rates = {field.name: getattr(CLUSTER_RATES, field.name) for field in fields(ReportRates)} | {"token": without}
+    with running_api(Path(folder), ReportLimits(time.monotonic, ReportRates(**rates)), database=database) as api:
+        for _ in range(runs):
+            name, token = api.recurrence()
+            pipe.send((api.url, f"/v1/namespaces/team/recurrences/{name}/pipeline/ranks", token))
+        pipe.recv()
+
+
+def request(method: str, path: str, token: str, body: object) -> bytes:
+    """The bytes of a request."""
+    data = json.dumps(body).encode()
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + data
+
+
+async def answered(host: str, port: int, message: bytes, delay_seconds: float) -> tuple[float, int]:
+    """Milliseconds until the answer, and its status."""
+    await asyncio.sleep(delay_seconds)
+    begin = time.perf_counter()
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(message)
+    answer = await reader.read()
+    writer.close()
+    return 1000 * (time.perf_counter() - begin), int(answer[9:12] or b"0")
+
+
+async def all_answered(url: str, messages: list[bytes], spread_seconds: float) -> tuple[list[float], list[int], float]:
+    """Milliseconds and status of each message, and the seconds until the last answer."""
+    address = urlsplit(url)
+    delays = np.random.default_rng(0).uniform(0, spread_seconds, len(messages))
+    begin = time.perf_counter()
+    tasks = (
+        answered(address.hostname or "", address.port or 0, message, delay)
+        for message, delay in zip(messages, delays.tolist(), strict=True)
+    )
+    found = await asyncio.gather(*tasks)
+    return [each for each, _ in found], [status for _, status in found], time.perf_counter() - begin
+
+
+def show(what: str, times: list[float], statuses: list[int], total_seconds: float) -> None:
+    """Print a row."""
+    p50, p99, most = np.percentile(times, [50, 99, 100])
+    good = sum(status == 200 for status in statuses)
+    print(
+        f"{what:<40} {good:>5}/{len(statuses)} {p50:>8.1f} {p99:>8.1f} {most:>8.1f} {total_seconds:>8.2f}", flush=True
+    )
+
+
+def main() -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=1_000, metavar="N", help="number of ranks (default: 1000)")
+    parser.add_argument("--database", metavar="URL", help="database (default: a SQLite file)")
+    arguments = parser.parse_args()
+    shape = {"stages": STAGES, "microbatches": MICROBATCHES, "data_parallel": arguments.ranks // STAGES}
+    registrations = [rank_registration(rank, **shape) for rank in range(shape["data_parallel"] * STAGES)]
+    with tempfile.TemporaryDirectory() as folder:
+        pipe, server_pipe = multiprocessing.Pipe()
+        target = (folder, arguments.database, len(SPREADS_SECONDS), server_pipe)
+        process = multiprocessing.get_context("spawn").Process(target=serve, args=target)
+        process.start()
+        try:
+            print(f"{'':<40} {'answers':>10} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8} {'all s':>8}")
+            for spread in SPREADS_SECONDS:
+                url, path, token = pipe.recv()
+                puts = [request("PUT", f"{path}/{each.rank}", token, each.to_json()) for each in registrations]
+                show(f"registrations within {spread:g} s", *asyncio.run(all_answered(url, puts, spread)))
+            reports = [
+                request("POST", f"{path}/{each.rank}/report", token, RankReport(each.process, 1, 0, 9).to_json())
+                for each in registrations
+            ]
+            show("reports within 20 s", *asyncio.run(all_answered(url, reports, 20.0)))
+        finally:
+            pipe.send("end")
+            process.join()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
