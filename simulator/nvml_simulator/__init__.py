@@ -12,7 +12,14 @@ Example:
 """
 
 from nvml_simulator.compilation import build_library
-from nvml_simulator.description import ClockSetting, Description, MigDevice, SimulatedGpu, device_plugin_ids
+from nvml_simulator.description import (
+    ClockSetting,
+    Description,
+    MigDevice,
+    SimulatedGpu,
+    WorkRecord,
+    device_plugin_ids,
+)
 from nvml_simulator.driving import clock_seconds, describe, inject_fault, machine, occupy
 from nvml_simulator.library import load
 from nvml_simulator.models import Model, busy_power_and_throughput, model_named, models
@@ -29,6 +36,7 @@ __all__ = [
     "Model",
     "SimulatedGpu",
     "ThermalModel",
+    "WorkRecord",
     "build_library",
     "busy_power_and_throughput",
     "clock_seconds",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nvml_simulator.library import ClockSettingDescription, GpuDescription
+from nvml_simulator.library import ClockSettingDescription, GpuDescription, WorkDescription
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,25 @@ class ClockSetting:
 
 
 @dataclass(frozen=True)
+class WorkRecord:
+    """Work that a GPU has done: one `Machine.occupy` with the virtual clock.
+
+    Attributes:
+        begin_seconds: When it began, on the GPU's clock.
+        end_seconds: When it ended, or, for work of several GPUs, when the last one ended.
+        begin_microjoules: Exact energy of the GPU until then.
+        end_microjoules: The same at the end.
+        graphics_clock_megahertz: The clock at which it began.
+    """
+
+    begin_seconds: float
+    end_seconds: float
+    begin_microjoules: int
+    end_microjoules: int
+    graphics_clock_megahertz: int
+
+
+@dataclass(frozen=True)
 class Description:
     """The state of the machine.
 
@@ -130,6 +149,11 @@ def simulated_gpu(index: int, found: GpuDescription) -> SimulatedGpu:
 def clock_setting(found: ClockSettingDescription) -> ClockSetting:
     """Return a change of a clock's lock from the C structure."""
     return ClockSetting(found.time_ns / 1e9, _pair(found.min_mhz, found.max_mhz))
+
+
+def work_record(found: WorkDescription) -> WorkRecord:
+    """Return a work from the C structure."""
+    return WorkRecord(found.begin_ns / 1e9, found.end_ns / 1e9, found.begin_uj, found.end_uj, found.graphics_mhz)
 
 
 def _pair(first: int, second: int) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ MAX_GRAPHICS_CLOCKS = 256
 MAX_MEMORY_CLOCKS = 4
 MAX_INSTANCES = 7
 MAX_CLOCK_SETTINGS = 4096
+MAX_WORK_RECORDS = 4096
 
 
 class MachineDescription(ctypes.Structure):
@@ -72,6 +73,18 @@ class ClockSettingDescription(ctypes.Structure):
     _fields_ = (("time_ns", c_uint64), ("min_mhz", c_uint32), ("max_mhz", c_uint32))
 
 
+class WorkDescription(ctypes.Structure):
+    """`struct work_record` of layout.h."""
+
+    _fields_ = (
+        ("begin_ns", c_uint64),
+        ("end_ns", c_uint64),
+        ("begin_uj", c_uint64),
+        ("end_uj", c_uint64),
+        ("graphics_mhz", c_uint64),
+    )
+
+
 class ModelDescription(ctypes.Structure):
     """`struct model_description` of inspection.c."""
 
@@ -118,6 +131,7 @@ _SIGNATURES = {
     "wattloopSimulatorDescribe": (None, c_void_p, POINTER(MachineDescription)),
     "wattloopSimulatorDescribeGpu": (c_int, c_void_p, c_uint, POINTER(GpuDescription)),
     "wattloopSimulatorClockSettings": (c_uint, c_void_p, c_uint, POINTER(ClockSettingDescription)),
+    "wattloopSimulatorWorks": (c_uint, c_void_p, c_uint, POINTER(WorkDescription)),
     "wattloopSimulatorCalls": (c_char_p, c_void_p, c_uint, POINTER(c_uint64)),
     "wattloopSimulatorModel": (c_int, c_uint, POINTER(ModelDescription)),
     "wattloopSimulatorCurve": (c_int, c_uint, c_uint, c_double, POINTER(c_uint), POINTER(c_uint64)),

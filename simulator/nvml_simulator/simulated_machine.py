@@ -10,13 +10,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, get_args
 
-from nvml_simulator.description import ClockSetting, Description, clock_setting, simulated_gpu
+from nvml_simulator.description import (
+    ClockSetting,
+    Description,
+    SimulatedGpu,
+    WorkRecord,
+    clock_setting,
+    simulated_gpu,
+    work_record,
+)
 from nvml_simulator.library import (
     MAX_CLOCK_SETTINGS,
     MAX_INSTANCES,
+    MAX_WORK_RECORDS,
     ClockSettingDescription,
     GpuDescription,
     MachineDescription,
+    WorkDescription,
     load,
 )
 from nvml_simulator.state import Clock, Permission
@@ -167,6 +177,17 @@ class Machine:
         settings = (ClockSettingDescription * MAX_CLOCK_SETTINGS)()
         count = self._library.wattloopSimulatorClockSettings(self._machine, index, settings)
         return tuple(clock_setting(each) for each in settings[:count])
+
+    def work_records(self, gpu: GpuName) -> tuple[WorkRecord, ...]:
+        """Return the last 4,096 works of a GPU, oldest first; only with the virtual clock.
+
+        Raises:
+            UsageError: The GPU does not exist.
+        """
+        index = self.index(gpu)
+        works = (WorkDescription * MAX_WORK_RECORDS)()
+        count = self._library.wattloopSimulatorWorks(self._machine, index, works)
+        return tuple(work_record(each) for each in works[:count])
 
     def clock_seconds(self, gpu: GpuName | None = None) -> float:
         """Return the simulated time since creation of a GPU, or of the machine.
@@ -322,11 +343,7 @@ class Machine:
     def describe(self) -> Description:
         """Return the exact present state of the machine."""
         machine = self._description()
-        gpus = []
-        for index in range(machine.gpu_count):
-            found = GpuDescription()
-            self._library.wattloopSimulatorDescribeGpu(self._machine, index, byref(found))
-            gpus.append(simulated_gpu(index, found))
+        gpus = [self._described(index) for index in range(machine.gpu_count)]
         return Description(
             model=machine.model.decode(),
             clock=get_args(Clock)[machine.clock_mode],
@@ -337,6 +354,19 @@ class Machine:
             gpus=tuple(gpus),
             calls={name: calls for name, calls in self._calls() if calls},
         )
+
+    def describe_gpu(self, gpu: GpuName) -> SimulatedGpu:
+        """Return the exact present state of one GPU.
+
+        Raises:
+            UsageError: The GPU does not exist.
+        """
+        return self._described(self.index(gpu))
+
+    def _described(self, index: int) -> SimulatedGpu:
+        found = GpuDescription()
+        self._library.wattloopSimulatorDescribeGpu(self._machine, index, byref(found))
+        return simulated_gpu(index, found)
 
     def _description(self) -> MachineDescription:
         description = MachineDescription()

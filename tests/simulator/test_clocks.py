@@ -188,3 +188,27 @@ def test_the_last_changes_of_a_clock_s_lock_are_kept(
     for clock in clocks:
         nvml.nvmlDeviceSetGpuLockedClocks(gpu, clock, clock)
     assert [each.megahertz for each in machine.clock_settings(0)] == [(clock, clock) for clock in clocks[4:]]
+
+
+def test_each_work_is_recorded_with_its_clock_its_times_and_its_energy(
+    make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    machine = make_machine(model="A100", count=2)
+    nvml = start_nvml()
+    machine.occupy(0, 312.0, 0.5)
+    nvml.nvmlDeviceSetGpuLockedClocks(nvml.nvmlDeviceGetHandleByIndex(0), 900, 900)
+    machine.wait(0, 4.0)
+    machine.occupy([0, 1], 312.0, 0.5)
+    first, second = machine.work_records(0)
+    assert (first.begin_seconds, first.begin_microjoules, first.graphics_clock_megahertz) == (0, 0, 1410)
+    assert (second.begin_seconds, second.graphics_clock_megahertz) == (4.0, 900)
+    state = machine.describe_gpu(0)
+    assert (second.end_seconds, second.end_microjoules) == (state.time_seconds, state.energy_microjoules)
+    for record in (first, second):
+        watts, _ = nvml_simulator.busy_power_and_throughput(
+            nvml_simulator.model_named("A100"), record.graphics_clock_megahertz, 0.5
+        )
+        joules = (record.end_microjoules - record.begin_microjoules) / 1e6
+        assert joules == pytest.approx(watts * (record.end_seconds - record.begin_seconds), rel=1e-6)
+    (other,) = machine.work_records(1)
+    assert (other.begin_seconds, other.end_seconds) == (4.0, second.end_seconds)

@@ -89,11 +89,27 @@ EXPORT unsigned wattloopSimulatorClockSettings(struct machine *machine, unsigned
         return 0;
     }
     machine_lock(machine);
-    const struct clock_trace *trace = machine_clock_trace(machine, index);
-    uint64_t last = trace->count;
+    const struct trace *trace = machine_trace(machine, index);
+    uint64_t last = trace->setting_count;
     uint64_t first = last > CLOCK_SETTINGS ? last - CLOCK_SETTINGS : 0;
     for (uint64_t number = first; number < last; number++) {
         settings[number - first] = trace->settings[number % CLOCK_SETTINGS];
+    }
+    machine_unlock(machine);
+    return (unsigned)(last - first);
+}
+
+/* The same for the last works. */
+EXPORT unsigned wattloopSimulatorWorks(struct machine *machine, unsigned index, struct work_record *works) {
+    if (index >= machine->layout->gpu_count) {
+        return 0;
+    }
+    machine_lock(machine);
+    const struct trace *trace = machine_trace(machine, index);
+    uint64_t last = trace->work_count;
+    uint64_t first = last > WORK_RECORDS ? last - WORK_RECORDS : 0;
+    for (uint64_t number = first; number < last; number++) {
+        works[number - first] = trace->works[number % WORK_RECORDS];
     }
     machine_unlock(machine);
     return (unsigned)(last - first);

@@ -10,10 +10,10 @@
 #include "functions.h"
 
 #define LAYOUT_MAGIC 0x53555047544c5457ULL /* "WTLTGPUS" */
-#define LAYOUT_VERSION 5
+#define LAYOUT_VERSION 6
 
 enum { MAX_GPUS = 64, MAX_OCCUPANCIES = 16, MAX_PROCESSES = 16, MAX_FAULTS = 32, SAMPLES = 32, MAX_INSTANCES = 7 };
-enum { CLOCK_SETTINGS = 4096 };
+enum { CLOCK_SETTINGS = 4096, WORK_RECORDS = 4096 };
 
 /* Update periods, measured on an H200 with driver 580: energy counter 100 ms, power readings 42 ms. */
 #define COUNTER_STEP_NS 100000000ULL
@@ -100,10 +100,19 @@ struct clock_setting {
     uint32_t min_mhz, max_mhz;
 };
 
-/* The last settings of a GPU: number n, from 0, at n modulo CLOCK_SETTINGS. */
-struct clock_trace {
-    uint64_t count;
+/* Work that a GPU has done, with the virtual clock: GPU times and energies, and its clock at the beginning. */
+struct work_record {
+    uint64_t begin_ns, end_ns;
+    uint64_t begin_uj, end_uj;
+    uint64_t graphics_mhz;
+};
+
+/* The last settings and works of a GPU: number n, from 0, at n modulo the size of the array. */
+struct trace {
+    uint64_t setting_count;
+    uint64_t work_count;
     struct clock_setting settings[CLOCK_SETTINGS];
+    struct work_record works[WORK_RECORDS];
 };
 
 struct fault {
@@ -137,7 +146,7 @@ struct layout {
     uint64_t tickets;
     uint64_t calls[FUNCTION_COUNT];
     struct fault faults[MAX_FAULTS];
-    struct gpu gpus[]; /* gpu_count GPUs, then as many copies, then a clock_trace for each */
+    struct gpu gpus[]; /* gpu_count GPUs, then as many copies, then a trace of each */
 };
 
 #endif

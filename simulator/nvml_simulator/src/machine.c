@@ -17,7 +17,7 @@
 static size_t traces_offset(uint32_t gpu_count) { return sizeof(struct layout) + 2 * gpu_count * sizeof(struct gpu); }
 
 static size_t layout_size(uint32_t gpu_count) {
-    return traces_offset(gpu_count) + gpu_count * sizeof(struct clock_trace);
+    return traces_offset(gpu_count) + gpu_count * sizeof(struct trace);
 }
 
 static int make_mutex(pthread_mutex_t *mutex) {
@@ -174,21 +174,21 @@ struct gpu *machine_modify(struct machine *machine, unsigned index) {
     return gpu;
 }
 
-struct clock_trace *machine_clock_trace(const struct machine *machine, unsigned index) {
+struct trace *machine_trace(const struct machine *machine, unsigned index) {
     struct layout *layout = machine->layout;
-    return (struct clock_trace *)((char *)layout + traces_offset(layout->gpu_count)) + index;
+    return (struct trace *)((char *)layout + traces_offset(layout->gpu_count)) + index;
 }
 
 void machine_set_clock_lock(struct machine *machine, unsigned index, uint32_t min_mhz, uint32_t max_mhz) {
     struct gpu *gpu = &machine->layout->gpus[index];
-    struct clock_trace *trace = machine_clock_trace(machine, index);
+    struct trace *trace = machine_trace(machine, index);
     gpu->locked_min_mhz = min_mhz;
     gpu->locked_max_mhz = max_mhz;
-    trace->settings[trace->count % CLOCK_SETTINGS] =
+    trace->settings[trace->setting_count % CLOCK_SETTINGS] =
         (struct clock_setting){.time_ns = gpu->time_ns, .min_mhz = min_mhz, .max_mhz = max_mhz};
     /* The setting must be complete before it is counted. */
     atomic_signal_fence(memory_order_seq_cst);
-    trace->count++;
+    trace->setting_count++;
 }
 
 const struct model *machine_model(const struct machine *machine) { return model_at(machine->layout->model); }

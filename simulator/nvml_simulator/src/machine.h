@@ -38,7 +38,7 @@ struct gpu *machine_modify(struct machine *machine, unsigned index);
  * A process that is killed meanwhile may leave a traced setting that the next one undoes. */
 void machine_set_clock_lock(struct machine *machine, unsigned index, uint32_t min_mhz, uint32_t max_mhz);
 
-struct clock_trace *machine_clock_trace(const struct machine *machine, unsigned index);
+struct trace *machine_trace(const struct machine *machine, unsigned index);
 
 const struct model *machine_model(const struct machine *machine);
 

@@ -110,18 +110,47 @@ static void advance_all(struct machine *machine, const unsigned *gpus, unsigned 
     }
 }
 
+static struct work_record *next_record(struct machine *machine, unsigned gpu) {
+    struct trace *trace = machine_trace(machine, gpu);
+    return &trace->works[trace->work_count % WORK_RECORDS];
+}
+
+/* A record that a killed process has begun is not counted, and the next one overwrites it. */
+static void begin_records(struct machine *machine, const struct request *request) {
+    for (unsigned position = 0; position < request->count; position++) {
+        const struct gpu *gpu = &machine->layout->gpus[request->gpus[position]];
+        *next_record(machine, request->gpus[position]) = (struct work_record){
+            .begin_ns = gpu->time_ns,
+            .begin_uj = gpu->energy_uj,
+            .graphics_mhz = timeline_point(gpu, machine_model(machine)).graphics_mhz,
+        };
+    }
+}
+
+static void end_records(struct machine *machine, const struct request *request) {
+    for (unsigned position = 0; position < request->count; position++) {
+        const struct gpu *gpu = &machine->layout->gpus[request->gpus[position]];
+        struct work_record *record = next_record(machine, request->gpus[position]);
+        record->end_ns = gpu->time_ns;
+        record->end_uj = gpu->energy_uj;
+        machine_trace(machine, request->gpus[position])->work_count++;
+    }
+}
+
 /* One lock for the whole step, so that no other process sees or changes an intermediate state. */
 static void work_in_virtual_time(struct machine *machine, const struct work *work) {
     const struct request *request = &work->request;
     uint64_t now = latest_ns(machine, request->gpus, request->count);
     advance_all(machine, request->gpus, request->count, now);
     put_work(machine, work);
+    begin_records(machine, request);
     /* In slices, because with a thermal model the temperature changes the speed of capped GPUs. */
     uint64_t slice = thermal_is_modelled(&machine->layout->gpus[request->gpus[0]]) ? THERMAL_SLICE_NS : UINT64_MAX;
     for (uint64_t left = time_left_ns(machine, work); left > 0; left = time_left_ns(machine, work)) {
         now += left < slice ? left : slice;
         advance_all(machine, request->gpus, request->count, now);
     }
+    end_records(machine, request);
     remove_work(machine, work);
 }
 
