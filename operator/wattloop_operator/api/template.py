@@ -79,6 +79,7 @@ class JobSchema(ApiModel):
     model_config = ConfigDict(alias_generator=to_camel, extra="allow")
 
     template: PodTemplateSchema = Field(description="Template of the job's pods.")
+    completion_mode: str | None = Field(default=None, description="NonIndexed (the default) or Indexed.", max_length=16)
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,14 @@ class Workload(ApiModel):
     )
 
 
+class Rendezvous(ApiModel):
+    """How the pods of an indexed Job find each other."""
+
+    port: int = Field(
+        default=29500, description="Port of the first pod, at which the processes of all pods meet.", ge=1024, le=65535
+    )
+
+
 Labels = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
 Annotations = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)]
 ContainerName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
@@ -132,6 +141,12 @@ class Template(ApiModel):
             "names of containers of job.template.spec.containers",
             ".trainingContainers",
         ),
+        Rule(
+            "!has(self.rendezvous) || (has(self.job) && has(self.job.completionMode) && "
+            "self.job.completionMode == 'Indexed')",
+            "rendezvous with a job of completionMode Indexed alone; other kinds make their own Service",
+            ".rendezvous",
+        ),
     )
 
     labels: Labels = Field(default_factory=dict, description="Labels to add to the workload and its pods.")
@@ -146,6 +161,12 @@ class Template(ApiModel):
         default=None,
         description="Spec of a batch/v1 Job. Its args may use $(WATTLOOP_BATCH_SIZE). backoffLimit defaults to 0, "
         "since Wattloop retries by itself.",
+    )
+    rendezvous: Rendezvous | None = Field(
+        default=None,
+        description="Makes a headless Service for the pods of an indexed job, and sets MASTER_ADDR, MASTER_PORT, RANK "
+        "(of the pod), WORLD_SIZE (pods) and torchrun's PET_MASTER_ADDR, PET_MASTER_PORT, PET_NNODES and PET_NODE_RANK "
+        "in its training containers. Absent: none.",
     )
     workload: Workload | None = Field(
         default=None,

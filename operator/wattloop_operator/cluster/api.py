@@ -56,6 +56,7 @@ TRAINING_RECURRENCES = ResourceType(API_VERSION, TrainingRecurrence.resource.plu
 GPU_POWER_POLICIES = ResourceType(API_VERSION, GPUPowerPolicy.resource.plural, GPUPowerPolicy.resource.kind)
 JOBS = ResourceType("batch/v1", "jobs", "Job")
 PODS = ResourceType("v1", "pods", "Pod")
+SERVICES = ResourceType("v1", "services", "Service")
 NODES = ResourceType("v1", "nodes", "Node")
 EVENTS = ResourceType("events.k8s.io/v1", "events", "Event")
 LEASES = ResourceType("coordination.k8s.io/v1", "leases", "Lease")

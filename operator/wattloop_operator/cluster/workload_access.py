@@ -8,7 +8,15 @@ from typing import Any
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import JOBS, PODS, AlreadyExistsError, ClusterApi, RejectedError, ResourceType
+from wattloop_operator.cluster.api import (
+    JOBS,
+    PODS,
+    SERVICES,
+    AlreadyExistsError,
+    ClusterApi,
+    RejectedError,
+    ResourceType,
+)
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.domain.snapshot import WorkloadState
@@ -16,7 +24,8 @@ from wattloop_operator.workloads.injection import ClusterAddresses
 from wattloop_operator.workloads.job import job_state, needs_pods, training_container
 from wattloop_operator.workloads.manifest import JOB, kind_of, manifest
 from wattloop_operator.workloads.other_kind import other_state
-from wattloop_operator.workloads.ownership import JOB_UID_LABEL
+from wattloop_operator.workloads.ownership import JOB_UID_LABEL, controller_uid
+from wattloop_operator.workloads.rendezvous import service
 
 Body = Mapping[str, Any]
 
@@ -47,21 +56,24 @@ class WorkloadAccess:
             RejectedError: The server rejects it.
         """
         body = manifest(job, recurrence, self._addresses())
+        self._create_service(job, recurrence, dry_run=True)
         try:
             self._api.create(self._resource(*kind_of(job)), body, dry_run=True)
         except AlreadyExistsError:
             return
 
     def start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
-        """Start the workload of a recurrence, unless an object of its name exists.
+        """Start the workload of a recurrence, unless an object of its name exists; first the Service of its pods.
 
         Raises:
             TemplateError: The template cannot be started.
-            RejectedError: The server rejects it.
+            RejectedError: The server rejects it, or a Service of this name belongs to another object.
         """
         resource = self._resource(*kind_of(job))
+        manifested = manifest(job, recurrence, self._addresses())
+        self._create_service(job, recurrence)
         try:
-            body = self._api.create(resource, manifest(job, recurrence, self._addresses()))
+            body = self._api.create(resource, manifested)
         except AlreadyExistsError:
             found = self._api.find(resource, recurrence.metadata.namespace, recurrence.metadata.name)
             if found is None:
@@ -95,6 +107,24 @@ class WorkloadAccess:
         self._api.delete(resource, *_key(recurrence), state.uid, after_dependents=gracefully)
         if resource == JOBS and not gracefully:
             self._cache.workloads.remove(_key(recurrence), state.uid, before_event=True)
+
+    def _create_service(
+        self, job: RecurringTrainingJob, recurrence: TrainingRecurrence, *, dry_run: bool = False
+    ) -> None:
+        body = service(job, recurrence)
+        if body is None:
+            return
+        try:
+            self._api.create(SERVICES, body, dry_run=dry_run)
+        except AlreadyExistsError:
+            if dry_run:
+                return
+            # From this recurrence, if the operator ended before it created the Job.
+            found = self._api.find(SERVICES, *_key(recurrence))
+            if found is not None and controller_uid(found["metadata"]) != recurrence.metadata.uid:
+                raise RejectedError(
+                    f"a Service {'/'.join(_key(recurrence))} exists that Wattloop did not make; delete it"
+                ) from None
 
     def _state_of_job(
         self, cached: CachedObject[Body], recurrence: TrainingRecurrence, container: str

@@ -10,6 +10,7 @@ from wattloop_operator.workloads.injection import ClusterAddresses, TemplateErro
 from wattloop_operator.workloads.job import job_devices, job_spec
 from wattloop_operator.workloads.other_kind import other_devices, other_spec
 from wattloop_operator.workloads.ownership import labels_of, owner_reference
+from wattloop_operator.workloads.rendezvous import add_rendezvous
 
 JOB = ("batch/v1", "Job")
 
@@ -37,6 +38,8 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
     template = job.spec.template
     injection = injection_of(job, recurrence, addresses, _devices(job))
     spec = job_spec(template, injection) if template.workload is None else other_spec(template, injection)
+    if template.rendezvous is not None:
+        add_rendezvous(spec, template.rendezvous, recurrence.metadata.name, template.training_containers)
     metadata: dict[str, Any] = {
         "name": recurrence.metadata.name,
         "namespace": recurrence.metadata.namespace,

@@ -25,6 +25,7 @@ ALLOWED = {
     "jobs.batch/status": set(),
     "pods": {"get", "list", "watch"},
     "pods/exec": set(),
+    "services": {"get", "create"},
     "pods/log": set(),
     "secrets": set(),
     "configmaps": set(),

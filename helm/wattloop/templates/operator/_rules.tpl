@@ -27,6 +27,10 @@
   resources: [pods/log]
   verbs: [get]
 {{- end }}
+# A headless Service for the pods of each training whose template has rendezvous. It is deleted with its recurrence.
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, create]
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create]
