@@ -87,7 +87,8 @@ def test_each_rank_finds_its_place(results: list[dict[str, Compared]]) -> None:
     for rank, by_name in enumerate(results):
         place = by_name["ScheduleInterleaved1F1B"].place
         assert (place.rank, place.pipeline_rank, place.pipeline_parallel) == (rank, rank, RANKS)
-        assert (place.stages, place.replicas, place.replica) == (2 * RANKS, 1, 0)
+        assert (place.own_stages, place.stages) == ((rank, rank + RANKS), 2 * RANKS)
+        assert (place.group_ranks, place.ranks) == (tuple(range(RANKS)), RANKS)
 
 
 @pytest.mark.parametrize("ranks", [(0, 1, 3), (2, 1, 0), (1, 2), (0, 3)])

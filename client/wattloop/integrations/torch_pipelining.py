@@ -10,7 +10,7 @@ import functools
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -21,10 +21,20 @@ from wattloop.integrations.torch_schedule import (
     BACKWARD_WEIGHT,
     FORWARD,
     instructions_of,
+    microbatches_of,
+    place_of,
+    replica_of,
+    schedule_name,
     stages_of,
 )
+from wattloop.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from wattloop.run import Run
 
 FOLLOWED = "_wattloop_pipeline"
+# Where the script gives one of them, the pipelines are not counted.
+REPLICA_OPTIONS = frozenset({"data_rank", "data_parallel", "tensor_rank", "tensor_parallel"})
 FULL_BACKWARD_POSITION = 1  # backward_one_chunk(chunk, loss, full_backward, last_backward), without the chunk
 
 
@@ -36,6 +46,54 @@ class InstructionRecorder(Protocol):
 
     def instruction(self, kind: str, *, microbatch: int, stage: int) -> AbstractContextManager[object]:
         """One instruction of a training step."""
+
+
+def attach(schedule: Any, run: Run | None = None, **options: Any) -> Pipeline:
+    """Train a schedule of `torch.distributed.pipelining` under the frequency plans of the operator.
+
+    Call it on every rank, before the first training step. The pipeline begins with that step and ends with
+    the process.
+
+    Args:
+        schedule: `Schedule1F1B`, `ScheduleGPipe`, `ScheduleInterleaved1F1B`, or another schedule of several
+            stages per rank, with a loss function.
+        run: The run of this process, if the script has one.
+        options: Arguments of `wattloop.pipeline.Pipeline`, such as ``plan`` or ``model``. By default, they
+            follow from the schedule; pipelines beside this one count as data-parallel.
+
+    Returns:
+        The pipeline.
+
+    Raises:
+        InputError: The plan is not valid, or a variable of Wattloop has an invalid value.
+        UsageError: The schedule is unsupported or attached already, or an option is not valid.
+
+    Example:
+        ::
+
+            schedule = Schedule1F1B(stage, n_microbatches=16, loss_fn=loss)
+            pipeline = attach(schedule, run=run)
+    """
+    instructions = instructions_of(schedule)
+    _refuse_second(schedule)
+    place = place_of(schedule)
+    chosen: dict[str, Any] = {
+        "stage": place.own_stages,
+        "stages": place.stages,
+        "microbatches": microbatches_of(schedule),
+        "schedule": schedule_name(schedule),
+        "pipeline_rank": place.pipeline_rank,
+        "pipeline_parallel": place.pipeline_parallel,
+        "rank": place.rank,
+        "instructions": instructions,
+        "synchronize": stream_synchronization(schedule),
+    }
+    if not REPLICA_OPTIONS & options.keys():
+        chosen["data_parallel"] = place.ranks // place.pipeline_parallel
+        chosen["data_rank"] = replica_of(place.group_ranks, place.ranks)
+    pipeline = Pipeline(run=run, **(chosen | options))
+    follow(schedule, pipeline)
+    return pipeline
 
 
 def follow(schedule: Any, pipeline: InstructionRecorder) -> None:
@@ -51,8 +109,7 @@ def follow(schedule: Any, pipeline: InstructionRecorder) -> None:
         UsageError: The schedule is unsupported, or followed already.
     """
     instructions_of(schedule)
-    if hasattr(schedule, FOLLOWED):
-        raise UsageError("this schedule is attached already; call attach() once for each schedule")
+    _refuse_second(schedule)
     setattr(schedule, FOLLOWED, pipeline)
     _Follower(schedule, pipeline).install()
 
@@ -74,6 +131,11 @@ def stream_synchronization(schedule: Any) -> Callable[[], None] | None:
         torch.accelerator.current_stream(device).synchronize()
 
     return synchronize
+
+
+def _refuse_second(schedule: Any) -> None:
+    if hasattr(schedule, FOLLOWED):
+        raise UsageError("this schedule is attached already; call attach() once for each schedule")
 
 
 class _Follower:

@@ -27,16 +27,18 @@ class SchedulePlace:
         rank: Global rank of the process.
         pipeline_parallel: Number of ranks of a pipeline.
         pipeline_rank: Rank of the process in its pipeline.
-        replicas: Number of pipelines of the job.
-        replica: Number of this process's pipeline.
+        group_ranks: Global ranks of its pipeline, in the pipeline's order.
+        ranks: Number of ranks of the job.
+        own_stages: Model stages of this rank.
         stages: Number of model stages.
     """
 
     rank: int
     pipeline_parallel: int
     pipeline_rank: int
-    replicas: int
-    replica: int
+    group_ranks: tuple[int, ...]
+    ranks: int
+    own_stages: tuple[int, ...]
     stages: int
 
 
@@ -107,34 +109,31 @@ def alternating(stage: int, ahead: int, microbatches: int) -> tuple[Instruction,
 
 
 def place_of(schedule: Any) -> SchedulePlace:
-    """The place of this rank, where all pipelines of the job have the same number of ranks at the same distance.
-
-    That holds for each dimension of a device mesh.
-
-    Raises:
-        UsageError: The ranks of this pipeline have another arrangement.
-    """
-    stage = stages_of(schedule)[0]
+    """The place of this rank."""
+    stages = stages_of(schedule)
+    stage = stages[0]
     distributed = torch.distributed
-    group = distributed.group.WORLD if stage.group is None else stage.group
-    ranks = distributed.get_process_group_ranks(group)
-    world = distributed.get_world_size()
+    ranks = distributed.get_world_size()
+    group_ranks = range(ranks) if stage.group is None else distributed.get_process_group_ranks(stage.group)
     return SchedulePlace(
         rank=distributed.get_rank(),
-        pipeline_parallel=len(ranks),
+        pipeline_parallel=len(group_ranks),
         pipeline_rank=int(stage.group_rank),
-        replicas=world // len(ranks),
-        replica=replica_of(ranks, world),
+        group_ranks=tuple(group_ranks),
+        ranks=ranks,
+        own_stages=tuple(int(each.stage_index) for each in stages),
         stages=int(stage.num_stages),
     )
 
 
-def replica_of(ranks: Sequence[int], world: int) -> int:
+def replica_of(group_ranks: Sequence[int], ranks: int) -> int:
     """The number of a pipeline among all pipelines of the job.
 
+    All pipelines have the same number of ranks, at the same distance. That holds for each dimension of a device mesh.
+
     Args:
-        ranks: Global ranks of the pipeline.
-        world: Number of ranks of the job.
+        group_ranks: Global ranks of the pipeline.
+        ranks: Number of ranks of the job.
 
     Raises:
         UsageError: The ranks do not have equal distances, or do not divide the job.
@@ -143,14 +142,14 @@ def replica_of(ranks: Sequence[int], world: int) -> int:
         >>> [replica_of(ranks, 8) for ranks in ([0, 2, 4, 6], [1, 3, 5, 7], [4, 5, 6, 7])]
         [0, 1, 1]
     """
-    first, size = ranks[0], len(ranks)
-    distance = ranks[1] - first if size > 1 else 1
+    first, size = group_ranks[0], len(group_ranks)
+    distance = group_ranks[1] - first if size > 1 else 1
     block = distance * size
-    regular = distance > 0 and list(ranks) == list(range(first, first + block, distance))
-    if not regular or world % block or first % block >= distance:
+    regular = distance > 0 and list(group_ranks) == list(range(first, first + block, distance))
+    if not regular or ranks % block or first % block >= distance:
         raise UsageError(
-            f"the pipeline has the ranks {', '.join(map(str, ranks))} of {world}, which is no dimension of a device "
-            "mesh; pass data_parallel, data_rank, tensor_parallel and tensor_rank to attach()"
+            f"the pipeline has the ranks {', '.join(map(str, group_ranks))} of {ranks}, which is no dimension of a "
+            "device mesh; pass data_parallel, data_rank, tensor_parallel and tensor_rank to attach()"
         )
     return first // block * distance + first % distance
 

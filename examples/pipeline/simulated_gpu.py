@@ -1,0 +1,125 @@
+"""Load on simulated GPUs for a pipeline of PyTorch; does nothing on a machine without them.
+
+The example trains on the CPU in milliseconds. To produce energy to measure, each instruction occupies a
+simulated GPU like one of a model of realistic size, for a time that depends on the GPU's clock.
+
+With the simulator's virtual clock each GPU has its own time, and no time passes while a process waits.
+Therefore a stage also waits, on its GPU, until the time at which the other stage had computed what it
+receives, and no instruction begins before the agent has set its clock, which real GPUs do within a
+millisecond.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+from torch import nn
+
+# Forward of a stage with two blocks: 150 ms on an A100. Backward takes twice as long.
+TERAFLOP_PER_PARAMETER = 47.0 / 25_216
+# Just below the power limit of an A100 at its highest clock.
+INTENSITY = 0.7
+CLOCK_TIMEOUT_SECONDS = 30.0
+
+
+def teraflop(module: nn.Module, kind: str) -> float:
+    """Work of the forward or backward of a microbatch: in proportion to the weights that it multiplies by."""
+    weights = sum(layer.weight.numel() for layer in module.modules() if isinstance(layer, nn.Linear))
+    return TERAFLOP_PER_PARAMETER * weights * {"forward": 1, "backward": 2}[kind]
+
+
+class SimulatedGpu:
+    """The simulated GPU of this process, if the environment names a machine.
+
+    Args:
+        stage: The stage of this process, before anything else wraps its methods.
+    """
+
+    def __init__(self, stage: Any) -> None:
+        self._stage = stage
+        self._machine = None
+        self._pipeline: Any = None
+        self._seen: Counter[tuple[str, int]] = Counter()
+        self._patience_seconds = CLOCK_TIMEOUT_SECONDS
+        if os.environ.get("WATTLOOP_SIMULATED_GPUS_STATE"):
+            import nvml_simulator  # noqa: PLC0415  a real node has no simulator
+
+            self._machine = nvml_simulator.machine()
+            self._is_virtual = self._machine.describe().clock == "virtual"
+            # In a container NVIDIA_VISIBLE_DEVICES lists the UUIDs of the container's GPUs.
+            uuids = [
+                uuid for uuid in os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if uuid.startswith("GPU-")
+            ]
+            rank = int(os.environ.get("LOCAL_RANK", "0"))
+            self._gpu: str | int = uuids[rank % len(uuids)] if uuids else rank
+            stage.forward_one_chunk = self._working("forward", stage.forward_one_chunk)
+            stage.backward_one_chunk = self._working("backward", stage.backward_one_chunk)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments of `attach`: simulated instructions are timed with the GPU's clock."""
+        machine = self._machine
+        return {} if machine is None else {"now": lambda: machine.clock_seconds(self._gpu)}
+
+    def exchange_times(self, pipeline: Any) -> None:
+        """Let instructions wait for those of the other stages; called after `attach`, because waiting is none."""
+        self._pipeline = pipeline
+        if self._machine is None or not self._is_virtual:
+            return
+        stage, last = self._stage, self._stage.num_stages - 1
+        own = stage.stage_index
+        self._places = {(each.kind, each.microbatch): place for place, each in enumerate(pipeline.instructions)}
+        self._store = dist.PrefixStore("simulated-gpus", dist.distributed_c10d._get_default_store())
+        stage.forward_one_chunk = self._exchanging(
+            "forward", own - 1 if own > 0 else None, own < last, stage.forward_one_chunk
+        )
+        stage.backward_one_chunk = self._exchanging(
+            "backward", own + 1 if own < last else None, own > 0, stage.backward_one_chunk
+        )
+
+    def _working(self, kind: str, compute: Callable[..., Any]) -> Callable[..., Any]:
+        work = teraflop(self._stage.submod, kind)
+
+        def compute_and_work(chunk: int, *args: Any, **named: Any) -> Any:
+            result = compute(chunk, *args, **named)
+            if self._pipeline is not None and self._is_virtual:
+                self._await_clock(kind, chunk)
+            self._machine.occupy(self._gpu, work=work, intensity=INTENSITY)
+            return result
+
+        return compute_and_work
+
+    def _exchanging(
+        self, kind: str, sender: int | None, has_receiver: bool, compute: Callable[..., Any]
+    ) -> Callable[..., Any]:
+        def wait_and_compute(chunk: int, *args: Any, **named: Any) -> Any:
+            self._seen[kind, chunk] += 1
+            count = self._seen[kind, chunk]
+            if sender is not None:
+                message = f"{kind}/{sender}/{chunk}/{count}"
+                self._machine.wait(self._gpu, until_seconds=float(self._store.get(message)))
+                self._store.delete_key(message)
+            result = compute(chunk, *args, **named)
+            if has_receiver:
+                seconds = self._machine.clock_seconds(self._gpu)
+                self._store.set(f"{kind}/{self._stage.stage_index}/{chunk}/{count}", repr(seconds))
+            return result
+
+        return wait_and_compute
+
+    def _await_clock(self, kind: str, chunk: int) -> None:
+        """Wait until the GPU has the clock of this instruction; not again after a long wait in vain."""
+        clocks = self._pipeline.clocks_megahertz
+        place = self._places.get((kind, chunk))
+        expected = (clocks[place],) * 2 if clocks and place is not None else None
+        deadline = time.monotonic() + self._patience_seconds
+        while self._machine.describe_gpu(self._gpu).locked_graphics_clocks_megahertz != expected:
+            if time.monotonic() >= deadline:
+                self._patience_seconds = 0.0
+                return
+            time.sleep(0.0005)
