@@ -1,0 +1,73 @@
+"""The pods of examples/pipeline/two-nodes.yaml as processes of this machine, with the variables that the operator sets.
+
+They are launched by torchrun, as the manifest says, and by the environment alone, with one process per pod.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.free_ports import free_port
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.local.job_file import read_job
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.workloads.injection import ClusterAddresses
+from wattloop_operator.workloads.manifest import manifest
+
+pytestmark = pytest.mark.integrations
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
+PODS = 2
+
+
+def container_of_pods() -> dict[str, Any]:
+    """The training container of the first attempt."""
+    read = read_job(EXAMPLE / "two-nodes.yaml")
+    job = read.model_copy(
+        update={"metadata": read.metadata.model_copy(update={"namespace": "team", "uid": "job-uid", "generation": 1})}
+    )
+    recurrence = decide(Snapshot(job), Attempt(0, 0, "1772323200", datetime(2026, 3, 1, tzinfo=UTC)))
+    made = manifest(job, recurrence, ClusterAddresses())
+    found: dict[str, Any] = made["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def variables_of_pod(container: dict[str, Any], index: int, port: int) -> dict[str, str]:
+    """The variables of a container as a kubelet sets them, on a machine where all pods have one address."""
+    found = {each["name"]: each.get("value", str(index)) for each in container["env"]}
+    assert found["MASTER_ADDR"] == found["PET_MASTER_ADDR"]
+    local = {"MASTER_ADDR": "127.0.0.1", "PET_MASTER_ADDR": "127.0.0.1"}
+    return {**os.environ, **found, **local, "MASTER_PORT": str(port), "PET_MASTER_PORT": str(port)}
+
+
+@pytest.mark.parametrize("launched_by", ["torchrun", "environment"])
+def test_two_pods_train_one_pipeline(launched_by: str, tmp_path: Path) -> None:
+    container, port = container_of_pods(), free_port()
+    command = {"torchrun": container["command"][1:], "environment": ["train.py"]}[launched_by]
+    logs = [tmp_path / f"pod-{index}" for index in range(PODS)]
+    pods = []
+    for index, log in enumerate(logs):
+        environment = variables_of_pod(container, index, port) | {"WATTLOOP_MAX_EPOCHS": "1"}
+        with log.open("w") as stream:
+            pods.append(
+                subprocess.Popen(
+                    [sys.executable, *command], cwd=EXAMPLE, env=environment, stdout=stream, stderr=subprocess.STDOUT
+                )
+            )
+    try:
+        codes = [pod.wait(timeout=400) for pod in pods]
+    finally:
+        for pod in pods:
+            pod.kill()
+    texts = [log.read_text() for log in logs]
+    assert codes == [0, 0], texts
+    assert "epoch 1 loss=" in texts[0]
+    # One warning of each rank that no agent holds its clocks: two ranks per pod with torchrun.
+    assert [text.count("no agent:") for text in texts] == [{"torchrun": 2, "environment": 1}[launched_by]] * PODS
