@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import queue
+import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +15,9 @@ from typing import Any
 
 import pytest
 
+import nvml_simulator
 from nvml_simulator import Machine, model_named
+from support.agents.agent_fixture import until
 from support.agents.simulated_node import simulated_node
 from wattloop.commands.main import main
 from wattloop.errors import InputError, UsageError
@@ -125,6 +130,41 @@ def test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it(
     free, planned = json.loads(capsys.readouterr().out)
     assert (free["run"], planned["run"]) == (0, number)
     assert planned["energy_joules"] < free["energy_joules"]
+
+
+PROFILING = """
+import sys
+from nvml_simulator import Machine
+from wattloop.pipeline import Pipeline
+
+machine, clocks = Machine(sys.argv[1]), range(210, 1411, 15)
+with Pipeline(stage=0, stages=1, microbatches=2, profile=sys.argv[2], profile_clocks=clocks) as pipeline:
+    while True:
+        with pipeline.iteration():
+            for kind, work in (("forward", 4.0), ("backward", 8.0)):
+                for microbatch in range(2):
+                    with pipeline.instruction(kind, microbatch=microbatch):
+                        machine.occupy(0, work, 0.6)
+"""
+
+
+@pytest.mark.processes
+def test_a_process_that_is_killed_while_it_profiles_leaves_free_clocks_and_the_clocks_that_it_measured(
+    tmp_path: Path,
+) -> None:
+    profile = tmp_path / "profile.csv"
+    with simulated_node(1, clock="wall") as node:
+        environment = {**os.environ, "WATTLOOP_AGENT_SOCKET": str(node.socket), "CUDA_VISIBLE_DEVICES": "0"}
+        command = [sys.executable, "-c", PROFILING, str(node.state), str(profile)]
+        with subprocess.Popen(command, env={**environment, **nvml_simulator.environment(node.state)}) as process:
+            until(profile.exists, "a clock is measured", 120.0)
+            assert node.gpus.describe().gpus[0].locked_graphics_clocks_megahertz is not None
+            process.kill()
+        until(
+            lambda: node.gpus.describe().gpus[0].locked_graphics_clocks_megahertz is None, "the agent frees the clocks"
+        )
+    with profile.open(newline="") as stream:
+        assert {"1410"} <= {row["frequency"] for row in csv.DictReader(stream)}
 
 
 @pytest.mark.parametrize(
