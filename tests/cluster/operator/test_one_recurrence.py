@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from support.control_plane.in_process_operator import InProcessOperator, TestClo
 from support.control_plane.kubelet import Kubelet, image_id
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object
-from wattloop.messages import LimitMeasurement
+from wattloop.messages import LimitMeasurement, Report
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.reconcile.learning.observations import observations
 from wattloop_planner.observations import Observation, Outcome
@@ -136,6 +137,40 @@ def test_a_crashed_process_counts_against_its_batch_size(
     assert condition(recurrence, "Complete")["reason"] == "Crashed"
     assert message in recurrence["status"]["message"]
     assert [each.outcome for each in learned(operator, key)] == [Outcome.CRASHED]
+
+
+def test_a_rank_that_is_killed_has_an_event_with_its_pod_and_node(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    ended: Ended,
+    kubelet: Kubelet,
+    kubectl: ClusterCommand,
+    token_of_pod: Callable[[Object, str], str],
+    recurrences_of: RecurrencesOf,
+    tmp_path: Path,
+) -> None:
+    container = {"name": "train", "image": "example.invalid/train:1"}
+    indexed = {"completionMode": "Indexed", "completions": 3, "parallelism": 3}
+    pod_template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    key = make_job(retryPolicy={"limit": 0}, template={"job": {**indexed, "template": pod_template}})
+    operator.reconcile(key)
+    pods = [kubelet.run(pod) for pod in kubelet.pods_of_job(first_of(key), key.namespace, count=3)]
+    ranks = {int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]): pod for pod in pods}
+    for rank, pod in ranks.items():
+        channel = Training(pod, token_of_pod, tmp_path).channel
+        sent = Report(sequence=1, epoch=1.0, metric=0.5, evaluations=1, rank=rank, ranks=3, failed=rank != 2)
+        assert channel.send_last(sent, 60.0) is not None
+    kubelet.fail(ranks[2], exit_code=137)
+    ended(key, first_of(key))
+    operator.reconcile(key)
+    (recurrence,) = recurrences_of(key)
+    name, node = ranks[2]["metadata"]["name"], ranks[2]["spec"]["nodeName"]
+    text = f"rank 2 of 3 ended without a report; pod {name} of index 2 on node {node} failed first"
+    assert condition(recurrence, "RanksHealthy")["message"] == text
+    events = kubectl.json("get", "events", namespace=key.namespace)["items"]
+    (event,) = (each for each in events if each["reason"] == "RankDied")
+    assert event["type"] == "Warning"
+    assert text in event["message"]
 
 
 def test_a_process_that_hangs_is_ended_at_its_deadline(

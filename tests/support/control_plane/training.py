@@ -50,7 +50,7 @@ class Training:
         self.environment = RunEnvironment.read(environment_of(self.pod))
         token = self.folder / f"{self.pod['metadata']['uid']}.token"
         token.write_text(self.token_of_pod(self.pod, AUDIENCE))
-        self._channel = ReportChannel(self.url or self.environment.report_url, str(token))
+        self.channel = ReportChannel(self.url or self.environment.report_url, str(token))
         self._sequence = 0
 
     def report(
@@ -67,7 +67,7 @@ class Training:
         Without the agent's socket a process knows no GPUs.
         """
         self._sequence += 1
-        return self._channel.send_last(
+        return self.channel.send_last(
             Report(
                 sequence=self._sequence,
                 epoch=epoch,
