@@ -217,7 +217,7 @@ def test_an_attempt_with_a_rank_that_stops_is_hung_and_the_next_one_reaches(
     local_job.run(*write_job(local_job, plan, DEADLINE_SECONDS))
     assert outcomes(local_job) == ["hung", "reached"]
     assert f"rank {silent} is silent longest" in capfd.readouterr().err
-    assert local_job.limits() == [DEFAULT_WATTS] * RANKS
+    assert_all_energy_is_counted(local_job)
 
 
 def started_and_paused(local_job: LocalJob, plan: Plan) -> RunProcess:

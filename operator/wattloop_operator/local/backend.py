@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wattloop.errors import OperationError
-from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
@@ -23,14 +21,13 @@ from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, 
 from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of
-from wattloop_operator.local.final_energy import energy_at_end
+from wattloop_operator.local.final_energy import FinalEnergy
 from wattloop_operator.local.output_follower import Observe, OutputFollower
 from wattloop_operator.local.processes import ProcessStartError, TrainingProcess
 from wattloop_operator.local.recurrence_store import RECURRENCE, recurrence_of, replace_recurrence
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
-from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
 from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
 from wattloop_operator.workloads.injection import RunAddresses, run_variables
@@ -82,6 +79,7 @@ class LocalBackend:
         self._watchdog = watchdog
         self._wake = wake
         self._observe = observe
+        self._final_energy = FinalEnergy(addresses.agent_socket, observe)
         self._policies = PolicyCache()
         self._steady_clock = SteadyClock(lambda: datetime.now(UTC), time.monotonic)
         # Processes by namespace and name of their recurrence, until their end is stored.
@@ -236,14 +234,17 @@ class LocalBackend:
             self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.CRASHED, str(error)))
 
     def _store_ended(self) -> None:
-        """Store how processes ended, so that a later run resumes from there."""
+        """Store how processes ended, so that a later run resumes from there, and read the energy of silent ones."""
         for (namespace, name), process in list(self._processes.items()):
+            recurrence = self._recurrence(namespace, name)
             if process.exit_code is None:
+                if recurrence is not None:
+                    self._final_energy.report_if_silent(recurrence, datetime.now(UTC))
                 continue
             # The last lines and the last energy come before the outcome.
             self._finish_following(namespace, name)
-            if process.exit_code != 0:
-                self._observe_energy(namespace, name)
+            if process.exit_code != 0 and recurrence is not None:
+                self._final_energy.report(recurrence)
             stored = self._store.objects.get(WORKLOAD, namespace, name)
             if stored is not None:
                 self._store.objects.replace(
@@ -255,20 +256,9 @@ class LocalBackend:
                 )
             del self._processes[namespace, name]
 
-    def _observe_energy(self, namespace: str, name: str) -> None:
-        """Report the energy of a training that did not end by itself, up to its end."""
+    def _recurrence(self, namespace: str, name: str) -> TrainingRecurrence | None:
         stored = self._store.objects.get(RECURRENCE, namespace, name)
-        recurrence = None if stored is None else recurrence_of(stored)
-        # The follower of another training has read the counters.
-        if recurrence is None or not recurrence.spec.reporting.uses_client:
-            return
-        energies = energy_at_end(self._addresses.agent_socket, recurrence.status.progress or Progress())
-        if not energies:
-            return
-        try:
-            self._observe(namespace, name, OutputReport(0, gpus=ObservedGpus(energies)))
-        except OperationError as error:
-            logger.warning("%s: the energy at its end was not stored: %s", name, error)
+        return None if stored is None else recurrence_of(stored)
 
     def _finish_following(self, namespace: str, name: str) -> None:
         follower = self._followers.pop((namespace, name), None)

@@ -1,16 +1,21 @@
-"""The energy that a training used after its last report, if a process of it was killed.
+"""The energy that a training used after its last report, if it did not end by itself.
 
-A process that ends reads the energy counters of its GPUs for its last report. One that is killed does not, so
-the run reads them when the training has ended.
+A process that ends reads the energy counters of its GPUs for its last report. One that is killed or hangs does
+not, so the run reads them: when the training has ended, and before it is ended because it is silent.
 """
 
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timedelta
 
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
+from wattloop.errors import OperationError
 from wattloop.messages import GpuEnergy
 from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.local.output_follower import Observe
+from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
 
 logger = logging.getLogger(__name__)
 
@@ -18,8 +23,47 @@ logger = logging.getLogger(__name__)
 AGENT_START_SECONDS = 5.0
 
 
-def energy_at_end(agent_socket: str, progress: Progress) -> tuple[GpuEnergy, ...]:
-    """The energy counters now of the GPUs that the attempt has reported; empty if no agent answers.
+class FinalEnergy:
+    """Reports the energy of trainings that use the client and did not report their end.
+
+    Args:
+        agent_socket: The agent's socket; empty if there is none.
+        observe: Merges what is seen of a training from outside.
+    """
+
+    def __init__(self, agent_socket: str, observe: Observe) -> None:
+        self._agent_socket = agent_socket
+        self._observe = observe
+        # Names of attempts whose silence has been noticed.
+        self._silent: set[tuple[str, str]] = set()
+
+    def report(self, recurrence: TrainingRecurrence) -> None:
+        """Read the GPUs that the attempt has reported. Failures are only logged."""
+        # The follower of another training has read them.
+        if not recurrence.spec.reporting.uses_client:
+            return
+        energies = energy_now(self._agent_socket, recurrence.status.progress or Progress())
+        if not energies:
+            return
+        metadata = recurrence.metadata
+        try:
+            self._observe(metadata.namespace, metadata.name, OutputReport(0, gpus=ObservedGpus(energies)))
+        except OperationError as error:
+            logger.warning("%s: the energy at its end was not stored: %s", metadata.name, error)
+
+    def report_if_silent(self, recurrence: TrainingRecurrence, now: datetime) -> None:
+        """Read the GPUs once when an attempt's progress deadline has passed, because it is ended then."""
+        key = (recurrence.metadata.namespace, recurrence.metadata.name)
+        seconds, progress = recurrence.spec.progress_deadline_seconds, recurrence.status.progress
+        if seconds is None or progress is None or progress.last_report_time is None or key in self._silent:
+            return
+        if now >= progress.last_report_time + timedelta(seconds=seconds):
+            self._silent.add(key)
+            self.report(recurrence)
+
+
+def energy_now(agent_socket: str, progress: Progress) -> tuple[GpuEnergy, ...]:
+    """The energy counters now of the GPUs that an attempt has reported; empty if no agent answers.
 
     Args:
         agent_socket: The agent's socket; empty if there is none.

@@ -105,7 +105,10 @@ def _shared_profile(progress: Progress, schedule: LimitSchedule) -> tuple[messag
         return ()
     return tuple(
         messages.LimitMeasurement(
-            float(point.power_limit_watts), float(point.energy_joules), float(point.time_seconds), float(point.epochs)
+            float(point.power_limit_watts),
+            float(point.energy_joules),
+            min(float(point.time_seconds), messages.MAX_TIME_SECONDS),
+            float(point.epochs),
         )
         for point in points
     )
