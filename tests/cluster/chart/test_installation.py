@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from support.chart.empty_cluster import HOME, EmptyCluster
-from support.chart.rendering import chosen, render
+from support.chart.rendering import chosen, documents, render
 from support.chart.training_jobs import JOB, job
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import CommandError
@@ -68,7 +68,7 @@ def test_a_release_is_admitted_uninstalled_and_installed_again(empty: EmptyClust
     notes = install(empty)
     assert "kubectl apply --filename examples/digits/job.yaml" in notes
     manifest = empty.helm("get", "manifest", "wattloop", namespace=HOME)
-    objects = [item for item in yaml.safe_load_all(manifest) if item]
+    objects = documents(manifest)
     definitions = {
         f"CustomResourceDefinition/{item['metadata']['name']}"
         for item in objects

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from support.chart.empty_cluster import EmptyCluster
-from support.chart.rendering import at, chosen
+from support.chart.rendering import at, chosen, documents
 from support.chart.tls import Certificates, handshake
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import ClusterCommand, CommandError
@@ -42,7 +41,7 @@ def documented_commands() -> str:
 
 def used_by(rendered: str, kubectl: ClusterCommand) -> Certificates:
     """The certificates that the pods of a rendered chart mount."""
-    objects: list[dict[str, Any]] = [item for item in yaml.safe_load_all(rendered) if item]
+    objects: list[dict[str, Any]] = documents(rendered)
     (deployment,), (daemon_set,) = chosen(objects, "Deployment"), chosen(objects, "DaemonSet")
     assert chosen(objects, "Secret") == []
     name = at(deployment, "spec.template.spec.volumes[reporting-certificate].secret.secretName")

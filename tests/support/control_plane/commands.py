@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 _TIMEOUT_SECONDS = 200.0
 
 
@@ -75,7 +73,8 @@ class ClusterCommand:
             dry_run: Have the server validate them without storing them.
         """
         arguments = ["apply", "--server-side", "--filename=-", *(["--dry-run=server"] if dry_run else [])]
-        return self(*arguments, namespace=namespace, stdin=yaml.safe_dump_all(manifests))
+        # JSON is YAML, and is written much faster.
+        return self(*arguments, namespace=namespace, stdin="\n---\n".join(map(json.dumps, manifests)))
 
     def _environment(self) -> dict[str, str]:
         return {"PATH": os.environ.get("PATH", ""), "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig)}
