@@ -156,10 +156,7 @@ class ClockSender:
             self._close_deadline_seconds = time.monotonic() + CLOSE_SECONDS
             self._wanted, self._is_open, self._closing = None, False, True
         self._wake()
-        self._thread.join(CLOSE_SECONDS)
-        if not self._thread.is_alive():
-            self._wake_sender.close()
-            self._wake_receiver.close()
+        self._thread.join(CLOSE_SECONDS + MAX_RETRY_SECONDS)
         if self._thread.is_alive() or self._has_lease:
             logger.warning("the clocks were not released: the agent does so when this process ends")
 
@@ -183,6 +180,8 @@ class ClockSender:
             except (AgentUnavailable, AgentRequestError) as error:
                 self._failed(error)
         self._stream.close()
+        self._wake_sender.close()
+        self._wake_receiver.close()
 
     def _apply(self) -> None:
         """Release the clocks, or hold the newest one if the connection is not open."""
