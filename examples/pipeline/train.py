@@ -50,9 +50,9 @@ def main() -> None:
                 optimizer.zero_grad()
                 losses: list[torch.Tensor] = []
                 if number == 0:
-                    schedule.step(tokens[:, :-1])
+                    schedule.step(tokens[:, :-1].contiguous())  # the strides of the first step hold for all
                 elif number == stages - 1:
-                    schedule.step(target=tokens[:, 1:], losses=losses)
+                    schedule.step(target=tokens[:, 1:].contiguous(), losses=losses)
                     mean += torch.stack(losses).detach().mean() / STEPS_PER_EPOCH
                 else:
                     schedule.step()
