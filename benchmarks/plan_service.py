@@ -5,7 +5,7 @@ database in SQLite, or on the PostgreSQL server of ``--database URL``. The clien
 process, which has its requests ready. Each rank opens a connection, registers, and gets an answer once the
 registration is durable. Ranks of a real job start within seconds of each other; the first rows
 spread the registrations over such times, the last one sends all in the same instant. A row states the largest waiting
-time beside p50 and p99, and the time until the last rank is answered.
+time beside p50 and p99, the time until the last rank is answered, and the server's CPU time for each.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from wattloop_operator.reporting.rate_limiters import Rate
 
 SPREADS_SECONDS = (30.0, 10.0, 5.0, 2.0, 0.0)
 STAGES, MICROBATCHES = 8, 32
+CPU = "CPU seconds of the server"
 
 
 def serve(folder: str, database: str | None, runs: int, pipe: Connection) -> None:
@@ -45,7 +46,8 @@ def serve(folder: str, database: str | None, runs: int, pipe: Connection) -> Non
         for _ in range(runs):
             name, token = api.recurrence()
             pipe.send((api.url, f"/v1/namespaces/team/recurrences/{name}/pipeline/ranks", token))
-        pipe.recv()
+        while pipe.recv() == CPU:
+            pipe.send(time.process_time())
 
 
 def request(method: str, path: str, token: str, body: object) -> bytes:
@@ -82,13 +84,24 @@ async def all_answered(url: str, messages: list[bytes], spread_seconds: float) -
     return [each for each, _ in found], [status for _, status in found], time.perf_counter() - begin
 
 
-def show(what: str, times: list[float], statuses: list[int], total_seconds: float) -> None:
-    """Print a row."""
+def show(pipe: Connection, what: str, url: str, messages: list[bytes], spread_seconds: float) -> None:
+    """Send messages and print a row."""
+    begin = cpu_seconds(pipe)
+    times, statuses, total_seconds = asyncio.run(all_answered(url, messages, spread_seconds))
+    used = 1000 * (cpu_seconds(pipe) - begin) / len(messages)
     p50, p99, most = np.percentile(times, [50, 99, 100])
     good = sum(status == 200 for status in statuses)
     print(
-        f"{what:<40} {good:>5}/{len(statuses)} {p50:>8.1f} {p99:>8.1f} {most:>8.1f} {total_seconds:>8.2f}", flush=True
+        f"{what:<40} {good:>5}/{len(statuses)} {p50:>8.1f} {p99:>8.1f} {most:>8.1f} {total_seconds:>8.2f} {used:>8.2f}",
+        flush=True,
     )
+
+
+def cpu_seconds(pipe: Connection) -> float:
+    """CPU time of the server since its start."""
+    pipe.send(CPU)
+    seconds: float = pipe.recv()
+    return seconds
 
 
 def main() -> int:
@@ -105,16 +118,16 @@ def main() -> int:
         process = multiprocessing.get_context("spawn").Process(target=serve, args=target)
         process.start()
         try:
-            print(f"{'':<40} {'answers':>10} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8} {'all s':>8}")
-            for spread in SPREADS_SECONDS:
-                url, path, token = pipe.recv()
+            print(f"{'':<40} {'answers':>10} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8} {'all s':>8} {'CPU ms':>8}")
+            pipelines = [pipe.recv() for _ in SPREADS_SECONDS]
+            for spread, (url, path, token) in zip(SPREADS_SECONDS, pipelines, strict=True):
                 puts = [request("PUT", f"{path}/{each.rank}", token, each.to_json()) for each in registrations]
-                show(f"registrations within {spread:g} s", *asyncio.run(all_answered(url, puts, spread)))
+                show(pipe, f"registrations within {spread:g} s", url, puts, spread)
             reports = [
                 request("POST", f"{path}/{each.rank}/report", token, RankReport(each.process, 1, 0, 9).to_json())
                 for each in registrations
             ]
-            show("reports within 20 s", *asyncio.run(all_answered(url, reports, 20.0)))
+            show(pipe, "reports within 20 s", url, reports, 20.0)
         finally:
             pipe.send("end")
             process.join()

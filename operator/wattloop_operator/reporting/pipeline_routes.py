@@ -82,5 +82,5 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
         count_request(limits, token)
         context = await in_thread(lambda: pipelines.authorize(token, namespace, name, peer_address(request)))
         notice = await received(request, StragglerNotice, MAX_PIPELINE_MESSAGE_BYTES)
-        await awaited(pipelines.announce(context, notice))
+        await awaited(pipelines.receive_notice(context, notice))
         return JSONResponse(notice.to_json())

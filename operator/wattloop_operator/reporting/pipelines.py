@@ -103,7 +103,7 @@ class PipelineService:
         """
         return await self._directive(context, ReportOfRank(rank, report))
 
-    async def announce(self, context: PipelineContext | None, notice: StragglerNotice) -> None:
+    async def receive_notice(self, context: PipelineContext | None, notice: StragglerNotice) -> None:
         """Take an announcement of a straggler, or of its end.
 
         Raises:

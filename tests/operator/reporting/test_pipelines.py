@@ -180,7 +180,7 @@ REQUEST = PlanningRequest("d1", (("forward:0:0", "backward:0:0"),), (900, 1410),
 def test_the_planner_runs_in_a_process_of_its_own_and_reports_its_problem() -> None:
     frontier = planned_in_process(REQUEST, datetime(2026, 3, 1, tzinfo=UTC))
     assert frontier.problem == (
-        "the profile: found no energy of backward at pipeline rank 0, expected one at each measured clock"
+        "the profile: found no measurement with an energy, expected time and energy of each instruction and clock"
     )
     assert frontier.retry_at is None
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from wattloop.errors import InputError, UsageError
 from wattloop.pipeline.messages import Instruction
+from wattloop.pipeline.profiling import spaced_clocks
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import (
     MAX_FRONTIER_POINTS,
@@ -24,7 +25,6 @@ from wattloop_operator.reconcile.pipeline.state import (
 )
 from wattloop_planner.frequency import (
     OperationGraph,
-    Option,
     Problem,
     Profile,
     evaluate,
@@ -32,12 +32,14 @@ from wattloop_planner.frequency import (
     plan_frequencies,
     plan_pipeline,
 )
+from wattloop_planner.frequency.pipeline.interpolation import interpolated
+from wattloop_planner.frequency.pipeline.rank_measurements import RankMeasurement, merged_profile
 
 # Bounds the stored frontier: with more instructions it has fewer points.
 MAX_PLANNED_CLOCKS = 4_000_000
 MIN_POINTS = 3
-# A graph of more instructions would take over 200 MB.
-MAX_PLANNED_INSTRUCTIONS = 100_000
+# Of each kind of instruction: the measured clocks, and interpolated ones between them.
+MAX_OPTIONS = 64
 BACKWARD_KINDS = frozenset({"backward", "forwardbackward", "backwardinput"})
 SOURCE = "the profile"
 
@@ -52,11 +54,9 @@ def plan_frontier(request: PlanningRequest) -> PipelineFrontier:
 
 def _planned(request: PlanningRequest) -> PipelineFrontier:
     operations = sum(map(len, request.instructions))
-    if operations > MAX_PLANNED_INSTRUCTIONS:
-        raise UsageError(f"found {operations:,} instructions, expected at most {MAX_PLANNED_INSTRUCTIONS:,}")
     blocking = blocking_watts(request.processes, len(request.instructions))
     graph = instruction_graph(request.instructions)
-    problem = pipeline_problem(graph, merged_profile(request, graph), blocking)
+    problem = pipeline_problem(graph, profile_of_request(request), blocking)
     count = min(MAX_FRONTIER_POINTS, max(MIN_POINTS, MAX_PLANNED_CLOCKS // operations))
     points = tuple(
         _point(problem, [[int(clock) for clock in row] for row in plan_frequencies(problem, plan)])
@@ -85,32 +85,33 @@ def blocking_watts(processes: tuple[RankMeasurements, ...], pipeline_ranks: int)
     raise InputError(SOURCE, "no power of a waiting rank", "one measured by at least one rank")
 
 
-def merged_profile(request: PlanningRequest, graph: OperationGraph) -> Profile:
-    """Mean time and energy of each kind at each clock over all processes, weighted by repetitions.
+def profile_of_request(request: PlanningRequest) -> Profile:
+    """The mean over all processes at each clock, with interpolated options at the clocks between.
 
     Raises:
-        InputError: A kind of instruction was measured at no clock that every rank may hold.
+        InputError: No process has measured an energy.
     """
-    sums: dict[tuple[int, str, int], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     allowed = frozenset(request.clocks_megahertz)
     several = _have_several_stages(request.instructions)
-    for process in request.processes:
-        for each in process.measurements:
-            if each.energy_joules and each.repetitions and each.time_seconds > 0 and each.megahertz in allowed:
-                name = _name(each.kind, each.stage, several=several)
-                total = sums[process.pipeline_rank, name, each.megahertz]
-                total[0] += each.repetitions
-                total[1] += each.repetitions * each.time_seconds
-                total[2] += each.repetitions * each.energy_joules
-    options: dict[tuple[int, str], list[Option]] = defaultdict(list)
-    for (pipeline_rank, name, clock), (count, seconds, joules) in sorted(sums.items(), reverse=True):
-        options[pipeline_rank, name].append(Option(clock, seconds / count, joules / count))
-    for pipeline_rank, name in graph.kinds:
-        if (pipeline_rank, name) not in options:
-            raise InputError(
-                SOURCE, f"no energy of {name} at pipeline rank {pipeline_rank}", "one at each measured clock"
-            )
-    return Profile(SOURCE, {kind: tuple(options[kind]) for kind in graph.kinds})
+    measurements = [
+        RankMeasurement(
+            f"{process.rank} ({process.process[:8]})",
+            process.pipeline_rank,
+            _name(each.kind, each.stage, several=several),
+            each.megahertz,
+            each.time_seconds,
+            each.energy_joules or None,
+            each.time_error_seconds,
+            each.energy_error_joules,
+        )
+        for process in request.processes
+        for each in process.measurements
+        if each.time_seconds > 0 and each.megahertz in allowed
+    ]
+    clocks = request.clocks_megahertz
+    return interpolated(
+        merged_profile(SOURCE, measurements), spaced_clocks(clocks, MAX_OPTIONS) if len(clocks) > 1 else clocks
+    )
 
 
 def instruction_graph(instructions: tuple[tuple[str, ...], ...]) -> OperationGraph:

@@ -9,8 +9,9 @@ from datetime import datetime
 from functools import lru_cache
 
 from wattloop.pipeline.messages import Instruction, RankRegistration
-from wattloop_operator.reconcile.pipeline.liveness import is_silent
+from wattloop_operator.reconcile.pipeline.liveness import is_silent, named
 from wattloop_operator.reconcile.pipeline.state import (
+    MAX_PIPELINE_INSTRUCTIONS,
     MAX_RANKS,
     PipelineProfile,
     PipelineProfileKey,
@@ -121,7 +122,19 @@ class Registrar:
             mine, its = getattr(new, name), getattr(there, name)
             if mine != its:
                 return other, f"{name}: rank {new.rank} registers {mine!r:.140}, and rank {other} {its!r:.140}"
-        return self._place_conflict(new) or self._instructions_conflict(new)
+        return self._place_conflict(new) or self._instructions_conflict(new) or self._size_conflict(new)
+
+    def _size_conflict(self, new: RankRegistration) -> tuple[int, str] | None:
+        if self._by_pipeline_rank[new.pipeline_rank]:
+            return None
+        others = [next(iter(ranks)) for ranks in self._by_pipeline_rank.values() if ranks]
+        total = len(new.instructions) + sum(len(self._ranks[rank].registration.instructions) for rank in others)
+        if total <= MAX_PIPELINE_INSTRUCTIONS:
+            return None
+        return others[0], (
+            f"rank {new.rank} registers {len(new.instructions)} instructions, which makes {total:,} of a pipeline with "
+            f"those of {named(tuple(others))}, expected at most {MAX_PIPELINE_INSTRUCTIONS:,}"
+        )
 
     def _place_conflict(self, new: RankRegistration) -> tuple[int, str] | None:
         holder = self._places.get(_place(new), new.rank)

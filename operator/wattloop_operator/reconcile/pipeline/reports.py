@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from wattloop.pipeline.messages import PROFILE, RankReport
 from wattloop_operator.reconcile.pipeline.state import (
     MAX_PROCESSES_PER_RANK,
+    MAX_PROFILE_MEASUREMENTS,
     PipelineProfile,
     PipelineRank,
     PipelineState,
@@ -90,6 +91,8 @@ def _with_measurements(state: PipelineState, rank: PipelineRank, report: RankRep
     if before is not None and replace(measured, sequence=before.sequence) == before:
         return profile
     processes = {**profile.processes, (number, process): measured}
+    if sum(len(each.measurements) for each in processes.values()) > MAX_PROFILE_MEASUREMENTS:
+        return profile
     mine = [pair for pair in processes if pair[0] == number]
     if len(mine) > MAX_PROCESSES_PER_RANK:
         least = min((pair for pair in mine if pair[1] != process), key=lambda pair: _worth(processes[pair]))

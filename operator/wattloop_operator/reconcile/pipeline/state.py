@@ -19,6 +19,10 @@ MAX_RANKS = 4_096
 # Bounds the stored profile: the newest processes of each rank are kept.
 MAX_PROCESSES_PER_RANK = 8
 MAX_FRONTIER_POINTS = 64
+# Bounds what a hostile pod can store. A pipeline of 1,000 ranks has about 64,000 measurements.
+MAX_PROFILE_MEASUREMENTS = 500_000
+# A graph of more instructions would take the planner over 200 MB.
+MAX_PIPELINE_INSTRUCTIONS = 100_000
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from support.pipelines.simulated_ranks import (
     run_until_planned,
 )
 from wattloop.pipeline.messages import FREE, PLAN, PROFILE
+from wattloop_operator.reconcile.pipeline import reports
 from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for
 from wattloop_operator.reconcile.pipeline.state import PipelineKey, PlanChoice
 
@@ -204,7 +205,7 @@ def test_a_profile_without_energy_ends_in_free_clocks_and_says_so() -> None:
         operator.plan()
         operator.pass_time(5.0)
     assert operator.state.directive.mode == FREE
-    assert "found no energy of backward at pipeline rank 0" in operator.state.directive.reason
+    assert "there is no plan: the profile: found no measurement with an energy" in operator.state.directive.reason
 
 
 def test_a_deadline_changes_the_plan_of_a_running_job() -> None:
@@ -273,3 +274,28 @@ def test_the_ranks_of_a_large_job_report_less_often(ranks: int) -> None:
     operator = SimulatedOperator()
     answer = operator.register(ranks_of(ranks, data_parallel=ranks // 2)[0])
     assert answer.report_seconds == 20.0
+
+
+def test_measurements_beyond_the_bound_of_a_profile_are_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reports, "MAX_PROFILE_MEASUREMENTS", 3)
+    ranks = ranks_of(2)
+    operator = started(ranks)
+    for _ in range(20):
+        exchange(operator, ranks)
+    assert operator.state.profile is not None
+    assert sum(len(each.measurements) for each in operator.state.profile.processes.values()) <= 3
+
+
+def test_a_rank_keeps_the_measurements_of_a_bounded_number_of_processes() -> None:
+    operator = SimulatedOperator()
+    for run in range(12):
+        ranks = ranks_of(2, run=run)
+        for rank in ranks:
+            rank.receive(operator.register(rank))
+        while operator.state.directive.mode != PROFILE:
+            exchange(operator, ranks)
+        for rank in ranks:
+            rank.measured = CLOCKS[-1:]
+            operator.receive(rank, replace(rank.report(), profiled=False))
+    assert operator.state.profile is not None
+    assert len(operator.state.profile.processes) == 16

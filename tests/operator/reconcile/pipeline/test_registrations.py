@@ -10,6 +10,7 @@ import pytest
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import NEW_STATE, START, WORK
 from wattloop.pipeline.messages import RankRegistration
+from wattloop_operator.reconcile.pipeline import registrations
 from wattloop_operator.reconcile.pipeline.registrations import Registrar, RegistrationConflictError
 from wattloop_operator.reconcile.pipeline.state import PipelineState
 
@@ -101,3 +102,11 @@ def test_a_rank_may_move_to_another_place_when_it_starts_again() -> None:
     registrar.merge(moved)
     registrar.merge(replace(rank_registration(0), rank=1, process="d" * 32))
     assert {rank: each.registration.pipeline_rank for rank, each in registrar.state.ranks.items()} == {0: 1, 1: 0}
+
+
+def test_a_pipeline_of_too_many_instructions_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registrations, "MAX_PIPELINE_INSTRUCTIONS", 7)
+    with pytest.raises(
+        RegistrationConflictError, match="which makes 8 of a pipeline with those of rank 0, expected at"
+    ):
+        state_of(rank_registration(0), rank_registration(1))
