@@ -41,7 +41,7 @@ class PhaseResult:
     """What a phase has measured.
 
     Attributes:
-        powers: Power of each activity, of all GPUs of the process; those that are not known are missing.
+        powers: Power of each activity, of all GPUs of the process, with errors of any size.
         iteration: Energy and time of all instructions of an iteration; None if they are not known, or the phase has
             several clocks.
     """
@@ -121,7 +121,7 @@ class RankMeasurements:
             for activity, power in result.powers.items()
             if activity.kind == BLOCKING
         ]
-        return combined(found)
+        return known(combined(found))
 
     def measurements(self) -> tuple[InstructionMeasurement, ...]:
         """All measurements so far, in the order in which the instructions came first."""
@@ -131,7 +131,7 @@ class RankMeasurements:
             time = self._times.time(activity)
             if not 0 < time.value <= MAX_INSTRUCTION_SECONDS:
                 continue
-            power = combined([result.powers[activity] for result in results if activity in result.powers])
+            power = known(combined([result.powers[activity] for result in results if activity in result.powers]))
             energy = None if power is None or math.isinf(time.error) else product(power, time)
             found.append(
                 InstructionMeasurement(
@@ -196,7 +196,7 @@ class _Phase:
         found: dict[Activity, Estimate] = {}
         for activity in set.intersection(*(set(each.numbers) for each in solved)):
             power = total([each.power(activity) for each in solved])
-            if power is not None and power.is_known:
+            if power is not None:
                 found[activity] = power
         return PhaseResult(found, self._iteration(solved, times))
 
@@ -207,8 +207,8 @@ class _Phase:
         seconds = {
             activity: times.time(activity).value * count / self._iterations for activity, count in self._counts.items()
         }
-        joules = total([each.weighted(seconds) for each in solved])
-        if joules is None or not joules.is_known:
+        joules = known(total([each.weighted(seconds) for each in solved]))
+        if joules is None:
             return None
         return ClockResult(clocks.pop(), joules, sum(seconds.values()))
 
@@ -239,10 +239,10 @@ class _Gpu:
 
 def total(parts: Sequence[Estimate | None]) -> Estimate | None:
     """The sum over the GPUs of a process, which do the same work: their errors count as the same; None if one is."""
-    known = [part for part in parts if part is not None]
-    if not known or len(known) < len(parts):
+    found = [part for part in parts if part is not None]
+    if not found or len(found) < len(parts):
         return None
-    return Estimate(sum(part.value for part in known), sum(part.error for part in known))
+    return Estimate(sum(part.value for part in found), sum(part.error for part in found))
 
 
 def combined(parts: Sequence[Estimate]) -> Estimate | None:
@@ -258,6 +258,11 @@ def combined(parts: Sequence[Estimate]) -> Estimate | None:
     weights = [1 / max(part.error, 1e-9) ** 2 for part in parts]
     value = sum(weight * part.value for weight, part in zip(weights, parts, strict=True)) / sum(weights)
     return Estimate(value, 1 / math.sqrt(sum(weights)))
+
+
+def known(estimate: Estimate | None) -> Estimate | None:
+    """The estimate if its error is small enough."""
+    return estimate if estimate is not None and estimate.is_known else None
 
 
 def product(power: Estimate, time: Estimate) -> Estimate:
