@@ -45,6 +45,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-product", metavar="NAME", help="product name of the profiled GPUs, which the result then states"
     )
+    parser.add_argument(
+        "--manifest",
+        metavar="NAME",
+        help="also write frequencyplan.json, the manifest of a FrequencyPlan of this name; with --knobs a training "
+        "process under the operator gets the clocks alone",
+    )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="other actions")
     evaluating = actions.add_parser(
         "evaluate",

@@ -23,6 +23,7 @@ from wattloop_planner.frequency.files.archive import (
     write_within,
 )
 from wattloop_planner.frequency.files.folder import check_output, replaced
+from wattloop_planner.frequency.files.manifest import MANIFEST, MAX_APPLIED_CHARACTERS, check_name, plan_manifest
 from wattloop_planner.frequency.files.plan_file import plan_file_name, read_plan
 from wattloop_planner.frequency.files.result import (
     PlannedResult,
@@ -53,6 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> int:
     check_output(arguments.output)
+    if arguments.manifest is not None:
+        check_name(arguments.manifest)
     seconds: dict[str, float] = {}
     started = time.perf_counter()
     problem = read_problem(arguments, seconds)
@@ -89,7 +92,10 @@ def _write(
         write_plans(folder, problem, planning, realised)
         max_clocks = max_frequency(problem)
         write_stragglers(folder, problem, realised, max_clocks)
-        _write_archive(folder, archive_of(problem, planning, max_clocks, schedule=schedule, gpu_product=product))
+        archive = archive_of(problem, planning, max_clocks, schedule=schedule, gpu_product=product)
+        _write_archive(folder, archive)
+        if arguments.manifest is not None:
+            _write_manifest(arguments, folder, archive)
         if arguments.baselines:
             write_baselines(folder, points)
         if arguments.pictures != 0:
@@ -117,6 +123,15 @@ def _write_archive(folder: Path, archive: PlanArchive) -> None:
         (folder / ARCHIVE).write_bytes(write_within(archive, MAX_COMPRESSED_BYTES)[1])
     except InputError as error:
         _print_message(f"no archive of the plans was written: {error}")
+
+
+def _write_manifest(arguments: argparse.Namespace, folder: Path, archive: PlanArchive) -> None:
+    """``frequencyplan.json``, and a message of how to apply it."""
+    text, held = plan_manifest(arguments.manifest, archive)
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+    server_side = " --server-side" if len(text) > MAX_APPLIED_CHARACTERS else ""
+    fewer = f" (with {len(held.points)} of {len(archive.points)} plans)" if held is not archive else ""
+    _print_message(f"kubectl apply{server_side} -f {Path(arguments.output) / MANIFEST}{fewer}")
 
 
 def _report(arguments: argparse.Namespace, problem: Problem, planning: Planning, seconds: float) -> None:

@@ -12,6 +12,9 @@ from support.pipelines.measured_pipelines import measured_file, measured_problem
 from support.pipelines.plan_rows import clocks
 from support.pipelines.reference_solvers import reference_evaluation
 from wattloop.commands.main import main
+from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.manifests import check_file
+from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_planner.command_line.plan import DEFAULT_PLOTS
 from wattloop_planner.frequency.files.archive import read_archive
 from wattloop_planner.frequency.files.plan_file import read_plan
@@ -162,6 +165,26 @@ def test_the_folder_has_all_plans_in_one_archive(tmp_path: Path, profile: Path) 
         (float(row["time"]), float(row["energy"])) for row in plans
     ]
     assert (archive.gpu_product, archive.schedule) == ("NVIDIA A100-SXM4-40GB", "1f1b")
+
+
+def test_the_manifest_of_a_plan_is_valid_and_has_its_plans(
+    tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "plans"
+    arguments = ("--output", output, "--gpu-product", "NVIDIA A40", "--manifest", "gpt.two-stages")
+    assert main(["plan", *small(profile, *arguments)]) == 0
+    manifest = output / "frequencyplan.json"
+    assert f"kubectl apply -f {manifest}\n" in capsys.readouterr().err
+    checked = check_file(str(manifest))
+    assert checked.problems == []
+    (plan,) = checked.valid
+    assert isinstance(plan, FrequencyPlan)
+    assert (plan.metadata.name, plan.spec.gpu_product) == ("gpt.two-stages", "NVIDIA A40")
+    assert plan.spec.archive is not None
+    assert decode_archive(plan.spec.archive) == read_archive((output / "plans.json.gz").read_bytes())
+    # A result without a manifest replaces this one completely.
+    assert main(["plan", *small(profile, "--output", output)]) == 0
+    assert not manifest.exists()
 
 
 def test_a_graph_file_of_a_schedule_gives_the_same_result(tmp_path: Path, profile: Path) -> None:
