@@ -20,9 +20,11 @@ from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, Cluste
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.backend import ClusterBackend
 from wattloop_operator.cluster.connection import ClusterAddress, credentials, is_readable
+from wattloop_operator.cluster.frequency_plans import FrequencyPlanWriter
 from wattloop_operator.cluster.gpu_power_policies import NodePolicies, write_policy_statuses
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
+from wattloop_operator.cluster.job_plans import JobPlans
 from wattloop_operator.cluster.job_power import JobPower
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.output_collector import OutputCollector
@@ -130,7 +132,7 @@ class Factory:
         )
         commits = PipelineCommits(self.store.pipelines, self.metrics.time_planner(planned_in_process), self.clock)
         power = JobPower(api, time.monotonic)
-        pipelines = PipelineService(ClusterProgressStore(api), authorizer, commits, limits, choice_of=power.choice_of)
+        pipelines = PipelineService(ClusterProgressStore(api), authorizer, commits, limits, plan_of=JobPlans(api))
         nodes = self._node_service(api, reviews, service, power)
         app = self.metrics.count_reports(create_app(service, nodes, pipelines))
         return HttpService(
@@ -218,6 +220,7 @@ class Factory:
             resync_seconds=settings.resync_seconds,
             output=self._output_collector(api, reads_logs=reads_output),
             write_policy_statuses=lambda: write_policy_statuses(api, self.clock),
+            write_frequency_plans=FrequencyPlanWriter(api, self.cache, self.store.pipelines, self.clock).write,
             namespaces=settings.namespaces,
             returned_namespace=self._returned_namespace,
         )

@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from wattloop_operator.api.field_types import NonNegativeDecimalString
+from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ
-from wattloop_operator.api.meta import ObjectMeta
+from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import ATOMIC, ApiModel, Rule
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
@@ -16,6 +16,7 @@ from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 MAX_OPERATIONS = 1024
 # 384 KiB as base64; an object of 1.5 MiB is the most that etcd takes, and `kubectl apply` stores a second copy.
 MAX_ARCHIVE_CHARACTERS = 512 * 1024
+MAX_FRONTIER_POINTS = 64
 
 
 class PlannedOperation(ApiModel):
@@ -88,8 +89,87 @@ class FrequencyPlanSpec(ApiModel):
     )
 
 
+class IterationStatus(ApiModel):
+    """Time and energy of an iteration of one pipeline: one GPU of each stage, waiting included."""
+
+    time_seconds: NonNegativeDecimalString = Field(description="Time of an iteration, in seconds.")
+    energy_joules: NonNegativeDecimalString = Field(description="Energy of an iteration, in joules.")
+
+
+class ChosenPlan(ApiModel):
+    """The plan that the ranks run."""
+
+    point: int = Field(description="Number of the plan, from 0, the slowest.", ge=0)
+    time_seconds: NonNegativeDecimalString = Field(description="Planned time of an iteration, in seconds.")
+    energy_joules: NonNegativeDecimalString = Field(description="Planned energy of an iteration, in joules.")
+    straggler_seconds: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Time of an iteration of the straggler that the plan was chosen for, in seconds. Absent without a "
+        "straggler.",
+    )
+    reason: str = Field(default="", description="Why this plan was chosen.", max_length=512)
+
+
+class RealisedPlan(ApiModel):
+    """What iterations under the chosen plan took, as the ranks report it."""
+
+    time_seconds: NonNegativeDecimalString = Field(description="Time of an iteration of the slowest rank, in seconds.")
+    energy_joules: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Energy of an iteration of one pipeline, the mean over the pipelines, in joules. Absent until "
+        "every rank reports it.",
+    )
+    iterations: int = Field(description="Number of iterations that the means are of.", ge=0)
+
+
+class PipelineRanks(ApiModel):
+    """The ranks of the pipeline."""
+
+    expected: int = Field(default=0, description="Number of ranks by the registered degrees.", ge=0)
+    registered: int = Field(default=0, description="Number of ranks that have registered.", ge=0)
+    profiled: int = Field(default=0, description="Number of ranks that have measured every clock.", ge=0)
+
+
+class FrequencyPlanStatus(ApiModel):
+    """How the plan is used by the latest training that runs it."""
+
+    observed_generation: int | None = Field(
+        default=None, description="Latest generation of the spec that the operator has processed.", ge=0
+    )
+    conditions: Conditions = ()
+    recurrence: str | None = Field(
+        default=None,
+        description="Name of the TrainingRecurrence whose ranks run the plan, or ran it last.",
+        min_length=1,
+        max_length=63,
+    )
+    ranks: PipelineRanks | None = Field(default=None, description="The ranks of that TrainingRecurrence.")
+    frontier: Annotated[
+        tuple[IterationStatus, ...], Field(max_length=MAX_FRONTIER_POINTS, json_schema_extra=ATOMIC)
+    ] = Field(
+        default=(), description="The plans along the frontier, slowest first; of more than 64, evenly chosen ones."
+    )
+    max_clocks: IterationStatus | None = Field(
+        default=None, description="An iteration with every operation at its highest clock, by the profile."
+    )
+    chosen: ChosenPlan | None = Field(default=None, description="The plan that the ranks run.")
+    realised: RealisedPlan | None = Field(
+        default=None, description="What iterations under the chosen plan took. Absent before the first report."
+    )
+    saving_percent: DecimalString | None = Field(
+        default=None,
+        description="Energy saved against maximum clocks, in percent. What an iteration took beyond its plan, such as "
+        "the optimizer's step, counts at maximum clocks, too. Negative if the plan takes more energy.",
+    )
+    slowdown_percent: DecimalString | None = Field(
+        default=None,
+        description="Time lost against maximum clocks, in percent, likewise. Absent beside a straggler. Negative if "
+        "the plan is faster.",
+    )
+
+
 class FrequencyPlan(ApiModel):
-    """An immutable plan of GPU clocks for every operation of a training pipeline."""
+    """An immutable plan of GPU clocks for every operation of a training pipeline, and how it is used."""
 
     resource: ClassVar[Resource] = Resource(
         kind="FrequencyPlan",
@@ -98,9 +178,16 @@ class FrequencyPlan(ApiModel):
         short_name="fplan",
         scope=Scope.NAMESPACED,
         columns=(
-            Column("Time (s)", ".spec.timeSeconds", "Time of one iteration"),
-            Column("Energy (J)", ".spec.energyJoules", "Energy of one iteration"),
-            Column("GPU", ".spec.gpuProduct", "GPUs that the plan was computed for"),
+            Column("GPU", ".spec.gpuProduct", "GPUs that the plan was computed for", wide=True),
+            Column("Time (s)", ".status.chosen.timeSeconds", "Planned time of an iteration"),
+            Column("Energy (J)", ".status.chosen.energyJoules", "Planned energy of an iteration"),
+            Column("Realised (s)", ".status.realised.timeSeconds", "Realised time of an iteration", wide=True),
+            Column("Realised (J)", ".status.realised.energyJoules", "Realised energy of an iteration", wide=True),
+            Column("Saved (%)", ".status.savingPercent", "Energy saved against maximum clocks"),
+            Column("Slowdown (%)", ".status.slowdownPercent", "Time lost against maximum clocks"),
+            Column("In force", '.status.conditions[?(@.type=="InForce")].status', "Whether ranks run the plan"),
+            Column("Reason", '.status.conditions[?(@.type=="InForce")].reason', "Reason of the condition", wide=True),
+            Column("Recurrence", ".status.recurrence", "TrainingRecurrence that runs the plan", wide=True),
             Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
         ),
     )
@@ -109,3 +196,4 @@ class FrequencyPlan(ApiModel):
     kind: Literal["FrequencyPlan"] = "FrequencyPlan"
     metadata: ObjectMeta = Field(default=ObjectMeta())
     spec: FrequencyPlanSpec = Field(description="The plan, which is immutable.")
+    status: FrequencyPlanStatus = Field(default=FrequencyPlanStatus(), description="How the plan is used.")

@@ -232,6 +232,20 @@ class PodReference(ApiModel):
     node: str = Field(description="Node that the pod was bound to.", min_length=1, max_length=253)
 
 
+class AppliedFrequencyPlan(ApiModel):
+    """The frequency plan of the attempt's pipeline."""
+
+    name: str = Field(default="", description="Name of the FrequencyPlan. Empty until there is one.", max_length=253)
+    mode: str = Field(
+        description="Free: the ranks set no clocks. Profile: they measure clocks. Plan: they run the plan.",
+        max_length=16,
+    )
+    saving_percent: DecimalString | None = Field(
+        default=None, description="Energy saved against maximum clocks, in percent. Absent without a plan."
+    )
+    reason: str = Field(default="", description="Why.", max_length=512)
+
+
 class TrainingRecurrenceStatus(ApiModel):
     """Observed state of the attempt."""
 
@@ -258,6 +272,10 @@ class TrainingRecurrenceStatus(ApiModel):
     start_time: Time | None = Field(default=None, description="Time at which the workload started to run.")
     completion_time: Time | None = Field(default=None, description="Time at which the attempt ended.")
     progress: Progress | None = Field(default=None, description="What the attempt has reported so far.")
+    frequency_plan: AppliedFrequencyPlan | None = Field(
+        default=None,
+        description="The frequency plan of the attempt's pipeline. Absent if its ranks do not register as one.",
+    )
     usage: Usage | None = Field(default=None, description="Energy and duration of the attempt.")
     usage_at_outcome: Usage | None = Field(
         default=None,
@@ -293,6 +311,8 @@ class TrainingRecurrence(ApiModel):
             Column("Attempt", ".spec.attempt", "Index of the attempt", "integer", wide=True),
             Column("Batch", ".spec.batchSize", "Batch size", "integer"),
             Column("Limit (W)", ".spec.powerLimitWatts", "Power limit of each GPU, in watts", "integer"),
+            Column("Plan", ".status.frequencyPlan.name", "FrequencyPlan of the pipeline", wide=True),
+            Column("Plan saves (%)", ".status.frequencyPlan.savingPercent", "Energy that the plan saves", wide=True),
             Column("Why", ".spec.decision.kind", "Kind of the decision"),
             Column("State", '.status.conditions[?(@.type=="Running")].reason', "Waiting, Running, or the result"),
             Column("Energy (J)", ".status.usage.gpuEnergyJoules", "Energy of the GPUs, in joules"),

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from wattloop.errors import OperationError
+from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.resource import API_VERSION
@@ -54,6 +55,7 @@ RECURRING_TRAINING_JOBS = ResourceType(
 )
 TRAINING_RECURRENCES = ResourceType(API_VERSION, TrainingRecurrence.resource.plural, TrainingRecurrence.resource.kind)
 GPU_POWER_POLICIES = ResourceType(API_VERSION, GPUPowerPolicy.resource.plural, GPUPowerPolicy.resource.kind)
+FREQUENCY_PLANS = ResourceType(API_VERSION, FrequencyPlan.resource.plural, FrequencyPlan.resource.kind)
 JOBS = ResourceType("batch/v1", "jobs", "Job")
 PODS = ResourceType("v1", "pods", "Pod")
 SERVICES = ResourceType("v1", "services", "Service")
@@ -226,7 +228,7 @@ def _error_of(error: StatusError) -> Exception:
 
 
 def status_to_apply(
-    applied_to: RecurringTrainingJob | TrainingRecurrence | GPUPowerPolicy,
+    applied_to: RecurringTrainingJob | TrainingRecurrence | GPUPowerPolicy | FrequencyPlan,
     status: Mapping[str, Any],
     *,
     resource_version: str | None = None,

@@ -247,8 +247,8 @@ class ClusterBackend:
     def _write_recurrence_status(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
         metadata = recurrence.metadata
         key = (metadata.namespace, metadata.name)
-        # The reporting API writes the progress.
-        outcome = status.model_copy(update={"progress": None}).to_wire()
+        # The reporting API writes the progress, and the writer of FrequencyPlans what it knows of the plan.
+        outcome = status.model_copy(update={"progress": None, "frequency_plan": None}).to_wire()
         try:
             body = self._api.apply_status(
                 TRAINING_RECURRENCES,

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 STOP_TIMEOUT_SECONDS = 15.0
 POLICY_STATUS_SECONDS = 15.0
+PLAN_STATUS_SECONDS = 10.0
 DISCOVERY_SECONDS = 1.0
 OUTPUT_SECONDS = 1.0
 
@@ -44,6 +45,7 @@ class Controller:
         resync_seconds: Interval of resyncs.
         output: Reads the logs of trainings; None: they are not read.
         write_policy_statuses: Brings the status of every GPUPowerPolicy up to date.
+        write_frequency_plans: Brings FrequencyPlans and their statuses up to date; None: there are none.
         namespaces: The watched namespaces; empty: all.
         returned_namespace: Returns a further namespace that has become readable; empty: none.
     """
@@ -61,6 +63,7 @@ class Controller:
         resync_seconds: int,
         write_policy_statuses: Callable[[], object],
         output: OutputCollector | None = None,
+        write_frequency_plans: Callable[[], object] | None = None,
         namespaces: Sequence[str] = (),
         returned_namespace: Callable[[], str] = lambda: "",
     ) -> None:
@@ -80,6 +83,8 @@ class Controller:
         self._watch_thread = threading.Thread(target=self._watch, name="kopf", daemon=True)
         self._resync_thread = threading.Thread(target=self._resync, name="resync", daemon=True)
         self._policy_thread = threading.Thread(target=self._update_policy_statuses, name="policies", daemon=True)
+        self._write_frequency_plans = write_frequency_plans
+        self._plan_thread = threading.Thread(target=self._update_frequency_plans, name="plans", daemon=True)
         self._output = output
         self._output_thread = threading.Thread(target=self._collect_output, name="output", daemon=True)
         self._started = False
@@ -93,6 +98,8 @@ class Controller:
         self._policy_thread.start()
         if self._output is not None:
             self._output_thread.start()
+        if self._write_frequency_plans is not None:
+            self._plan_thread.start()
         # From now on a thread that does not run has ended; the health check asks from another thread.
         self._started = True
 
@@ -106,7 +113,8 @@ class Controller:
 
     def join(self) -> None:
         """Wait until the other threads have ended, too; call it after `stop`."""
-        for thread in (self._watch_thread, self._resync_thread, self._policy_thread, self._output_thread):
+        threads = (self._watch_thread, self._resync_thread, self._policy_thread, self._output_thread, self._plan_thread)
+        for thread in threads:
             if thread.ident is not None:
                 thread.join(STOP_TIMEOUT_SECONDS)
 
@@ -116,15 +124,18 @@ class Controller:
             return ""
         if self._returned_namespace:
             return f"the namespace {self._returned_namespace} is readable now; restarting to watch it"
-        for thread, message in (
+        threads = [
             (self._watch_thread, "the watches have ended"),
             (self._resync_thread, "the resync has ended"),
             (self._policy_thread, "the updates of GPUPowerPolicy statuses have ended"),
-        ):
-            if not thread.is_alive():
-                return message
-        if self._output is not None and not self._output_thread.is_alive():
-            return "the reading of logs has ended"
+        ]
+        if self._output is not None:
+            threads.append((self._output_thread, "the reading of logs has ended"))
+        if self._write_frequency_plans is not None:
+            threads.append((self._plan_thread, "the updates of FrequencyPlans have ended"))
+        ended = next((message for thread, message in threads if not thread.is_alive()), "")
+        if ended:
+            return ended
         if self._dispatcher.synced and not self._work_queue.alive:
             return "a worker has ended"
         return ""
@@ -207,6 +218,23 @@ class Controller:
                 logged = ""
             if self._stopping.wait(POLICY_STATUS_SECONDS):
                 return
+
+    def _update_frequency_plans(self) -> None:
+        assert self._write_frequency_plans is not None
+        logged = ""
+        while not self._stopping.wait(PLAN_STATUS_SECONDS):
+            if not self._dispatcher.synced:
+                continue
+            try:
+                self._write_frequency_plans()
+            except Exception as error:
+                # Plans run without their objects; an unexpected error is logged with its traceback.
+                expected = isinstance(error, OperationError | RejectedError)
+                if str(error) != logged:
+                    logger.warning("FrequencyPlans are not up to date: %s", error, exc_info=not expected)
+                logged = str(error)
+            else:
+                logged = ""
 
     def _collect_output(self) -> None:
         assert self._output is not None

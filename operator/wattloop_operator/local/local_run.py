@@ -36,8 +36,7 @@ from wattloop_operator.local.runner import Runner
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
-from wattloop_operator.reconcile.pipeline.choice import choice_of_job
-from wattloop_operator.reconcile.pipeline.state import PlanChoice
+from wattloop_operator.reconcile.pipeline.job_plan import job_plan
 from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipelines import PipelineService
@@ -174,12 +173,10 @@ class LocalRun:
         recurrences = LocalProgressStore(store.objects, wake_event.set)
         service = ReportService(recurrences, tokens, review, limits=limits)
         commits = PipelineCommits(store.pipelines, planned_in_process, lambda: datetime.now(UTC))
-
-        def choice_of(recurrence: TrainingRecurrence) -> PlanChoice | None:
-            snapshot = backend.read(JobKey(recurrence.metadata.namespace, recurrence.spec.job_ref.name))
-            return None if snapshot is None else choice_of_job(snapshot.job.spec, recurrence)
-
-        pipelines = PipelineService(recurrences, tokens, commits, limits, choice_of=choice_of)
+        # The manifest's job: the stored one differs in its identity and its trigger alone.
+        pipelines = PipelineService(
+            recurrences, tokens, commits, limits, plan_of=lambda recurrence: job_plan(self.job, recurrence, None)
+        )
         url = stack.enter_context(running_report_server(service, pipelines, commits))
         # CUDA_VISIBLE_DEVICES numbers this machine's own GPUs, and not simulated ones.
         gpus = given_gpus(socket, os.environ if self.simulation is None else {})

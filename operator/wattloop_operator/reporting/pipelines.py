@@ -11,9 +11,10 @@ from cachetools import TTLCache
 
 from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
 from wattloop_operator.reconcile.pipeline.liveness import REPORT_SECONDS
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork
-from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState, PlanChoice
+from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
 from wattloop_operator.reporting.interfaces import Authorizer, BearerToken, ProgressStore, UnknownRecurrenceError
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, PipelineContext, ReportOfRank
@@ -24,14 +25,13 @@ MAX_CONTEXTS = 1_000
 ENDED = Directive(first_iteration=0, report_seconds=60.0, reason="the attempt has ended")
 
 
-ChoiceOfRecurrence = Callable[[TrainingRecurrence], PlanChoice | None]
-"""By which rule the pipelines of a recurrence's job choose their plan; None if they get no clocks. Raises
-OperationError if the job cannot be read now."""
+PlanOfRecurrence = Callable[[TrainingRecurrence], JobPlan]
+"""How the job of a recurrence plans its pipelines. Raises OperationError if the job cannot be read now."""
 
 
-def choose_by_default(_recurrence: TrainingRecurrence) -> PlanChoice:
+def plan_by_default(_recurrence: TrainingRecurrence) -> JobPlan:
     """Every pipeline is planned, with no time lost."""
-    return PlanChoice()
+    return JobPlan()
 
 
 class PipelineService:
@@ -43,7 +43,7 @@ class PipelineService:
         commits: Merges, decides and stores.
         limits: The rate limits.
         clock: Monotonic seconds.
-        choice_of: By which rule a job chooses the plan of its pipelines.
+        plan_of: How the job of a recurrence plans its pipelines.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class PipelineService:
         limits: ReportLimits,
         *,
         clock: Callable[[], float] = time.monotonic,
-        choice_of: ChoiceOfRecurrence = choose_by_default,
+        plan_of: PlanOfRecurrence = plan_by_default,
     ) -> None:
         self._recurrences = recurrences
         self._authorizer = authorizer
         self._commits = commits
         self._limits = limits
-        self._choice_of = choice_of
+        self._plan_of = plan_of
         self._lock = threading.Lock()
         self._contexts: TTLCache[tuple[str, str], PipelineContext | None] = TTLCache(
             MAX_CONTEXTS, CONTEXT_SECONDS, clock
@@ -144,7 +144,7 @@ class PipelineService:
             raise UnknownRecurrenceError(f"TrainingRecurrence {namespace}/{name} does not exist")
         if recurrence.status.result is not None:
             return None
-        spec, choice = recurrence.spec, self._choice_of(recurrence)
+        spec, plan = recurrence.spec, self._plan_of(recurrence)
         key = PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)
-        new = PipelineState(key, namespace, name, choice=choice or PlanChoice(), enabled=choice is not None)
+        new = PipelineState(key, namespace, name, choice=plan.choice, enabled=plan.enabled, given=plan.given)
         return PipelineContext(new, PipelineWork(spec.batch_size, recurrence.status.image_digest or ""))

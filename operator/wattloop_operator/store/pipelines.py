@@ -88,6 +88,22 @@ class Pipelines:
             row = _row(on, key)
             return None if row is None else _load(on, key, row).state
 
+    def revisions(self) -> dict[PipelineKey, int]:
+        """The revision of every pipeline; each change of a pipeline gives it another one.
+
+        Raises:
+            OperationError: The database failed.
+        """
+        with self._database.reading("list the pipelines") as on:
+            found = on.execute(select(*(PIPELINES.c[name] for name in ATTEMPT), PIPELINES.c.revision))
+            return {PipelineKey(*key): revision for *key, revision in found}
+
+    def read_without_measurements(self, key: PipelineKey) -> PipelineState | None:
+        """As `read`, with a profile that has its key alone: of large jobs the measurements are most of the state."""
+        with self._database.reading(f"read the pipeline of {_name(key)}") as on:
+            row = _row(on, key)
+            return None if row is None else _load(on, key, row, measurements=False).state
+
     def change(
         self, new: PipelineState, known: StoredPipeline | None, merge: Change, decide: Change, now: datetime
     ) -> StoredPipeline:
@@ -106,7 +122,7 @@ class Pipelines:
         key = new.key
         with self._database.writing(f"change the pipeline of {_name(key)}") as on:
             before = self._locked(on, new, known, now)
-            present = replace(before.state, choice=new.choice, enabled=new.enabled)
+            present = replace(before.state, choice=new.choice, enabled=new.enabled, given=new.given)
             merged = merge(present)
             after = before
             if _profile_key(merged) != _profile_key(before.state):
@@ -251,7 +267,9 @@ def _row(on: Connection, key: PipelineKey, *, lock: bool = False) -> Any:
     return on.execute(query.with_for_update() if lock else query).one_or_none()
 
 
-def _load(on: Connection, key: PipelineKey, row: Any, known: StoredPipeline | None = None) -> StoredPipeline:
+def _load(
+    on: Connection, key: PipelineKey, row: Any, known: StoredPipeline | None = None, *, measurements: bool = True
+) -> StoredPipeline:
     """The stored state; of a known one only what has changed since is read."""
     since = -1 if known is None else known.revision
     stored = decode(PipelineRow, row.body)
@@ -277,12 +295,18 @@ def _load(on: Connection, key: PipelineKey, row: Any, known: StoredPipeline | No
     if stored.profile is not None:
         profile_id = on.execute(select(PIPELINE_PROFILES.c.id).where(*_of_profile(stored.profile))).scalar_one_or_none()
     if profile_id is not None and stored.profile is not None:
-        state = _with_stored_profile(on, state, profile_id, stored.profile, known)
+        state = _with_stored_profile(on, state, profile_id, stored.profile, known, measurements=measurements)
     return StoredPipeline(state, row.revision, profile_id, {part: digest for digest, part in digests.items()})
 
 
 def _with_stored_profile(
-    on: Connection, state: PipelineState, profile_id: int, key: PipelineProfileKey, known: StoredPipeline | None
+    on: Connection,
+    state: PipelineState,
+    profile_id: int,
+    key: PipelineProfileKey,
+    known: StoredPipeline | None,
+    *,
+    measurements: bool = True,
 ) -> PipelineState:
     table = PIPELINE_MEASUREMENTS.c
     query = select(table.body).where(table.profile_id == profile_id)
@@ -295,7 +319,7 @@ def _with_stored_profile(
             table.attempt == state.key.attempt,
             table.revision > known.revision,
         )
-    for (body,) in on.execute(query):
+    for (body,) in on.execute(query) if measurements else ():
         measured = decode(RankMeasurements, body)
         processes[measured.rank, measured.process] = measured
     digest = on.execute(

@@ -54,7 +54,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "rtj.status.recentRecurrences[]": "name index attempts batchSize parameters powerLimitWatts result costJoules "
         "relativeToDefaultPercent gpuEnergyJoules durationSeconds completionTime reason",
     },
-    "reconcile.conditions:condition": {"rtj.status.conditions[]": CONDITION, "trec.status.conditions[]": CONDITION},
+    "reconcile.conditions:condition": {
+        "rtj.status.conditions[]": CONDITION,
+        "trec.status.conditions[]": CONDITION,
+        "fplan.status.conditions[]": CONDITION,
+    },
     "reconcile.energy.usage:money": {
         "rtj.status.totals.money": MONEY,
         "rtj.status.savings.money": MONEY,
@@ -122,6 +126,25 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.early_stop:with_reviewed_limit": {"trec.status.progress": "reviewedEpoch stopCostJoules"},
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
+    "reconcile.pipeline.plan_status:plan_status": {
+        "fplan.status": "observedGeneration conditions recurrence ranks frontier maxClocks chosen realised "
+        "savingPercent slowdownPercent",
+        "fplan.status.ranks": "expected registered profiled",
+    },
+    "reconcile.pipeline.plan_status:_iteration": {
+        "fplan.status.frontier[]": "timeSeconds energyJoules",
+        "fplan.status.maxClocks": "timeSeconds energyJoules",
+    },
+    "reconcile.pipeline.plan_status:_with_chosen": {
+        "fplan.status.chosen": "point timeSeconds energyJoules stragglerSeconds reason",
+    },
+    "reconcile.pipeline.plan_status:_realised": {
+        "fplan.status.realised": "timeSeconds energyJoules iterations",
+    },
+    "cluster.frequency_plans:FrequencyPlanWriter._write": {"trec.status": "frequencyPlan"},
+    "reconcile.pipeline.plan_status:applied_plan": {
+        "trec.status.frequencyPlan": "name mode savingPercent reason",
+    },
     "policies:policy_status": {
         "gpp.status": "observedGeneration conditions nodes",
         "gpp.status.conditions[]": CONDITION,

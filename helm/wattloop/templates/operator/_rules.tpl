@@ -8,8 +8,12 @@
   resources: [trainingrecurrences]
   verbs: [get, list, watch, create, delete]
 - apiGroups: [wattloop.dev]
-  resources: [recurringtrainingjobs/status, trainingrecurrences/status]
+  resources: [recurringtrainingjobs/status, trainingrecurrences/status, frequencyplans/status]
   verbs: [patch]
+# Users and the operator make frequency plans; the operator deletes its old ones.
+- apiGroups: [wattloop.dev]
+  resources: [frequencyplans]
+  verbs: [get, list, create, delete]
 # Needed to set blockOwnerDeletion in an owner reference.
 - apiGroups: [wattloop.dev]
   resources: [recurringtrainingjobs/finalizers, trainingrecurrences/finalizers]

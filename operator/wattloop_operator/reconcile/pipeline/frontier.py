@@ -16,6 +16,7 @@ import numpy as np
 from wattloop.errors import InputError, UsageError
 from wattloop.pipeline.messages import Instruction
 from wattloop.pipeline.profiling import spaced_clocks
+from wattloop_operator.reconcile.pipeline.given_plan import given_frontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import (
     MAX_FRONTIER_POINTS,
@@ -42,12 +43,13 @@ MIN_POINTS = 3
 MAX_OPTIONS = 64
 BACKWARD_KINDS = frozenset({"backward", "forwardbackward", "backwardinput"})
 SOURCE = "the profile"
+MAX_NOTES, MAX_NOTE_CHARACTERS = 8, 300
 
 
 def plan_frontier(request: PlanningRequest) -> PipelineFrontier:
     """Plan a pipeline; a profile or a schedule that has no plan gives a frontier with the problem."""
     try:
-        return _planned(request)
+        return _planned(request) if request.given is None else given_frontier(request, request.given)
     except (InputError, UsageError) as error:
         return PipelineFrontier(request.profile_digest, problem=str(error))
 
@@ -56,14 +58,16 @@ def _planned(request: PlanningRequest) -> PipelineFrontier:
     operations = sum(map(len, request.instructions))
     blocking = blocking_watts(request.processes, len(request.instructions))
     graph = instruction_graph(request.instructions)
-    problem = pipeline_problem(graph, profile_of_request(request), blocking)
+    profile = profile_of_request(request)
+    problem = pipeline_problem(graph, profile, blocking)
     count = min(MAX_FRONTIER_POINTS, max(MIN_POINTS, MAX_PLANNED_CLOCKS // operations))
     points = tuple(
         _point(problem, [[int(clock) for clock in row] for row in plan_frequencies(problem, plan)])
         for plan in plan_pipeline(problem, count).plans
     )
     highest = [[max(problem.measured[graph.kind_of[each]]) for each in order.tolist()] for order in graph.order]
-    return PipelineFrontier(request.profile_digest, points, _point(problem, highest), blocking)
+    notes = tuple(note[:MAX_NOTE_CHARACTERS] for note in profile.notes[:MAX_NOTES])
+    return PipelineFrontier(request.profile_digest, points, _point(problem, highest), blocking, notes=notes)
 
 
 def _point(problem: Problem, clocks: list[list[int]]) -> FrontierPoint:

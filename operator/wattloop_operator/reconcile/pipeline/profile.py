@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from wattloop.pipeline.messages import PROFILE, Instruction
 from wattloop.pipeline.profiling import spaced_clocks
-from wattloop_operator.reconcile.pipeline.state import PipelineState, RankMeasurements
+from wattloop_operator.reconcile.pipeline.state import GivenPlan, PipelineState, RankMeasurements
 
 # Further clocks are interpolated. Energy per instruction is smooth in the clock, and most ranks stop half-way down.
 MAX_PROFILED_CLOCKS = 16
@@ -34,7 +34,7 @@ def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
     A pipeline rank is complete if a process of it has measured all the clocks it was to measure; a rank whose energy
     rises measures fewer clocks and is complete.
     """
-    if state.profile is None:
+    if state.profile is None or state.given is not None:
         return ()
     common = common_clocks(state)
     clocks = spaced_clocks(common, MAX_PROFILED_CLOCKS) if common else ()
@@ -58,7 +58,9 @@ def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
 
 
 def is_profiled(state: PipelineState) -> bool:
-    """Whether the profile is complete, and no rank still measures."""
+    """Whether the profile is complete, and no rank still measures; a given plan needs none."""
+    if state.given is not None:
+        return True
     if state.directive.mode == PROFILE and not all(
         rank.finished or rank.mismatch or (rank.report is not None and rank.report.profiled)
         for rank in state.ranks.values()
@@ -97,10 +99,12 @@ def profile_digest(state: PipelineState) -> str:
     A process that is through only refines what it has measured; that is no reason to plan again.
     """
     assert state.profile is not None
+    instructions = [_digest(each) for each in instructions_by_pipeline_rank(state).values()]
+    if state.given is not None:
+        return _digest((json.dumps([instructions, common_clocks(state), state.given.name, state.given.digest]),))
     processes = sorted([*pair, each.profiled] for pair, each in state.profile.processes.items() if each.profiled)
     if not processes:
         processes = sorted([*pair, False] for pair in state.profile.processes)
-    instructions = [_digest(each) for each in instructions_by_pipeline_rank(state).values()]
     return _digest((json.dumps([instructions, common_clocks(state), processes]),))
 
 
@@ -113,12 +117,16 @@ class PlanningRequest:
         instructions: Instructions of each pipeline rank, in execution order.
         clocks_megahertz: The clocks that every rank may hold.
         processes: The measurements.
+        gpu_product: Product name of the ranks' GPUs.
+        given: The user's plan, which is then used as it is; None if the planner plans.
     """
 
     profile_digest: str
     instructions: tuple[tuple[str, ...], ...]
     clocks_megahertz: tuple[int, ...]
     processes: tuple[RankMeasurements, ...]
+    gpu_product: str = ""
+    given: GivenPlan | None = None
 
 
 def planning_request(state: PipelineState) -> PlanningRequest:
@@ -128,7 +136,9 @@ def planning_request(state: PipelineState) -> PlanningRequest:
         profile_digest(state),
         tuple(instructions_by_pipeline_rank(state).values()),
         common_clocks(state),
-        tuple(each for _, each in sorted(state.profile.processes.items())),
+        () if state.given is not None else tuple(each for _, each in sorted(state.profile.processes.items())),
+        state.profile.key.gpu_product,
+        state.given,
     )
 
 

@@ -123,6 +123,7 @@ class PipelineFrontier:
         blocking_watts: Power of a rank that waits.
         problem: Why the planner found no plan; empty if it did.
         planned_at: When the planner finished.
+        notes: Anomalies of the profile, such as ranks that disagree.
         retry_at: When the planner is started again after it has ended without a result; None: it has a result.
     """
 
@@ -133,6 +134,7 @@ class PipelineFrontier:
     problem: str = ""
     planned_at: datetime | None = None
     retry_at: datetime | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -244,13 +246,39 @@ class PlanChoice:
         mode: `Fastest`, `Deadline` or `Cost`.
         deadline_seconds: With Deadline, the longest time of an iteration.
         energy_weight: With Cost, the job's η, from 0 to 1.
-        max_power_watts: With Cost, the sum of the maximum power limits of the pipeline's GPUs.
+        max_power_watts: With Cost, the sum of the maximum power limits of all GPUs of the attempt; 0 if it is not
+            known; with Cost no time is lost then.
     """
 
     mode: str = "Fastest"
     deadline_seconds: float | None = None
     energy_weight: float = 0.5
     max_power_watts: float = 0.0
+
+
+@dataclass(frozen=True)
+class GivenPlan:
+    """A FrequencyPlan of the user, which ranks run instead of one that is planned from their profile.
+
+    Attributes:
+        name: Its name.
+        digest: Digest of its spec.
+        gpu_product: The GPUs that it is for; empty if it does not say.
+        archive: All plans along a frontier, as base64; empty if it has stages.
+        stages: Instruction and clock of each operation, by pipeline rank and in execution order.
+        time_seconds: With stages, the planned time; 0 if unknown.
+        energy_joules: With stages, the planned energy; 0 if unknown.
+        problem: Why it cannot be used; empty if it may.
+    """
+
+    name: str
+    digest: str
+    gpu_product: str = ""
+    archive: str = ""
+    stages: tuple[tuple[tuple[str, int], ...], ...] = ()
+    time_seconds: float = 0.0
+    energy_joules: float = 0.0
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -268,6 +296,7 @@ class PipelineState:
         straggler: The present straggler; None if there is none.
         choice: Which point of the frontier the job runs.
         enabled: Whether the job allows profiling and plans.
+        given: The user's plan, which is not stored here; None if the operator plans.
     """
 
     key: PipelineKey
@@ -280,6 +309,7 @@ class PipelineState:
     straggler: Straggler | None = None
     choice: PlanChoice = PlanChoice()
     enabled: bool = True
+    given: GivenPlan | None = None
 
     @property
     def expected_ranks(self) -> int:

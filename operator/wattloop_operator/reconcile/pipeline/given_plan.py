@@ -1,0 +1,99 @@
+"""The frontier of a user's FrequencyPlan, if it fits the ranks: their GPUs, their instructions, their clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from wattloop.errors import InputError
+from wattloop.pipeline.messages import Instruction
+from wattloop_operator.api.plan_archive import decode_archive
+from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
+from wattloop_operator.reconcile.pipeline.registrations import first_difference
+from wattloop_operator.reconcile.pipeline.state import (
+    MAX_FRONTIER_POINTS,
+    FrontierPoint,
+    GivenPlan,
+    PipelineFrontier,
+)
+from wattloop_planner.frequency.files.archive import PlanArchive
+from wattloop_planner.frequency.pipeline.profiles import canonical_instruction
+
+MAX_NAMED_CLOCKS = 3
+
+
+def given_frontier(request: PlanningRequest, given: GivenPlan) -> PipelineFrontier:
+    """The frontier of a given plan.
+
+    Raises:
+        InputError: The plan does not exist, is invalid, or does not fit the ranks; the message names both sides.
+    """
+    source = f"FrequencyPlan {given.name}"
+    if given.problem:
+        raise InputError(source, given.problem, "a plan for these ranks")
+    product = given.gpu_product
+    if given.archive:
+        archive = decode_archive(given.archive)
+        product = product or archive.gpu_product
+        _check_product(source, product, request)
+        _check_instructions(source, archive.instructions, request.instructions)
+        _check_clocks(source, archive.clocks_megahertz, request)
+        return _frontier_of(archive.thinned(MAX_FRONTIER_POINTS), request)
+    _check_product(source, product, request)
+    _check_stages(source, given, request)
+    clocks = tuple(tuple(megahertz for _, megahertz in stage) for stage in given.stages)
+    _check_clocks(source, (clock for row in clocks for clock in row), request)
+    point = FrontierPoint(given.time_seconds, given.energy_joules, clocks)
+    return PipelineFrontier(request.profile_digest, (point,))
+
+
+def _frontier_of(archive: PlanArchive, request: PlanningRequest) -> PipelineFrontier:
+    points = tuple(
+        FrontierPoint(
+            point.realised.time_seconds,
+            point.realised.energy_joules,
+            tuple(archive.stage_clocks(number, stage) for stage in range(archive.stages)),
+        )
+        for number, point in enumerate(archive.points)
+    )
+    highest = FrontierPoint(
+        archive.max_clocks.time_seconds, archive.max_clocks.energy_joules, points[-1].clocks_megahertz
+    )
+    return PipelineFrontier(request.profile_digest, points, highest, archive.blocking_power_watts)
+
+
+def _check_product(source: str, product: str, request: PlanningRequest) -> None:
+    if product and request.gpu_product and product != request.gpu_product:
+        expected = f"one for {request.gpu_product}, which the ranks have"
+        raise InputError(source, f"a plan for {product}", expected)
+
+
+def _check_stages(source: str, given: GivenPlan, request: PlanningRequest) -> None:
+    """Check a listed plan, whose operations have no microbatch."""
+    planned = [[canonical_instruction(name) for name, _ in stage] for stage in given.stages]
+    registered = [[Instruction.of(text).kind for text in texts] for texts in request.instructions]
+    _check_instructions(source, planned, registered)
+
+
+def _check_instructions(source: str, planned: Sequence[Sequence[str]], registered: Sequence[Sequence[str]]) -> None:
+    if len(planned) != len(registered):
+        expected = f"one of {len(registered)}, as the ranks registered"
+        raise InputError(source, f"a plan of {len(planned)} stages", expected)
+    for stage, (mine, its) in enumerate(zip(planned, registered, strict=True)):
+        difference = first_difference(mine, its)
+        if difference is not None:
+            expected = f"the instructions that pipeline rank {stage} registered"
+            raise InputError(source, f"a plan whose stage {stage} differs: {difference}", expected)
+
+
+def _check_clocks(source: str, clocks: Iterable[int], request: PlanningRequest) -> None:
+    """Check that every rank may hold the clocks: its GPUs have them, and the policies of its node allow them."""
+    allowed = request.clocks_megahertz
+    if impossible := sorted(set(clocks) - set(allowed)):
+        shown = ", ".join(map(str, impossible[:MAX_NAMED_CLOCKS])) + (" …" if impossible[MAX_NAMED_CLOCKS:] else "")
+        bounds = f"{allowed[0]} to {allowed[-1]} MHz" if allowed else "none"
+        raise InputError(
+            source,
+            f"clocks of {shown} MHz",
+            f"clocks that the GPUs of all ranks ({request.gpu_product}) have and the policies of their nodes allow: "
+            f"{bounds}, {len(allowed)} clocks",
+        )

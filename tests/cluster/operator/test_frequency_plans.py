@@ -1,0 +1,197 @@
+"""FrequencyPlans on a real API server, with exactly the operator's rights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.in_process_operator import InProcessOperator
+from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
+from wattloop.pipeline.messages import PROFILE
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.frequency_plans import KEPT_PLANS, FrequencyPlanWriter
+from wattloop_operator.cluster.job_plans import JobPlans
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
+from wattloop_operator.store import Store
+
+NO_LIMITS = {"limit": {"mode": "None"}}
+
+
+class Pipeline:
+    """The pipeline of a job's first attempt, whose messages are stored as the plan service does."""
+
+    def __init__(self, operator: InProcessOperator, store: Store, key: JobKey) -> None:
+        self.operator, self.store, self.key = operator, store, key
+        operator.reconcile(key)
+        (self.recurrence,) = self.recurrences()
+        spec = self.recurrence.spec
+        self.pipeline = PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)
+        self.now = datetime(2026, 3, 1, 12, tzinfo=UTC)
+        self.writer = FrequencyPlanWriter(operator.api, operator.cache, store.pipelines, lambda: self.now)
+
+    def recurrences(self) -> list[TrainingRecurrence]:
+        self.operator.sync_cache(self.key)
+        return [cached.value for cached in self.operator.cache.recurrences.all()]
+
+    def store_state(self, state: PipelineState) -> None:
+        named = replace(state, key=self.pipeline, namespace=self.key.namespace, name=self.recurrence.metadata.name)
+        # The first change joins the profile of the key; a frontier is only known after it.
+        for _ in range(2):
+            self.store.pipelines.change(named, None, lambda _: named, lambda found: found, self.now)
+
+    def write(self) -> None:
+        self.operator.sync_cache(self.key)
+        self.writer.write()
+
+
+@pytest.fixture
+def pipeline(operator: InProcessOperator, store: Store, make_job: Callable[..., JobKey]) -> Pipeline:
+    return Pipeline(operator, store, make_job(power=NO_LIMITS))
+
+
+def simulated(**shape: int) -> SimulatedOperator:
+    """Ranks that run a plan."""
+    found = SimulatedOperator(NEW_STATE)
+    run_until_planned(found, ranks_of(2, **shape))
+    return found
+
+
+def plans(kubectl: ClusterCommand, namespace: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = kubectl.json("get", "fplan", namespace=namespace)["items"]
+    return found
+
+
+def condition(plan: dict[str, Any], kind: str) -> dict[str, Any]:
+    (found,) = [each for each in plan["status"]["conditions"] if each["type"] == kind]
+    return dict(found)
+
+
+def test_a_planned_pipeline_gets_a_plan_that_its_job_owns_and_its_recurrence_names(
+    pipeline: Pipeline, kubectl: ClusterCommand, namespace: str
+) -> None:
+    running = simulated()
+    pipeline.now = running.now
+    pipeline.store_state(running.state)
+    pipeline.write()
+    (plan,) = plans(kubectl, namespace)
+    (owner,) = plan["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("RecurringTrainingJob", pipeline.pipeline.job_uid)
+    assert plan["status"]["recurrence"] == pipeline.recurrence.metadata.name
+    assert condition(plan, "InForce")["status"] == "True"
+    trec = kubectl.json("get", "trec", pipeline.recurrence.metadata.name, namespace=namespace)
+    applied = trec["status"]["frequencyPlan"]
+    assert (applied["name"], applied["mode"]) == (plan["metadata"]["name"], "Plan")
+    assert applied["savingPercent"] == plan["status"]["savingPercent"]
+    # The controller's next write keeps what this writer knows.
+    pipeline.operator.reconcile(pipeline.key)
+    trec = kubectl.json("get", "trec", pipeline.recurrence.metadata.name, namespace=namespace)
+    assert trec["status"]["frequencyPlan"] == applied
+    columns = kubectl("get", "fplan", namespace=namespace).splitlines()
+    assert columns[0].split()[:4] == ["NAME", "TIME", "(S)", "ENERGY"]
+    assert f"{float(plan['status']['savingPercent']):g}" in columns[1]
+
+
+def test_an_unchanged_pipeline_is_not_written_again_and_a_silent_rank_is(
+    pipeline: Pipeline, kubectl: ClusterCommand, namespace: str
+) -> None:
+    running = simulated()
+    pipeline.now = running.now
+    pipeline.store_state(running.state)
+    pipeline.write()
+    (before,) = plans(kubectl, namespace)
+    pipeline.now += timedelta(seconds=5)
+    pipeline.write()
+    (after,) = plans(kubectl, namespace)
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    pipeline.now += timedelta(seconds=60)
+    pipeline.write()
+    (silent,) = plans(kubectl, namespace)
+    assert condition(silent, "RankDead")["message"] == "ranks 0, 1 sent no report for 30 s"
+    assert condition(silent, "InForce")["reason"] == "RankDead"
+    # A restarted operator continues with the same object.
+    pipeline.writer = FrequencyPlanWriter(
+        pipeline.operator.api, pipeline.operator.cache, pipeline.store.pipelines, lambda: pipeline.now
+    )
+    pipeline.write()
+    (again,) = plans(kubectl, namespace)
+    assert again["metadata"]["resourceVersion"] == silent["metadata"]["resourceVersion"]
+
+
+def test_ranks_that_measure_are_shown_before_there_is_a_plan(
+    pipeline: Pipeline, kubectl: ClusterCommand, namespace: str
+) -> None:
+    measuring = SimulatedOperator(NEW_STATE)
+    ranks = ranks_of(2)
+    while measuring.state.directive.mode != PROFILE:
+        run_until_planned(measuring, ranks, rounds=1)
+    pipeline.now = measuring.now
+    pipeline.store_state(measuring.state)
+    pipeline.write()
+    assert plans(kubectl, namespace) == []
+    trec = kubectl.json("get", "trec", pipeline.recurrence.metadata.name, namespace=namespace)
+    assert trec["status"]["frequencyPlan"]["mode"] == "Profile"
+
+
+def test_of_many_frontiers_the_oldest_plans_of_the_job_are_deleted(
+    pipeline: Pipeline, kubectl: ClusterCommand, namespace: str
+) -> None:
+    running = simulated()
+    pipeline.now = running.now
+    frontier = running.state.frontier
+    assert frontier is not None
+    kubectl.apply(
+        {
+            "apiVersion": "wattloop.dev/v1alpha1",
+            "kind": "FrequencyPlan",
+            "metadata": {"name": "mine", "labels": {"wattloop.dev/job": pipeline.key.name}},
+            "spec": {"stages": [{"operations": [{"instruction": "forward", "megahertz": 900}]}]},
+        },
+        namespace=namespace,
+    )
+    for number in range(KEPT_PLANS + 2):
+        changed = replace(frontier, profile_digest=f"{number:032x}", blocking_watts=50.0 + number)
+        pipeline.store_state(replace(running.state, frontier=changed))
+        pipeline.write()
+    names = {plan["metadata"]["name"] for plan in plans(kubectl, namespace)}
+    assert "mine" in names
+    assert len(names) == KEPT_PLANS + 1
+
+
+def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
+    operator: InProcessOperator,
+    store: Store,
+    make_job: Callable[..., JobKey],
+    kubectl: ClusterCommand,
+    namespace: str,
+) -> None:
+    job = make_job(power=NO_LIMITS | {"frequencyPlanRef": {"name": "mine"}})
+    pipeline = Pipeline(operator, store, job)
+    missing = JobPlans(operator.api)(pipeline.recurrence).given
+    assert missing is not None
+    assert f"FrequencyPlan {namespace}/mine does not exist" in missing.problem
+    operations = [{"instruction": "forward", "megahertz": 900}, {"instruction": "backward", "megahertz": 1100}]
+    spec = {"stages": [{"operations": operations * 2}], "timeSeconds": "1.5", "energyJoules": "200"}
+    kubectl.apply(
+        {"apiVersion": "wattloop.dev/v1alpha1", "kind": "FrequencyPlan", "metadata": {"name": "mine"}, "spec": spec},
+        namespace=namespace,
+    )
+    given = JobPlans(operator.api)(pipeline.recurrence).given
+    assert given is not None
+    assert given.problem == ""
+    running = SimulatedOperator(replace(NEW_STATE, given=given))
+    run_until_planned(running, ranks_of(1, stages=1))
+    pipeline.now = running.now
+    pipeline.store_state(running.state)
+    pipeline.write()
+    (plan,) = plans(kubectl, namespace)
+    assert plan["metadata"]["name"] == "mine"
+    assert (plan["status"]["chosen"]["timeSeconds"], plan["status"]["recurrence"]) == (
+        "1.5",
+        pipeline.recurrence.metadata.name,
+    )

@@ -1,0 +1,158 @@
+"""A user's FrequencyPlan: it runs without profiling if it fits the ranks, and is refused with both sides if not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.pipelines.registrations import CLOCKS, instructions_of
+from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
+from wattloop_operator.api.checks.documents import read_documents
+from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.meta import OwnerReference
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reconcile.pipeline.job_plan import JobPlan, job_plan
+from wattloop_operator.reconcile.pipeline.plan_object import plan_object
+from wattloop_operator.reconcile.pipeline.state import GivenPlan
+
+MANIFESTS = Path(__file__).resolve().parents[3] / "manifests" / "valid"
+JOB = OwnerReference(api_version="wattloop.dev/v1alpha1", kind="RecurringTrainingJob", name="gpt", uid="0c3b2d9e")
+INSTRUCTIONS = [[text.split(":")[0] for text in instructions_of(stage)] for stage in (0, 1)]
+
+
+def manifest(name: str) -> dict[str, Any]:
+    path = MANIFESTS / f"{name}.yaml"
+    value: dict[str, Any] = next(read_documents(str(path), path.read_text(encoding="utf-8"))).value
+    return value
+
+
+def plan_of(power: dict[str, Any], plan: FrequencyPlan | None = None, **spec: Any) -> JobPlan:
+    """How a job with these fields plans its pipelines."""
+    document = manifest("minimal")
+    document["spec"] |= {"power": power, **spec}
+    document["metadata"]["namespace"] = "team"
+    recurrence = TrainingRecurrence.from_wire(manifest("training-recurrence"))
+    return job_plan(RecurringTrainingJob.from_wire(document), recurrence, plan)
+
+
+def given_plan(plan: FrequencyPlan | None) -> GivenPlan:
+    given = plan_of({"limit": {"mode": "None"}, "frequencyPlanRef": {"name": "mine"}}, plan).given
+    assert given is not None
+    return given
+
+
+def run(given: GivenPlan, **shape: int) -> SimulatedOperator:
+    """Ranks that register under a given plan."""
+    operator = SimulatedOperator(replace(NEW_STATE, given=given))
+    run_until_planned(operator, ranks_of(2, **shape), rounds=8)
+    return operator
+
+
+def made_by_operator(**shape: int) -> FrequencyPlan:
+    operator = SimulatedOperator()
+    run_until_planned(operator, ranks_of(2, **shape))
+    plan = plan_object(operator.state, JOB)
+    assert plan is not None
+    return plan
+
+
+def listed(rows: list[list[tuple[str, int]]], **spec: Any) -> FrequencyPlan:
+    stages = [{"operations": [{"instruction": name, "megahertz": clock} for name, clock in row]} for row in rows]
+    return FrequencyPlan.from_wire({"spec": {"stages": stages, **spec}})
+
+
+@pytest.mark.parametrize(
+    ("power", "spec", "expected"),
+    [
+        ({}, {}, (False, "Fastest")),
+        ({"limit": {"mode": "None"}}, {}, (True, "Fastest")),
+        ({"limit": {"mode": "None"}}, {"mode": "Advise"}, (False, "Fastest")),
+        ({"limit": {"mode": "None"}, "frequencyPlan": {"choice": "Cost"}}, {}, (True, "Cost")),
+    ],
+)
+def test_a_job_says_whether_and_how_its_pipelines_are_planned(
+    power: dict[str, Any], spec: dict[str, Any], expected: tuple[bool, str]
+) -> None:
+    found = plan_of(power, **spec)
+    assert (found.enabled, found.choice.mode) == expected
+    assert found.given is None
+
+
+def test_a_deadline_is_the_longest_time_of_an_iteration() -> None:
+    power = {"limit": {"mode": "None"}, "frequencyPlan": {"choice": "Deadline", "deadlineSeconds": "3.2"}}
+    assert plan_of(power).choice.deadline_seconds == float(Decimal("3.2"))
+
+
+def test_the_operators_plan_of_another_job_runs_without_a_profile() -> None:
+    operator = run(given_plan(made_by_operator()))
+    state = operator.state
+    assert (state.directive.mode, state.directive.number) == ("Plan", 1)
+    assert state.frontier is not None
+    assert len(state.frontier.points) > 1
+    assert state.profile is not None
+    assert not state.profile.processes
+
+
+def test_a_listed_plan_runs_as_it_is_written() -> None:
+    clocks = [[CLOCKS[place % 3] for place, _ in enumerate(row)] for row in INSTRUCTIONS]
+    rows = [list(zip(names, chosen, strict=True)) for names, chosen in zip(INSTRUCTIONS, clocks, strict=True)]
+    state = run(given_plan(listed(rows, gpuProduct="NVIDIA A40"))).state
+    assert state.directive.mode == "Plan"
+    assert state.frontier is not None
+    assert state.frontier.points[0].clocks_megahertz == tuple(map(tuple, clocks))
+
+
+OTHER_CLOCKS = (
+    "found clocks of 910 MHz, expected clocks that the GPUs of all ranks (NVIDIA A40) have and the policies of their "
+    "nodes allow: 900 to 1410 MHz, 4 clocks"
+)
+ROWS = [[(name, 900) for name in row] for row in INSTRUCTIONS]
+
+
+@pytest.mark.parametrize(
+    ("plan", "problem"),
+    [
+        (None, "FrequencyPlan team/mine does not exist; create it, or leave power.frequencyPlanRef out"),
+        (listed(ROWS, gpuProduct="NVIDIA V100"), "found a plan for NVIDIA V100, expected one for NVIDIA A40, which"),
+        (listed(ROWS[:1]), "found a plan of 1 stages, expected one of 2, as the ranks registered"),
+        (
+            listed([ROWS[0][:-1], ROWS[1]]),
+            "stage 0 differs: instruction 3 is missing, and it is backward there, expected the instructions that",
+        ),
+        (
+            listed([[(name, 910) for name, _ in ROWS[0]], ROWS[1]]),
+            OTHER_CLOCKS,
+        ),
+    ],
+)
+def test_a_plan_that_does_not_fit_the_ranks_is_refused_with_both_sides(
+    plan: FrequencyPlan | None, problem: str
+) -> None:
+    state = run(given_plan(plan)).state
+    assert state.directive.mode == "Free"
+    assert problem in state.directive.reason
+
+
+def test_a_plan_for_another_number_of_microbatches_is_refused_with_the_instruction_that_differs() -> None:
+    state = run(given_plan(made_by_operator()), microbatches=4).state
+    assert state.directive.mode == "Free"
+    assert "a plan whose stage 0 differs: instruction" in state.directive.reason
+
+
+def test_a_changed_plan_replaces_the_one_that_runs() -> None:
+    first = given_plan(listed(ROWS))
+    operator, ranks = SimulatedOperator(replace(NEW_STATE, given=first)), ranks_of(2)
+    run_until_planned(operator, ranks)
+    number = operator.state.directive.number
+    second = given_plan(listed([[(name, 1100) for name, _ in row] for row in ROWS]))
+    operator.state = replace(operator.state, given=second)
+    for _ in range(3):
+        run_until_planned(operator, ranks)
+    assert operator.state.directive.number > number
+    assert operator.state.frontier is not None
+    assert set(operator.state.frontier.points[0].clocks_megahertz[0]) == {1100}

@@ -1,0 +1,215 @@
+"""The FrequencyPlan of a pipeline and its status, from simulated ranks that profile, plan and run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from support.pipelines.simulated_ranks import (
+    NEW_STATE,
+    SimulatedOperator,
+    SimulatedRank,
+    exchange,
+    ranks_of,
+    run_until_planned,
+)
+from wattloop_operator.api.frequency_plan import FrequencyPlan, FrequencyPlanStatus
+from wattloop_operator.api.meta import Condition, ConditionStatus, ObjectMeta, OwnerReference
+from wattloop_operator.api.plan_archive import decode_archive
+from wattloop_operator.reconcile.pipeline.liveness import silence_timeout
+from wattloop_operator.reconcile.pipeline.plan_object import plan_object
+from wattloop_operator.reconcile.pipeline.plan_status import (
+    Measured,
+    applied_plan,
+    measured,
+    plan_status,
+    saving_percent,
+    slowdown_percent,
+)
+from wattloop_operator.reconcile.pipeline.state import FrontierPoint, IssuedDirective, PipelineFrontier, PipelineState
+
+JOB = OwnerReference(api_version="wattloop.dev/v1alpha1", kind="RecurringTrainingJob", name="gpt", uid="0c3b2d9e")
+
+
+def running(ranks: int = 4, data_parallel: int = 2) -> tuple[SimulatedOperator, list[SimulatedRank]]:
+    """A pipeline whose ranks run a plan."""
+    operator, found = SimulatedOperator(), ranks_of(ranks, data_parallel=data_parallel)
+    run_until_planned(operator, found)
+    exchange(operator, found)
+    return operator, found
+
+
+def status_of(operator: SimulatedOperator, plan: FrequencyPlan, *, ended: bool = False) -> FrequencyPlanStatus:
+    return plan_status(operator.state, plan, ended=ended, now=operator.now)
+
+
+def made(operator: SimulatedOperator) -> FrequencyPlan:
+    plan = plan_object(operator.state, JOB)
+    assert plan is not None
+    return plan
+
+
+def conditions(status: FrequencyPlanStatus) -> dict[str, Condition]:
+    return {each.type: each for each in status.conditions}
+
+
+def test_the_object_has_the_frontier_exactly_and_a_name_by_its_content() -> None:
+    operator, _ = running()
+    plan, frontier = made(operator), operator.state.frontier
+    assert frontier is not None
+    assert plan.spec.archive is not None
+    archive = decode_archive(plan.spec.archive)
+    assert archive.gpu_product == plan.spec.gpu_product == "NVIDIA A40"
+    for number, point in enumerate(frontier.points):
+        realised = archive.realised[number]
+        assert (realised.time_seconds, realised.energy_joules) == (point.time_seconds, point.energy_joules)
+        assert tuple(archive.stage_clocks(number, stage) for stage in (0, 1)) == point.clocks_megahertz
+    assert archive.instructions[0] == operator.state.ranks[0].registration.instructions
+    assert plan.metadata.name.startswith("gpt-")
+    assert made(operator).metadata == plan.metadata
+    slower = replace(frontier, points=frontier.points[1:])
+    other = plan_object(replace(operator.state, frontier=slower), JOB)
+    assert other is not None
+    assert other.metadata.name != plan.metadata.name
+
+
+def test_there_is_no_object_before_there_is_a_frontier() -> None:
+    operator, ranks = SimulatedOperator(), ranks_of(2)
+    for rank in ranks:
+        operator.register(rank)
+    assert plan_object(operator.state, JOB) is None
+    assert plan_object(replace(operator.state, frontier=PipelineFrontier("x", problem="none")), JOB) is None
+    applied = applied_plan(operator.state, "")
+    assert (applied.name, applied.mode, applied.saving_percent) == ("", "Free", None)
+
+
+def test_the_status_of_a_running_plan_states_what_was_planned_and_what_was_realised() -> None:
+    operator, ranks = running()
+    status = status_of(operator, made(operator))
+    frontier = operator.state.frontier
+    assert frontier is not None
+    assert len(status.frontier) == len(frontier.points)
+    assert status.chosen is not None
+    assert status.chosen.point == operator.state.directive.point
+    assert status.realised is not None
+    # Two pipelines of two ranks, each with 100 J.
+    assert status.realised.energy_joules == Decimal(200)
+    assert status.realised.time_seconds == Decimal(1)
+    assert status.realised.iterations >= 1
+    assert status.ranks is not None
+    assert (status.ranks.expected, status.ranks.registered, status.ranks.profiled) == (4, 4, status.ranks.profiled)
+    found = {kind: (each.status, each.reason) for kind, each in conditions(status).items()}
+    assert found == {
+        "Planned": (ConditionStatus.TRUE, "Planned"),
+        "InForce": (ConditionStatus.TRUE, "Running"),
+        "RankDead": (ConditionStatus.FALSE, "AllReport"),
+        "Mismatch": (ConditionStatus.FALSE, "AsRegistered"),
+    }
+    applied = applied_plan(operator.state, "gpt-1")
+    assert (applied.mode, applied.saving_percent) == ("Plan", status.saving_percent)
+    assert len(ranks) == 4
+
+
+def test_an_unchanged_pipeline_has_an_unchanged_status() -> None:
+    operator, _ = running()
+    plan = made(operator)
+    status = status_of(operator, plan)
+    operator.pass_time(3)
+    assert status_of(operator, plan.model_copy(update={"status": status})) == status
+
+
+def test_a_dead_rank_is_named_once_its_time_out_has_passed() -> None:
+    operator, ranks = running()
+    plan = made(operator)
+    timeout = silence_timeout(4).total_seconds()
+    while (operator.now - operator.state.ranks[3].heard_at).total_seconds() <= timeout:
+        assert conditions(status_of(operator, plan))["RankDead"].status is ConditionStatus.FALSE
+        exchange(operator, ranks[:3])
+    found = conditions(status_of(operator, plan))
+    assert found["RankDead"].status is ConditionStatus.TRUE
+    assert found["RankDead"].message == "rank 3 sent no report for 30 s"
+    assert (found["InForce"].status, found["InForce"].reason) == (ConditionStatus.FALSE, "RankDead")
+
+
+def test_a_rank_with_other_instructions_is_named() -> None:
+    operator, ranks = running()
+    ranks[3].mismatch = "instruction 2 is forward:1:1, and backward:1:0 was registered"
+    exchange(operator, ranks)
+    found = conditions(status_of(operator, made(operator)))
+    assert found["Mismatch"].message == f"rank 3: {ranks[3].mismatch}"
+    assert found["InForce"].reason == "Mismatch"
+
+
+def test_what_was_realised_stays_after_the_end() -> None:
+    operator, _ = running()
+    plan = made(operator)
+    status = status_of(operator, plan)
+    ended = status_of(operator, plan.model_copy(update={"status": status}), ended=True)
+    assert (ended.chosen, ended.realised, ended.saving_percent) == (
+        status.chosen,
+        status.realised,
+        status.saving_percent,
+    )
+    assert conditions(ended)["InForce"].reason == "Ended"
+
+
+POINTS = tuple(FrontierPoint(time, energy, ((1,), (1,))) for time, energy in ((1.2, 80.0), (1.0, 90.0)))
+HIGHEST = FrontierPoint(1.0, 120.0, ((1,), (1,)))
+
+
+def planned(point: int, straggler_point: int | None = None) -> PipelineState:
+    frontier = PipelineFrontier("d", POINTS, HIGHEST, blocking_watts=10.0)
+    directive = IssuedDirective(1, "Plan", profile_digest="d", point=point, straggler_point=straggler_point)
+    return replace(NEW_STATE, frontier=frontier, directive=directive)
+
+
+@pytest.mark.parametrize(
+    ("point", "straggler_point", "found", "saving", "slowdown"),
+    [
+        (1, None, None, 25.0, 0.0),
+        (0, None, None, 100 / 3, 20.0),
+        (1, None, Measured(1.0, 90.0, 5), 25.0, 0.0),
+        # 30 J and 0.5 s beyond the plan are beyond maximum clocks, too.
+        (1, None, Measured(1.5, 120.0, 5), 20.0, 0.0),
+        (0, None, Measured(1.6, None, 5), 100 / 3, 0.2 / 1.4 * 100),
+        # At maximum clocks, both ranks wait for 0.2 s.
+        (1, 0, None, 100 * (124 - 80) / 124, None),
+    ],
+)
+def test_saving_and_slowdown_are_against_maximum_clocks(
+    point: int, straggler_point: int | None, found: Measured | None, saving: float, slowdown: float | None
+) -> None:
+    state = planned(point, straggler_point)
+    assert saving_percent(state, found) == pytest.approx(saving)
+    assert slowdown_percent(state, found) == (None if slowdown is None else pytest.approx(slowdown))
+
+
+def test_nothing_is_realised_until_every_rank_has_reported_the_plan() -> None:
+    operator, ranks = running()
+    assert measured(operator.state) is not None
+    state = operator.state
+    late = state.ranks[2]
+    assert late.report is not None
+    report = replace(late.report, applied_directive=state.directive.number - 1)
+    partial = replace(state, ranks={**state.ranks, 2: replace(late, report=report)})
+    assert measured(partial) is None
+    assert len(ranks) == 4
+
+
+def test_a_status_of_a_thousand_ranks_stays_small() -> None:
+    operator, ranks = running(8, data_parallel=4)
+    frontier = operator.state.frontier
+    assert frontier is not None
+    many = replace(frontier, points=frontier.points * 40)
+    registered = {number: replace(operator.state.ranks[number % 8]) for number in range(1_000)}
+    silent = operator.now + timedelta(days=1)
+    state = replace(operator.state, frontier=many, ranks=registered)
+    plan = made(operator).model_copy(update={"metadata": ObjectMeta(name="gpt-1", generation=1)})
+    status = plan_status(state, plan, ended=False, now=silent)
+    assert len(status.frontier) <= 64
+    assert len(json.dumps(status.to_wire())) < 16 * 1024
+    assert len(ranks) == 8
