@@ -33,7 +33,7 @@ from wattloop.pipeline.measurement_setup import (
     pipeline_meter,
 )
 from wattloop.pipeline.messages import Directive, Instruction, StragglerNotice
-from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer
+from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer, require_text
 from wattloop.pipeline.plan_file import PlannedClock, planned_clocks, read_plan_row
 from wattloop.pipeline.process_clocks import allowed_clocks
 from wattloop.pipeline.rank_messages import RankMessages
@@ -49,6 +49,8 @@ logger = logging.getLogger("wattloop")
 # The agent may be restarting for an upgrade.
 AGENT_START_SECONDS = 15.0
 MAX_MICROBATCHES = 999_999
+MAX_SCHEDULE_CHARACTERS = 64
+MAX_MODEL_CHARACTERS = 128
 Plan = str | Path | Sequence[int | tuple[str, int]]
 
 
@@ -160,6 +162,8 @@ class Pipeline:
             rank=_launched_rank(self._variables) if rank is None else rank,
         )
         require_integer("microbatches", microbatches, 1, MAX_MICROBATCHES)
+        require_text("schedule", schedule, MAX_SCHEDULE_CHARACTERS)
+        require_text("model", model, MAX_MODEL_CHARACTERS, min_length=0)
         self._chosen_gpus = gpus
         self._sequence = InstructionSequence(_checked(instructions or (), self.place, microbatches))
         self._state = DirectiveState()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wattloop.errors import UsageError
+from wattloop.message_fields import MessageError, String
 from wattloop.pipeline.messages import MAX_PIPELINE_RANKS, MAX_STAGES
 
 
@@ -116,3 +117,15 @@ def require_integer(name: str, found: object, minimum: int, maximum: int) -> Non
     """
     if isinstance(found, bool) or not isinstance(found, int) or not minimum <= found <= maximum:
         raise UsageError(f"{name}: found {found!r}, expected a whole number from {minimum} to {maximum}")
+
+
+def require_text(name: str, found: object, max_length: int, *, min_length: int = 1) -> None:
+    """Check an argument.
+
+    Raises:
+        UsageError: It is no printable ASCII text of these lengths.
+    """
+    try:
+        String(max_length, min_length).parse(name, found)
+    except MessageError as error:
+        raise UsageError(str(error)) from error

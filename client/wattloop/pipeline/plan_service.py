@@ -33,6 +33,9 @@ MAX_WAIT_SECONDS = 30.0
 # Of a rank whose instructions are not known yet, which wakes the thread when they are.
 UNREGISTERED_SECONDS = 60.0
 LAST_REPORT_SECONDS = 10.0
+# So often only two processes that replace each other are forgotten.
+MANY_TIMES_FORGOTTEN = 4
+MAX_DOUBLINGS = 5
 # A report of so many stays below the largest message.
 MAX_REPORTED_MEASUREMENTS = 4_096
 CONFLICT = 409
@@ -87,6 +90,7 @@ class PlanExchange:
         self._sequence = 0
         self._wait_seconds = 0.0
         self._number = 0
+        self._times_forgotten = 0
         self._problem = ""
         self.rejected = ""
 
@@ -103,9 +107,7 @@ class PlanExchange:
             return self._failed(error)
         self._problem, self._wait_seconds = "", 0.0
         if not directive.known:
-            # It has lost the registration, or another process has replaced this one.
-            self._delivered = _Delivered()
-            return FIRST_WAIT_SECONDS * self._jitter()
+            return self._forgotten()
         self._rank.receive(directive)
         is_new = directive.number > self._delivered.directive
         # A new directive is acknowledged at once: it begins when all ranks have done so.
@@ -156,6 +158,18 @@ class PlanExchange:
 
     def _send(self, method: str, path: str, body: object) -> Any:
         return self._api.send(method, path, body, TIMEOUT_SECONDS, MAX_PIPELINE_MESSAGE_BYTES)
+
+    def _forgotten(self) -> float:
+        """The service has lost the registration, or another process has replaced this one."""
+        self._delivered = _Delivered()
+        self._times_forgotten += 1
+        if self._times_forgotten == MANY_TIMES_FORGOTTEN:
+            self._warn(
+                f"the plan service takes another process for rank {self._number} again and again: does each process "
+                "have its own data_rank, tensor_rank and stage, and are the degrees those of the job?"
+            )
+        waits = FIRST_WAIT_SECONDS * 2.0 ** min(self._times_forgotten - 1, MAX_DOUBLINGS)
+        return min(waits, MAX_WAIT_SECONDS) * self._jitter()
 
     def _failed(self, error: Exception) -> float:
         is_conflict = isinstance(error, HTTPError) and error.code == CONFLICT

@@ -104,6 +104,17 @@ def test_a_service_that_has_lost_the_process_gets_its_registration_and_its_measu
     assert all(each.known for each in service.received)
 
 
+def test_two_processes_that_replace_each_other_are_named_and_register_ever_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service = Service([Directive(), Directive(known=False)] * 8)
+    exchange = PlanExchange(service, service, jitter=lambda: 1.0)
+    waits = [exchange.step() for _ in range(16)]
+    assert waits[1::2] == [1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    (record,) = caplog.records
+    assert "takes another process for rank 3 again and again" in record.getMessage()
+
+
 def test_measurements_are_sent_until_they_are_delivered_and_again_when_they_change() -> None:
     service = Service([Directive(), URLError("unreachable")], measurements=(MEASURED,))
     exchange = service.exchange()
