@@ -45,7 +45,7 @@ class SimulatedGpu:
         self._machine = None
         self._pipeline: Any = None
         self._seen: Counter[tuple[str, int]] = Counter()
-        self._patience_seconds = CLOCK_TIMEOUT_SECONDS
+        self._timeout_seconds = CLOCK_TIMEOUT_SECONDS
         if os.environ.get("WATTLOOP_SIMULATED_GPUS_STATE"):
             import nvml_simulator  # noqa: PLC0415  a real node has no simulator
 
@@ -117,9 +117,9 @@ class SimulatedGpu:
         clocks = self._pipeline.clocks_megahertz
         place = self._places.get((kind, chunk))
         expected = (clocks[place],) * 2 if clocks and place is not None else None
-        deadline = time.monotonic() + self._patience_seconds
+        deadline = time.monotonic() + self._timeout_seconds
         while self._machine.describe_gpu(self._gpu).locked_graphics_clocks_megahertz != expected:
             if time.monotonic() >= deadline:
-                self._patience_seconds = 0.0
+                self._timeout_seconds = 0.0
                 return
             time.sleep(0.0005)

@@ -6,6 +6,7 @@ They are launched by torchrun, as the manifest says, and by the environment alon
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -71,3 +72,15 @@ def test_two_pods_train_one_pipeline(launched_by: str, tmp_path: Path) -> None:
     assert "epoch 1 loss=" in texts[0]
     # One warning of each rank that no agent holds its clocks: two ranks per pod with torchrun.
     assert [text.count("no agent:") for text in texts] == [{"torchrun": 2, "environment": 1}[launched_by]] * PODS
+
+
+def test_each_line_that_the_page_adds_is_a_line_of_the_example() -> None:
+    page = (EXAMPLE.parents[1] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+    ((name, diff),) = re.findall(r"```diff\n--- (\S+)\n(.*?)```", page, re.DOTALL)
+    example = (EXAMPLE.parents[1] / name).read_text(encoding="utf-8")
+    added = {line[1:].strip() for line in diff.splitlines() if line.startswith("+")}
+    for line in added - {"attach(schedule, run=run)"}:
+        assert line in example
+    # The example gives it the clock of a simulated GPU as well.
+    assert "attach(schedule, run=run, **gpu.options)" in example
+    assert len(added) == 7
