@@ -19,7 +19,9 @@ from support.torch_pipelines.planned_example import (
     PlannedPipeline,
     planned_pipeline,
     write_job,
+    write_served_job,
 )
+from wattloop_planner.frequency import evaluate
 
 pytestmark = pytest.mark.integrations
 
@@ -102,6 +104,35 @@ def test_each_instruction_runs_at_its_planned_clock_and_time_and_energy_are_the_
             f"realised: {seconds:.6f} s, {joules:.3f} J; saving {100 * saving:.2f} %, reported "
             f"{100 * (1 - second / first):.2f} %"
         )
+
+
+def test_a_plan_of_the_plan_service_begins_on_all_ranks_at_the_same_iteration_and_costs_no_time(
+    local_job: LocalJob, plan: PlannedPipeline
+) -> None:
+    write_served_job(local_job, plan)
+    assert local_job.run("--recurrences", "1", "--simulated-gpus", str(STAGES)) == 0
+    assert [row["outcome"] for row in local_job.rows()] == ["reached"]
+    works = works_of_stages(local_job)
+    iterations = len(works[0]) // INSTRUCTIONS
+    by_iteration = [
+        [
+            [record.graphics_clock_megahertz for record in each[number * INSTRUCTIONS : (number + 1) * INSTRUCTIONS]]
+            for each in works
+        ]
+        for number in range(iterations)
+    ]
+    first = next(number for number, rows in enumerate(by_iteration) if rows != [[1410] * INSTRUCTIONS] * STAGES)
+    rows = by_iteration[-1]
+    assert by_iteration[first:] == [rows] * (iterations - first)
+    assert iterations - first >= 4
+    assert locked_clocks(local_job) == [None] * STAGES
+    seconds, joules = realised([each[first * INSTRUCTIONS :] for each in works])
+    planned = evaluate(plan.problem, rows)
+    assert seconds == pytest.approx(planned.time_seconds, rel=1e-6)
+    assert joules == pytest.approx(planned.energy_joules, rel=1e-6)
+    assert seconds / plan.free.time_seconds - 1 <= 0.001
+    # As good as a plan that is computed from the same profile without the operator.
+    assert 1 - joules / plan.free.energy_joules >= 0.98 * (1 - plan.planned.energy_joules / plan.free.energy_joules)
 
 
 @pytest.mark.parametrize("killed", ["rank", "agent"])

@@ -11,6 +11,7 @@ import itertools
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -34,6 +35,60 @@ from wattloop_planner.frequency import (
 STAGES, MICROBATCHES = 4, 16
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
 KINDS = ("forward", "backward")
+REPETITIONS, RELATIVE_ERROR = 20, 1e-4
+
+# As soon as the plan service has a rank measure, the rank gives what the power curve of its GPU says, without running
+# an instruction at another clock. It trains until it has run the plan for ITERATIONS.
+SERVED_SCRIPT = """
+import json, os
+import torch, torch.distributed as dist
+import train
+from wattloop.integrations.torch_pipelining import attach
+from wattloop.pipeline.iteration_record import RankMeasurement
+from wattloop.pipeline.messages import PLAN, InstructionMeasurement
+
+ITERATIONS, MAX_ITERATIONS, BLOCKING_WATTS = 4, 2000, json.loads(os.environ["TEST"])
+planned = 0
+
+class Measured:
+    def __init__(self, rank):
+        with open("measured.json") as stream:
+            rows = [InstructionMeasurement(*row) for row in json.load(stream)]
+        self._measurements = tuple(row for row in rows if row.stage == rank)
+
+        self._asked = False
+
+    def profiling_clock(self, directive, iteration):
+        self._asked = True
+
+    def iteration_done(self, record):
+        global planned
+        planned += record.directive.mode == PLAN
+
+    def measured(self):
+        if not self._asked:
+            return RankMeasurement()
+        return RankMeasurement(blocking_watts=BLOCKING_WATTS, measurements=self._measurements, profiled=True)
+
+    def close(self):
+        pass
+
+def attached(schedule, run=None, **options):
+    pipeline = attach(schedule, run=run, **options)
+    pipeline.observe(Measured(dist.get_rank()))
+    return pipeline
+
+def until_planned(_steps):
+    for step in range(MAX_ITERATIONS):
+        least = torch.tensor(planned)
+        dist.all_reduce(least, dist.ReduceOp.MIN)
+        if least >= ITERATIONS:
+            return
+        yield step
+
+train.attach, train.range = attached, until_planned
+train.main()
+"""
 
 # Attempts are numbered from 0. In those of PLANNED, the example's pipeline has the plan of a file.
 SCRIPT = """
@@ -81,12 +136,14 @@ class PlannedPipeline:
         planned: Time and energy of an iteration under it.
         free: The same at maximum clocks.
         problem: The pipeline.
+        profile: Time and energy of its instructions at each clock.
     """
 
     clocks: list[list[int]]
     planned: Realised
     free: Realised
     problem: Problem
+    profile: Profile
 
 
 def example_module(name: str) -> ModuleType:
@@ -112,13 +169,13 @@ def planned_pipeline(model_name: str = "A100") -> PlannedPipeline:
             found.append(Option(clock, work / speed, watts * work / speed))
         options[stage, kind] = tuple(found)
     graph = schedule_graph(OneForwardOneBackward(STAGES, MICROBATCHES))
-    problem = pipeline_problem(graph, Profile("simulated", options), model.waiting_watts)
+    profile = Profile("simulated", options)
+    problem = pipeline_problem(graph, profile, model.waiting_watts)
     fastest = plan_pipeline(problem).plans[-1]
     clocks = [[int(clock) for clock in row] for row in plan_frequencies(problem, fastest)]
     highest = max(model.graphics_clocks_megahertz)
-    return PlannedPipeline(
-        clocks, evaluate(problem, clocks), evaluate(problem, [[highest] * len(row) for row in clocks]), problem
-    )
+    free = evaluate(problem, [[highest] * len(row) for row in clocks])
+    return PlannedPipeline(clocks, evaluate(problem, clocks), free, problem, profile)
 
 
 def write_job(
@@ -142,22 +199,43 @@ def write_job(
         rank: The rank that kills itself or the agent.
         step: The training step in which that happens, from 1.
     """
-    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(STAGES), "--master-port", str(free_port())]
     test = json.dumps([planned, killed, rank, step])
+    _write_job(local_job, SCRIPT, {"TEST": test, "STEPS": str(steps)})
+    (local_job.folder / "plan.py").write_text(repr(clocks))
+
+
+def write_served_job(local_job: LocalJob, plan: PlannedPipeline) -> None:
+    """Write the example's files, and a manifest whose ranks get their plan from the plan service.
+
+    Args:
+        local_job: The folder.
+        plan: Its profile is what the ranks have measured.
+    """
+    rows = []
+    for (stage, kind), options in plan.profile.options.items():
+        for each in options:
+            time, energy = ((mean, mean * RELATIVE_ERROR) for mean in (each.time_seconds, each.energy_joules))
+            rows.append((kind, stage, each.frequency_megahertz, REPETITIONS, *time, *energy))
+    watts = nvml_simulator.model_named("A100").waiting_watts
+    _write_job(local_job, SERVED_SCRIPT, {"TEST": json.dumps(watts)})
+    (local_job.folder / "measured.json").write_text(json.dumps(rows))
+
+
+def _write_job(local_job: LocalJob, script: str, variables: Mapping[str, str]) -> None:
+    launcher = ["-m", "torch.distributed.run", "--nproc-per-node", str(STAGES), "--master-port", str(free_port())]
     container = {
         "name": "train",
         "image": "none",
         "command": [sys.executable, *launcher, "train_planned.py"],
-        "env": [{"name": "TEST", "value": test}, {"name": "STEPS", "value": str(steps)}],
+        "env": [{"name": name, "value": value} for name, value in variables.items()],
     }
     local_job.job(
-        SCRIPT,
+        script,
         template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
-        objective={"target": {"metric": "loss", "direction": "Minimize", "threshold": "9"}, "maxEpochs": 1},
+        objective={"target": {"metric": "loss", "direction": "Minimize", "threshold": "1000000"}, "maxEpochs": 1},
         batchSize={"default": 64, "candidates": [64]},
         power={"limit": {"mode": "None"}},
     )
     shutil.move(local_job.folder / "train.py", local_job.folder / "train_planned.py")
     for path in EXAMPLE.glob("*.py"):
         shutil.copy(path, local_job.folder)
-    (local_job.folder / "plan.py").write_text(repr(clocks))
