@@ -63,7 +63,8 @@ class RankMeasurements:
         self._gpus = [_Gpu(edges, lag_seconds) for edges in gpus]
         self._first_rank = first_rank
         self._times = InstructionTimes()
-        self._results: list[PhaseResult] = []
+        # Of the complete phases together.
+        self._powers: dict[Activity, Estimate] = {}
         self._open: list[_Phase] = []
 
     @property
@@ -110,28 +111,29 @@ class RankMeasurements:
                 break
             completed.append(phase.result(self._times))
             del self._open[0]
-        self._results.extend(completed)
+        for result in completed:
+            for activity, power in result.powers.items():
+                before = self._powers.get(activity)
+                self._powers[activity] = power if before is None else combined([before, power])
         return completed
 
     def blocking(self) -> Estimate | None:
         """Power of the GPUs while they wait, in watts; None if it is not known."""
         found = [
-            power
-            for result in self._all_results()
-            for activity, power in result.powers.items()
-            if activity.kind == BLOCKING
+            power for powers in self._all_powers() for activity, power in powers.items() if activity.kind == BLOCKING
         ]
-        return known(combined(found))
+        return known(combined(found)) if found else None
 
     def measurements(self) -> tuple[InstructionMeasurement, ...]:
         """All measurements so far, in the order in which the instructions came first."""
-        results = self._all_results()
+        all_powers = self._all_powers()
         found = []
         for activity in self._times.activities[:MAX_MEASUREMENTS]:
             time = self._times.time(activity)
             if not 0 < time.value <= MAX_INSTRUCTION_SECONDS:
                 continue
-            power = known(combined([result.powers[activity] for result in results if activity in result.powers]))
+            parts = [powers[activity] for powers in all_powers if activity in powers]
+            power = known(combined(parts)) if parts else None
             energy = None if power is None or math.isinf(time.error) else product(power, time)
             found.append(
                 InstructionMeasurement(
@@ -147,8 +149,8 @@ class RankMeasurements:
             )
         return tuple(found)
 
-    def _all_results(self) -> list[PhaseResult]:
-        return [*self._results, *(phase.result(self._times) for phase in self._open)]
+    def _all_powers(self) -> list[dict[Activity, Estimate]]:
+        return [self._powers, *(phase.result(self._times).powers for phase in self._open)]
 
 
 class _Phase:
@@ -245,16 +247,14 @@ def total(parts: Sequence[Estimate | None]) -> Estimate | None:
     return Estimate(sum(part.value for part in found), sum(part.error for part in found))
 
 
-def combined(parts: Sequence[Estimate]) -> Estimate | None:
-    """Mean of independent estimates of one value, weighted by their errors; None without any.
+def combined(parts: Sequence[Estimate]) -> Estimate:
+    """Mean of independent estimates of one value, at least one, weighted by their errors.
 
     Example:
         >>> mean = combined([Estimate(10.0, 1.0), Estimate(20.0, 3.0)])
         >>> round(mean.value, 6), round(mean.error, 6)
         (11.0, 0.948683)
     """
-    if not parts:
-        return None
     weights = [1 / max(part.error, 1e-9) ** 2 for part in parts]
     value = sum(weight * part.value for weight, part in zip(weights, parts, strict=True)) / sum(weights)
     return Estimate(value, 1 / math.sqrt(sum(weights)))

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from support.instruction_stream import RankOfPipeline, SyntheticGpu, edges_of, iterations
+from support.instruction_stream import CounterReader, RankOfPipeline, SyntheticGpu, edges_of, iterations
+from wattloop.energy.timeline import EnergyTimeline
 from wattloop.pipeline.energy_regression import Estimate
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.messages import Directive, Instruction, InstructionMeasurement
@@ -172,6 +173,28 @@ def test_the_clocks_of_a_profile_are_measured_separately() -> None:
         exact = rank.at(phase.iteration.megahertz)
         joules = 16 * sum(map(exact.joules, ("forward", "backward")))
         assert phase.iteration.joules.value == pytest.approx(joules, rel=0.01)
+
+
+def test_phases_at_the_same_clocks_are_combined() -> None:
+    rank, gpu, errors = RankOfPipeline(), SyntheticGpu(9), []
+    found = RankMeasurements([edges_of(timeline := EnergyTimeline())], first_rank=False)
+    reader, number = CounterReader(gpu), 0
+    for _ in range(4):
+        found.begin_phase()
+        for _ in range(6):
+            found.add(gpu.run(rank, number))
+            number += 1
+        found.end_phase()
+        gpu.trace.add(8.0, 60.0)
+        for reading in reader.new():
+            timeline.add(reading)
+        assert len(found.collect(gpu.trace.now)) == 1
+        assert not found.is_collecting
+        errors.append({kind: each.energy_error_joules for kind, each in by_kind(found).items()})
+    for kind, each in by_kind(found).items():
+        assert errors[-1][kind] < 0.7 * errors[0][kind]
+        assert each.energy_joules == pytest.approx(rank.joules(kind), rel=0.02)
+        assert each.repetitions == 4 * 6 * 16
 
 
 def test_the_energies_of_two_gpus_of_a_process_are_added() -> None:
