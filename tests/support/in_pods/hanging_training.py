@@ -20,10 +20,10 @@ def main() -> None:
     if "RANK" in os.environ:
         train(int(os.environ["RANK"]))
         return
-    world = {"WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)}
+    common = {"WORLD_SIZE": str(RANKS), "LOCAL_WORLD_SIZE": str(RANKS)}
     ranks = [
         subprocess.Popen(
-            [sys.executable, __file__], env={**os.environ, **world, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            [sys.executable, __file__], env={**os.environ, **common, "RANK": str(rank), "LOCAL_RANK": str(rank)}
         )
         for rank in range(RANKS)
     ]

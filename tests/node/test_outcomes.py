@@ -27,7 +27,7 @@ from support.node.paced import paced_job, put_scripts
 from support.node.waits import SLOWEST_SECONDS, attempt_of, await_status, is_counted
 
 UTC = datetime.UTC
-NAMESPACE, RESTRICTED = "endings", "endings-restricted"
+NAMESPACE, RESTRICTED = "outcomes", "outcomes-restricted"
 EPOCHS_TO_TARGET = 6
 EPOCH_SECONDS = 3.0
 ENDED_WITHIN_SECONDS = 10.0
@@ -40,7 +40,7 @@ PATTERN = r"^\[(?P<epoch>\d+)\] .*: progress is (?P<metric>\S+)$"
 
 
 @dataclass(frozen=True)
-class Endings:
+class Outcomes:
     """Recurrences after their ends.
 
     Attributes:
@@ -126,9 +126,9 @@ def ended_early() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def endings(
+def outcomes(
     node: About, kubectl: ClusterCommand, core: client.CoreV1Api, cluster: DynamicClient, gpus: Machine
-) -> Endings:
+) -> Outcomes:
     models = NodeFolders(Path(node.folder)).host / "models"
     models.mkdir()
     # Trainings have users of their own.
@@ -166,7 +166,7 @@ def endings(
     finally:
         flag.unlink()
     current.append((models / "current").resolve())
-    return Endings(
+    return Outcomes(
         logs=first["in-log"],
         callback=first["callback"],
         reported=reported,
@@ -216,9 +216,9 @@ def end_of_container(cluster: DynamicClient, job: str) -> datetime.datetime:
 
 @pytest.mark.parametrize("source", ["logs", "callback"])
 def test_a_training_that_would_go_on_is_ended_at_the_target_that_its_metric_shows(
-    source: str, endings: Endings
+    source: str, outcomes: Outcomes
 ) -> None:
-    status = getattr(endings, source)["status"]
+    status = getattr(outcomes, source)["status"]
     assert status["result"] == "Reached", status
     progress = status["progress"]
     assert (status["epochs"], progress["evaluations"]) == (str(EPOCHS_TO_TARGET), EPOCHS_TO_TARGET)
@@ -228,29 +228,29 @@ def test_a_training_that_would_go_on_is_ended_at_the_target_that_its_metric_show
 
 
 @pytest.mark.parametrize("source", ["logs", "callback"])
-def test_its_cost_is_known_from_the_agents_ledger(source: str, endings: Endings) -> None:
-    status = getattr(endings, source)["status"]
+def test_its_cost_is_known_from_the_agents_ledger(source: str, outcomes: Outcomes) -> None:
+    status = getattr(outcomes, source)["status"]
     assert status["progress"].get("gpus", []) == []
     assert (status["usage"]["energySource"], status["usage"]["devices"]) == ("Agent", 1)
     assert float(status["cost"]["joules"]) > 0
 
 
-def test_a_container_has_ended_soon_after_the_report_of_its_target(endings: Endings) -> None:
-    seconds = (endings.container_ended - endings.reported).total_seconds()
+def test_a_container_has_ended_soon_after_the_report_of_its_target(outcomes: Outcomes) -> None:
+    seconds = (outcomes.container_ended - outcomes.reported).total_seconds()
     print(f"from the report of the target to the end of the container: {seconds:.1f} s, rounded down to a second")
     assert seconds <= ENDED_WITHIN_SECONDS - 1, "the kubelet rounds down"
 
 
-def test_a_training_that_cannot_be_asked_to_stop_is_ended_at_its_cost_limit(endings: Endings) -> None:
-    reached, stopped = endings.callback["status"], endings.too_expensive["status"]
+def test_a_training_that_cannot_be_asked_to_stop_is_ended_at_its_cost_limit(outcomes: Outcomes) -> None:
+    reached, stopped = outcomes.callback["status"], outcomes.too_expensive["status"]
     assert stopped["result"] == "Stopped", stopped
     assert float(stopped["progress"]["metric"]) < 1
     assert EPOCHS_TO_TARGET < float(stopped["epochs"]) < 40
     assert float(stopped["cost"]["joules"]) > float(reached["cost"]["joules"])
 
 
-def test_a_hung_training_is_ended_and_its_silent_rank_is_named(endings: Endings, kubectl: ClusterCommand) -> None:
-    status = endings.hung["status"]
+def test_a_hung_training_is_ended_and_its_silent_rank_is_named(outcomes: Outcomes, kubectl: ClusterCommand) -> None:
+    status = outcomes.hung["status"]
     assert status["result"] == "Hung", status
     assert f"no process reported for {HUNG_WITHIN_SECONDS} s" in status["message"]
     assert "rank 1 is silent longest" in status["message"]
@@ -260,13 +260,13 @@ def test_a_hung_training_is_ended_and_its_silent_rank_is_named(endings: Endings,
 
 
 def test_only_the_model_of_an_attempt_that_reached_its_target_becomes_current(
-    endings: Endings, kubectl: ClusterCommand
+    outcomes: Outcomes, kubectl: ClusterCommand
 ) -> None:
-    reached, stopped = endings.reached, endings.stopped
+    reached, stopped = outcomes.reached, outcomes.stopped
     assert (reached["status"]["result"], stopped["status"]["result"]) == ("Reached", "Stopped")
-    folder, other = (model_folder(endings, each) for each in (reached, stopped))
+    folder, other = (model_folder(outcomes, each) for each in (reached, stopped))
     assert (other / "model.txt").exists(), "the attempt that was stopped has written no model"
-    assert endings.current == (folder, folder)
+    assert outcomes.current == (folder, folder)
     description = json.loads((folder / "wattloop-model.json").read_text(encoding="utf-8"))
     published = kubectl.json("get", "rtj", "published", namespace=NAMESPACE)["status"]["published"]
     assert published["recurrence"] == reached["metadata"]["name"]
@@ -275,7 +275,7 @@ def test_only_the_model_of_an_attempt_that_reached_its_target_becomes_current(
     assert (folder / "model.txt").read_text(encoding="utf-8") == f"epoch {epochs} of {epochs}"
 
 
-def model_folder(endings: Endings, attempt: Object) -> Path:
+def model_folder(outcomes: Outcomes, attempt: Object) -> Path:
     """The folder of an attempt's models."""
-    (found,) = (endings.models / "attempts").glob(f"{attempt['metadata']['name']}-*")
+    (found,) = (outcomes.models / "attempts").glob(f"{attempt['metadata']['name']}-*")
     return found
