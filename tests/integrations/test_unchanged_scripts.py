@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.local_runs.local_runs import LocalJob
+from wattloop.commands.main import main
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.store import open_store
 
@@ -56,6 +59,8 @@ arguments = TrainingArguments(
 model = BertForSequenceClassification(config)
 Trainer(model, arguments, train_dataset=data, eval_dataset=data, compute_metrics=metrics).train()
 """
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "unchanged"
 TARGET = {"metric": "accuracy", "threshold": "0.9"}
 FOREVER = 100_000
 
@@ -123,3 +128,36 @@ def test_a_training_that_ends_by_itself_has_the_final_metric_that_it_logs(local_
     if source == "KubeflowTrainer":
         assert len(evaluations) == 20
     assert (float(progress.epoch or 0), float(progress.metric or 0)) == pytest.approx(evaluations[-1], rel=1e-3)
+
+
+def test_the_example_of_an_unchanged_script_is_ended_at_its_target(tmp_path: Path) -> None:
+    assert "wattloop" not in (EXAMPLE / "train.py").read_text().replace("knows nothing of Wattloop", "")
+    output = tmp_path / "output"
+    words = ["run", str(EXAMPLE / "job.yaml"), "--recurrences", "2", "--output", str(output)]
+    assert main([*words, "--simulated-gpus", "1", "--time-scale", "60"]) == 0
+    with open_store(output / "wattloop.db") as store:
+        recurrences = [
+            TrainingRecurrence.from_wire(each.body) for each in store.objects.list("TrainingRecurrence", "local")
+        ]
+    assert [each.status.result for each in recurrences] == ["Reached", "Reached"]
+    for recurrence in recurrences:
+        progress, usage = recurrence.status.progress, recurrence.status.usage
+        assert progress is not None
+        text = (output / "logs" / f"{recurrence.metadata.name}.log").read_text()
+        found = [
+            (float(epoch), float(value)) for epoch, value in re.findall(r"Epoch (\d+)/40 .* accuracy: (\S+)", text)
+        ]
+        assert (float(progress.epoch or 0), float(progress.metric or 0)) in found
+        assert usage is not None
+        assert usage.gpu_energy_joules > 0
+        assert recurrence.status.cost is not None
+
+
+def test_each_line_of_the_manifest_that_the_page_shows_is_in_the_example() -> None:
+    page = (ROOT / "docs" / "zero-code.md").read_text(encoding="utf-8")
+    shown = re.search(r"\n\n((?:    .*\n)+)", page)
+    assert shown is not None
+    lines = [line.strip() for line in (EXAMPLE / "job.yaml").read_text(encoding="utf-8").splitlines()]
+    for line in shown[1].splitlines():
+        # The example has a comment on its image.
+        assert any(each.partition("  #")[0] == line.strip() for each in lines), line
