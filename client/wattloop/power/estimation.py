@@ -4,7 +4,7 @@ The logarithm of a window's energy per sample, and of its time per sample, is a 
 
 - the value of its power limit, at the temperature that the GPU settles at if the limit stays;
 - the effects of temperature and drift (`wattloop.power.heat`), separately for a GPU that its limit
-  slows and for one that draws less than its limit;
+  slows and for one that it does not: because it draws less, or more at its lowest clock;
 - noise.
 
 All but the noise have normal priors, so the posterior is that of Bayesian linear regression (Bishop,
@@ -33,12 +33,15 @@ TIME_CONSTANTS_SECONDS = (20.0, 80.0)
 STATIC_SHARES = (0.0, 0.5, 0.85)
 # Relative noise of a window of MIN_WINDOW_SECONDS, with prior weights: counters advance in steps, and batches differ.
 NOISE = {0.003: 0.2, 0.008: 0.4, 0.02: 0.3, 0.05: 0.1}
-LEVEL_DEVIATION = 2.0
+# Wide: a narrower one would explain a part of the differences between limits, which are large, by heat.
+LEVEL_DEVIATION = 20.0
 # Leakage is up to about a sixth of a hot GPU's power; a workload drifts less.
 HEAT_DEVIATION = 0.1
 DRIFT_DEVIATION = 0.05
-# The share of its limit that a GPU draws if the limit slows it.
-THROTTLED_SHARE = 0.97
+# The share of its limit that a GPU draws if the limit slows it. It draws more if it has its lowest clock.
+THROTTLED_SHARES = (0.97, 1.04)
+# Of the corrections for heat and drift, as a share: one time constant and effects in proportion are a rough model.
+CORRECTION_DEVIATION = 0.4
 NEGLIGIBLE_WEIGHT = 1e-3
 STATES = 5
 NORMAL_95 = 1.96
@@ -144,7 +147,33 @@ def estimate_profile(
     weights = [math.exp(value - best) for value in together]
     log_energy, energy_covariance = energy.moments(weights)
     log_time, time_covariance = time.moments(weights)
+    _widen(energy_covariance, _corrections(limits, windows, outputs[0], log_energy))
+    _widen(time_covariance, _corrections(limits, windows, outputs[1], log_time))
     return ProfileEstimate(limits, gpus, log_energy, log_time, energy_covariance, time_covariance)
+
+
+def _corrections(
+    limits: Sequence[float], windows: Sequence[Window], output: Sequence[float], estimate: Sequence[float]
+) -> list[float]:
+    """How much the estimate of each limit differs from the mean of its windows, because of heat and drift.
+
+    A limit without windows (mode Fitted) has the correction of the nearest one that has some.
+    """
+    seconds, sums = dict.fromkeys(limits, 0.0), dict.fromkeys(limits, 0.0)
+    for window, value in zip(windows, output, strict=True):
+        seconds[window.power_limit_watts] += window.time_seconds
+        sums[window.power_limit_watts] += window.time_seconds * value
+    measured = [limit for limit in limits if seconds[limit]]
+    means = {limit: sums[limit] / seconds[limit] for limit in measured}
+    own = {limit: value - means[limit] for limit, value in zip(limits, estimate, strict=True) if limit in means}
+    return [own[min(measured, key=lambda each: abs(each - limit))] for limit in limits]
+
+
+def _widen(covariance: Matrix, corrections: Sequence[float]) -> None:
+    """Add the doubt about the model of heat: all corrections are too large or too small by the same share."""
+    for row, one in enumerate(corrections):
+        for column, other in enumerate(corrections):
+            covariance[row][column] += CORRECTION_DEVIATION**2 * one * other
 
 
 class _Design:
@@ -195,7 +224,8 @@ def _effects(
     window: Window, state: ThermalState, gpus: int, highest_watts: float, static_watts: float
 ) -> tuple[float, ...]:
     """Relative effects of leakage of the same size: on all power, or on the power that is left for the clock."""
-    throttled = window.energy_joules / window.time_seconds >= THROTTLED_SHARE * window.power_limit_watts * gpus
+    share = window.energy_joules / window.time_seconds / (window.power_limit_watts * gpus)
+    throttled = THROTTLED_SHARES[0] <= share <= THROTTLED_SHARES[1]
     watts = state.power_watts - static_watts if throttled else state.power_watts
     heat = (state.excess_watts / watts, state.start * highest_watts / watts)
     return (*heat, 0.0, 0.0, state.elapsed) if throttled else (0.0, 0.0, *heat, state.elapsed)
