@@ -64,7 +64,14 @@ def test_the_client_is_imported_without_an_http_client() -> None:
     assert not {"http.client", "urllib.request", "email", "ssl", "socket", "json", "asyncio"} & set(names)
     # A module of the client costs milliseconds for its dataclasses.
     ours = {name for name in names if name.startswith("wattloop.")}
-    assert ours <= {"wattloop.run", "wattloop.environment", "wattloop.errors", "wattloop.launcher", "wattloop.metric"}
+    assert ours <= {
+        "wattloop.run",
+        "wattloop.arguments",
+        "wattloop.environment",
+        "wattloop.errors",
+        "wattloop.launcher",
+        "wattloop.metric",
+    }
 
 
 def test_energy_windows_are_imported_without_a_driver() -> None:

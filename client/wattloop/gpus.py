@@ -19,6 +19,8 @@ from wattloop.power.windows import Totals
 from wattloop.printable import ascii_text
 
 if TYPE_CHECKING:
+    from wattloop.power.selectors import Selector
+    from wattloop.power.sequential_profiling import SequentialProfiling
     from wattloop.power.shared_totals import TotalsExchange
 
 logger = logging.getLogger("wattloop")
@@ -54,7 +56,8 @@ class ProcessGpus:
         self._range_watts: tuple[float, float] | None = None
         self._max_watts = 0.0
         self._interruptions = 0
-        self._profiling: LimitProfiling | ScheduledProfiling | None = None
+        self._profiling: LimitProfiling | ScheduledProfiling | SequentialProfiling | None = None
+        self._selector: Selector | None = None
         self._exchange: TotalsExchange | None = None
         self._has_looked_for_exchange = False
         self.measured_gpus = 0
@@ -137,15 +140,25 @@ class ProcessGpus:
             return
         self.limit_watts, self.refusal = held[0].enforced_watts, ""
 
-    def begin_profiling(self) -> None:
-        """Begin to measure the power limits, from the maximum down."""
+    def begin_profiling(self, selector: Selector | None = None, *, alone: bool = True) -> None:
+        """Begin to measure the power limits, the maximum first.
+
+        Args:
+            selector: Selects the limit; limits on which its choice depends are repeated. None: each is measured once.
+            alone: Whether this process is the only one. One of several repeats limits only in step with the others.
+        """
         if self._agent is None or not self._max_watts:
             return
         if self._range_watts is None:
             # No limit is allowed. The request fails, and the agent's error gives the reason.
             self.hold(self._max_watts)
             return
-        self._profiling = LimitProfiling(limits_to_measure(*self._range_watts))
+        limits = limits_to_measure(*self._range_watts)
+        self._selector = selector
+        if selector is not None and alone:
+            self._profiling = self._sequential(limits, self.count, selector)
+        else:
+            self._profiling = LimitProfiling(limits)
         self.hold(self._profiling.limit_watts)
 
     def step_done(
@@ -185,6 +198,9 @@ class ProcessGpus:
                 return
             totals, interrupted = Totals(shared.energy_joules, shared.time_seconds), shared.interrupted
             self.measured_gpus, self.profile_ranks = shared.gpus, self._exchange.ranks
+            if self._selector is not None and isinstance(profiling, LimitProfiling):
+                # All ranks have held the highest limit so far, and repeat the same limits from now on.
+                self._profiling = profiling = self._sequential(profiling.limits_watts, shared.gpus, self._selector)
         before = profiling.limit_watts
         if totals is None:
             profiling.reading_missed()
@@ -231,6 +247,22 @@ class ProcessGpus:
             return
         profiling.finished, self.measured_gpus = True, gpus
         self.hold(choose(shared))
+
+    def epoch_ended(self, choose: Callable[[tuple[LimitMeasurement, ...]], float]) -> None:
+        """An epoch has ended, after the same step on all ranks: no limit is repeated in the next one."""
+        profiling = self._profiling
+        if profiling is None or isinstance(profiling, LimitProfiling | ScheduledProfiling) or profiling.finished:
+            return
+        profiling.epoch_ended()
+        if profiling.finished:
+            self.hold(choose(profiling.measurements(1.0)))
+
+    @staticmethod
+    def _sequential(limits_watts: tuple[float, ...], gpus: int, selector: Selector) -> SequentialProfiling:
+        # Imported here because most runs measure no limits.
+        from wattloop.power.sequential_profiling import SequentialProfiling  # noqa: PLC0415
+
+        return SequentialProfiling(limits_watts, gpus, selector)
 
     def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
         """The limits measured so far in this run: of the GPUs of this rank, or by rank 0 of all ranks together."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wattloop.errors import UsageError
+from wattloop.arguments import whole_number
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def micro_batches(global_batch_size: int, devices: int = 1, max_per_device: int 
         max_per_device: The most samples that fit into a device's memory; default: any number.
 
     Raises:
-        UsageError: A number is not positive.
+        UsageError: A number is not a positive whole number.
 
     Example:
         >>> micro_batches(512, devices=4)
@@ -47,13 +47,10 @@ def micro_batches(global_batch_size: int, devices: int = 1, max_per_device: int 
         >>> micro_batches(512, devices=4, max_per_device=48)
         MicroBatches(batch_size=42, accumulation=3, devices=4)
     """
-    for name, value in (
-        ("global batch size", global_batch_size),
-        ("number of devices", devices),
-        ("maximum of a device", max_per_device),
-    ):
-        if value is not None and value < 1:
-            raise UsageError(f"the {name} is {value}; it must be at least 1")
+    global_batch_size = whole_number(global_batch_size, "the global batch size")
+    devices = whole_number(devices, "the number of devices")
+    if max_per_device is not None:
+        max_per_device = whole_number(max_per_device, "the maximum of a device")
     share = max(global_batch_size // devices, 1)
     accumulation = 1 if max_per_device is None else -(-share // max_per_device)
     return MicroBatches(share // accumulation, accumulation, devices)

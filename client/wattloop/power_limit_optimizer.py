@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, SupportsFloat
 
 from wattloop.agent import SOCKET_VARIABLE, AgentConnection
+from wattloop.arguments import gpu_names, number_between, shown
 from wattloop.errors import UsageError, WattloopError
 from wattloop.gpus import ProcessGpus
 from wattloop.launcher import process_rank
+from wattloop.metric import metric_value
 from wattloop.power.profile_result import ProfileResult, profile_result
 from wattloop.power.profiling import limits_to_measure
 from wattloop.power.selectors import Cost, Measurement, Selector
@@ -27,6 +29,7 @@ logger = logging.getLogger("wattloop")
 
 # A training by hand does not wait for an agent that restarts: it has nothing to lose but the measurement.
 AGENT_START_SECONDS = 0.0
+SMALLEST = math.nextafter(0, 1)
 NOT_MEASURED = "power limits are not measured"
 
 
@@ -84,9 +87,13 @@ class PowerLimitOptimizer:
         self._variables = os.environ if environment is None else environment
         self._selector = Cost(0.5) if selector is None else selector
         self._mode = mode
+        if requirements is not None and not isinstance(requirements, Requirements):
+            raise UsageError(f"requirements is {shown(requirements)}; it must be such as Requirements(margin=0.02)")
         self._requirements = requirements or Requirements()
-        self._limits_watts = limits_watts
+        self._limits_watts = None if limits_watts is None else _limits(limits_watts)
         self._thresholds = Thresholds(profile_again_at)
+        if profile_file is not None and not isinstance(profile_file, (str, Path)):
+            raise UsageError(f"profile_file is {shown(profile_file)}; it must be a path")
         self._profile_file = None if profile_file is None else Path(profile_file)
         self._run = run_or_agent if isinstance(run_or_agent, Run) else None
         self._gpus = self._gpus_of(run_or_agent, gpus)
@@ -133,8 +140,7 @@ class PowerLimitOptimizer:
         Raises:
             UsageError: `samples` is not positive and finite.
         """
-        if not 0 < samples < math.inf:
-            raise UsageError(f"a step has {samples} samples; it must be a positive number")
+        samples = number_between(samples, "the number of samples", SMALLEST, math.inf, "a positive number")
         self._begin()
         recorder = self._recorder
         if recorder is None or not recorder.step_done(samples):
@@ -148,13 +154,17 @@ class PowerLimitOptimizer:
         if window is not None:
             self._add(window)
 
-    def on_epoch_end(self, epoch: int | None = None, metric: float | None = None) -> None:  # noqa: ARG002
+    def on_epoch_end(self, epoch: int | None = None, metric: SupportsFloat | None = None) -> None:  # noqa: ARG002
         """End an epoch: what follows, such as an evaluation, is not measured.
 
         Args:
             epoch: Not used; trainers pass it.
-            metric: Value of the metric for `profile_again_at`.
+            metric: Value of the metric for `profile_again_at`: a number, or a tensor of one element.
+
+        Raises:
+            InputError: The metric is not one number.
         """
+        value = None if metric is None else metric_value(metric)
         recorder = self._recorder
         if recorder is not None and recorder.is_open:
             totals = self._gpus.totals()
@@ -162,8 +172,8 @@ class PowerLimitOptimizer:
                 recorder.restart()
             else:
                 recorder.pause(totals)
-        if metric is not None and self._thresholds.crossed(float(metric)) and self._begun and not self._ended:
-            logger.info("the metric is %g: the power limits are measured again", metric)
+        if value is not None and self._thresholds.crossed(value) and self._begun and not self._ended:
+            logger.info("the metric is %g: the power limits are measured again", value)
             self._begin_profile()
 
     def end(self) -> None:
@@ -190,12 +200,18 @@ class PowerLimitOptimizer:
             path = self._variables.get(SOCKET_VARIABLE, "")
         elif isinstance(run_or_agent, AgentConnection):
             path = str(run_or_agent.path)
-        else:
+        elif isinstance(run_or_agent, (str, Path)):
             path = str(run_or_agent)
+        else:
+            raise UsageError(
+                f"run_or_agent is {shown(run_or_agent)}; it must be a wattloop.Run, the path of an agent's socket, or "
+                "an AgentConnection"
+            )
+        names = gpu_names(chosen)
         return ProcessGpus(
             path,
             AGENT_START_SECONDS,
-            select=lambda offered: gpus_of_process(offered, self._variables, chosen),
+            select=lambda offered: gpus_of_process(offered, self._variables, names),
             without_agent=NOT_MEASURED,
         )
 
@@ -211,11 +227,6 @@ class PowerLimitOptimizer:
             raise UsageError(
                 f"select of {type(self._selector).__name__} returned {chosen!r}; it must return one of the measurements"
             )
-        for limit in self._limits_watts or ():
-            if not 0 < limit < math.inf:
-                raise UsageError(f"limits_watts has {limit}; a power limit is a positive number of watts")
-        if self._limits_watts is not None and len(set(self._limits_watts)) != len(self._limits_watts):
-            raise UsageError(f"limits_watts has a limit twice: {list(self._limits_watts)}")
 
     def _begin(self) -> None:
         if self._begun or self._ended:
@@ -306,3 +317,20 @@ class PowerLimitOptimizer:
                 result.write(numbered)
             except WattloopError as error:
                 logger.warning("the power profile was not written: %s", error)
+
+
+def _limits(given: Sequence[float]) -> tuple[float, ...]:
+    """The limits of a script.
+
+    Raises:
+        UsageError: They are no list of different power limits.
+    """
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise UsageError(f"limits_watts is {shown(given)}; it must be a list of watts, such as (400, 300, 200)")
+    expected = "a power limit: a positive number of watts"
+    limits = tuple(number_between(each, "a value of limits_watts", SMALLEST, math.inf, expected) for each in given)
+    if not limits:
+        raise UsageError("limits_watts is empty; leave it out to measure the allowed range")
+    if len(set(limits)) != len(limits):
+        raise UsageError(f"limits_watts has a limit twice: {list(limits)}")
+    return limits

@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, SupportsFloat
 
+from wattloop.arguments import gpu_names, number_between, whole_number
 from wattloop.environment import RunEnvironment
 from wattloop.errors import OperationError, UsageError
 from wattloop.metric import metric_value
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from wattloop.experiment_tags import ExperimentTags
     from wattloop.gpus import ProcessGpus
     from wattloop.messages import Answer, LimitMeasurement, PublishedModel, Report
+    from wattloop.power.selectors import Selector
     from wattloop.power.shared_totals import TotalsExchange
     from wattloop.publishing import AttemptOutput, MarkerStore
     from wattloop.verdicts import RankVerdicts
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("wattloop")
 
 LAST_REPORT_TIMEOUT_SECONDS = 60.0
+MAX_SAMPLES = 1e15
 
 
 class Run:
@@ -47,7 +50,8 @@ class Run:
 
     Raises:
         InputError: A variable of Wattloop has an invalid value.
-        UsageError: A number is not positive; or the agent does not offer one of `gpus`, at the begin of the run.
+        UsageError: A number is not a positive whole number, or `gpus` is not a list; or the agent does not offer
+            one of `gpus`, at the begin of the run.
 
     Example:
         >>> with Run(batch_size=32, max_epochs=2, environment={}) as run:
@@ -75,16 +79,17 @@ class Run:
         from wattloop.verdicts import RankVerdicts, Verdict  # noqa: PLC0415
 
         variables = os.environ if environment is None else environment
+        chosen = gpu_names(gpus)
         self.environment = _with_group(RunEnvironment.read(variables))
         parts = micro_batches(batch_size, devices)
         self.batch_size = self.environment.batch_size or parts.global_batch_size
         self.per_device_batch_size = self.environment.per_device_batch_size or parts.batch_size
         self.learning_rate_scale = self.environment.learning_rate_scale
-        self.max_epochs = self.environment.max_epochs or max_epochs
+        self.max_epochs = self.environment.max_epochs or whole_number(max_epochs, "max_epochs")
         self.completed_epochs = 0
         self.stop_reason = ""
         self._gpus = ProcessGpus(
-            self.environment.agent_socket, select=lambda offered: gpus_of_process(offered, variables, gpus)
+            self.environment.agent_socket, select=lambda offered: gpus_of_process(offered, variables, chosen)
         )
         self._channel = ReportChannel(
             self.environment.report_url, self.environment.token_file, self.environment.certificate_authority_file
@@ -121,7 +126,7 @@ class Run:
         self._began = True
         self._gpus.begin()
         if self.environment.profile_power_limits:
-            self._gpus.begin_profiling()
+            self._gpus.begin_profiling(self._selector(), alone=self._verdicts is None)
         elif self.environment.power_limit_watts is not None:
             self._gpus.hold(self.environment.power_limit_watts)
         self._create_output()
@@ -203,7 +208,11 @@ class Run:
         If the body reports no metric, the epoch is reported without one, so that the operator can still
         stop a run that is too expensive. Several ranks end after the same epoch: each waits for the
         verdict on the epoch, which rank 0 decides with the operator.
+
+        Raises:
+            UsageError: The run has not begun, or has ended.
         """
+        self._require_active()
         self._in_epochs = True
         while self.completed_epochs < self.max_epochs and not self.reached and not self.stopped:
             epoch = self.completed_epochs
@@ -213,7 +222,7 @@ class Run:
         self._in_epochs = False
         self._loop_ended = True
 
-    def step(self, samples: int | None = None) -> None:
+    def step(self, samples: float | None = None) -> None:
         """Count an optimizer step. This is cheap.
 
         The measurement of power limits needs it. It also sends a report that the operator asked to
@@ -223,7 +232,14 @@ class Run:
         Args:
             samples: Number of samples of the step; default: a full batch. Pass it if the last batch of
                 an epoch is smaller.
+
+        Raises:
+            UsageError: `samples` is no finite number, or negative.
         """
+        if samples is not None:
+            samples = number_between(
+                samples, "the number of samples of a step", 0, MAX_SAMPLES, "a number of at least 0"
+            )
         counted = float(self.batch_size if samples is None else samples)
         self._samples += counted
         self._gpus.step_done(counted, self._best_limit, self._exchange, self._scheduling_rank)
@@ -242,7 +258,9 @@ class Run:
 
         Raises:
             InputError: The metric is not one number.
+            UsageError: The run has not begun, or has ended.
         """
+        self._require_active()
         from wattloop.messages import MAX_NUMBER  # noqa: PLC0415
 
         value = metric_value(metric)
@@ -265,9 +283,15 @@ class Run:
             # In a loop without epochs(), all ranks end after the same evaluation.
             self._agree(self._verdicts)
 
+    def _require_active(self) -> None:
+        if not self.active:
+            problem = "has ended; make another wattloop.Run for another training" if self._ended else "has not begun"
+            raise UsageError(f"this run {problem}: write `with run:` around the training and its reports")
+
     def _complete_epoch(self) -> None:
         """Report an epoch that the script did not report, and agree with the other ranks whether to go on."""
         is_new = self._reported_epochs < self.completed_epochs
+        self._gpus.epoch_ended(self._best_limit)
         if is_new:
             self._samples_of_complete_epochs = self._samples
         if is_new and (self._verdicts is None or not self._verdicts.asks_operator):
@@ -420,13 +444,18 @@ class Run:
         by_operator = self._verdicts is not None and self._verdicts.asks_operator
         return self.environment.rank if by_operator else None
 
-    def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
-        from wattloop.power.selectors import Measurement, selector_named  # noqa: PLC0415
+    def _selector(self) -> Selector:
+        """How the job chooses its power limit."""
+        from wattloop.power.selectors import selector_named  # noqa: PLC0415
 
         settings = self.environment
-        selector = selector_named(
+        return selector_named(
             settings.power_selector, eta=settings.eta, max_slowdown_percent=settings.max_slowdown_percent
         )
+
+    def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
+        from wattloop.power.selectors import Measurement  # noqa: PLC0415
+
         per_epoch = [
             Measurement(
                 each.power_limit_watts,
@@ -436,7 +465,7 @@ class Run:
             )
             for each in measurements
         ]
-        return selector.select(per_epoch).power_limit_watts
+        return self._selector().select(per_epoch).power_limit_watts
 
 
 def _with_group(environment: RunEnvironment) -> RunEnvironment:

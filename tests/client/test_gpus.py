@@ -111,7 +111,8 @@ def test_a_run_measures_every_limit_from_the_maximum_and_holds_the_best(
     limits = [point["power_limit_watts"] for point in profile]
     assert limits == sorted(limits, reverse=True)
     assert limits[0] == 400.0
-    assert all(point["time_seconds"] >= 5 for point in profile)
+    # Each window lasts 5 s; its time is corrected for the temperature.
+    assert all(point["time_seconds"] >= 4.9 for point in profile)
     # The work of an epoch is the same in every window; only the limit differs.
     seconds_per_epoch = [point["time_seconds"] / point["epochs"] for point in profile]
     assert seconds_per_epoch == pytest.approx(sorted(seconds_per_epoch), rel=0.03)

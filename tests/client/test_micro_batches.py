@@ -32,5 +32,5 @@ def test_a_batch_that_divides_is_trained_completely(samples: int, parts: int, de
 
 @pytest.mark.parametrize("arguments", [(0, 1, None), (1, 0, None), (1, 1, 0), (-8, 1, None)])
 def test_a_number_below_one_is_rejected(arguments: tuple[int, int, int | None]) -> None:
-    with pytest.raises(UsageError, match=r"is -?\d; it must be at least 1"):
+    with pytest.raises(UsageError, match=r"is -?\d; it must be a whole number of at least 1"):
         micro_batches(*arguments)

@@ -127,7 +127,7 @@ class EnergyMonitor:
         Raises:
             UsageError: No window of this name is open.
         """
-        begin = self._windows.get(name)
+        begin = self._windows.get(_checked(name))
         if begin is None:
             raise self._not_open(name)
         return self._measurement(name, begin, self._sampler.moment(), waits=False)

@@ -35,7 +35,7 @@ def limits_to_measure(min_watts: float, max_watts: float) -> tuple[float, ...]:
 
 
 class LimitProfiling:
-    """The state of one measurement of all limits.
+    """The state of one measurement of all limits, each once; see `wattloop.power.sequential_profiling` for more.
 
     To use it, hold `limit_watts` and call `step_done` after each step. If that returns True, read the
     totals, pass them to `add_totals`, and hold `limit_watts`, which may have changed. Repeat until `finished`.

@@ -7,10 +7,12 @@ ranks gives time too little weight and selects limits that are far too low.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from wattloop.arguments import number_between
 from wattloop.cost import CostModel
 from wattloop.errors import UsageError
 
@@ -116,10 +118,18 @@ class Cost:
     Attributes:
         eta: Weight of energy, 0 to 1.
         max_power_watts: Maximum power limit of one GPU; None: the highest limit measured.
+
+    Raises:
+        UsageError: A value is out of range.
     """
 
     eta: float
     max_power_watts: float | None = None
+
+    def __post_init__(self) -> None:
+        number_between(self.eta, "eta", 0, 1, "from 0 to 1, such as 0.5")
+        if self.max_power_watts is not None:
+            number_between(self.max_power_watts, "max_power_watts", 1, math.inf, "a finite number of at least 1")
 
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
         """The measurement with the lowest cost."""
@@ -152,10 +162,7 @@ class MaxSlowdown:
     factor: float
 
     def __post_init__(self) -> None:
-        if not 1 <= self.factor < float("inf"):
-            raise UsageError(
-                f"the slowdown factor is {self.factor}; it must be at least 1, such as 1.1 for 10 % slower"
-            )
+        number_between(self.factor, "the slowdown factor", 1, math.inf, "at least 1, such as 1.1 for 10 % slower")
 
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
         """The measurement of the lowest limit within the slowdown."""

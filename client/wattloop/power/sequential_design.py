@@ -8,10 +8,12 @@ of 1, 2, 4, … windows, so that the GPU settles at the temperature of a limit t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from wattloop.arguments import number_between
 from wattloop.errors import UsageError
 from wattloop.power.estimation import ProfileEstimate, estimate_profile
 from wattloop.power.selectors import Measurement, Selector, is_worse
@@ -46,12 +48,11 @@ class Requirements:
     budget_seconds: float = 900.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.margin <= 1:
-            raise UsageError(f"the margin is {self.margin}; it must be from 0 to 1, such as 0.02 for 2 %")
-        if not MIN_DOUBT <= self.max_doubt < 1:
-            raise UsageError(f"max_doubt is {self.max_doubt}; it must be from {MIN_DOUBT} to below 1, such as 0.05")
-        if not 0 < self.budget_seconds < float("inf"):
-            raise UsageError(f"budget_seconds is {self.budget_seconds}; it must be positive and finite")
+        number_between(self.margin, "the margin", 0, 1, "from 0 to 1, such as 0.02 for 2 %")
+        expected = f"from {MIN_DOUBT} to below 1, such as 0.05"
+        number_between(self.max_doubt, "max_doubt", MIN_DOUBT, math.nextafter(1, 0), expected)
+        smallest = math.nextafter(0, 1)
+        number_between(self.budget_seconds, "budget_seconds", smallest, math.inf, "positive and finite")
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from wattloop.arguments import number_between
 from wattloop.errors import UsageError
 
 
@@ -21,7 +22,7 @@ class Thresholds:
             metric that rises; a metric that falls needs at least two, such as 2.0 and 1.0.
 
     Raises:
-        UsageError: A value is not finite, or they neither all rise nor all fall.
+        UsageError: A value is no finite number, or they neither all rise nor all fall.
 
     Example:
         >>> thresholds = Thresholds((0.5, 0.7, 0.9))
@@ -30,6 +31,13 @@ class Thresholds:
     """
 
     def __init__(self, values: Sequence[float]) -> None:
+        given: object = values
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise UsageError(f"profile_again_at is {values!r}; it must be a list of numbers, such as (0.5, 0.9)")
+        values = [
+            number_between(each, "a value of profile_again_at", -math.inf, math.inf, "a finite number")
+            for each in values
+        ]
         rises = all(one < other for one, other in itertools.pairwise(values))
         falls = all(one > other for one, other in itertools.pairwise(values))
         if not all(map(math.isfinite, values)) or not (rises or falls):

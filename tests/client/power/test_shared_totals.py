@@ -14,6 +14,7 @@ import nvml_simulator
 from wattloop.agent_process import running_agent
 from wattloop.gpus import ProcessGpus
 from wattloop.messages import LimitMeasurement
+from wattloop.power.selectors import Energy
 from wattloop.power.shared_totals import RANK_TIMEOUT_SECONDS, RankReading, SharedReading, TotalsExchange, summed
 from wattloop.power.windows import Totals
 from wattloop.torch_group import TorchGroup
@@ -74,14 +75,16 @@ def test_ranks_hold_the_same_limit_in_each_step_and_choose_over_all_gpus(
     with ThreadPoolExecutor(RANKS) as threads:
         for rank in ranks:
             rank.begin()
-            rank.begin_profiling()
+            rank.begin_profiling(Energy(), alone=False)
         while len(chosen_from) < RANKS:
             list(threads.map(step, range(RANKS)))
             first, second = (gpu.power_limit_watts for gpu in gpus.describe().gpus)
             assert first == second
     assert (first, chosen_from[0]) == (250.0, chosen_from[1])
     measured = ranks[0].measurements(64.0)
-    assert len(measured) > 2
+    limits = [each.power_limit_watts for each in measured]
+    assert limits == sorted(limits, reverse=True)
+    assert len(limits) > 2
     # What rank 0 reports is that of both GPUs; the other rank reports none of it again.
     assert [(each.measured_gpus, each.profile_ranks) for each in ranks] == [(2, 2)] * RANKS
     assert ranks[1].measurements(64.0) == ()

@@ -31,12 +31,14 @@ def profile_after(before: Progress, report: Report, *, ranks: int, is_newest: bo
         before: The progress before the report.
         report: The report of any rank.
         ranks: Number of ranks.
-        is_newest: Whether the report is the newest one of rank 0. With one rank its profile replaces the
-            one before.
+        is_newest: Whether the report is the newest one of rank 0. With one rank, or if rank 0 measured all
+            ranks together, its profile replaces the one before.
     """
     if ranks == 1:
         points = tuple(map(_point, report.profile)) if is_newest else ()
         return points or before.profile
+    if is_newest and report.profile and report.profile_ranks >= ranks:
+        return tuple(_of_one_epoch(_point(each, _ranks_of_profile(report))) for each in report.profile)
     if not report.profile or report.rank >= MAX_MEASURING_RANKS:
         return before.profile
     merged = {point.power_limit_watts: _of_one_epoch(point) for point in before.profile}
