@@ -17,6 +17,8 @@ from wattloop_operator.reconcile.pipeline.state import GivenPlan, PipelineState,
 # Further clocks are interpolated. Energy per instruction is smooth in the clock, and most ranks stop half-way down.
 MAX_PROFILED_CLOCKS = 16
 PROFILE_SECONDS_PER_CLOCK = 5.0
+# Measured again by a later recurrence if the blocking power is not known.
+CLOCKS_OF_BLOCKING_POWER = 2
 MIN_ITERATIONS_PER_CLOCK, MAX_ITERATIONS_PER_CLOCK = 3, 1_000
 
 
@@ -54,7 +56,25 @@ def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
         }
         kinds = kinds_of(instructions)
         missing |= {clock for clock in clocks if any((*kind, clock) not in measured for kind in kinds)}
+    if not missing and not _has_blocking_power(state) and not _has_profiled(state):
+        # An earlier recurrence could not tell waiting from working; more measurements may.
+        return clocks[:CLOCKS_OF_BLOCKING_POWER]
     return tuple(clock for clock in clocks if clock in missing)
+
+
+def _has_blocking_power(state: PipelineState) -> bool:
+    """Whether the power of a waiting rank is known, or no rank waits for another one."""
+    assert state.profile is not None
+    if len(instructions_by_pipeline_rank(state)) < 2:
+        return True
+    return any(process.blocking_watts is not None for process in state.profile.processes.values())
+
+
+def _has_profiled(state: PipelineState) -> bool:
+    """Whether a process of this attempt has measured all that it was to measure."""
+    assert state.profile is not None
+    mine = ((number, rank.registration.process) for number, rank in state.ranks.items())
+    return any(pair in state.profile.processes and state.profile.processes[pair].profiled for pair in mine)
 
 
 def is_profiled(state: PipelineState) -> bool:
@@ -105,7 +125,7 @@ def profile_digest(state: PipelineState) -> str:
     processes = sorted([*pair, each.profiled] for pair, each in state.profile.processes.items() if each.profiled)
     if not processes:
         processes = sorted([*pair, False] for pair in state.profile.processes)
-    return _digest((json.dumps([instructions, common_clocks(state), processes]),))
+    return _digest((json.dumps([instructions, common_clocks(state), processes, _has_blocking_power(state)]),))
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def _recent_iteration_seconds(rank: PipelineRank, new: RankReport) -> float | No
 
 def _with_measurements(state: PipelineState, rank: PipelineRank, report: RankReport) -> PipelineProfile | None:
     profile = state.profile
-    if profile is None or not (report.measurements or report.profiled):
+    if profile is None or not (report.measurements or report.profiled or report.blocking_watts is not None):
         return profile
     number, process = rank.registration.rank, report.process
     before = profile.processes.get((number, process))
@@ -84,7 +84,9 @@ def _with_measurements(state: PipelineState, rank: PipelineRank, report: RankRep
         process=process,
         pipeline_rank=rank.registration.pipeline_rank,
         profiled=report.profiled or (before is not None and before.profiled),
-        blocking_watts=report.blocking_watts,
+        blocking_watts=before.blocking_watts
+        if report.blocking_watts is None and before is not None
+        else report.blocking_watts,
         measurements=report.measurements or (before.measurements if before is not None else ()),
         sequence=report.sequence,
     )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.pipelines import simulated_ranks
 from support.pipelines.registrations import CLOCKS
 from support.pipelines.simulated_ranks import (
     NEW_STATE,
@@ -299,3 +300,28 @@ def test_a_rank_keeps_the_measurements_of_a_bounded_number_of_processes() -> Non
             operator.receive(rank, replace(rank.report(), profiled=False))
     assert operator.state.profile is not None
     assert len(operator.state.profile.processes) == 16
+
+
+def test_a_blocking_power_that_was_not_known_is_measured_by_the_next_recurrence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ranks = ranks_of(2)
+    operator = started(ranks)
+    with monkeypatch.context() as unknown:
+        unknown.setattr(simulated_ranks, "BLOCKING_WATTS", None)
+        for _ in range(24):
+            exchange(operator, ranks)
+    assert "found no power of a waiting rank" in operator.state.directive.reason
+    later = SimulatedOperator(
+        replace(
+            NEW_STATE,
+            key=PipelineKey("0c3b2d9e", 4, 0),
+            profile=operator.state.profile,
+            frontier=operator.state.frontier,
+        )
+    )
+    ranks = ranks_of(2, run=1)
+    for rank in ranks:
+        rank.receive(later.register(rank))
+    run_until_planned(later, ranks)
+    assert later.state.directive.mode == PLAN
