@@ -16,7 +16,6 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter, ValidationError
 
-from wattloop_operator.reconcile.pipeline.frontier import plan_frontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 
@@ -41,7 +40,8 @@ def planned_in_process(
         now: The time, for the next try after a failure of the process.
         max_seconds: After so long the process is killed.
     """
-    command = (sys.executable, "-m", "wattloop_operator.reporting.plan_worker")
+    # -P, so that no file of the current folder is imported instead of a module.
+    command = (sys.executable, "-P", "-m", "wattloop_operator.reporting.plan_worker")
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter and a module of this package
             command, input=REQUEST.dump_json(request), capture_output=True, timeout=max_seconds, check=False
@@ -60,6 +60,9 @@ def planned_in_process(
 
 def main() -> int:
     """Plan one pipeline; returns the exit status."""
+    # Deferred: the operator imports this module too, and is ready before it imports NumPy.
+    from wattloop_operator.reconcile.pipeline.frontier import plan_frontier  # noqa: PLC0415
+
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     request = REQUEST.validate_json(sys.stdin.buffer.read())
     try:

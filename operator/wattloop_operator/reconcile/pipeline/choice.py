@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from wattloop.cost import CostModel
 from wattloop_operator.api.power import FrequencyPlanSettings
 from wattloop_operator.api.power import PlanChoice as Choice
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineFrontier, PipelineState, PlanChoice
-from wattloop_planner.frequency.choice import ChosenPoint, Cost, Deadline, Fastest, Rule, choose_point
-from wattloop_planner.frequency.pipeline.plans import Realised
+
+if TYPE_CHECKING:
+    from wattloop_planner.frequency.choice import ChosenPoint, Rule
+    from wattloop_planner.frequency.pipeline.plans import Realised
 
 NOT_PLANNED = "the job has no power.frequencyPlan with the mode Auto"
 
@@ -41,6 +45,9 @@ def chosen_point(
 
     With choice Cost, as long as the maximum power of the GPUs is not known, no time is lost.
     """
+    # Deferred here and below: the operator is ready before it imports NumPy.
+    from wattloop_planner.frequency.choice import choose_point  # noqa: PLC0415
+
     highest = frontier.highest_clocks or max(frontier.points, key=lambda point: -point.time_seconds)
     return choose_point(
         [_realised(point) for point in frontier.points],
@@ -52,6 +59,8 @@ def chosen_point(
 
 
 def _rule(state: PipelineState) -> Rule:
+    from wattloop_planner.frequency.choice import Cost, Deadline, Fastest  # noqa: PLC0415
+
     choice = state.choice
     if choice.mode == Choice.DEADLINE and choice.deadline_seconds:
         return Deadline(choice.deadline_seconds)
@@ -64,4 +73,6 @@ def _rule(state: PipelineState) -> Rule:
 
 
 def _realised(point: FrontierPoint) -> Realised:
+    from wattloop_planner.frequency.pipeline.plans import Realised  # noqa: PLC0415
+
     return Realised(point.time_seconds, point.energy_joules)

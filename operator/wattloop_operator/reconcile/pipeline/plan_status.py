@@ -23,7 +23,6 @@ from wattloop_operator.api.training_recurrence import AppliedFrequencyPlan
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.pipeline.liveness import named, silence_timeout, silent_ranks
 from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineFrontier, PipelineRank, PipelineState
-from wattloop_planner.frequency.files.archive import evenly
 
 PLANNED, IN_FORCE, RANK_DEAD, MISMATCH = "Planned", "InForce", "RankDead", "Mismatch"
 # Measured values change with every report; each change is a write to etcd.
@@ -91,7 +90,7 @@ def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: 
             registered=len(state.ranks),
             profiled=sum(rank.report is not None and rank.report.profiled for rank in state.ranks.values()),
         ),
-        frontier=() if frontier is None else tuple(map(_iteration, evenly(frontier.points, MAX_FRONTIER_POINTS))),
+        frontier=() if frontier is None else _shown_points(frontier),
         max_clocks=None if highest is None else _iteration(highest),
     )
     if before.recurrence == state.name and (ended or chosen_point(state) is None):
@@ -205,6 +204,13 @@ def _beside_straggler(state: PipelineState) -> bool:
 
 def _iteration(point: FrontierPoint) -> IterationStatus:
     return IterationStatus(time_seconds=rounded(point.time_seconds), energy_joules=rounded(point.energy_joules))
+
+
+def _shown_points(frontier: PipelineFrontier) -> tuple[IterationStatus, ...]:
+    # Deferred: the operator is ready before it imports NumPy.
+    from wattloop_planner.frequency.files.archive import evenly  # noqa: PLC0415
+
+    return tuple(map(_iteration, evenly(frontier.points, MAX_FRONTIER_POINTS)))
 
 
 def _realised(found: Measured) -> RealisedPlan:

@@ -179,7 +179,8 @@ def archive_of(
     graph = problem.graph
     plans = evenly(planning.plans, max(2, MAX_CELLS // graph.operations))
     first_options = problem.first_options[graph.kind_of]
-    used = np.unique(np.concatenate([np.unique(first_options + plan.choices) for plan in plans]))
+    # Not np.unique, which imports numpy.ma.
+    used = np.flatnonzero(np.bincount(np.concatenate([first_options + plan.choices for plan in plans])))
     numbers: dict[Setting, int] = {}
     number_of = np.zeros(problem.first_options[-1], dtype=np.int64)
     all_settings = option_settings(problem)
