@@ -32,6 +32,9 @@ FIRST_WAIT_SECONDS = 1.0
 MAX_WAIT_SECONDS = 30.0
 # Of a rank whose instructions are not known yet, which wakes the thread when they are.
 UNREGISTERED_SECONDS = 60.0
+# More ranks than this spread their first registrations, at a rate that one replica answers within 100 ms.
+MAX_RANKS_AT_ONCE = 64
+REGISTRATIONS_PER_SECOND = 250
 LAST_REPORT_SECONDS = 10.0
 # So often only two processes that replace each other are forgotten.
 MANY_TIMES_FORGOTTEN = 4
@@ -92,6 +95,7 @@ class PlanExchange:
         self._number = 0
         self._times_forgotten = 0
         self._problem = ""
+        self._has_waited = False
         self.rejected = ""
 
     def step(self) -> float:
@@ -101,6 +105,10 @@ class PlanExchange:
         registration = None if self._delivered.registered else self._rank.registration()
         if registration is None and not self._delivered.registered:
             return UNREGISTERED_SECONDS
+        if registration is not None and not self._has_waited:
+            self._has_waited = True
+            if registration.ranks > MAX_RANKS_AT_ONCE:
+                return self._jitter() * registration.ranks / REGISTRATIONS_PER_SECOND
         try:
             directive = self._register(registration) if registration is not None else self._report(finished=False)
         except REQUEST_ERRORS as error:

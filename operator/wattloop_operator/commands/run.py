@@ -31,6 +31,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run ``wattloop run``."""
     job = read_job(arguments.file)
     output = arguments.output or Path("wattloop-output") / job.metadata.name
+    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def print_line(text: str) -> None:
+        stderr.print(text, markup=False)
+
     local_run = LocalRun(
         source=arguments.file,
         job=job,
@@ -39,11 +44,11 @@ def run(arguments: argparse.Namespace) -> int:
         recurrences=arguments.recurrences,
         simulation=simulation_of(arguments),
         seed=arguments.seed,
+        print_line=print_line,
     )
-    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
     # Without a live table, stderr has a line for each attempt. A reader of JSON lines has the attempts on stdout.
     has_table = stderr.is_terminal or arguments.format == "jsonl"
-    reporter = AttemptReporter(lambda text: stderr.print(text, markup=False), table=has_table)
+    reporter = AttemptReporter(print_line, table=has_table)
     try:
         snapshot = _carry_out(local_run, arguments.format, stderr, reporter)
     except Interrupted:

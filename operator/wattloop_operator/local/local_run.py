@@ -30,6 +30,7 @@ from wattloop_operator.local.backend import LocalBackend
 from wattloop_operator.local.gpus import Simulation, given_gpus, simulate_gpus
 from wattloop_operator.local.job_file import local_job
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
+from wattloop_operator.local.pipeline_reporter import PipelineReporter
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens, running_report_server
 from wattloop_operator.local.runner import Runner
@@ -42,6 +43,7 @@ from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipelines import PipelineService
 from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store.pipelines import Pipelines
 from wattloop_operator.store.store import Store, open_store
 from wattloop_operator.workloads.injection import RunAddresses
 
@@ -55,12 +57,14 @@ class StartedRun:
         backend: This machine.
         key: The job.
         wake_event: Set when something has happened, and when the program is asked to end.
+        pipelines: The pipelines of the attempts.
     """
 
     folder: OutputFolder
     backend: LocalBackend
     key: JobKey
     wake_event: threading.Event
+    pipelines: Pipelines
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,7 @@ class LocalRun:
         simulation: The GPUs to simulate; None for this machine's own.
         seed: Seed of every random draw.
         command: What the output folder is for; a folder of another command is refused.
+        print_line: Prints a line on the pipeline of an ended attempt.
     """
 
     source: Path
@@ -87,6 +92,7 @@ class LocalRun:
     simulation: Simulation | None = None
     seed: int = 0
     command: str = "run"
+    print_line: Callable[[str], None] = lambda _: None
 
     def owner(self) -> dict[str, object]:
         """The settings that an output folder belongs to.
@@ -114,10 +120,16 @@ class LocalRun:
                 again, resumes from there.
         """
         with self.started() as started, contextlib.ExitStack() as stack:
+            pipelines = PipelineReporter(started.pipelines, self.print_line)
+
+            def show_all(snapshot: Snapshot) -> None:
+                show(snapshot)
+                pipelines.show(snapshot)
+
             # Order at the end: end the processes, write the results, then close what both need.
             stack.callback(self._write_results, started.backend, started.key, started.folder)
             stack.callback(started.backend.end_all)
-            return Runner(started.backend, started.key, started.wake_event, show).run()
+            return Runner(started.backend, started.key, started.wake_event, show_all).run()
 
     @contextlib.contextmanager
     def started(self) -> Iterator[StartedRun]:
@@ -142,7 +154,7 @@ class LocalRun:
             backend.ensure_job(job)
             key = JobKey(job.metadata.namespace, job.metadata.name)
             with interruption.wake_on_request(wake_event.set):
-                yield StartedRun(folder, backend, key, wake_event)
+                yield StartedRun(folder, backend, key, wake_event, store.pipelines)
 
     def _backend(
         self, stack: contextlib.ExitStack, folder: OutputFolder, store: Store, wake_event: threading.Event

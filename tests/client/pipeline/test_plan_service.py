@@ -86,6 +86,15 @@ def test_a_rank_registers_when_its_instructions_are_known_and_reports_as_often_a
     assert RankReport.from_json(service.requests[1][2]).sequence == 1
 
 
+def test_the_ranks_of_a_large_job_register_one_after_the_other() -> None:
+    service = Service()
+    registration = rank_registration(3, stages=4, data_parallel=250)
+    service.registration = lambda: registration  # type: ignore[method-assign]
+    exchange = PlanExchange(service, service, jitter=lambda: 0.5)
+    assert (exchange.step(), service.requests) == (2.0, [])
+    assert (exchange.step(), service.sent) == (5.0, [REGISTRATION])
+
+
 def test_a_new_directive_is_acknowledged_at_once() -> None:
     service = Service([Directive(), PLAN, PLAN, Directive(number=1, mode="Plan", first_iteration=9)])
     exchange = service.exchange()

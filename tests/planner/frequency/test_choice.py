@@ -60,7 +60,9 @@ def test_without_time_lost_no_plan_takes_less_energy_and_a_straggler_pays_least_
     base = choose_point(plans, Fastest(), max_clocks=max_clocks, waiting_power_watts=waiting)
     # The fastest plan is at least as fast as any, so the rule always finds one in time.
     assert base.in_time
-    assert base.realised.energy_joules <= max_clocks.energy_joules * (1 + 1e-9)
+    # The highest clock of a random profile may be slower than another one, at less energy.
+    is_faster = base.realised.time_seconds < max_clocks.time_seconds
+    assert is_faster or base.realised.energy_joules <= max_clocks.energy_joules * (1 + 1e-9)
     straggler = slowdown * max_clocks.time_seconds
     found = choose_point(
         plans, Fastest(), max_clocks=max_clocks, waiting_power_watts=waiting, straggler_seconds=straggler

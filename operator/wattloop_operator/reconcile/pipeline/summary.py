@@ -1,0 +1,38 @@
+"""One line on what an ended attempt's pipeline planned, and what it realised."""
+
+from __future__ import annotations
+
+from wattloop.pipeline.messages import PLAN, PROFILE
+from wattloop_operator.reconcile.pipeline.plan_status import Measured, chosen_point, measured, saving_percent
+from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineState
+
+
+def pipeline_summary(state: PipelineState) -> str:
+    """What the pipeline of an ended attempt ran, for a person.
+
+    Example:
+        >>> from wattloop_operator.reconcile.pipeline.state import PipelineKey
+        >>> state = PipelineState(key=PipelineKey("a1", 0, 0), namespace="default", name="gpt-0")
+        >>> pipeline_summary(state)
+        'no frequency plan: not all ranks have registered'
+    """
+    directive, frontier = state.directive, state.frontier
+    if directive.mode == PROFILE:
+        return "no frequency plan yet: the instructions were measured, and the next run continues"
+    chosen = chosen_point(state)
+    if directive.mode != PLAN or frontier is None or chosen is None:
+        return f"no frequency plan: {directive.reason or 'not all ranks have registered'}"
+    found = measured(state)
+    parts = [f"a frequency plan, planned {_iteration(frontier.points[chosen])}"]
+    if frontier.highest_clocks is not None:
+        parts.append(f"maximum clocks {_iteration(frontier.highest_clocks)}")
+    parts.append("realised " + ("nothing that was measured" if found is None else _iteration(found)))
+    saving = saving_percent(state, found)
+    if saving is not None:
+        parts.append(f"{saving:.1f} % of the energy saved")
+    return "; ".join(parts)
+
+
+def _iteration(each: FrontierPoint | Measured) -> str:
+    energy = "" if each.energy_joules is None else f" and {each.energy_joules:,.1f} J"
+    return f"{each.time_seconds:.4g} s{energy} per iteration"
