@@ -59,8 +59,10 @@ def stages_of(schedule: Any) -> list[Any]:
 
 
 def schedule_name(schedule: Any) -> str:
-    """The name of a schedule: 1F1B, GPipe, Interleaved1F1B, or that of its class."""
-    return type(schedule).__name__.removeprefix(PREFIX)
+    """The name of a schedule: 1F1B, GPipe, Interleaved1F1B, or that of PyTorch's class that it derives from."""
+    kinds = type(schedule).__mro__
+    named = next((kind for kind in kinds if kind.__module__ == schedules.__name__), kinds[0])
+    return named.__name__.removeprefix(PREFIX)
 
 
 def microbatches_of(schedule: Any) -> int:
