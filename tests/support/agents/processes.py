@@ -72,17 +72,17 @@ def _parent_of(process: Path) -> int | None:
     The lists of children in /proc belong to threads: they move when the thread that forked ends.
     """
     try:
-        status = (process / "stat").read_text()
+        status = (process / "stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # Of "pid (name) state parent …"; a name can contain anything.
-    return int(status.rpartition(")")[2].split()[1])
+    # Of "pid (name) state parent …"; a name can contain anything, also bytes that are no text.
+    return int(status.rpartition(b")")[2].split()[1])
 
 
 def program_of(pid: int) -> str:
     """The command line of a process; empty if it has ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
