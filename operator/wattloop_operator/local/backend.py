@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
@@ -141,7 +141,7 @@ class LocalBackend:
             case actions.EndWorkload(recurrence, gracefully):
                 self._end(recurrence, gracefully=gracefully)
             case actions.WriteRecurrenceStatus(recurrence, status):
-                replace_recurrence(self._store.objects, recurrence, recurrence.model_copy(update={"status": status}))
+                self._write_recurrence_status(recurrence, status)
             case actions.DeleteRecurrence(recurrence):
                 self._delete(recurrence)
             case actions.WriteJobStatus(status):
@@ -177,6 +177,13 @@ class LocalBackend:
                 process.end()
             for follower in self._followers.values():
                 follower.finish()
+
+    def _write_recurrence_status(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
+        process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
+        if status.result is not None and process is not None and process.exit_code is None:
+            # New energy makes the snapshot stale, and the outcome is computed again with it.
+            self._final_energy.report_before_outcome(recurrence)
+        replace_recurrence(self._store.objects, recurrence, recurrence.model_copy(update={"status": status}))
 
     def _create_recurrence(self, recurrence: TrainingRecurrence) -> None:
         # An API server would assign uid and creation time.
@@ -234,16 +241,14 @@ class LocalBackend:
             self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.CRASHED, str(error)))
 
     def _store_ended(self) -> None:
-        """Store how processes ended, so that a later run resumes from there, and read the energy of silent ones."""
+        """Store how processes ended, so that a later run resumes from there."""
         for (namespace, name), process in list(self._processes.items()):
-            recurrence = self._recurrence(namespace, name)
             if process.exit_code is None:
-                if recurrence is not None:
-                    self._final_energy.report_if_silent(recurrence, datetime.now(UTC))
                 continue
             # The last lines and the last energy come before the outcome.
             self._finish_following(namespace, name)
-            if process.exit_code != 0 and recurrence is not None:
+            recurrence = self._recurrence(namespace, name)
+            if recurrence is not None and not _reported_its_end(process, recurrence):
                 self._final_energy.report(recurrence)
             stored = self._store.objects.get(WORKLOAD, namespace, name)
             if stored is not None:
@@ -319,6 +324,11 @@ class LocalBackend:
             job.to_wire(),
             expected_version=stored.resource_version,
         )
+
+
+def _reported_its_end(process: TrainingProcess, recurrence: TrainingRecurrence) -> bool:
+    progress = recurrence.status.progress
+    return process.exit_code == 0 and progress is not None and progress.finished
 
 
 def _process_body(process: TrainingProcess, name: str) -> dict[str, Any]:

@@ -1,13 +1,14 @@
-"""The energy that a training used after its last report, if it did not end by itself.
+"""The energy that a training used after its last report, however it ended.
 
-A process that ends reads the energy counters of its GPUs for its last report. One that is killed or hangs does
-not, so the run reads them: when the training has ended, and before it is ended because it is silent.
+A process that ends by itself reads the energy counters of its GPUs for its last report. Any other does not, so
+the run reads them: once the process has ended, and before an outcome is stored that ends it, such as
+DeadlineExceeded, Hung or Cancelled. The outcome is stored first, so that a crash in between starts nothing again,
+and it is final.
 """
 
 from __future__ import annotations
 
 import logging
-from datetime import datetime, timedelta
 
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop.errors import OperationError
@@ -24,7 +25,7 @@ AGENT_START_SECONDS = 5.0
 
 
 class FinalEnergy:
-    """Reports the energy of trainings that use the client and did not report their end.
+    """Reports the energy of trainings whose end came from outside.
 
     Args:
         agent_socket: The agent's socket; empty if there is none.
@@ -34,14 +35,11 @@ class FinalEnergy:
     def __init__(self, agent_socket: str, observe: Observe) -> None:
         self._agent_socket = agent_socket
         self._observe = observe
-        # Names of attempts whose silence has been noticed.
-        self._silent: set[tuple[str, str]] = set()
+        # Attempts that were read while they ran. Their counters rise, so each reading changes the progress.
+        self._read: set[tuple[str, str]] = set()
 
     def report(self, recurrence: TrainingRecurrence) -> None:
         """Read the GPUs that the attempt has reported. Failures are only logged."""
-        # The follower of another training has read them.
-        if not recurrence.spec.reporting.uses_client:
-            return
         energies = energy_now(self._agent_socket, recurrence.status.progress or Progress())
         if not energies:
             return
@@ -51,14 +49,11 @@ class FinalEnergy:
         except OperationError as error:
             logger.warning("%s: the energy at its end was not stored: %s", metadata.name, error)
 
-    def report_if_silent(self, recurrence: TrainingRecurrence, now: datetime) -> None:
-        """Read the GPUs once when an attempt's progress deadline has passed, because it is ended then."""
+    def report_before_outcome(self, recurrence: TrainingRecurrence) -> None:
+        """Read the GPUs of an attempt that still runs, once: its outcome is to be stored."""
         key = (recurrence.metadata.namespace, recurrence.metadata.name)
-        seconds, progress = recurrence.spec.progress_deadline_seconds, recurrence.status.progress
-        if seconds is None or progress is None or progress.last_report_time is None or key in self._silent:
-            return
-        if now >= progress.last_report_time + timedelta(seconds=seconds):
-            self._silent.add(key)
+        if key not in self._read:
+            self._read.add(key)
             self.report(recurrence)
 
 

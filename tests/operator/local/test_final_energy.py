@@ -1,91 +1,199 @@
-"""A training that is killed or hangs counts with the energy that it used after its last report."""
+"""A training counts with the energy that it used after its last report, however it ends."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.agents.simulated_node import simulated_node
-from support.backends.model_backend import job
+from nvml_simulator.state import Clock
+from support.agents.agent_fixture import until
+from support.agents.simulated_node import SimulatedNode, simulated_node
+from support.backends.model_backend import KEY, job
+from wattloop.agent import AgentConnection
 from wattloop.messages import GpuEnergy, Report
-from wattloop_operator.api.reporting import Reporting, ReportingSource
+from wattloop_operator.api.attempt import GpuReading, Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.local.final_energy import FinalEnergy
-from wattloop_operator.reconcile.attempt.output_report import OutputReport
-from wattloop_operator.reconcile.attempt.progress import progress_after
-from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.driver import reconcile
+from wattloop_operator.local.backend import LocalBackend
+from wattloop_operator.local.final_energy import energy_now
+from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.local.watchdog import Watchdog
+from wattloop_operator.reporting.service import ReportService
+from wattloop_operator.store.store import open_store
+from wattloop_operator.workloads.injection import RunAddresses
 
-NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-DEADLINE_SECONDS = 60
-
-
-class Observed:
-    """What was merged into the progress."""
-
-    def __init__(self) -> None:
-        self.reports: list[OutputReport] = []
-
-    def __call__(self, namespace: str, name: str, seen: OutputReport) -> None:
-        self.reports.append(seen)
-
-
-def reported(*uuids: str) -> TrainingRecurrence:
-    """An attempt whose processes reported these GPUs last at NOW."""
-    spec = job(objective={**job().to_wire()["spec"]["objective"], "progressDeadlineSeconds": DEADLINE_SECONDS})
-    recurrence = decide(Snapshot(spec), Attempt(0, 0, "slot", NOW))
-    sent = Report(sequence=1, epoch=1.0, gpus=tuple(GpuEnergy(uuid, 1, 2, 0.0, 1.0) for uuid in uuids))
-    progress = progress_after(recurrence, sent).model_copy(update={"last_report_time": NOW})
-    return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"progress": progress})})
+DEADLINE_SECONDS = 3600
+INTERVAL_SECONDS = 7200
+OBJECTIVE = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50}
+# 50 times the doubt about one reading: a counter's step of 100 ms.
+WORK = 312.0 * 10
+DOUBT_JOULES = 0.1 * 400
+# Waits until the test lets it end, in the way that the test chooses.
+SCRIPT = 'until [ -e "$0" ]; do sleep 0.05; done; . "$0"'
 
 
-def test_the_gpus_that_an_attempt_reported_are_read_at_its_end() -> None:
-    observed = Observed()
-    with simulated_node(3) as node:
-        before, second, _ = node.gpus.describe().gpus
-        final, recurrence = FinalEnergy(str(node.socket), observed), reported(before.uuid, second.uuid)
-        final.report(recurrence)
-        for index in (0, 1, 2):
-            node.gpus.occupy(index, work=312.0 * 10, intensity=0.8)
-        final.report(recurrence)
-        used = (node.gpus.describe().gpus[0].energy_microjoules - before.energy_microjoules) / 1e3
-    readings = [{gpu.uuid: gpu for gpu in seen.gpus.energies} for seen in observed.reports]
-    assert [set(each) for each in readings] == [{before.uuid, second.uuid}] * 2
-    first, last = (each[before.uuid] for each in readings)
-    # Each reading may be a step of 100 ms late.
-    assert last.energy_millijoules - first.energy_millijoules == pytest.approx(used, abs=50_000)
-    # The start is that of the attempt.
-    assert last.start_energy_millijoules == 1
+@dataclass
+class LocalTraining:
+    """An attempt whose process does nothing, with a clock that the test controls."""
+
+    folder: Path
+    backend: LocalBackend
+    service: ReportService
+    node: SimulatedNode
+    later: timedelta = timedelta()
+
+    def reconcile(self) -> None:
+        reconcile(self.backend, KEY, lambda: datetime.now(UTC) + self.later)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        snapshot = self.backend.read(KEY)
+        assert snapshot is not None
+        return snapshot
+
+    @property
+    def attempt(self) -> TrainingRecurrence:
+        """The first attempt as it is stored."""
+        return min(self.snapshot.recurrences, key=lambda each: (each.spec.index, each.spec.attempt))
+
+    @property
+    def used_joules(self) -> float:
+        """What its GPU has used in all."""
+        return self.node.gpus.describe().gpus[0].energy_microjoules / 1e6
+
+    def report(self) -> None:
+        """Report the GPU for the first time, and nothing after it."""
+        if not self.attempt.spec.reporting.uses_client:
+            # Its follower does so in a thread.
+            until(lambda: bool((self.attempt.status.progress or Progress()).gpus), "the follower reported the GPU")
+            return
+        with AgentConnection(str(self.node.socket)) as agent:
+            (now,) = agent.energy()
+        gpu = GpuEnergy(now.uuid, now.energy_millijoules, now.energy_millijoules, now.time_seconds, now.time_seconds)
+        self.service.receive(KEY.namespace, self.attempt.metadata.name, Report(1, 1.0, gpus=(gpu,)))
+
+    def work(self) -> None:
+        self.node.gpus.occupy(0, work=WORK, intensity=0.8)
+
+    def let_end(self, command: str) -> None:
+        """Let the process end by this command of the shell."""
+        part = self.folder / "end.part"
+        part.write_text(command)
+        part.rename(self.folder / "end")
+        until(self._has_ended, "the process has ended")
+
+    def _has_ended(self) -> bool:
+        self.backend.snapshot(KEY)
+        return self.snapshot.workloads[self.attempt.metadata.name].phase.ended
 
 
-def test_without_an_agent_or_gpus_nothing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def local_training(folder: Path, clock: Clock = "virtual", **spec: Any) -> Iterator[LocalTraining]:
+    """A training that has started, on a node with one GPU."""
+    container = {"name": "train", "image": "none", "command": ["sh", "-c", SCRIPT, str(folder / "end")]}
+    template = {"job": {"template": {"spec": {"containers": [container]}}}}
+    made = job(template=template, trigger={"interval": {"seconds": INTERVAL_SECONDS}}, **spec)
+    metadata = made.metadata.model_copy(update={"creation_timestamp": datetime.now(UTC)})
+    with simulated_node(1, clock) as node, open_store(folder / "wattloop.db") as store, Watchdog() as watchdog:
+        tokens = LocalTokens(watchdog.folder)
+        service = ReportService(LocalProgressStore(store.objects, lambda: None), tokens)
+        backend = LocalBackend(
+            store,
+            source=folder / "job.yaml",
+            logs=folder,
+            addresses=RunAddresses(agent_socket=str(node.socket)),
+            tokens=tokens,
+            gpu_environment={},
+            devices=1,
+            watchdog=watchdog,
+            wake=threading.Event().set,
+            observe=service.observe,
+        )
+        backend.ensure_job(made.model_copy(update={"metadata": metadata}))
+        training = LocalTraining(folder, backend, service, node)
+        try:
+            training.reconcile()
+            yield training
+        finally:
+            backend.end_all()
+
+
+def wait(seconds: float) -> Callable[[LocalTraining], None]:
+    def end(training: LocalTraining) -> None:
+        training.later = timedelta(seconds=seconds)
+
+    return end
+
+
+def interrupt(training: LocalTraining) -> None:
+    """As a run that is asked to end."""
+    training.backend.end_all()
+    training.backend.snapshot(KEY)
+
+
+ENDS: list[tuple[Result, dict[str, Any], Callable[[LocalTraining], None]]] = [
+    (Result.DEADLINE_EXCEEDED, {"activeDeadlineSeconds": DEADLINE_SECONDS}, wait(DEADLINE_SECONDS + 60)),
+    (Result.HUNG, {"objective": {**OBJECTIVE, "progressDeadlineSeconds": DEADLINE_SECONDS}}, wait(DEADLINE_SECONDS)),
+    (Result.CANCELLED, {"concurrencyPolicy": "Replace"}, wait(INTERVAL_SECONDS)),
+    (Result.DISRUPTED, {}, interrupt),
+    (Result.DISRUPTED, {}, lambda training: training.let_end("kill -TERM $$")),
+    (Result.CRASHED, {}, lambda training: training.let_end("kill -KILL $$")),
+    (Result.CRASHED, {}, lambda training: training.let_end("exit 3")),
+    (Result.MISSING_METRIC, {}, lambda training: training.let_end("exit 0")),
+]
+
+
+@pytest.mark.parametrize(
+    ("source", "result", "spec", "end"),
+    [*(("Push", *each) for each in ENDS), ("Logs", *ENDS[0]), ("Logs", *ENDS[3])],
+)
+def test_the_energy_after_the_last_report_counts_however_the_training_ends(
+    tmp_path: Path, source: str, result: Result, spec: dict[str, Any], end: Callable[[LocalTraining], None]
+) -> None:
+    with local_training(tmp_path, reporting={"source": source}, **spec) as training:
+        before = training.used_joules
+        training.report()
+        training.work()
+        used = training.used_joules - before
+        end(training)
+        training.reconcile()
+        status = training.attempt.status
+        assert status.result is result
+        assert status.usage is not None
+        assert float(status.usage.gpu_energy_joules) == pytest.approx(used, abs=2 * DOUBT_JOULES)
+        assert used > 20 * DOUBT_JOULES
+
+
+def test_an_attempt_that_goes_on_using_energy_gets_its_outcome(tmp_path: Path) -> None:
+    # On the wall clock, each reading of the running training differs from the one before.
+    with local_training(tmp_path, clock="wall", activeDeadlineSeconds=DEADLINE_SECONDS) as training:
+        training.report()
+        wait(DEADLINE_SECONDS + 60)(training)
+        training.reconcile()
+        assert training.attempt.status.result is Result.DEADLINE_EXCEEDED
+
+
+def test_without_an_agent_or_gpus_no_energy_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wattloop_operator.local.final_energy.AGENT_START_SECONDS", 0.0)
-    observed = Observed()
-    for socket, recurrence in (
-        ("", reported("GPU-00")),
-        (str(tmp_path / "agent.sock"), reported("GPU-00")),
-        (str(tmp_path / "agent.sock"), reported()),
+    gpu = GpuReading(
+        uuid="GPU-00",
+        start_energy_millijoules=1,
+        energy_millijoules=2,
+        start_time_seconds="0",
+        time_seconds="1",
+    )
+    for socket, progress in (
+        ("", Progress(gpus=(gpu,))),
+        (str(tmp_path / "agent.sock"), Progress(gpus=(gpu,))),
+        (str(tmp_path / "agent.sock"), Progress()),
     ):
-        FinalEnergy(socket, observed).report(recurrence)
-    assert observed.reports == []
-
-
-def test_a_silent_attempt_is_read_once_when_its_deadline_has_passed() -> None:
-    observed = Observed()
-    with simulated_node(1) as node:
-        recurrence = reported(node.gpus.describe().gpus[0].uuid)
-        final = FinalEnergy(str(node.socket), observed)
-        for seconds, count in ((DEADLINE_SECONDS - 1, 0), (DEADLINE_SECONDS, 1), (DEADLINE_SECONDS + 1, 1)):
-            final.report_if_silent(recurrence, NOW + timedelta(seconds=seconds))
-            assert len(observed.reports) == count
-
-
-def test_a_training_without_the_client_is_read_by_its_follower_alone() -> None:
-    observed = Observed()
-    with simulated_node(1) as node:
-        recurrence = reported(node.gpus.describe().gpus[0].uuid)
-        logs = recurrence.spec.model_copy(update={"reporting": Reporting(source=ReportingSource.LOGS)})
-        FinalEnergy(str(node.socket), observed).report(recurrence.model_copy(update={"spec": logs}))
-    assert observed.reports == []
+        assert energy_now(socket, progress) == ()
