@@ -45,8 +45,9 @@ from wattloop.nvml import Session
 from wattloop.pipeline.activities import ActivityHistory, filled_spans, instruction_spans
 from wattloop.pipeline.counter_rows import rows
 from wattloop.pipeline.energy_regression import PowerRegression
+from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.iteration_record import IterationRecord
-from wattloop.pipeline.messages import Directive, Instruction
+from wattloop.pipeline.messages import Directive
 from wattloop.pipeline.rank_measurements import RankMeasurements
 
 STAGE, STAGES, MICROBATCHES = 1, 4, 8

@@ -10,7 +10,7 @@ import torch
 from torch.distributed.pipelining import schedules
 
 from wattloop.errors import UsageError
-from wattloop.pipeline.messages import Instruction
+from wattloop.pipeline.instruction import Instruction
 
 FORWARD, BACKWARD = "forward", "backward"
 # A zero-bubble schedule computes the gradients of the inputs and those of the weights at different times.

@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from wattloop.pipeline.messages import Instruction
+    from wattloop.pipeline.instruction import Instruction
     from wattloop.pipeline.pipeline import Pipeline
 
 __all__ = ["Instruction", "Pipeline"]
 
-_MODULES = {"Instruction": "wattloop.pipeline.messages", "Pipeline": "wattloop.pipeline.pipeline"}
+_MODULES = {"Instruction": "wattloop.pipeline.instruction", "Pipeline": "wattloop.pipeline.pipeline"}
 
 
 def __getattr__(name: str) -> object:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from wattloop.pipeline.directives import AllowedClocks, DirectiveState, IterationClocks, iteration_clocks
 from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.messages import FREE, PLAN, Directive
-from wattloop.pipeline.plan_file import PlannedClock, different_kind
+from wattloop.pipeline.plan_file import PlanRow, different_kind, knob_choices
 
 logger = logging.getLogger("wattloop")
 
@@ -35,22 +35,28 @@ class ClockChoice:
         self._state = state
         self._sequence = sequence
         self._profiling_clock = profiling_clock
-        self._row: tuple[PlannedClock, ...] = ()
+        self._row: PlanRow = ()
         self._row_product = ""
         self._refused: tuple[int, str] = (0, "")
         self.allowed = AllowedClocks()
         self.chosen = IterationClocks()
 
-    def give_plan(self, row: Sequence[PlannedClock], gpu_product: str = "") -> None:
+    def give_plan(self, row: PlanRow, gpu_product: str = "") -> None:
         """Use a plan without the operator.
 
         Args:
             row: The instructions of this rank in execution order.
             gpu_product: The GPU model that the plan is for; empty: not known.
         """
-        self._row, self._row_product = tuple(row), gpu_product
+        self._row, self._row_product = row, gpu_product
         self._state.receive(
-            Directive(number=1, mode=PLAN, first_iteration=0, clocks_megahertz=tuple(clock for _, clock in row))
+            Directive(
+                number=1,
+                mode=PLAN,
+                first_iteration=0,
+                clocks_megahertz=tuple(entry.megahertz for entry in row),
+                knobs=knob_choices(row),
+            )
         )
 
     def clocks_of(self, iteration: int, agent_refusal: str) -> IterationClocks:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from wattloop.pipeline.knobs import Knobs
 from wattloop.pipeline.messages import FREE, PLAN, Directive
 
 
@@ -17,11 +18,13 @@ class IterationClocks:
         directive: The directive in force.
         megahertz: The clock of each instruction in execution order; empty: free clocks.
         refusal: Why the clocks are free although the directive gives some; empty if it gives none.
+        knobs: The knobs of each instruction; empty: none.
     """
 
     directive: Directive = field(default_factory=Directive)
     megahertz: tuple[int, ...] = ()
     refusal: str = ""
+    knobs: tuple[Knobs, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,7 +147,9 @@ def iteration_clocks(
         clock = profiling_clock(directive, iteration)
         clocks = () if clock is None else (clock,) * instructions
     refusal = allowed.refusal(clocks)
-    return IterationClocks(directive, () if refusal else clocks, refusal)
+    if refusal:
+        return IterationClocks(directive, refusal=refusal)
+    return IterationClocks(directive, clocks, knobs=() if directive.knobs is None else directive.knobs.by_instruction())
 
 
 def _listed(clocks: list[int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattloop.pipeline.messages import MAX_INSTRUCTIONS, Instruction
+from wattloop.pipeline.instruction import MAX_INSTRUCTIONS, Instruction
 
 Key = tuple[str, int, int]
 

@@ -6,7 +6,8 @@ from array import array
 from dataclasses import dataclass
 from typing import Protocol
 
-from wattloop.pipeline.messages import Directive, Instruction, InstructionMeasurement
+from wattloop.pipeline.instruction import Instruction
+from wattloop.pipeline.messages import Directive, InstructionMeasurement
 
 
 @dataclass(frozen=True)

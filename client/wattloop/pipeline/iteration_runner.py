@@ -14,6 +14,7 @@ from wattloop.pipeline.clock_sender import ClockTarget
 from wattloop.pipeline.directives import IterationClocks
 from wattloop.pipeline.instruction_sequence import InstructionSequence, Key
 from wattloop.pipeline.iteration_record import IterationRecord
+from wattloop.pipeline.knobs import NO_KNOBS, Knobs
 
 logger = logging.getLogger("wattloop")
 
@@ -68,6 +69,13 @@ class IterationRunner:
         self.megahertz: tuple[int, ...] = ()
         self.iterations = 0
         self.applied_directive = 0
+
+    @property
+    def knobs(self) -> Knobs:
+        """The knobs of the instruction that runs; empty outside of one, at free clocks, and of a plan without knobs."""
+        # Looked up when they are asked for, so that an instruction costs no more with knobs.
+        chosen = self.in_force.knobs
+        return chosen[self._position] if chosen and self.megahertz and self._in_instruction else NO_KNOBS
 
     def begin_iteration(self) -> None:
         """Begin an iteration.

@@ -8,7 +8,6 @@ names its process, and directives are numbered.
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from dataclasses import dataclass
@@ -16,12 +15,13 @@ from typing import Annotated, ClassVar
 
 from wattloop.message_fields import Integer, MessageError, Number, OneOf, Pattern, String, TruncatedString
 from wattloop.messages import MAX_NUMBER, MAX_POWER_WATTS, MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
+from wattloop.pipeline.instruction import MAX_INSTRUCTIONS, Instruction, InstructionText, Kind
+from wattloop.pipeline.knobs import KnobChoices
 from wattloop.wire_form import MaxItems, WireForm, check_unique
 
 MAX_PIPELINE_MESSAGE_BYTES = 1024 * 1024
 MAX_PIPELINE_RANKS = 100_000
 MAX_STAGES = 1_024
-MAX_INSTRUCTIONS = 16_384
 MAX_KINDS = 16
 MAX_CLOCKS = 512
 MAX_MEASUREMENTS = 8_192
@@ -33,58 +33,10 @@ FREE, PROFILE, PLAN = "Free", "Profile", "Plan"
 MODES = (FREE, PROFILE, PLAN)
 
 PROCESS = re.compile("[0-9a-f]{32}")
-KIND_PATTERN = "[a-z][a-z0-9]{0,31}"
-KIND = re.compile(KIND_PATTERN)
-INSTRUCTION = re.compile(f"({KIND_PATTERN}):(0|[1-9][0-9]{{0,3}}):(0|[1-9][0-9]{{0,5}})")
 
 ProcessId = Annotated[str, Pattern(PROCESS, 32, "32 hexadecimal digits")]
 Megahertz = Annotated[int, Integer(MAX_MEGAHERTZ)]
 Stage = Annotated[int, Integer(MAX_STAGES - 1)]
-Kind = Annotated[str, Pattern(KIND, 32, "a lower-case name such as forward or backward")]
-
-
-@dataclass(frozen=True)
-class Instruction:
-    """One instruction of an iteration.
-
-    Attributes:
-        kind: ``forward``, ``backward``, or another lower-case name.
-        stage: The model stage, from 0; with interleaved schedules a rank has several.
-        microbatch: From 0.
-
-    Example:
-        >>> Instruction("forward", 0, 12).text
-        'forward:0:12'
-        >>> Instruction.of("backward:3:0")
-        Instruction(kind='backward', stage=3, microbatch=0)
-    """
-
-    kind: str
-    stage: int
-    microbatch: int
-
-    @property
-    def text(self) -> str:
-        """The form in messages."""
-        return f"{self.kind}:{self.stage}:{self.microbatch}"
-
-    @staticmethod
-    @functools.lru_cache(maxsize=MAX_INSTRUCTIONS)
-    def of(text: str) -> Instruction:
-        """Read the form in messages.
-
-        Raises:
-            ValueError: The text has another form.
-        """
-        found = INSTRUCTION.fullmatch(text)
-        if found is None:
-            raise ValueError(f"found {text!r:.60}, expected kind:stage:microbatch, such as forward:0:12")
-        return Instruction(found[1], int(found[2]), int(found[3]))
-
-
-InstructionText = Annotated[
-    str, Pattern(INSTRUCTION, 64, "an instruction as kind:stage:microbatch, such as forward:0:12")
-]
 
 
 @dataclass(frozen=True)
@@ -242,10 +194,19 @@ class Directive(WireForm):
         MaxItems(MAX_INSTRUCTIONS),
         "With Plan the clock of each instruction, in execution order. With Profile the clocks to measure, in order.",
     ] = ()
+    knobs: Annotated[
+        KnobChoices | None, "With Plan the knobs of the instructions, which the training process applies; null: none."
+    ] = None
     warm_up_iterations: Annotated[int, Integer(1_000), "With Profile, iterations before those measured at a clock."] = 2
     iterations_per_clock: Annotated[int, Integer(1_000_000), "With Profile, iterations measured at each clock."] = 1
     report_seconds: Annotated[float, Number(0.05, 3_600.0), "Time until the rank sends the next report."] = 5.0
     reason: Annotated[str, TruncatedString(MAX_REASON_CHARACTERS), "Why, for the log of the training process."] = ""
+
+    def check(self, place: str) -> None:
+        """See `WireForm`: each clock has knobs, or none has."""
+        clocks, choices = len(self.clocks_megahertz), 0 if self.knobs is None else len(self.knobs.choices)
+        if self.knobs is not None and choices != clocks:
+            raise MessageError(f"{place}knobs.choices: found {choices}, expected one for each of {clocks} clocks")
 
 
 @dataclass(frozen=True)

@@ -204,6 +204,9 @@ class PipelineMeter:
         directive, clocks = record.directive, record.clocks_megahertz
         if not clocks or record.interrupted:
             return None
+        if directive.knobs is not None:
+            # The clock does not say how the instructions ran.
+            return None
         if directive.mode == PLAN:
             warmed_up = record.number >= self._first_iteration + WARM_UP_ITERATIONS
             return (directive.number, 0) if warmed_up else None

@@ -22,9 +22,11 @@ from wattloop.messages import MAX_REASON_CHARACTERS
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.clock_sender import ClockSender, NoClocks
 from wattloop.pipeline.directives import DirectiveState, IterationClocks
+from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord, Observer
 from wattloop.pipeline.iteration_runner import IterationRunner
+from wattloop.pipeline.knobs import Knobs
 from wattloop.pipeline.measurement_setup import (
     DEFAULT_CLOCKS,
     DEFAULT_ITERATIONS,
@@ -32,9 +34,9 @@ from wattloop.pipeline.measurement_setup import (
     local_profile,
     pipeline_meter,
 )
-from wattloop.pipeline.messages import Directive, Instruction, StragglerNotice
+from wattloop.pipeline.messages import Directive, StragglerNotice
 from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer, require_text
-from wattloop.pipeline.plan_file import PlannedClock, planned_clocks, read_plan_row
+from wattloop.pipeline.plan_file import PlanRow, plan_row, read_plan_row
 from wattloop.pipeline.process_clocks import allowed_clocks
 from wattloop.pipeline.rank_messages import RankMessages
 from wattloop.printable import ascii_text
@@ -51,7 +53,7 @@ AGENT_START_SECONDS = 15.0
 MAX_MICROBATCHES = 999_999
 MAX_SCHEDULE_CHARACTERS = 64
 MAX_MODEL_CHARACTERS = 128
-Plan = str | Path | Sequence[int | tuple[str, int]]
+Plan = str | Path | Sequence[int | tuple[str, int] | tuple[str, int, Knobs]]
 
 
 class PipelineRun(Protocol):
@@ -86,8 +88,8 @@ class Pipeline:
         rank: Global rank; default: that of the launcher or of PyTorch's process group, else by the degrees.
         instructions: The instructions of one iteration in execution order; default: those of the first
             iteration.
-        plan: The clocks of this rank in execution order, in MHz, or a plan file of ``wattloop plan``; default:
-            the operator plans.
+        plan: The clocks of this rank in execution order, in MHz, or tuples of instruction, clock and a dict of
+            knobs; or a plan file of ``wattloop plan``. Default: the operator plans.
         plan_gpu_product: The GPU model that `plan` is for; on another one it is refused. Default: not checked.
         profile: A CSV file for ``wattloop plan``, which all ranks write: without an operator, measure time and
             energy of the instructions at each clock. Not together with `plan`.
@@ -283,6 +285,21 @@ class Pipeline:
         return self._runner.megahertz
 
     @property
+    def knobs(self) -> Knobs:
+        """The knobs of the instruction that runs: what its plan chooses beside the clock, as text by name.
+
+        It is empty as long as no plan with knobs is in force, so give a default:
+
+        Example:
+            >>> plan = [("forward", 1410, {"sm": "16"})]
+            >>> pipeline = Pipeline(stage=0, stages=1, microbatches=1, plan=plan, environment={})
+            >>> with pipeline, pipeline.iteration(), pipeline.instruction("forward", microbatch=0):
+            ...     int(pipeline.knobs.get("sm", "20"))  # 16 where an agent holds 1410 MHz
+            20
+        """
+        return self._runner.knobs
+
+    @property
     def refusal(self) -> str:
         """Why the clocks are free although a directive or plan gives some; empty if it gives none."""
         return self._choice.chosen.refusal
@@ -445,5 +462,5 @@ def _checked(
     return tuple(checked)
 
 
-def _plan_row(plan: Plan, place: PipelinePlace) -> tuple[PlannedClock, ...]:
-    return read_plan_row(plan, place) if isinstance(plan, (str, Path)) else planned_clocks(plan, "plan")
+def _plan_row(plan: Plan, place: PipelinePlace) -> PlanRow:
+    return read_plan_row(plan, place) if isinstance(plan, (str, Path)) else plan_row(plan, "plan")

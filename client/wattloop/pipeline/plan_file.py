@@ -1,29 +1,49 @@
 """Reads the row of one rank from a plan file of ``wattloop plan``, for use without the operator.
 
-The file is a Python list with one list per stage, each with a frequency in MHz or a pair of instruction and
-frequency for each instruction in execution order. It is parsed as a literal and never executed.
+The file is a Python list with one list per stage, each with a frequency in MHz, a pair of instruction and
+frequency, or these with a dict of knobs for each instruction in execution order. It is parsed as a literal and
+never executed.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
-from wattloop.pipeline.messages import MAX_INSTRUCTIONS, MAX_MEGAHERTZ
+from wattloop.message_fields import MessageError
+from wattloop.pipeline.instruction import MAX_INSTRUCTIONS
+from wattloop.pipeline.knobs import NO_KNOBS, KnobChoices, Knobs
+from wattloop.pipeline.messages import MAX_MEGAHERTZ
 from wattloop.pipeline.place import PipelinePlace
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 FORM = "a list with one list of clocks in MHz per pipeline rank"
-
-PlannedClock = tuple[str, int]
-"""An instruction's kind (empty if the file does not name it) and its clock in MHz."""
+ENTRY = "a clock in MHz, a pair of instruction and clock, or these with a dict of knobs"
 
 
-def read_plan_row(path: str | Path, place: PipelinePlace) -> tuple[PlannedClock, ...]:
-    """The clocks of one rank, in execution order.
+class PlannedInstruction(NamedTuple):
+    """What a plan says of an instruction.
+
+    Attributes:
+        kind: Its kind; empty if the plan does not name it.
+        megahertz: Its clock.
+        knobs: Its knobs.
+    """
+
+    kind: str
+    megahertz: int
+    knobs: Knobs = NO_KNOBS
+
+
+PlanRow = tuple[PlannedInstruction, ...]
+
+
+def read_plan_row(path: str | Path, place: PipelinePlace) -> PlanRow:
+    """The plan of one rank, in execution order.
 
     Raises:
         InputError: The file is not readable, is no plan, or is one for another number of ranks.
@@ -42,14 +62,14 @@ def read_plan_row(path: str | Path, place: PipelinePlace) -> tuple[PlannedClock,
         raise InputError(
             source, f"a plan for {len(rows)} pipeline ranks", f"one for {place.pipeline_parallel}, as this job has"
         )
-    return planned_clocks(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}")
+    return plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}")
 
 
-def planned_clocks(row: object, source: str, column: str | None = None) -> tuple[PlannedClock, ...]:
-    """Check the clocks of one rank.
+def plan_row(row: object, source: str, column: str | None = None) -> PlanRow:
+    """Check the plan of one rank.
 
     Args:
-        row: A sequence of numbers, or of pairs of instruction and number.
+        row: A sequence of numbers, of pairs of instruction and number, or of these with a dict of knobs.
         source: Its origin, for errors.
         column: The place in the origin, for errors.
 
@@ -57,35 +77,54 @@ def planned_clocks(row: object, source: str, column: str | None = None) -> tuple
         InputError: It has another form.
 
     Example:
-        >>> planned_clocks([1410, ("Forward", 900)], "plan")
-        (('', 1410), ('forward', 900))
+        >>> [entry[:2] for entry in plan_row([1410, ("Forward", 900)], "plan")]
+        [('', 1410), ('forward', 900)]
+        >>> plan_row([("forward", 1410, {"sm": "16"}), ("backward", 900, {"sm": "20"})], "plan")[1].knobs["sm"]
+        '20'
     """
     if not isinstance(row, Sequence) or isinstance(row, str) or not 0 < len(row) <= MAX_INSTRUCTIONS:
         raise InputError(source, repr(row)[:80], f"1 to {MAX_INSTRUCTIONS} clocks in MHz", column=column)
-    return tuple(_planned_clock(entry, source, column) for entry in row)
+    found = tuple(_planned_instruction(entry, source, column) for entry in row)
+    try:
+        knob_choices(found)
+    except MessageError as error:
+        raise InputError(source, str(error), "knobs that a rank can be given", column=column) from error
+    return found
 
 
-def _planned_clock(entry: object, source: str, column: str | None) -> PlannedClock:
-    kind, clock = entry if isinstance(entry, tuple) and len(entry) == 2 else ("", entry)
+def _planned_instruction(entry: object, source: str, column: str | None) -> PlannedInstruction:
+    parts = entry if isinstance(entry, tuple) else ("", entry)
+    kind, clock, knobs = (*parts, NO_KNOBS) if len(parts) == 2 else parts if len(parts) == 3 else ("", None, None)
     if not isinstance(kind, str) or isinstance(clock, bool) or not isinstance(clock, int):
-        raise InputError(source, repr(entry)[:80], "a clock in MHz, or a pair of instruction and clock", column=column)
+        raise InputError(source, repr(entry)[:80], ENTRY, column=column)
+    if not isinstance(knobs, Mapping) or not all(isinstance(each, str) for pair in knobs.items() for each in pair):
+        raise InputError(source, repr(knobs)[:80], "a dict of knobs, with a text for each", column=column)
     if not 0 < clock <= MAX_MEGAHERTZ:
         raise InputError(source, f"{clock} MHz", f"1 to {MAX_MEGAHERTZ} MHz", column=column)
-    return kind.lower(), clock
+    return PlannedInstruction(kind.lower(), clock, knobs)
 
 
-def different_kind(row: Sequence[PlannedClock], kinds: Sequence[str]) -> str:
+def knob_choices(row: PlanRow) -> KnobChoices | None:
+    """The knobs of a row in the form of a directive; None if it has none.
+
+    Raises:
+        MessageError: Its instructions have different knobs, or more than a directive holds.
+    """
+    return KnobChoices.of([entry.knobs for entry in row])
+
+
+def different_kind(row: PlanRow, kinds: Sequence[str]) -> str:
     """How the instructions of a plan's row differ from those that a rank runs; empty if they do not.
 
     Example:
-        >>> different_kind((("", 900), ("backward", 915)), ("forward", "backward"))
+        >>> different_kind(plan_row([900, ("backward", 915)], "plan"), ("forward", "backward"))
         ''
-        >>> different_kind((("forward", 900),), ("backward",))
+        >>> different_kind(plan_row([("forward", 900)], "plan"), ("backward",))
         'position 0: the plan has forward, this rank runs backward'
     """
     if len(row) != len(kinds):
         return f"the plan has {len(row)} clocks, this rank {len(kinds)} instructions"
-    for position, ((planned, _), kind) in enumerate(zip(row, kinds, strict=True)):
-        if planned and planned != kind:
-            return f"position {position}: the plan has {planned}, this rank runs {kind}"
+    for position, (planned, kind) in enumerate(zip(row, kinds, strict=True)):
+        if planned.kind and planned.kind != kind:
+            return f"position {position}: the plan has {planned.kind}, this rank runs {kind}"
     return ""

@@ -48,8 +48,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--manifest",
         metavar="NAME",
-        help="also write frequencyplan.json, the manifest of a FrequencyPlan of this name; with --knobs a training "
-        "process under the operator gets the clocks alone",
+        help="also write frequencyplan.json, the manifest of a FrequencyPlan of this name",
     )
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="other actions")
     evaluating = actions.add_parser(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.directives import AllowedClocks, DirectiveState, IterationClocks, iteration_clocks
+from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_sequence import InstructionSequence
-from wattloop.pipeline.messages import Directive, Instruction
+from wattloop.pipeline.knobs import KnobChoices, Knobs
+from wattloop.pipeline.messages import Directive
+from wattloop.pipeline.plan_file import plan_row
 
 A40 = AllowedClocks("NVIDIA A40", (900, 915, 930, 945), (915, 930))
 TWO = (Instruction("forward", 0, 0), Instruction("backward", 0, 0))
@@ -89,6 +94,14 @@ def test_clocks_of_an_iteration(directive: Directive, instructions: int, clocks:
     assert found == IterationClocks(directive, clocks, refusal)
 
 
+@pytest.mark.parametrize(("clocks", "given"), [((915, 930), [{"sm": "16"}, {"sm": "20"}]), ((915, 1410), [])])
+def test_an_iteration_has_the_knobs_of_its_plan_unless_it_is_refused(
+    clocks: tuple[int, int], given: list[Knobs]
+) -> None:
+    directive = replace(plan(1, 0, *clocks), knobs=KnobChoices(("sm",), (("20",), ("16",)), (1, 0)))
+    assert list(iteration_clocks(directive, 5, 2, A40, lambda *_: None).knobs) == given
+
+
 def choice() -> tuple[ClockChoice, DirectiveState]:
     state = DirectiveState()
     chosen = ClockChoice(state, InstructionSequence(TWO), lambda *_: None)
@@ -109,16 +122,16 @@ def test_a_clock_that_the_agent_refuses_ends_its_directive_but_not_the_next_one(
 @pytest.mark.parametrize(
     ("row", "product", "refusal"),
     [
-        ([("", 915), ("backward", 930)], "NVIDIA A40", ""),
-        ([("", 915), ("", 930)], "NVIDIA H200", "the plan is for NVIDIA H200, this rank has NVIDIA A40"),
-        ([("backward", 915), ("", 930)], "", "position 0: the plan has backward, this rank runs forward"),
-        ([("", 915)], "", "the plan has 1 clocks, this rank 2 instructions"),
+        ([915, ("backward", 930)], "NVIDIA A40", ""),
+        ([915, 930], "NVIDIA H200", "the plan is for NVIDIA H200, this rank has NVIDIA A40"),
+        ([("backward", 915), 930], "", "position 0: the plan has backward, this rank runs forward"),
+        ([915], "", "the plan has 1 clocks, this rank 2 instructions"),
     ],
 )
 def test_a_given_plan_is_refused_if_it_is_for_another_gpu_or_other_instructions(
-    row: list[tuple[str, int]], product: str, refusal: str
+    row: list[object], product: str, refusal: str
 ) -> None:
     chosen, _ = choice()
-    chosen.give_plan(row, product)
+    chosen.give_plan(plan_row(row, "plan"), product)
     found = chosen.clocks_of(0, "")
     assert (found.refusal, found.megahertz) == (refusal, () if refusal else (915, 930))

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from wattloop.errors import UsageError
 from wattloop.pipeline.directives import IterationClocks
+from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.iteration_runner import IterationRunner
-from wattloop.pipeline.messages import Directive, Instruction
+from wattloop.pipeline.knobs import Knobs
+from wattloop.pipeline.messages import Directive
 
 PLAN = Directive(number=3, mode="Plan", first_iteration=0)
 
@@ -25,19 +27,21 @@ class Rank:
 
     instructions: Sequence[Instruction] = ()
     clocks: tuple[int, ...] = ()
+    knobs: tuple[Knobs, ...] = ()
     seconds: float = 0.0
     refusal: str = ""
     is_holding: bool = True
     interruptions: int = 0
     journal: list[tuple[float, str]] = field(default_factory=list)
     records: list[IterationRecord] = field(default_factory=list)
+    knobs_seen: list[str | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.sequence = InstructionSequence(self.instructions)
         self.runner = IterationRunner(
             self.sequence,
             self,
-            clocks_of=lambda _: IterationClocks(PLAN, self.clocks),
+            clocks_of=lambda _: IterationClocks(PLAN, self.clocks, knobs=self.knobs),
             done=self.records.append,
             synchronize=lambda: self.journal.append((self.seconds, "synchronized")),
             now=lambda: self.seconds,
@@ -56,6 +60,7 @@ class Rank:
             instruction = Instruction.of(text)
             self.runner.next_instruction((instruction.kind, instruction.stage, instruction.microbatch))
             self.runner.begin_instruction()
+            self.knobs_seen.append(self.runner.knobs.get("sm"))
             self.seconds += seconds
             self.runner.end_instruction(completed=True)
             self.seconds += waiting
@@ -85,6 +90,18 @@ def test_the_clock_of_an_instruction_is_sent_when_the_one_before_ends_and_the_fi
         (4.0, "800 MHz"),
         (6.0, "1000 MHz"),
     ]
+
+
+def test_each_instruction_has_its_knobs_until_one_differs_from_the_sequence() -> None:
+    values = ("16", "20", "16", "8")
+    rank = Rank(instructions(*STEPS), (1000, 1000, 900, 800), tuple({"sm": value} for value in values))
+    assert not rank.runner.knobs
+    rank.run(*STEPS)
+    assert rank.knobs_seen == list(values)
+    assert not rank.runner.knobs
+    rank.knobs_seen.clear()
+    rank.run(STEPS[0], STEPS[2], STEPS[1], STEPS[3])
+    assert rank.knobs_seen == ["16", None, None, None]
 
 
 def test_the_first_iteration_is_recorded_at_free_clocks_and_gives_the_sequence() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from wattloop.message_fields import MessageError
+from wattloop.pipeline.instruction import Instruction
+from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS, KnobChoices, Knobs
 from wattloop.pipeline.messages import (
     Directive,
-    Instruction,
     InstructionMeasurement,
     RankRegistration,
     RankReport,
@@ -38,6 +39,8 @@ REGISTRATION = RankRegistration(
 MEASUREMENT = InstructionMeasurement("forward", 1, 1410, 12, 0.05, 0.001, 12.5, None)
 REPORT = RankReport(PROCESS, 3, 1, 40, 1, 30, 0.5, 120.0, 60.0, (MEASUREMENT,))
 
+KNOBS = KnobChoices(("sm", "overlap"), (("16", "yes"), ("20", "no")), (1, 0))
+
 INVALID_REGISTRATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "a rank outside its degree": ({"data_rank": 2}, "data_rank: found 2, expected less than data_parallel, 2"),
     "a degree of zero": ({"tensor_parallel": 0}, "tensor_rank: found 0, expected less than tensor_parallel, 0"),
@@ -54,7 +57,14 @@ INVALID_REGISTRATIONS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(
-    "message", [REGISTRATION, REPORT, Directive(number=2, mode="Plan", first_iteration=7), StragglerNotice(1.5, "heat")]
+    "message",
+    [
+        REGISTRATION,
+        REPORT,
+        Directive(number=2, mode="Plan", first_iteration=7),
+        Directive(number=2, mode="Plan", clocks_megahertz=(900, 915), knobs=KNOBS),
+        StragglerNotice(1.5, "heat"),
+    ],
 )
 def test_a_message_survives_a_round_trip(message: RankRegistration | RankReport | Directive | StragglerNotice) -> None:
     assert type(message).from_json(message.to_json()) == message
@@ -82,3 +92,37 @@ def test_the_time_of_a_straggler_is_positive(seconds: float) -> None:
 def test_another_form_of_an_instruction_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected kind:stage:microbatch"):
         Instruction.of(text)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "text"),
+    [
+        ({"choices": (0, 0, 0)}, "knobs.choices: found 3, expected one for each of 2 clocks"),
+        ({"choices": (0, 2)}, "knobs.choices: found 2, expected less than 2"),
+        (
+            {"settings": (("16",), ("20", "no"))},
+            r"settings\[0\]: found 1 values, expected one of each of 2 knobs",
+        ),
+        ({"names": ("sm", "sm")}, "knobs.names: found 'sm' twice"),
+        ({"names": (), "settings": ((), ())}, "knobs.names: found none"),
+        ({"settings": (("16", 5), ("20", "no"))}, r"knobs.settings\[0\]\[1\]: found 5, expected a string"),
+        ({"settings": (("1" * 65, "yes"), ("20", "no"))}, r"settings\[0\]\[0\]: .* of at most 64 characters"),
+    ],
+)
+def test_invalid_knobs_are_refused(knobs: dict[str, Any], text: str) -> None:
+    directive = Directive(number=2, mode="Plan", clocks_megahertz=(900, 915), knobs=replace(KNOBS, **knobs))
+    with pytest.raises(MessageError, match=text):
+        Directive.from_json(directive.to_json())
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([{"sm": "1"}, {"streams": "2"}], "instruction 1: found streams, expected the knobs of the first one: sm"),
+        ([{}, {"sm": "1"}], "instruction 1: found sm, expected the knobs of the first one: none"),
+        ([{"sm": str(number)} for number in range(MAX_KNOB_SETTINGS + 1)], "found 257 entries, expected a list of at"),
+    ],
+)
+def test_instructions_with_knobs_that_a_message_cannot_hold_are_refused(rows: list[Knobs], text: str) -> None:
+    with pytest.raises(MessageError, match=text):
+        KnobChoices.of(rows)

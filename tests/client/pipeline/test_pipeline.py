@@ -139,12 +139,34 @@ def test_a_plan_file_gives_each_rank_its_row(node: SimulatedNode, tmp_path: Path
                 wait_for(node, clock, clock)
 
 
+def test_the_script_reads_the_knobs_of_its_plan_in_each_instruction(node: SimulatedNode, tmp_path: Path) -> None:
+    path = tmp_path / "freqs_pipeline_00000.py"
+    path.write_text("[[('forward', 1410, {'sm': '16'}), ('backward', 900, {'sm': '20'})]]")
+    instructions = ["forward:0:0", "backward:0:0"]
+    environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+    found = []
+    with (
+        Pipeline(
+            stage=0, stages=1, microbatches=1, plan=path, instructions=instructions, environment=environment
+        ) as pipeline,
+        pipeline.iteration(),
+    ):
+        for kind in ("forward", "backward"):
+            with pipeline.instruction(kind, microbatch=0):
+                found.append(dict(pipeline.knobs))
+    assert found == [{"sm": "16"}, {"sm": "20"}]
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
         ("[[1410]]", "found a plan for 1 pipeline ranks, expected one for 2, as this job has"),
         ("[[1410], []]", "1 to 16384 clocks in MHz"),
-        ("[[1410], [True]]", "a clock in MHz, or a pair"),
+        ("[[1410], [True]]", "a clock in MHz, a pair"),
+        ("[[1410], [('forward', 1410, {'sm': 16})]]", "found {'sm': 16}, expected a dict of knobs, with a text for"),
+        ("[[1410], [('forward', 1410, 'sm')]]", "found 'sm', expected a dict of knobs"),
+        ("[[1410], [('forward', 1410, {}, 1)]]", "a clock in MHz, a pair"),
+        ("[[1410], [900, ('backward', 900, {'sm': '8'})]]", "found sm, expected the knobs of the first one: none"),
         ("[[1410], [0]]", "found 0 MHz, expected 1 to 30000 MHz"),
         ("__import__('os')", "an expression that is not a list of numbers"),
         ("[[1410", "an invalid Python list"),

@@ -14,7 +14,13 @@ from urllib.error import HTTPError, URLError
 import pytest
 
 from support.pipelines.registrations import rank_registration
-from wattloop.pipeline.messages import Directive, InstructionMeasurement, RankRegistration, RankReport, StragglerNotice
+from wattloop.pipeline.messages import (
+    Directive,
+    InstructionMeasurement,
+    RankRegistration,
+    RankReport,
+    StragglerNotice,
+)
 from wattloop.pipeline.plan_service import MAX_WAIT_SECONDS, UNREGISTERED_SECONDS, PlanExchange
 
 MEASURED = InstructionMeasurement("forward", 0, 1410, 7, 0.1, 0.001, 20.0, 0.5)

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from support.instruction_stream import CounterReader, RankOfPipeline, SyntheticGpu, edges_of, iterations
 from wattloop.energy.timeline import EnergyTimeline
 from wattloop.pipeline.energy_regression import Estimate
+from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.iteration_record import IterationRecord
-from wattloop.pipeline.messages import Directive, Instruction, InstructionMeasurement
+from wattloop.pipeline.messages import Directive, InstructionMeasurement
 from wattloop.pipeline.rank_measurements import RankMeasurements
 
 SHORT = {"forward": 0.005, "backward": 0.01}

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from support.pipelines.knob_pipelines import KNOBS, knob_profile
 from support.pipelines.measured_pipelines import PERSEUS, measured_file
 from wattloop.commands.main import main
 from wattloop_planner.frequency import SCHEDULES, schedule_graph
-from wattloop_planner.frequency.files.plan_file import read_plan
+from wattloop_planner.frequency.files.plan_file import knobs_of_plan, read_plan
 
 SAMPLE = str(PERSEUS / "prof_sample")
 PIPELINE = [
@@ -61,6 +62,18 @@ def test_compare_draws_a_picture(plans: Path, tmp_path: Path, suffix: str) -> No
     picture = tmp_path / f"comparison.{suffix}"
     assert main(["pipeline", "compare", "--plans", str(plans), "--runs", SAMPLE, "--output", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
+
+
+def test_compare_names_the_knobs_of_the_plan_that_a_run_had(tmp_path: Path) -> None:
+    options = ["--stages", "2", "--microbatches", "4", "--blocking-power", "80", "--knobs", ",".join(KNOBS)]
+    plans, picture = tmp_path / "plans", tmp_path / "comparison.svg"
+    assert main(["plan", "--profile", str(knob_profile(tmp_path)), *options, "--output", str(plans)]) == 0
+    # The recorded run 2 is that of plan 1.
+    counts = knobs_of_plan(plans / "freqs_pipeline_00001.py")
+    assert sum(counts.values()) == 16
+    assert main(["pipeline", "compare", "--plans", str(plans), "--runs", SAMPLE, "--output", str(picture)]) == 0
+    drawn = picture.read_text()
+    assert all(f"{label} ({count})" in drawn for label, count in counts.items())
 
 
 def test_emulate_without_latency_gives_the_realised_values_of_the_plan(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import problems, randomly
 from wattloop.errors import InputError
-from wattloop.pipeline.messages import Instruction
+from wattloop.pipeline.instruction import Instruction
 from wattloop_planner.frequency.baselines import max_frequency
 from wattloop_planner.frequency.files import archive as archives
 from wattloop_planner.frequency.files.archive import (

@@ -3,47 +3,32 @@
 from __future__ import annotations
 
 import io
-import itertools
 from pathlib import Path
 
 import pytest
 
+from support.pipelines.knob_pipelines import KNOBS, knob_problem, knob_profile
 from wattloop.errors import InputError, UsageError
 from wattloop_planner.frequency.baselines import max_frequency
 from wattloop_planner.frequency.clock_groups import grouped
 from wattloop_planner.frequency.emulation import Conditions, emulate
 from wattloop_planner.frequency.files.archive import archive_of, read_archive, write_archive
 from wattloop_planner.frequency.files.plan_file import read_plan, write_plan
-from wattloop_planner.frequency.pipeline.graph import schedule_graph
 from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, plan_energy_joules, plan_settings
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
 from wattloop_planner.frequency.pipeline.profiles import Setting
-from wattloop_planner.frequency.pipeline.schedules import OneForwardOneBackward
 from wattloop_planner.frequency.solver.planning import plan_pipeline
-
-# The knob overlap computes and communicates at the same time: shorter, and at a higher power.
-KNOBS = ("overlap", "sm")
-CLOCKS = (1410, 1300, 1200, 1100, 1000)
 
 
 @pytest.fixture
 def profile_path(tmp_path: Path) -> Path:
-    rows = ["stage,instruction,frequency,time,energy,sm,overlap,comment"]
-    for stage, kind, clock in itertools.product((0, 1), ("forward", "backward"), CLOCKS):
-        work = (0.05 + 70 / clock) * (2 if kind == "backward" else 1)
-        for overlap, sm, time, power in (("no", "0", 1.0, 200), ("yes", "8", 0.9, 240), ("yes", "16", 0.85, 290)):
-            watts = power + 2e-7 * clock**3
-            rows.append(f"{stage},{kind},{clock},{work * time!r},{work * time * watts!r},{sm},{overlap},x")
-    path = tmp_path / "profile.csv"
-    path.write_text("\n".join(rows) + "\n")
-    return path
+    return knob_profile(tmp_path)
 
 
 @pytest.fixture
-def problem(profile_path: Path) -> Problem:
-    graph = schedule_graph(OneForwardOneBackward(2, 4))
-    return pipeline_problem(graph, read_profile(profile_path, KNOBS), 80.0)
+def problem(tmp_path: Path) -> Problem:
+    return knob_problem(tmp_path)
 
 
 def test_plans_choose_among_knobs_and_carry_them_through_files(problem: Problem, tmp_path: Path) -> None:

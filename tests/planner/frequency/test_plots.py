@@ -8,10 +8,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.pipelines.knob_pipelines import knob_problem
 from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import randomly
 from wattloop_planner.command_line.plan import MIN_PLOTS
-from wattloop_planner.frequency.pipeline.plans import Realised
+from wattloop_planner.frequency.pipeline.plans import Realised, plan_settings
 from wattloop_planner.frequency.plots import draw_plans, plans_to_draw
 from wattloop_planner.frequency.solver.planning import plan_pipeline
 
@@ -45,3 +46,15 @@ def test_figures_are_reproducible_and_each_reports_progress(tmp_path: Path) -> N
     names = sorted(path.name for path in folders[0].iterdir())
     assert names == [f"pipeline_0000{number}.{kind}" for number in (0, 3) for kind in ("png", "svg")]
     assert all((folders[0] / name).read_bytes() == (folders[1] / name).read_bytes() for name in names)
+
+
+def test_a_figure_of_a_plan_with_knobs_says_which_operation_has_which(tmp_path: Path) -> None:
+    problem = knob_problem(tmp_path)
+    planning = plan_pipeline(problem, 5)
+    draw_plans(tmp_path, problem, planning, range(len(planning.plans)), lambda *_: None)
+    for number, plan in enumerate(planning.plans):
+        drawn = (tmp_path / f"pipeline_{number:05d}.svg").read_text()
+        settings = sorted({setting.knobs for row in plan_settings(problem, plan) for setting in row})
+        for overlap, sm in settings:
+            assert f"overlap={overlap} sm={sm}" in drawn
+        assert ("F0a" in drawn or "F0b" in drawn) == (len(settings) > 1)

@@ -98,19 +98,22 @@ def directive_for(state: PipelineState, rank: int, process: str, now: datetime) 
         return Directive(
             number=issued.number, first_iteration=0, report_seconds=seconds, reason=reason[:MAX_REASON_CHARACTERS]
         )
-    clocks = issued.clocks_megahertz
+    clocks, knobs = issued.clocks_megahertz, None
     if issued.mode == PLAN:
         point = issued.point
         if issued.straggler_point is not None and present.registration.data_rank not in issued.stragglers:
             point = issued.straggler_point
         assert state.frontier is not None
         assert point is not None
-        clocks = state.frontier.points[point].clocks_megahertz[present.registration.pipeline_rank]
+        pipeline_rank = present.registration.pipeline_rank
+        clocks = state.frontier.points[point].clocks_megahertz[pipeline_rank]
+        knobs = state.frontier.rank_knobs(point, pipeline_rank)
     return Directive(
         number=issued.number,
         mode=issued.mode,
         first_iteration=issued.first_iteration,
         clocks_megahertz=clocks,
+        knobs=knobs,
         warm_up_iterations=WARM_UP_ITERATIONS,
         iterations_per_clock=issued.iterations_per_clock,
         report_seconds=seconds,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from wattloop.errors import InputError, UsageError
-from wattloop.pipeline.messages import Instruction
+from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.profiling import spaced_clocks
 from wattloop_operator.reconcile.pipeline.given_plan import given_frontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest

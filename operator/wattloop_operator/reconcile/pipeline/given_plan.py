@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from wattloop.errors import InputError
-from wattloop.pipeline.messages import Instruction
+from wattloop.pipeline.instruction import Instruction
+from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS
 from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.registrations import first_difference
@@ -37,7 +38,7 @@ def given_frontier(request: PlanningRequest, given: GivenPlan) -> PipelineFronti
         _check_product(source, product, request)
         _check_instructions(source, archive.instructions, request.instructions)
         _check_clocks(source, archive.clocks_megahertz, request)
-        return _frontier_of(archive.thinned(MAX_FRONTIER_POINTS), request)
+        return _frontier_of(source, archive.thinned(MAX_FRONTIER_POINTS), request)
     _check_product(source, product, request)
     _check_stages(source, given, request)
     clocks = tuple(tuple(megahertz for _, megahertz in stage) for stage in given.stages)
@@ -46,19 +47,31 @@ def given_frontier(request: PlanningRequest, given: GivenPlan) -> PipelineFronti
     return PipelineFrontier(request.profile_digest, (point,))
 
 
-def _frontier_of(archive: PlanArchive, request: PlanningRequest) -> PipelineFrontier:
+def _frontier_of(source: str, archive: PlanArchive, request: PlanningRequest) -> PipelineFrontier:
+    settings: dict[tuple[str, ...], int] = {}
+    choice_of = [settings.setdefault(setting.knobs, len(settings)) for setting in archive.settings]
+    if len(settings) > MAX_KNOB_SETTINGS:
+        raise InputError(source, f"{len(settings)} combinations of knobs", f"at most {MAX_KNOB_SETTINGS}")
     points = tuple(
         FrontierPoint(
             point.realised.time_seconds,
             point.realised.energy_joules,
             tuple(archive.stage_clocks(number, stage) for stage in range(archive.stages)),
+            tuple(tuple(choice_of[each] for each in row) for row in point.choices) if archive.knobs else (),
         )
         for number, point in enumerate(archive.points)
     )
     highest = FrontierPoint(
         archive.max_clocks.time_seconds, archive.max_clocks.energy_joules, points[-1].clocks_megahertz
     )
-    return PipelineFrontier(request.profile_digest, points, highest, archive.blocking_power_watts)
+    return PipelineFrontier(
+        request.profile_digest,
+        points,
+        highest,
+        archive.blocking_power_watts,
+        knobs=archive.knobs,
+        knob_settings=tuple(settings) if archive.knobs else (),
+    )
 
 
 def _check_product(source: str, product: str, request: PlanningRequest) -> None:

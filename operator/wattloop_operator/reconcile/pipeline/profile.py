@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from wattloop.pipeline.messages import PROFILE, Instruction
+from wattloop.pipeline.instruction import Instruction
+from wattloop.pipeline.messages import PROFILE
 from wattloop.pipeline.profiling import spaced_clocks
 from wattloop_operator.reconcile.pipeline.state import GivenPlan, PipelineState, RankMeasurements
 

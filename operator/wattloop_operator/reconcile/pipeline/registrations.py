@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 
-from wattloop.pipeline.messages import Instruction, RankRegistration
+from wattloop.pipeline.instruction import Instruction
+from wattloop.pipeline.messages import RankRegistration
 from wattloop_operator.reconcile.pipeline.liveness import is_silent, named
 from wattloop_operator.reconcile.pipeline.state import (
     MAX_PIPELINE_INSTRUCTIONS,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from wattloop.pipeline.knobs import KnobChoices
 from wattloop.pipeline.messages import FREE, InstructionMeasurement, RankRegistration, RankReport
 
 # A registration lists its instructions; of more ranks, the messages alone would keep an operator busy.
@@ -105,11 +106,13 @@ class FrontierPoint:
         time_seconds: Planned time of an iteration.
         energy_joules: Planned energy of all pipeline ranks, waiting included.
         clocks_megahertz: Clock of each instruction in execution order, by pipeline rank.
+        knob_choices: Index into the frontier's `knob_settings` of each instruction, likewise; empty without knobs.
     """
 
     time_seconds: float
     energy_joules: float
     clocks_megahertz: tuple[tuple[int, ...], ...]
+    knob_choices: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,8 @@ class PipelineFrontier:
         planned_at: When the planner finished.
         notes: Anomalies of the profile, such as ranks that disagree.
         retry_at: When the planner is started again after it has ended without a result; None: it has a result.
+        knobs: Names of the knobs of its instructions, which only a user's plan has.
+        knob_settings: The combinations of values of the knobs.
     """
 
     profile_digest: str
@@ -135,6 +140,14 @@ class PipelineFrontier:
     planned_at: datetime | None = None
     retry_at: datetime | None = None
     notes: tuple[str, ...] = ()
+    knobs: tuple[str, ...] = ()
+    knob_settings: tuple[tuple[str, ...], ...] = ()
+
+    def rank_knobs(self, point: int, pipeline_rank: int) -> KnobChoices | None:
+        """The knobs of a rank's instructions under a plan; None if it has none."""
+        if not self.knobs:
+            return None
+        return KnobChoices(self.knobs, self.knob_settings, self.points[point].knob_choices[pipeline_rank])
 
 
 @dataclass(frozen=True)

@@ -29,11 +29,12 @@ import numpy as np
 from wattloop.errors import InputError
 from wattloop.message_fields import Integer, MessageError, Number, String, json_problem
 from wattloop.messages import MAX_POWER_WATTS, MAX_PRODUCT_CHARACTERS
-from wattloop.pipeline.messages import INSTRUCTION, MAX_MEGAHERTZ, MAX_STAGES
+from wattloop.pipeline.instruction import INSTRUCTION
+from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
+from wattloop.pipeline.messages import MAX_MEGAHERTZ, MAX_STAGES
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
 from wattloop_planner.frequency.pipeline.plans import Realised, option_settings, plan_energy_joules
 from wattloop_planner.frequency.pipeline.problem import Problem
-from wattloop_planner.frequency.pipeline.profile_file import MAX_KNOB_CHARACTERS, MAX_KNOBS
 from wattloop_planner.frequency.pipeline.profiles import Setting
 from wattloop_planner.frequency.solver.planning import MAX_PLANS, Planning
 

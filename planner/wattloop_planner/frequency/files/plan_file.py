@@ -6,6 +6,7 @@ Plan files are parsed as literals and never executed.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -14,7 +15,7 @@ from wattloop.errors import InputError
 from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
-from wattloop_planner.frequency.pipeline.profiles import Rows, Setting, canonical_instruction, setting_of
+from wattloop_planner.frequency.pipeline.profiles import Rows, Setting, canonical_instruction, knob_label, setting_of
 from wattloop_planner.frequency.pipeline.schedules import BACKWARD, FORWARD
 
 PLAIN_INSTRUCTIONS = {FORWARD, BACKWARD}
@@ -84,19 +85,29 @@ def read_plan(path: str | Path, graph: OperationGraph, knobs: Sequence[str] = ()
     return [_row(source, stage, row, graph, knobs) for stage, row in enumerate(rows)]
 
 
+def knobs_of_plan(path: str | Path) -> Counter[str]:
+    """How many operations of a plan file have which knobs, as `knob_label` writes them; empty without knobs.
+
+    Raises:
+        InputError: The file is no plan.
+    """
+    entries = (entry for row in _literal(path) if isinstance(row, list) for entry in row)
+    return Counter(
+        knob_label(map(str, entry[2]), map(str, entry[2].values()))
+        for entry in entries
+        if isinstance(entry, tuple) and len(entry) == 3 and isinstance(entry[2], dict)
+    )
+
+
 def _literal(path: str | Path) -> list[object]:
     source = str(path)
     text = read_text(path, MAX_FILE_BYTES, "a plan file")
     try:
         rows = ast.literal_eval(text)
     except SyntaxError as error:
-        raise InputError(
-            source, f"an invalid Python list ({error.msg})", "a list with one list per stage", error.lineno
-        ) from error
+        raise InputError(source, f"an invalid Python list ({error.msg})", LIST, error.lineno) from error
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise InputError(
-            source, "an expression that is not a list of numbers", "a list with one list per stage"
-        ) from error
+        raise InputError(source, "an expression that is not a list of numbers", LIST) from error
     if not isinstance(rows, list):
         raise InputError(source, f"a {type(rows).__name__}", LIST)
     return rows

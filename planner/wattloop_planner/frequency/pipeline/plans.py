@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.pipeline.problem import Choices, Floats, Problem
-from wattloop_planner.frequency.pipeline.profiles import Option, Rows, Setting, setting_of
+from wattloop_planner.frequency.pipeline.profiles import Option, Rows, Setting, knob_label, setting_of
 
 # Relative tolerance: sums of the same durations in another order differ by less.
 SAME_TIME = 1e-10
@@ -126,7 +126,7 @@ def _not_measured(problem: Problem, operation: int, setting: Setting) -> UsageEr
         return UsageError(
             f"{place}: found {len(setting.knobs)} knobs, expected {', '.join(knobs) or 'none'} as in --knobs"
         )
-    found = " ".join((f"{setting.frequency_megahertz} MHz", *map("=".join, zip(knobs, setting.knobs, strict=True))))
+    found = f"{setting.frequency_megahertz} MHz {knob_label(knobs, setting.knobs)}".rstrip()
     return UsageError(f"{place}: found {found}, expected a frequency{' and knobs' if knobs else ''} of the profile")
 
 

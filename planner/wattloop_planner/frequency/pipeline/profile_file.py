@@ -8,6 +8,7 @@ from pathlib import Path
 
 from wattloop.errors import InputError, UsageError
 from wattloop.files.table import Row, read_table
+from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
 from wattloop_planner.frequency.pipeline.profiles import Option, Profile, canonical_instruction, profile_of
 from wattloop_planner.frequency.pipeline.rank_measurements import RankMeasurement, merged_profile
 
@@ -16,8 +17,6 @@ RANK, TIME_ERROR, ENERGY_ERROR = "rank", "time_error", "energy_error"
 BLOCKING_POWER = "blocking_power"
 # Plausible ranges. A value outside is more likely a misplaced decimal point or a wrong unit.
 PLAUSIBLE = {"frequency": (1, 30_000, "MHz"), "time": (1e-9, 1e6, "s"), "energy": (1e-9, 1e12, "J")}
-MAX_KNOBS = 16
-MAX_KNOB_CHARACTERS = 64
 
 
 def read_profile(path: str | Path, knobs: Sequence[str] = ()) -> Profile:

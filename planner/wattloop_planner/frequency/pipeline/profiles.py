@@ -28,6 +28,16 @@ class Setting(NamedTuple):
     knobs: tuple[str, ...] = ()
 
 
+def knob_label(names: Iterable[str], values: Iterable[str]) -> str:
+    """The knobs of an operation as a person reads them.
+
+    Example:
+        >>> knob_label(("sm", "overlap"), ("16", "yes"))
+        'sm=16 overlap=yes'
+    """
+    return " ".join(map("=".join, zip(names, values, strict=True)))
+
+
 # Settings per stage and in execution order; a number is a clock without knobs.
 Rows = Sequence[Sequence[int | Setting]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -17,8 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
-from wattloop_planner.frequency.pipeline.plans import Realised, plan_energy_joules
+from wattloop_planner.frequency.pipeline.plans import Plan, Realised, plan_energy_joules, plan_settings
 from wattloop_planner.frequency.pipeline.problem import Problem
+from wattloop_planner.frequency.pipeline.profiles import knob_label
 from wattloop_planner.frequency.pipeline.timeline import Timeline, timeline
 from wattloop_planner.frequency.plots.drawing import Label, Labels, save_figure
 from wattloop_planner.frequency.solver.planning import Planning
@@ -30,6 +32,8 @@ INCHES_PER_OPERATION = 0.3
 MIN_WIDTH_INCHES, MAX_WIDTH_INCHES = 10.0, 48.0
 # Operations are labelled up to this number per stage.
 MAX_LABELLED_OPERATIONS = 170
+# Combinations of knobs that have a letter.
+MAX_LABELLED_KNOBS = 6
 
 
 def plans_to_draw(realised: Sequence[Realised], count: int | None) -> list[int]:
@@ -73,11 +77,30 @@ def draw_plans(
     for drawn, (number, line) in enumerate(zip(numbers, lines, strict=True), start=1):
         energy = plan_energy_joules(problem, planning.plans[number])
         title = f"plan {number}: {line.time_seconds:.4g} s, {energy:,.0f} J"
-        save_figure(pipeline_figure(problem, line, powers, max_time, title), folder, f"pipeline_{number:05d}")
+        knobs = operation_knobs(problem, planning.plans[number])
+        figure = pipeline_figure(problem, line, powers, max_time, title, knobs=knobs)
+        save_figure(figure, folder, f"pipeline_{number:05d}")
         on_progress(f"figure {drawn} of {len(lines)}", drawn / len(lines))
 
 
-def pipeline_figure(problem: Problem, line: Timeline, powers: Normalize, max_seconds: float, title: str) -> Figure:
+def operation_knobs(problem: Problem, plan: Plan) -> list[str]:
+    """The knobs of each operation, as `knob_label` writes them; empty texts without knobs."""
+    names, labels = problem.profile.knobs, [""] * problem.graph.operations
+    for order, row in zip(problem.graph.order, plan_settings(problem, plan), strict=True):
+        for operation, setting in zip(order.tolist(), row, strict=True):
+            labels[operation] = knob_label(names, setting.knobs)
+    return labels
+
+
+def pipeline_figure(
+    problem: Problem,
+    line: Timeline,
+    powers: Normalize,
+    max_seconds: float,
+    title: str,
+    *,
+    knobs: Sequence[str],
+) -> Figure:
     """A figure of one iteration.
 
     Args:
@@ -86,6 +109,8 @@ def pipeline_figure(problem: Problem, line: Timeline, powers: Normalize, max_sec
         powers: Scale of the colours, in watts.
         max_seconds: End of the time axis.
         title: Title of the figure.
+        knobs: The knobs of each operation. If they differ, each has a letter, which follows the label of the
+            operation; otherwise the title has them.
     """
     graph = problem.graph
     max_per_stage = max(len(order) for order in graph.order)
@@ -93,7 +118,9 @@ def pipeline_figure(problem: Problem, line: Timeline, powers: Normalize, max_sec
     figure = Figure(figsize=(width, 1.6 + 0.42 * graph.stages), layout="constrained")
     axes = figure.subplots()
     _draw_waiting(axes, graph.stages, line.time_seconds)
-    boxes = _boxes(graph, line)
+    boxes, letters = _boxes(graph, line), knob_letters(knobs)
+    if len(set(knobs)) == 1 and knobs[0]:
+        title += f", {knobs[0]}"
     drawn = PolyCollection(
         list(boxes), array=line.powers_watts, cmap=COLOURS, norm=powers, edgecolors="white", linewidths=0.4
     )
@@ -103,16 +130,34 @@ def pipeline_figure(problem: Problem, line: Timeline, powers: Normalize, max_sec
     )
     _draw_critical_path(axes, graph, line)
     if max_per_stage <= MAX_LABELLED_OPERATIONS:
-        _label_operations(axes, graph, line, drawn, 72 * width / max_seconds)
+        _label_operations(
+            axes, graph, line, drawn, 72 * width / max_seconds, letters=[letters.get(each, "") for each in knobs]
+        )
     axes.set(xlim=(0, max_seconds), ylim=(graph.stages - 0.5, -0.5), xlabel="time (s)", ylabel="stage", title=title)
     axes.set_yticks(range(graph.stages))
     figure.colorbar(ScalarMappable(powers, COLOURS), ax=axes, label="power (W)", pad=0.01, aspect=10)
     keys = [
         Patch(facecolor="#eeeeee", edgecolor="#999999", hatch="////", label="waiting"),
         Patch(facecolor="none", edgecolor=CRITICAL, label="critical path"),
+        *(Patch(facecolor="none", edgecolor="none", label=f"{letter}: {label}") for label, letter in letters.items()),
     ]
-    figure.legend(handles=keys, loc="outside lower right", ncols=2, frameon=False, fontsize=8)
+    figure.legend(handles=keys, loc="outside lower right", ncols=len(keys), frameon=False, fontsize=8)
     return figure
+
+
+def knob_letters(knobs: Sequence[str]) -> dict[str, str]:
+    """A letter for each of the most frequent knobs; none where all operations have the same.
+
+    Example:
+        >>> knob_letters(["sm=16", "sm=16", "sm=8"])
+        {'sm=16': 'a', 'sm=8': 'b'}
+        >>> knob_letters(["", ""])
+        {}
+    """
+    counts = Counter(knobs)
+    if len(counts) < 2:
+        return {}
+    return {label: chr(ord("a") + place) for place, (label, _) in enumerate(counts.most_common(MAX_LABELLED_KNOBS))}
 
 
 def _draw_waiting(axes: Axes, stages: int, time_seconds: float) -> None:
@@ -148,9 +193,15 @@ def _draw_critical_path(axes: Axes, graph: OperationGraph, line: Timeline) -> No
 
 
 def _label_operations(
-    axes: Axes, graph: OperationGraph, line: Timeline, boxes: PolyCollection, points_per_second: float
+    axes: Axes,
+    graph: OperationGraph,
+    line: Timeline,
+    boxes: PolyCollection,
+    points_per_second: float,
+    *,
+    letters: Sequence[str],
 ) -> None:
-    """Label every box that is wide enough with the instruction's initial and the microbatch."""
+    """Label every box that is wide enough with the instruction's initial, the microbatch, and the knobs' letter."""
     colours = boxes.to_rgba(line.powers_watts)
     # Dark text on bright boxes, by the luminance of sRGB.
     bright = colours[:, :3] @ np.array([0.299, 0.587, 0.114]) > 0.55
@@ -158,7 +209,7 @@ def _label_operations(
     labels = []
     for operation in range(graph.operations):
         name = graph.instructions[graph.instruction_of[operation]]
-        text = f"{name[0].upper()}{graph.microbatch_of[operation]}"
+        text = f"{name[0].upper()}{graph.microbatch_of[operation]}{letters[operation]}"
         size = min(7.0, points_per_second * float(line.durations_seconds[operation]) / (0.75 * len(text)))
         if size >= 3.0:
             place = (float(middles[operation]), float(graph.stage_of[operation]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -9,16 +10,21 @@ from typing import Any
 
 import pytest
 
+from support.pipelines.knob_pipelines import KNOBS, knob_problem
 from support.pipelines.registrations import CLOCKS, instructions_of
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
 from wattloop_operator.api.checks.documents import read_documents
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.meta import OwnerReference
+from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.job_plan import JobPlan, job_plan
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.state import GivenPlan
+from wattloop_planner.frequency.baselines import max_frequency
+from wattloop_planner.frequency.files.archive import archive_of, write_archive
+from wattloop_planner.frequency.solver.planning import plan_pipeline
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests" / "valid"
 JOB = OwnerReference(api_version="wattloop.dev/v1alpha1", kind="RecurringTrainingJob", name="gpt", uid="0c3b2d9e")
@@ -59,6 +65,13 @@ def made_by_operator(**shape: int) -> FrequencyPlan:
     plan = plan_object(operator.state, JOB)
     assert plan is not None
     return plan
+
+
+def with_knobs(folder: Path) -> FrequencyPlan:
+    problem = knob_problem(folder, microbatches=2, clocks=CLOCKS)
+    archive = archive_of(problem, plan_pipeline(problem), max_frequency(problem), schedule="1F1B")
+    data = base64.b64encode(write_archive(archive)).decode("ascii")
+    return FrequencyPlan.from_wire({"spec": {"archive": data}})
 
 
 def listed(rows: list[list[tuple[str, int]]], **spec: Any) -> FrequencyPlan:
@@ -105,6 +118,23 @@ def test_a_listed_plan_runs_as_it_is_written() -> None:
     assert state.directive.mode == "Plan"
     assert state.frontier is not None
     assert state.frontier.points[0].clocks_megahertz == tuple(map(tuple, clocks))
+
+
+def test_each_rank_gets_the_knobs_of_a_plan_with_its_clocks(tmp_path: Path) -> None:
+    given = given_plan(with_knobs(tmp_path))
+    operator, ranks = SimulatedOperator(replace(NEW_STATE, given=given)), ranks_of(2)
+    run_until_planned(operator, ranks, rounds=8)
+    assert operator.state.frontier is not None
+    archive = decode_archive(given.archive)
+    point = operator.state.directive.point
+    assert point is not None
+    for stage, rank in enumerate(ranks):
+        expected = archive.thinned(len(operator.state.frontier.points)).stage_settings(point, stage)
+        assert rank.directive.clocks_megahertz == tuple(setting.frequency_megahertz for setting in expected)
+        assert rank.directive.knobs is not None
+        found = [tuple(knobs.values()) for knobs in rank.directive.knobs.by_instruction()]
+        assert found == [setting.knobs for setting in expected]
+        assert rank.directive.knobs.names == KNOBS
 
 
 OTHER_CLOCKS = (
