@@ -1,6 +1,9 @@
 # The commands of the project. Everything is installed into .venv, and what runs beside PyTorch into .venv-integrations;
-# caches are outside the tree.
+# caches that take long to fill are outside the tree.
 PYTHON ?= python3
+# Tests start some thousands of processes. Without bytecode each of them would compile every module of the project again,
+# and each process of pytest all test modules and plugins.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
