@@ -100,6 +100,11 @@ class Heartbeat(ApiModel):
 
     rank: int = Field(description="Rank of the process.", ge=0)
     time: Time = Field(description="Time at which the operator received the report.")
+    pod_uid: str = Field(
+        default="",
+        description="UID of the pod that sent the report, by its token. Empty if no pod sent it.",
+        max_length=MAX_UUID_CHARACTERS,
+    )
     asked_epoch: int | None = Field(
         default=None,
         description="Epoch after which the process asked last whether to go on. It repeats the question while it waits "

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import PodReference, TrainingRecurrence
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerProfileRecord
 
@@ -45,18 +45,20 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True)
-class FailedPod:
-    """The pod of a workload that failed first.
+class WorkloadPod:
+    """A pod of a workload.
 
     Attributes:
         name: Its name.
         node: Its node; empty if it was bound to none.
         index: Its index in an indexed Job; None in others.
+        uid: Its UID.
     """
 
     name: str
     node: str = ""
     index: int | None = None
+    uid: str = ""
 
     def __str__(self) -> str:
         index = "" if self.index is None else f" of index {self.index}"
@@ -99,11 +101,11 @@ class WorkloadState:
     all_running_since: datetime | None = None
     ended_at: datetime | None = None
     failure: Failure | None = None
-    failed_pod: FailedPod | None = None
+    failed_pod: WorkloadPod | None = None
     terminating: bool = False
     message: str = ""
     unhealthy: str = ""
-    pods: tuple[PodReference, ...] = ()
+    pods: tuple[WorkloadPod, ...] = ()
     image_digest: str | None = None
 
     @property

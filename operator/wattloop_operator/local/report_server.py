@@ -64,7 +64,7 @@ class LocalTokens:
         self._owners[token] = (namespace, name)
         return path
 
-    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:  # noqa: ARG002
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:  # noqa: ARG002
         """See `Authorizer`."""
         given = token.text.encode()
         owners = list(self._owners.items())
@@ -73,3 +73,4 @@ class LocalTokens:
             raise UnknownCallerError("this run did not issue the token")
         if owner != (namespace, name):
             raise RecurrenceOwnershipError(f"the token is not that of {namespace}/{name}")
+        return ""

@@ -81,9 +81,9 @@ def create_app(
         The answer to a rank that asks for a verdict waits for it, for at most 20 s.
         """
         count_request(service.limits, token)
-        await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
+        pod_uid = await in_thread(lambda: service.authorize(token, namespace, name, peer_address(request)))
         report = await received(request, Report, MAX_REPORT_BYTES)
-        answer = await in_thread(lambda: service.receive(namespace, name, report))
+        answer = await in_thread(lambda: service.receive(namespace, name, report, pod_uid))
         epoch = report.verdict_epoch
         if epoch is not None and answer.goes_on_after(epoch) is None:
             answer = await service.waits.first_answer(

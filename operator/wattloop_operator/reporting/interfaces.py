@@ -81,7 +81,7 @@ class BearerToken:
 class Authorizer(Protocol):
     """Checks who may report for a recurrence."""
 
-    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         """Check that the caller may report for a recurrence.
 
         Args:
@@ -89,6 +89,9 @@ class Authorizer(Protocol):
             namespace: Namespace of the recurrence.
             name: Its name.
             address: The peer's address; only limits the rate of checks of unknown tokens.
+
+        Returns:
+            UID of the caller's pod; empty where there are no pods.
 
         Raises:
             UnknownCallerError: The token is invalid.

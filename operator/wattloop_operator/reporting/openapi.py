@@ -31,7 +31,7 @@ FILE = "reporting-api.json"
 class _Unused:
     """Implements the interfaces for the description of the API, which calls none of them."""
 
-    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         """See `Authorizer`."""
         raise NotImplementedError
 

@@ -50,11 +50,13 @@ class ReceivedReport:
     Attributes:
         report: The report of the training, or of an agent about a power limit.
         at: When it was received.
+        pod_uid: UID of the pod that sent it; empty if no pod did.
         energies: The agents' reports about its attempt; None if they were not read.
     """
 
     report: Report | OutputReport | PodLimitState
     at: datetime
+    pod_uid: str = ""
     energies: tuple[PodEnergy, ...] | None = None
 
 
@@ -105,8 +107,11 @@ class ReportService:
             progress_store, self._merged, self._judged, clock, write_interval_seconds, on_verdict=self.waits.notify
         )
 
-    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         """Check that the caller may report for a recurrence, before the report is read.
+
+        Returns:
+            UID of the caller's pod; empty where there are no pods.
 
         Raises:
             UnknownCallerError: The token is invalid.
@@ -115,11 +120,18 @@ class ReportService:
                 unknown tokens.
             OperationError: The check failed for now.
         """
-        self._authorizer.authorize(token, namespace, name, address)
+        pod_uid = self._authorizer.authorize(token, namespace, name, address)
         self.limits.count_report(namespace, name)
+        return pod_uid
 
-    def receive(self, namespace: str, name: str, report: Report) -> Answer:
+    def receive(self, namespace: str, name: str, report: Report, pod_uid: str = "") -> Answer:
         """Merge a report of an authorized caller.
+
+        Args:
+            namespace: Namespace of the recurrence.
+            name: Its name.
+            report: The report.
+            pod_uid: UID of the caller's pod.
 
         Raises:
             UnknownRecurrenceError: The recurrence does not exist.
@@ -127,7 +139,8 @@ class ReportService:
             ProgressTooLargeError: The merged progress is too large.
             OperationError: The write failed for now; the report may be sent again.
         """
-        return answer_to(self.writer.merge(namespace, name, ReceivedReport(report, self._utc_now())), report)
+        received = ReceivedReport(report, self._utc_now(), pod_uid)
+        return answer_to(self.writer.merge(namespace, name, received), report)
 
     def observe(self, namespace: str, name: str, seen: OutputReport) -> None:
         """Merge what was seen of a training that does not use the client.
@@ -209,7 +222,9 @@ class ReportService:
         progress = progress_after(recurrence, report)
         self._log_dropped_gpus(recurrence, progress, report)
         progress = self._with_agent_readings(recurrence, progress, received)
-        return with_heartbeat(recurrence, progress, report.rank, received.at, report.verdict_epoch)
+        return with_heartbeat(
+            recurrence, progress, report.rank, received.at, report.verdict_epoch, pod_uid=received.pod_uid
+        )
 
     def _with_agent_readings(
         self, recurrence: TrainingRecurrence, progress: Progress, received: ReceivedReport

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN, PodReference
-from wattloop_operator.domain.snapshot import FailedPod, Failure
+from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
+from wattloop_operator.domain.snapshot import Failure, WorkloadPod
 
 Pod = Mapping[str, Any]
 
@@ -53,7 +53,7 @@ class PodFailure:
     failure: Failure
     at: datetime
     message: str
-    pod: FailedPod | None = None
+    pod: WorkloadPod | None = None
 
 
 def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
@@ -62,7 +62,7 @@ def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
     # cluster did.
     order = {Failure.DISRUPTED: 0, Failure.CRASHED: 1}
     failures = [
-        replace(failure, pod=_failed_pod(pod)) for pod in pods for failure in [_failure(pod)] if failure is not None
+        replace(failure, pod=_workload_pod(pod)) for pod in pods for failure in [_failure(pod)] if failure is not None
     ]
     return min(failures, key=lambda each: (each.at, order.get(each.failure, 2)), default=None)
 
@@ -98,10 +98,9 @@ def all_running_since(pods: Iterable[Pod], count: int) -> datetime | None:
     return max((start for start in starts if start is not None), default=None)
 
 
-def bound_pods(pods: Iterable[Pod]) -> tuple[PodReference, ...]:
+def bound_pods(pods: Iterable[Pod]) -> tuple[WorkloadPod, ...]:
     """The pods that are bound to a node."""
-    nodes = ((str(pod["metadata"].get("uid") or ""), (pod.get("spec") or {}).get("nodeName")) for pod in pods)
-    return tuple(PodReference(uid=uid, node=str(node)) for uid, node in nodes if uid and node)
+    return tuple(pod for pod in map(_workload_pod, pods) if pod.uid and pod.node)
 
 
 def image_digest(pods: Iterable[Pod], container: str) -> str | None:
@@ -224,13 +223,14 @@ def _failure(pod: Pod) -> PodFailure | None:
     return None
 
 
-def _failed_pod(pod: Pod) -> FailedPod:
+def _workload_pod(pod: Pod) -> WorkloadPod:
     metadata = pod.get("metadata") or {}
     index = str((metadata.get("labels") or {}).get(INDEX_LABEL, ""))
-    return FailedPod(
+    return WorkloadPod(
         name=str(metadata.get("name") or ""),
         node=str((pod.get("spec") or {}).get("nodeName") or ""),
         index=int(index) if index.isascii() and index.isdecimal() else None,
+        uid=str(metadata.get("uid") or ""),
     )
 
 

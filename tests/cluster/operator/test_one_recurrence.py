@@ -15,6 +15,7 @@ from support.control_plane.training import Training
 from support.control_plane.waiting import Object
 from wattloop.messages import LimitMeasurement, Report
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+from wattloop_operator.reconcile.attempt.progress_deadline import hang_message
 from wattloop_operator.reconcile.learning.observations import observations
 from wattloop_planner.observations import Observation, Outcome
 
@@ -171,6 +172,33 @@ def test_a_rank_that_is_killed_has_an_event_with_its_pod_and_node(
     (event,) = (each for each in events if each["reason"] == "RankDied")
     assert event["type"] == "Warning"
     assert text in event["message"]
+
+
+def test_the_pod_and_the_node_of_a_rank_that_hangs_are_known_by_its_token(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    kubelet: Kubelet,
+    token_of_pod: Callable[[Object, str], str],
+    tmp_path: Path,
+) -> None:
+    container = {"name": "train", "image": "example.invalid/train:1"}
+    indexed = {"completionMode": "Indexed", "completions": 2, "parallelism": 2}
+    pod_template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    objective = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "progressDeadlineSeconds": 600}
+    key = make_job(objective=objective, template={"job": {**indexed, "template": pod_template}})
+    operator.reconcile(key)
+    pods = [kubelet.run(pod) for pod in kubelet.pods_of_job(first_of(key), key.namespace, count=2)]
+    operator.reconcile(key)
+    pods.sort(key=lambda pod: str(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
+    # The second pod has the first rank, as under torchrun's dynamic rendezvous.
+    sent = Report(sequence=1, epoch=1.0, metric=0.5, evaluations=1, ranks=2)
+    assert Training(pods[1], token_of_pod, tmp_path).channel.send_last(sent, 60.0) is not None
+    operator.reconcile(key)
+    snapshot = operator.backend.snapshot(key)
+    assert snapshot is not None
+    (recurrence,), (workload,) = snapshot.recurrences, snapshot.workloads.values()
+    where = f"pod {pods[1]['metadata']['name']} of index 1 on node {pods[1]['spec']['nodeName']}"
+    assert f"rank 0 in {where} is silent longest" in hang_message(recurrence, workload)
 
 
 def test_a_process_that_hangs_is_ended_at_its_deadline(

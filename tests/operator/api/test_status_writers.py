@@ -77,7 +77,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind name uid"},
     "reconcile.attempt.late_usage:with_late_usage": {"trec.status": "usageAtOutcome"},
-    "workloads.pod_state:bound_pods": {"trec.status.pods[]": "uid node"},
+    "reconcile.attempt.lifecycle:_pods": {"trec.status.pods[]": "uid node"},
     "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
     "reconcile.attempt.progress:progress_after": {
         "trec.status.progress": "ranks endedRanks batchSize gpus gpuProduct maxPowerLimitWatts profile firstEpoch"
@@ -90,7 +90,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.progress_deadline:with_heartbeat": {
         "trec.status.progress": "lastReportTime heartbeats",
-        "trec.status.progress.heartbeats[]": "rank time askedEpoch",
+        "trec.status.progress.heartbeats[]": "rank time podUid askedEpoch",
     },
     "reconcile.attempt.progress:progress_after_output": {"trec.status.progress": "latestEvaluation"},
     "reconcile.attempt.progress:_published": {"trec.status.progress.published": "path digest"},

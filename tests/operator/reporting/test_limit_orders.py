@@ -43,8 +43,9 @@ class Attempts:
     writes: int = 0
     problem: str = ""
 
-    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         """Authorizes every caller."""
+        return ""
 
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
         assert (namespace, name) == ("team", "digits-0")

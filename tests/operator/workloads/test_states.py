@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop_operator.api.template import Template
-from wattloop_operator.api.training_recurrence import PodReference
-from wattloop_operator.domain.snapshot import FailedPod, Failure, WorkloadPhase
+from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod
 from wattloop_operator.workloads.job import job_state, needs_pods, training_container
 from wattloop_operator.workloads.other_kind import other_state
 
@@ -113,7 +112,7 @@ def test_the_pod_that_failed_first_is_known_with_its_node_and_index() -> None:
         each["metadata"]["labels"] = {"batch.kubernetes.io/job-completion-index": str(index)}
         each["spec"] = {"nodeName": f"gpu-{index}"}
     state = job_state(job(FAILED), [second, first], "recurrence-uid")
-    assert state.failed_pod == FailedPod("a-2-x", "gpu-2", 2)
+    assert state.failed_pod == WorkloadPod("a-2-x", "gpu-2", 2)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +287,7 @@ def test_the_state_contains_the_pods_that_are_bound_to_a_node() -> None:
     bound["metadata"]["uid"], bound["spec"] = "pod-uid", {"nodeName": "node-1"}
     waits["metadata"]["uid"], waits["spec"] = "other-uid", {"nodeName": None}
     state = job_state(job(), [bound, waits, pod("a-z")], "recurrence-uid")
-    assert state.pods == (PodReference(uid="pod-uid", node="node-1"),)
+    assert state.pods == (WorkloadPod("a-x", "node-1", uid="pod-uid"),)
 
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4

@@ -164,7 +164,7 @@ class NodeApi:
 class _NoTraining:
     """Implements the interfaces for training processes, which are not used."""
 
-    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         raise NotImplementedError
 
     def read(self, namespace: str, name: str) -> None:

@@ -31,18 +31,18 @@ class AuthorizationCache:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._lock = threading.Lock()
-        self._authorized: TTLCache[tuple[bytes, str], bool] = TTLCache(MAX_AUTHORIZATIONS, AUTHORIZED_SECONDS, clock)
+        self._authorized: TTLCache[tuple[bytes, str], str] = TTLCache(MAX_AUTHORIZATIONS, AUTHORIZED_SECONDS, clock)
         self._denied: TTLCache[tuple[bytes, str], str] = TTLCache(MAX_AUTHORIZATIONS, DENIED_SECONDS, clock)
 
-    def is_authorized(self, token: BearerToken, subject: str) -> bool:
-        """Whether this token was authorized for this subject recently."""
+    def authorized_pod(self, token: BearerToken, subject: str) -> str | None:
+        """UID of the token's pod if the token was authorized for this subject recently; otherwise None."""
         with self._lock:
-            return (token.digest, subject) in self._authorized
+            return self._authorized.get((token.digest, subject))
 
-    def authorize(self, token: BearerToken, subject: str) -> None:
-        """Record that this token is authorized for this subject."""
+    def authorize(self, token: BearerToken, subject: str, pod_uid: str) -> None:
+        """Record that this token, of this pod, is authorized for this subject."""
         with self._lock:
-            self._authorized[token.digest, subject] = True
+            self._authorized[token.digest, subject] = pod_uid
 
     def denial(self, token: BearerToken, subject: str) -> str | None:
         """Why this token was denied this subject recently; None if it was not."""
@@ -71,22 +71,25 @@ class ClusterAuthorizer:
         self._reviews = reviews
         self._cache = AuthorizationCache(clock)
 
-    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> None:
-        """Raise an error unless the caller runs the recurrence."""
+    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
+        """Raise an error unless the caller runs the recurrence; returns the UID of its pod."""
         subject = f"{namespace}/{name}"
-        if self._cache.is_authorized(token, subject):
-            return
+        known = self._cache.authorized_pod(token, subject)
+        if known is not None:
+            return known
         denial = self._cache.denial(token, subject)
         if denial is not None:
             raise RecurrenceOwnershipError(denial)
         try:
-            self._check(self._reviews.caller_of(token, address), namespace, name)
+            caller = self._reviews.caller_of(token, address)
+            self._check(caller, namespace, name)
         except RejectedError as error:
             raise OperationError(f"the caller's rights cannot be checked: {error}") from error
         except RecurrenceOwnershipError as error:
             self._cache.deny(token, subject, str(error))
             raise
-        self._cache.authorize(token, subject)
+        self._cache.authorize(token, subject, caller.pod_uid)
+        return caller.pod_uid
 
     def _check(self, caller: Caller, namespace: str, name: str) -> None:
         denied = RecurrenceOwnershipError(f"pod {caller.namespace}/{caller.pod} does not run {namespace}/{name}")
@@ -123,17 +126,18 @@ class ClusterNodeAuthorizer:
         """Raise an error unless the caller is the agent of the node."""
         if not self._service_account:
             raise NodeOwnershipError("this operator accepts no node reports; start it with --agent-service-account")
-        if self._cache.is_authorized(token, node):
+        if self._cache.authorized_pod(token, node) is not None:
             return
         denial = self._cache.denial(token, node)
         if denial is not None:
             raise NodeOwnershipError(denial)
         try:
-            self._check(self._reviews.caller_of(token, address), node)
+            caller = self._reviews.caller_of(token, address)
+            self._check(caller, node)
         except NodeOwnershipError as error:
             self._cache.deny(token, node, str(error))
             raise
-        self._cache.authorize(token, node)
+        self._cache.authorize(token, node, caller.pod_uid)
 
     def _check(self, caller: Caller, node: str) -> None:
         account = f"{caller.namespace}/{caller.service_account}"

@@ -116,7 +116,7 @@ def rank_conditions(
     """RanksHealthy as False if a rank of an attempt that crashed or was disrupted died; otherwise nothing."""
     if workload is None or workload.failure is None or result not in (Result.CRASHED, Result.DISRUPTED):
         return ()
-    pods = len({pod.uid for pod in (*recurrence.status.pods, *workload.pods)})
+    pods = len({*(pod.uid for pod in recurrence.status.pods), *(pod.uid for pod in workload.pods)})
     message = dead_rank(recurrence.status.progress or Progress(), workload, pods)
     if not message:
         return ()

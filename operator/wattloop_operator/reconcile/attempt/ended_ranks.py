@@ -48,8 +48,8 @@ def dead_rank(progress: Progress, workload: WorkloadState, pods: int) -> str:
         pods: Number of its pods.
 
     Example:
-        >>> from wattloop_operator.domain.snapshot import FailedPod
-        >>> failed = WorkloadState("a", failed_pod=FailedPod("a-2-x", "gpu-7", 2))
+        >>> from wattloop_operator.domain.snapshot import WorkloadPod
+        >>> failed = WorkloadState("a", failed_pod=WorkloadPod("a-2-x", "gpu-7", 2))
         >>> dead_rank(Progress(ranks=4, ended_ranks="b"), failed, 4)
         'rank 2 of 4 ended without a report; pod a-2-x of index 2 on node gpu-7 failed first'
         >>> dead_rank(Progress(ranks=4), failed, 4)

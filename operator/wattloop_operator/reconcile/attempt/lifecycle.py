@@ -165,7 +165,8 @@ def _reference(workload: WorkloadState) -> WorkloadReference:
 def _pods(recurrence: TrainingRecurrence, workload: WorkloadState | None) -> tuple[PodReference, ...]:
     """All pods of the attempt. Deleted ones are kept: an agent may report their energy later."""
     current = () if workload is None or not workload.owned else workload.pods
-    known = {pod.uid: pod for pod in (*recurrence.status.pods, *current)}
+    references = (PodReference(uid=pod.uid, node=pod.node) for pod in current)
+    known = {pod.uid: pod for pod in (*recurrence.status.pods, *references)}
     return tuple(known.values())[:MAX_PODS]
 
 

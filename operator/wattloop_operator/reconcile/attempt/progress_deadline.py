@@ -17,11 +17,17 @@ from datetime import datetime, timedelta
 from wattloop_operator.api.attempt import MAX_HEARTBEATS, Heartbeat, Progress
 from wattloop_operator.api.field_types import format_time
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.snapshot import WorkloadState
+from wattloop_operator.domain.snapshot import WorkloadPod, WorkloadState
 
 
 def with_heartbeat(
-    recurrence: TrainingRecurrence, progress: Progress, rank: int, now: datetime, asked_epoch: int | None = None
+    recurrence: TrainingRecurrence,
+    progress: Progress,
+    rank: int,
+    now: datetime,
+    asked_epoch: int | None = None,
+    *,
+    pod_uid: str = "",
 ) -> Progress:
     """The progress after a sign of life of a process.
 
@@ -33,6 +39,7 @@ def with_heartbeat(
         rank: Rank of the process.
         now: The time at which the sign of life was received.
         asked_epoch: The epoch after which the process asks whether to go on; None if it does not ask.
+        pod_uid: UID of its pod; empty if it has none.
     """
     if recurrence.spec.progress_deadline_seconds is None:
         return progress
@@ -46,7 +53,7 @@ def with_heartbeat(
     if rank < MAX_HEARTBEATS:
         # A report between two questions does not make the second a new one.
         asked = asked_epoch if asked_epoch is not None or before is None else before.asked_epoch
-        known[rank] = Heartbeat(rank=rank, time=now, asked_epoch=asked)
+        known[rank] = Heartbeat(rank=rank, time=now, pod_uid=pod_uid, asked_epoch=asked)
     heartbeats = tuple(known[rank] for rank in sorted(known))
     return progress.model_copy(update={"last_report_time": now, "heartbeats": heartbeats})
 
@@ -72,13 +79,25 @@ def hang_message(recurrence: TrainingRecurrence, workload: WorkloadState) -> str
     text = f"no process reported for {recurrence.spec.progress_deadline_seconds} s (objective.progressDeadlineSeconds)"
     if not progress.heartbeats:
         since = "" if workload.all_running_since is None else f" since {format_time(workload.all_running_since)}"
+        only = f" in {workload.pods[0]}" if len(workload.pods) == 1 else ""
         return (
-            f"{text}, and none ever did although they run{since}; a training that reports less often needs a longer "
-            "deadline or calls run.step"
+            f"{text}, and none ever did although they run{only}{since}; a training that reports less often needs a "
+            "longer deadline or calls run.step"
         )
     silent = min(progress.heartbeats, key=lambda each: (each.time, each.rank))
     epochs = "" if progress.epoch is None else f" after {progress.epoch} epochs"
-    return f"{text}; rank {silent.rank} is silent longest, since {format_time(silent.time)}{epochs}; see its log"
+    pod = _pod_of(silent, workload)
+    where = "" if pod is None else f" in {pod}"
+    return f"{text}; rank {silent.rank}{where} is silent longest, since {format_time(silent.time)}{epochs}; see its log"
+
+
+def _pod_of(silent: Heartbeat, workload: WorkloadState) -> WorkloadPod | None:
+    """The pod of the process that is silent longest; None if it is not known."""
+    if silent.pod_uid:
+        return next((pod for pod in workload.pods if pod.uid == silent.pod_uid), None)
+    # What a pod without a token prints is that of the first one.
+    first = [pod for pod in workload.pods if not pod.index]
+    return first[0] if silent.rank == 0 and len(first) == 1 else None
 
 
 def _silent_since(

@@ -83,8 +83,8 @@ def server() -> Server:
 
 
 def test_an_authorized_token_is_not_reviewed_again_for_a_while(server: Server) -> None:
-    server.authorizer.authorize(TOKEN, "team", "run")
-    server.authorizer.authorize(TOKEN, "team", "run")
+    assert server.authorizer.authorize(TOKEN, "team", "run") == "pod-uid"
+    assert server.authorizer.authorize(TOKEN, "team", "run") == "pod-uid"
     assert server.requests["tokenreviews"] == 1
     server.now = AUTHORIZED_SECONDS
     server.authorizer.authorize(TOKEN, "team", "run")

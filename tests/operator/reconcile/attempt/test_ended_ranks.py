@@ -8,9 +8,9 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job, report
 from wattloop_operator.api.attempt import Result
-from wattloop_operator.api.training_recurrence import PodReference, TrainingRecurrenceStatus
+from wattloop_operator.api.training_recurrence import TrainingRecurrenceStatus
 from wattloop_operator.cluster.events import events_of
-from wattloop_operator.domain.snapshot import FailedPod, Failure, Snapshot
+from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPod
 from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.actions import EmitEvent, WriteRecurrenceStatus
 from wattloop_operator.reconcile.attempt.progress import progress_after
@@ -49,7 +49,7 @@ def test_a_rank_that_is_killed_is_named(reported: set[int], text: str) -> None:
 def test_a_rank_that_died_has_an_event_with_its_pod_and_node(
     reported: set[int], index: int | None, pods: int, text: str | None
 ) -> None:
-    backend, name = crashed(reported, FailedPod("a-x", "gpu-7", index), pods)
+    backend, name = crashed(reported, WorkloadPod("a-x", "gpu-7", index), pods)
     ended = backend.recurrences[name]
     before = ended.model_copy(update={"status": TrainingRecurrenceStatus()})
     events = events_of(Snapshot(backend.job), WriteRecurrenceStatus(before, ended.status))
@@ -57,7 +57,7 @@ def test_a_rank_that_died_has_an_event_with_its_pod_and_node(
     assert dead == ([] if text is None else [EmitEvent(True, "RankDied", f"recurrence 0 ({name}): {text}")])
 
 
-def crashed(reported: set[int], pod: FailedPod | None = None, pods: int = 0) -> tuple[ModelBackend, str]:
+def crashed(reported: set[int], pod: WorkloadPod | None = None, pods: int = 0) -> tuple[ModelBackend, str]:
     """A job whose attempt of four ranks has crashed, and the attempt's name; some ranks reported their failure."""
     backend = ModelBackend(job())
     backend.advance(3600)
@@ -70,7 +70,7 @@ def crashed(reported: set[int], pod: FailedPod | None = None, pods: int = 0) -> 
         status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, sent)})
         backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"status": status}))
     backend.end_workload(name, Failure.CRASHED, "exit code 1")
-    bound = tuple(PodReference(uid=f"uid-{number}", node="gpu-7") for number in range(pods))
+    bound = tuple(WorkloadPod(f"a-{number}", "gpu-7", uid=f"uid-{number}") for number in range(pods))
     backend.workloads[name] = replace(backend.workloads[name], failed_pod=pod, pods=bound)
     reconcile(backend, KEY, backend.clock)
     return backend, name

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job, pod_energy
-from wattloop_operator.api.training_recurrence import EnergySource, PodReference, TrainingRecurrenceStatus
+from wattloop_operator.api.training_recurrence import EnergySource, TrainingRecurrenceStatus
 from wattloop_operator.domain.records import PodEnergy
-from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.domain.snapshot import Failure, WorkloadPod
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.next_actions import next_actions
 
@@ -159,7 +159,7 @@ def test_the_status_keeps_all_pods_of_an_attempt(backend: ModelBackend) -> None:
     backend.reconcile()
     name = backend.running[0]
     for uid in ("first", "second"):
-        pod = PodReference(uid=uid, node="node-1")
+        pod = WorkloadPod(f"pod-{uid}", "node-1", uid=uid)
         backend.run_workload(name)
         backend.workloads[name] = replace(backend.workloads[name], pods=(pod,))
         backend.reconcile()

@@ -6,12 +6,15 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend, job
 from wattloop_operator.api.attempt import MAX_HEARTBEATS, Progress, Result
-from wattloop_operator.reconcile.attempt.progress_deadline import hung_at, with_heartbeat
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.snapshot import WorkloadPod
+from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at, with_heartbeat
 from wattloop_operator.reconcile.learning import observations
 from wattloop_planner.observations import Outcome
 
@@ -96,6 +99,49 @@ def test_the_rank_that_is_silent_longest_is_named() -> None:
     backend.advance(DEADLINE)
     assert result_of(backend, name) is Result.HUNG
     assert "rank 2 is silent longest, since 2026-03-01T12:00:00Z" in backend.recurrences[name].status.message
+
+
+@pytest.mark.parametrize(
+    ("silent", "text"),
+    [
+        # torchrun: two ranks a pod, so the index is not the rank.
+        (3, "rank 3 in pod a-1-y of index 1 on node gpu-8 is silent longest"),
+        (0, "rank 0 in pod a-0-x of index 0 on node gpu-7 is silent longest"),
+    ],
+)
+def test_the_pod_and_the_node_of_the_rank_that_is_silent_longest_are_named(silent: int, text: str) -> None:
+    backend = backend_with_deadline()
+    name = backend.start_attempt()
+    pods = tuple(WorkloadPod(f"a-{index}-{'xy'[index]}", f"gpu-{index + 7}", index, f"uid-{index}") for index in (0, 1))
+    backend.workloads[name] = replace(backend.workloads[name], pods=pods)
+    progress = Progress()
+    for rank in (silent, *(rank for rank in range(4) if rank != silent)):
+        progress = with_heartbeat(backend.recurrences[name], progress, rank, backend.now, pod_uid=pods[rank // 2].uid)
+        backend.advance(30)
+    assert text in hang_message(with_progress(backend, name, progress), backend.workloads[name])
+
+
+@pytest.mark.parametrize(
+    ("pods", "text"),
+    [
+        ([WorkloadPod("a-1-y", "gpu-8", 1), WorkloadPod("a-0-x", "gpu-7", 0)], "rank 0 in pod a-0-x of index 0 on"),
+        ([WorkloadPod("a-x", "gpu-7")], "rank 0 in pod a-x on node gpu-7 is"),
+        # The pods of a Job without indices cannot be told apart.
+        ([WorkloadPod("a-x", "gpu-7"), WorkloadPod("a-y", "gpu-7")], "rank 0 is"),
+        ([], "rank 0 is"),
+    ],
+)
+def test_what_is_read_from_the_output_is_that_of_the_first_pod(pods: list[WorkloadPod], text: str) -> None:
+    backend = backend_with_deadline()
+    name = backend.start_attempt()
+    progress = with_heartbeat(backend.recurrences[name], Progress(), 0, backend.now)
+    workload = replace(backend.workloads[name], pods=tuple(pods))
+    assert text in hang_message(with_progress(backend, name, progress), workload)
+
+
+def with_progress(backend: ModelBackend, name: str, progress: Progress) -> TrainingRecurrence:
+    recurrence = backend.recurrences[name]
+    return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"progress": progress})})
 
 
 def test_a_training_that_never_reports_has_the_deadline_from_the_start_of_its_pods() -> None:
