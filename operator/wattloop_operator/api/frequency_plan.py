@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from wattloop_operator.api.applied_plan import IterationStatus, RealisedIteration
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ
 from wattloop_operator.api.meta import Conditions, ObjectMeta
@@ -89,13 +90,6 @@ class FrequencyPlanSpec(ApiModel):
     )
 
 
-class IterationStatus(ApiModel):
-    """Time and energy of an iteration of one pipeline: one GPU of each stage, waiting included."""
-
-    time_seconds: NonNegativeDecimalString = Field(description="Time of an iteration, in seconds.")
-    energy_joules: NonNegativeDecimalString = Field(description="Energy of an iteration, in joules.")
-
-
 class ChosenPlan(ApiModel):
     """The plan that the ranks run."""
 
@@ -110,15 +104,9 @@ class ChosenPlan(ApiModel):
     reason: str = Field(default="", description="Why this plan was chosen.", max_length=512)
 
 
-class RealisedPlan(ApiModel):
+class RealisedPlan(RealisedIteration):
     """What iterations under the chosen plan took, as the ranks report it."""
 
-    time_seconds: NonNegativeDecimalString = Field(description="Time of an iteration of the slowest rank, in seconds.")
-    energy_joules: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Energy of an iteration of one pipeline, the mean over the pipelines, in joules. Absent until "
-        "every rank reports it.",
-    )
     iterations: int = Field(description="Number of iterations that the means are of.", ge=0)
 
 

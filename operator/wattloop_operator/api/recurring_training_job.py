@@ -207,6 +207,8 @@ class RecurringTrainingJob(ApiModel):
             ),
             Column("Next run", ".status.nextScheduleTime", "Start of the next run"),
             Column("Active", ".status.counts.active", "Number of active runs", "integer"),
+            Column("Plan", ".status.frequencyPlan.name", "FrequencyPlan of the pipeline", wide=True),
+            Column("Plan saves (%)", ".status.frequencyPlan.savingPercent", "Energy that the plan saves", wide=True),
             Column("Published", ".status.published.recurrence", "Recurrence whose model is current", wide=True),
             Column("Suspended", ".spec.suspend", "Whether no further runs start", "boolean", wide=True),
             Column("Runs", ".status.counts.recurrences", "Number of recurrences so far", "integer", wide=True),

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from wattloop_operator.api.applied_plan import JobFrequencyPlan
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
@@ -240,6 +241,11 @@ class RecurringTrainingJobStatus(ApiModel):
     )
     advice: Advice | None = Field(
         default=None, description="The decision for the next recurrence in mode Advise. Absent in mode Optimize."
+    )
+    frequency_plan: JobFrequencyPlan | None = Field(
+        default=None,
+        description="The frequency plan of the job's pipeline: of the newest attempt whose ranks registered as one. "
+        "Absent without such an attempt.",
     )
     published: PublishedModel | None = Field(
         default=None,

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
@@ -230,20 +231,6 @@ class PodReference(ApiModel):
 
     uid: str = Field(description="UID of the pod.", min_length=1, max_length=64)
     node: str = Field(description="Node that the pod was bound to.", min_length=1, max_length=253)
-
-
-class AppliedFrequencyPlan(ApiModel):
-    """The frequency plan of the attempt's pipeline."""
-
-    name: str = Field(default="", description="Name of the FrequencyPlan. Empty until there is one.", max_length=253)
-    mode: str = Field(
-        description="Free: the ranks set no clocks. Profile: they measure clocks. Plan: they run the plan.",
-        max_length=16,
-    )
-    saving_percent: DecimalString | None = Field(
-        default=None, description="Energy saved against maximum clocks, in percent. Absent without a plan."
-    )
-    reason: str = Field(default="", description="Why.", max_length=512)
 
 
 class TrainingRecurrenceStatus(ApiModel):

@@ -1,4 +1,4 @@
-"""Kubernetes Events of a job: each start, each end, and why nothing starts."""
+"""Kubernetes Events of a job: each start, each end, and why nothing starts or has no plan."""
 
 from __future__ import annotations
 
@@ -46,7 +46,17 @@ WARNING_CONDITIONS = {
     PUBLISHED: "ModelNotPublished",
     RANKS_HEALTHY: "RankDied",
 }
-BLOCKING_REASONS = frozenset({"TemplateRejected", "InvalidPattern", "InvalidSchedule", "NotSupported"})
+# Reasons of a job's condition whose status False is a warning.
+JOB_WARNING_REASONS = frozenset(
+    {
+        "TemplateRejected",
+        "InvalidPattern",
+        "InvalidSchedule",
+        "NotSupported",
+        "FrequencyPlanNotFound",
+        "NoFrequencyPlan",
+    }
+)
 
 
 def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
@@ -77,8 +87,8 @@ def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
         case WriteJobStatus(status):
             before = {each.reason for each in snapshot.job.status.conditions}
             for condition in status.conditions:
-                blocked = condition.reason in BLOCKING_REASONS and condition.status is ConditionStatus.FALSE
-                if blocked and condition.reason not in before:
+                is_warning = condition.reason in JOB_WARNING_REASONS and condition.status is ConditionStatus.FALSE
+                if is_warning and condition.reason not in before:
                     yield EmitEvent(True, condition.reason, condition.message)
 
 

@@ -14,10 +14,11 @@ from datetime import datetime
 from pydantic import ValidationError
 
 from wattloop.errors import InputError
+from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.meta import OwnerReference
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.training_recurrence import AppliedFrequencyPlan, TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.cluster.api import (
     FREQUENCY_PLANS,
     TRAINING_RECURRENCES,

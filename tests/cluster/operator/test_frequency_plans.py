@@ -55,6 +55,13 @@ def pipeline(operator: InProcessOperator, store: Store, make_job: Callable[..., 
     return Pipeline(operator, store, make_job(power=NO_LIMITS))
 
 
+def plan_available(kubectl: ClusterCommand, job: JobKey, namespace: str) -> tuple[str, str]:
+    """Status and reason of the job's condition about its plan."""
+    conditions = kubectl.json("get", "rtj", job.name, namespace=namespace)["status"]["conditions"]
+    (found,) = [each for each in conditions if each["type"] == "PlanAvailable"]
+    return found["status"], found["reason"]
+
+
 def simulated(**shape: int) -> SimulatedOperator:
     """Ranks that run a plan."""
     found = SimulatedOperator(NEW_STATE)
@@ -87,11 +94,14 @@ def test_a_planned_pipeline_gets_a_plan_that_its_job_owns_and_its_recurrence_nam
     trec = kubectl.json("get", "trec", pipeline.recurrence.metadata.name, namespace=namespace)
     applied = trec["status"]["frequencyPlan"]
     assert (applied["name"], applied["mode"]) == (plan["metadata"]["name"], "Plan")
-    assert applied["savingPercent"] == plan["status"]["savingPercent"]
+    assert float(applied["savingPercent"]) == pytest.approx(float(plan["status"]["savingPercent"]), rel=5e-3)
+    assert applied["planned"]["timeSeconds"] == plan["status"]["chosen"]["timeSeconds"]
     # The controller's next write keeps what this writer knows.
     pipeline.operator.reconcile(pipeline.key)
     trec = kubectl.json("get", "trec", pipeline.recurrence.metadata.name, namespace=namespace)
     assert trec["status"]["frequencyPlan"] == applied
+    shown = kubectl.json("get", "rtj", pipeline.key.name, namespace=namespace)["status"]["frequencyPlan"]
+    assert shown == applied | {"recurrence": pipeline.recurrence.metadata.name}
     columns = kubectl("get", "fplan", namespace=namespace).splitlines()
     assert columns[0].split()[:4] == ["NAME", "TIME", "(S)", "ENERGY"]
     assert f"{float(plan['status']['savingPercent']):g}" in columns[1]
@@ -175,6 +185,15 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
     missing = JobPlans(operator.api)(pipeline.recurrence).given
     assert missing is not None
     assert f"FrequencyPlan {namespace}/mine does not exist" in missing.problem
+    waiting = SimulatedOperator(replace(NEW_STATE, given=missing))
+    run_until_planned(waiting, ranks_of(1, stages=1), rounds=8)
+    pipeline.now = waiting.now
+    pipeline.store_state(waiting.state)
+    pipeline.write()
+    pipeline.operator.reconcile(job)
+    assert plan_available(kubectl, job, namespace) == ("False", "FrequencyPlanNotFound")
+    events = kubectl.json("get", "events", namespace=namespace)["items"]
+    assert "FrequencyPlanNotFound" in {event["reason"] for event in events}
     operations = [{"instruction": "forward", "megahertz": 900}, {"instruction": "backward", "megahertz": 1100}]
     spec = {"stages": [{"operations": operations * 2}], "timeSeconds": "1.5", "energyJoules": "200"}
     kubectl.apply(
@@ -189,6 +208,8 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
     pipeline.now = running.now
     pipeline.store_state(running.state)
     pipeline.write()
+    pipeline.operator.reconcile(job)
+    assert plan_available(kubectl, job, namespace) == ("True", "Planned")
     (plan,) = plans(kubectl, namespace)
     assert plan["metadata"]["name"] == "mine"
     assert (plan["status"]["chosen"]["timeSeconds"], plan["status"]["recurrence"]) == (

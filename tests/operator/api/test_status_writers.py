@@ -24,7 +24,7 @@ USAGE = (
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
         "rtj.status": "observedGeneration conditions active nextScheduleTime lastScheduleTime lastMissedTime "
-        "lastRunRequest forgotten learning counts published totals savings recentRecurrences",
+        "lastRunRequest forgotten learning counts frequencyPlan published totals savings recentRecurrences",
         "rtj.status.active[]": "name uid",
         "rtj.status.counts": "active recurrences attempts reached failed missed",
     },
@@ -134,6 +134,8 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.pipeline.plan_status:_iteration": {
         "fplan.status.frontier[]": "timeSeconds energyJoules",
         "fplan.status.maxClocks": "timeSeconds energyJoules",
+        "trec.status.frequencyPlan.planned": "timeSeconds energyJoules",
+        "rtj.status.frequencyPlan.planned": "timeSeconds energyJoules",
     },
     "reconcile.pipeline.plan_status:_with_chosen": {
         "fplan.status.chosen": "point timeSeconds energyJoules stragglerSeconds reason",
@@ -141,9 +143,17 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.pipeline.plan_status:_realised": {
         "fplan.status.realised": "timeSeconds energyJoules iterations",
     },
+    "reconcile.pipeline.plan_status:_applied_iteration": {
+        "trec.status.frequencyPlan.realised": "timeSeconds energyJoules",
+        "rtj.status.frequencyPlan.realised": "timeSeconds energyJoules",
+    },
     "cluster.frequency_plans:FrequencyPlanWriter._write": {"trec.status": "frequencyPlan"},
     "reconcile.pipeline.plan_status:applied_plan": {
-        "trec.status.frequencyPlan": "name mode savingPercent reason",
+        "trec.status.frequencyPlan": "name mode point planned realised savingPercent slowdownPercent reason problem",
+    },
+    "reconcile.job.pipeline_plan:job_frequency_plan": {
+        "rtj.status.frequencyPlan": "recurrence name mode point planned realised savingPercent slowdownPercent "
+        "reason problem",
     },
     "policies:policy_status": {
         "gpp.status": "observedGeneration conditions nodes",

@@ -1,7 +1,8 @@
 """Conditions of a job.
 
 They tell whether it can start, whether its last run succeeded and was learned from, whether the
-target is reachable, whether final metrics are kept, and whether it learns from another job.
+target is reachable, whether final metrics are kept, whether it learns from another job, and whether
+there is a frequency plan for its pipeline.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.conditions import condition
+from wattloop_operator.reconcile.job.pipeline_plan import plan_available
 from wattloop_operator.reconcile.job.start import Readiness
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, source_observations
@@ -63,6 +65,7 @@ def job_conditions(
     found += _target(snapshot, ended, records)
     found += _metric(snapshot)
     found += _transfer(snapshot)
+    found += plan_available(snapshot)
     return tuple(
         condition(before, kind, holds=holds, reason=reason, message=message, now=now)
         for kind, holds, reason, message in found

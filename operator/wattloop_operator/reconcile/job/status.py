@@ -1,4 +1,4 @@
-"""The status of a job: recurrences, costs, savings, estimates by batch size, next start."""
+"""The status of a job: recurrences, costs, savings, estimates by batch size, frequency plan, next start."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from wattloop_operator.api.recurring_training_job_status import (
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import carbon_grams, money, relative_percent
 from wattloop_operator.reconcile.job.conditions import job_conditions
+from wattloop_operator.reconcile.job.pipeline_plan import job_frequency_plan
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import observations
@@ -82,6 +83,7 @@ def job_status(
             missed=before.counts.missed + readiness.missed,
         ),
         recent_recurrences=recent,
+        frequency_plan=job_frequency_plan(snapshot),
         published=_published(snapshot),
         totals=_totals(snapshot, histories, eta),
         savings=_savings(snapshot, ended, default),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from wattloop.errors import InputError
+from wattloop.errors import InputError, UsageError
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS
 from wattloop_operator.api.plan_archive import decode_archive
@@ -26,11 +26,12 @@ def given_frontier(request: PlanningRequest, given: GivenPlan) -> PipelineFronti
     """The frontier of a given plan.
 
     Raises:
-        InputError: The plan does not exist, is invalid, or does not fit the ranks; the message names both sides.
+        UsageError: The plan does not exist.
+        InputError: It is invalid, or does not fit the ranks; the message names both sides.
     """
     source = f"FrequencyPlan {given.name}"
     if given.problem:
-        raise InputError(source, given.problem, "a plan for these ranks")
+        raise UsageError(given.problem)
     product = given.gpu_product
     if given.archive:
         archive = decode_archive(given.archive)

@@ -8,18 +8,17 @@ from datetime import datetime
 from decimal import Decimal
 
 from wattloop.pipeline.messages import FREE, PLAN
+from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, IterationStatus, RealisedIteration
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.frequency_plan import (
     MAX_FRONTIER_POINTS,
     ChosenPlan,
     FrequencyPlan,
     FrequencyPlanStatus,
-    IterationStatus,
     PipelineRanks,
     RealisedPlan,
 )
 from wattloop_operator.api.meta import Condition
-from wattloop_operator.api.training_recurrence import AppliedFrequencyPlan
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.pipeline.liveness import named, silence_timeout, silent_ranks
 from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineFrontier, PipelineRank, PipelineState
@@ -27,6 +26,8 @@ from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineFr
 PLANNED, IN_FORCE, RANK_DEAD, MISMATCH = "Planned", "InForce", "RankDead", "Mismatch"
 # Measured values change with every report; each change is a write to etcd.
 SIGNIFICANT_DIGITS = 5
+# Of the recurrence and the job, whose objects other controllers watch too, so that they change rarely.
+APPLIED_DIGITS = 3
 MAX_REASON_CHARACTERS = 512
 
 
@@ -134,11 +135,17 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
         state: The pipeline; its measurements are not needed.
         name: Name of the FrequencyPlan; empty until there is one.
     """
+    found, frontier, chosen = measured(state), state.frontier, chosen_point(state)
     return AppliedFrequencyPlan(
         name=name,
         mode=state.directive.mode,
-        saving_percent=_optional(saving_percent(state, measured(state))),
+        point=chosen,
+        planned=None if frontier is None or chosen is None else _iteration(frontier.points[chosen]),
+        realised=None if found is None else _applied_iteration(found),
+        saving_percent=_optional(saving_percent(state, found), APPLIED_DIGITS),
+        slowdown_percent=_optional(slowdown_percent(state, found), APPLIED_DIGITS),
         reason=state.directive.reason[:MAX_REASON_CHARACTERS],
+        problem="" if frontier is None else frontier.problem[:MAX_REASON_CHARACTERS],
     )
 
 
@@ -184,18 +191,18 @@ def chosen_point(state: PipelineState) -> int | None:
     return point if point is not None and point < len(frontier.points) else None
 
 
-def rounded(value: float) -> Decimal:
+def rounded(value: float, digits: int = SIGNIFICANT_DIGITS) -> Decimal:
     """A decimal with the digits that a status states.
 
     Example:
         >>> rounded(12.3456789), rounded(-0.0)
         (Decimal('12.346'), Decimal('0'))
     """
-    return to_decimal(float(f"{value + 0.0:.{SIGNIFICANT_DIGITS}g}"))
+    return to_decimal(float(f"{value + 0.0:.{digits}g}"))
 
 
-def _optional(value: float | None) -> Decimal | None:
-    return None if value is None else rounded(value)
+def _optional(value: float | None, digits: int = SIGNIFICANT_DIGITS) -> Decimal | None:
+    return None if value is None else rounded(value, digits)
 
 
 def _beside_straggler(state: PipelineState) -> bool:
@@ -218,6 +225,13 @@ def _realised(found: Measured) -> RealisedPlan:
         time_seconds=rounded(found.time_seconds),
         energy_joules=_optional(found.energy_joules),
         iterations=found.iterations,
+    )
+
+
+def _applied_iteration(found: Measured) -> RealisedIteration:
+    return RealisedIteration(
+        time_seconds=rounded(found.time_seconds, APPLIED_DIGITS),
+        energy_joules=_optional(found.energy_joules, APPLIED_DIGITS),
     )
 
 

@@ -21,6 +21,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.job_plan import JobPlan, job_plan
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
+from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
 from wattloop_operator.reconcile.pipeline.state import GivenPlan
 from wattloop_planner.frequency.baselines import max_frequency
 from wattloop_planner.frequency.files.archive import archive_of, write_archive
@@ -137,6 +138,7 @@ def test_each_rank_gets_the_knobs_of_a_plan_with_its_clocks(tmp_path: Path) -> N
         assert rank.directive.knobs.names == KNOBS
 
 
+MISSING = "FrequencyPlan team/mine does not exist; create it, or leave power.frequencyPlanRef out"
 OTHER_CLOCKS = (
     "found clocks of 910 MHz, expected clocks that the GPUs of all ranks (NVIDIA A40) have and the policies of their "
     "nodes allow: 900 to 1410 MHz, 4 clocks"
@@ -147,7 +149,7 @@ ROWS = [[(name, 900) for name in row] for row in INSTRUCTIONS]
 @pytest.mark.parametrize(
     ("plan", "problem"),
     [
-        (None, "FrequencyPlan team/mine does not exist; create it, or leave power.frequencyPlanRef out"),
+        (None, f"there is no plan: {MISSING}"),
         (listed(ROWS, gpuProduct="NVIDIA V100"), "found a plan for NVIDIA V100, expected one for NVIDIA A40, which"),
         (listed(ROWS[:1]), "found a plan of 1 stages, expected one of 2, as the ranks registered"),
         (
@@ -172,6 +174,18 @@ def test_a_plan_for_another_number_of_microbatches_is_refused_with_the_instructi
     state = run(given_plan(made_by_operator()), microbatches=4).state
     assert state.directive.mode == "Free"
     assert "a plan whose stage 0 differs: instruction" in state.directive.reason
+
+
+def test_a_missing_plan_runs_as_soon_as_it_appears() -> None:
+    operator, ranks = SimulatedOperator(replace(NEW_STATE, given=given_plan(None))), ranks_of(2)
+    run_until_planned(operator, ranks, rounds=8)
+    applied = applied_plan(operator.state, "")
+    assert (applied.mode, applied.problem) == ("Free", MISSING)
+    operator.state = replace(operator.state, given=given_plan(listed(ROWS)))
+    run_until_planned(operator, ranks, rounds=8)
+    applied = applied_plan(operator.state, "mine")
+    assert (applied.mode, applied.problem, applied.point) == ("Plan", "", 0)
+    assert all(set(rank.directive.clocks_megahertz) == {900} for rank in ranks)
 
 
 def test_a_changed_plan_replaces_the_one_that_runs() -> None:

@@ -17,6 +17,7 @@ from support.pipelines.simulated_ranks import (
     ranks_of,
     run_until_planned,
 )
+from wattloop_operator.api.applied_plan import IterationStatus, RealisedIteration
 from wattloop_operator.api.frequency_plan import FrequencyPlan, FrequencyPlanStatus
 from wattloop_operator.api.meta import Condition, ConditionStatus, ObjectMeta, OwnerReference
 from wattloop_operator.api.plan_archive import decode_archive
@@ -27,6 +28,7 @@ from wattloop_operator.reconcile.pipeline.plan_status import (
     applied_plan,
     measured,
     plan_status,
+    rounded,
     saving_percent,
     slowdown_percent,
 )
@@ -110,7 +112,12 @@ def test_the_status_of_a_running_plan_states_what_was_planned_and_what_was_reali
         "Mismatch": (ConditionStatus.FALSE, "AsRegistered"),
     }
     applied = applied_plan(operator.state, "gpt-1")
-    assert (applied.mode, applied.saving_percent) == ("Plan", status.saving_percent)
+    assert (applied.mode, applied.point) == ("Plan", status.chosen.point)
+    assert applied.saving_percent == rounded(float(status.saving_percent or 0), 3)
+    assert applied.planned == IterationStatus(
+        time_seconds=status.chosen.time_seconds, energy_joules=status.chosen.energy_joules
+    )
+    assert applied.realised == RealisedIteration(time_seconds=Decimal(1), energy_joules=Decimal(200))
     assert len(ranks) == 4
 
 

@@ -1,0 +1,65 @@
+"""How an attempt and a job use a frequency plan, in their statuses and in that of the plan."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
+from wattloop_operator.api.model import ApiModel
+
+
+class IterationStatus(ApiModel):
+    """Time and energy of an iteration of one pipeline: one GPU of each stage, waiting included."""
+
+    time_seconds: NonNegativeDecimalString = Field(description="Time of an iteration, in seconds.")
+    energy_joules: NonNegativeDecimalString = Field(description="Energy of an iteration, in joules.")
+
+
+class RealisedIteration(ApiModel):
+    """What iterations under a plan took, as the ranks report it."""
+
+    time_seconds: NonNegativeDecimalString = Field(description="Time of an iteration of the slowest rank, in seconds.")
+    energy_joules: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Energy of an iteration of one pipeline, the mean over the pipelines, in joules. Absent until "
+        "every rank reports it.",
+    )
+
+
+class AppliedFrequencyPlan(ApiModel):
+    """The frequency plan of the attempt's pipeline. Measured values have three digits; the FrequencyPlan has more."""
+
+    name: str = Field(default="", description="Name of the FrequencyPlan. Empty until there is one.", max_length=253)
+    mode: str = Field(
+        description="Free: the ranks set no clocks. Profile: they measure clocks. Plan: they run the plan.",
+        max_length=16,
+    )
+    point: int | None = Field(
+        default=None,
+        description="Number of the plan that the ranks run among those of the FrequencyPlan, from 0, the slowest. "
+        "Absent while they run none, and so are planned, realised and the percentages.",
+        ge=0,
+    )
+    planned: IterationStatus | None = Field(default=None, description="An iteration by that plan.")
+    realised: RealisedIteration | None = Field(
+        default=None, description="What iterations under that plan took. Absent before every rank has reported one."
+    )
+    saving_percent: DecimalString | None = Field(
+        default=None, description="Energy saved against maximum clocks, in percent."
+    )
+    slowdown_percent: DecimalString | None = Field(
+        default=None, description="Time lost against maximum clocks, in percent. Absent beside a straggler."
+    )
+    reason: str = Field(default="", description="Why the ranks run this plan, or none.", max_length=512)
+    problem: str = Field(
+        default="",
+        description="Why there is no plan for the pipeline, although its profile is complete or the job names a "
+        "FrequencyPlan. Empty otherwise.",
+        max_length=512,
+    )
+
+
+class JobFrequencyPlan(AppliedFrequencyPlan):
+    """The frequency plan of the newest attempt whose ranks registered as a pipeline."""
+
+    recurrence: str = Field(description="Name of that TrainingRecurrence.", min_length=1, max_length=63)

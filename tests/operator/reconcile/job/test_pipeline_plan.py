@@ -1,0 +1,119 @@
+"""What a job says of the frequency plan of its pipeline: its status, its condition, and Events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from support.backends.model_backend import KEY, ModelBackend
+from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, IterationStatus, RealisedIteration
+from wattloop_operator.cluster.events import events_of
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.actions import WriteJobStatus
+from wattloop_operator.reconcile.next_actions import next_actions
+
+PLANNED = {"power": {"limit": {"mode": "None"}}}
+NAMED = {"power": {"limit": {"mode": "None"}, "frequencyPlanRef": {"name": "mine"}}}
+RUNNING = AppliedFrequencyPlan(
+    name="digits-1",
+    mode="Plan",
+    point=2,
+    planned=IterationStatus(time_seconds=Decimal("1.5"), energy_joules=Decimal(200)),
+    realised=RealisedIteration(time_seconds=Decimal("1.52"), energy_joules=Decimal(204)),
+    saving_percent=Decimal("6.1"),
+    slowdown_percent=Decimal(0),
+    reason="iterations of 1.5 s by the plan",
+)
+
+
+def apply(backend: ModelBackend, applied: AppliedFrequencyPlan) -> None:
+    """Write what the writer of FrequencyPlans writes of the running attempt, and reconcile."""
+    name = backend.running[0]
+    recurrence = backend.recurrences[name]
+    status = recurrence.status.model_copy(update={"frequency_plan": applied})
+    backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+    backend.reconcile()
+
+
+def snapshot_of(backend: ModelBackend) -> Snapshot:
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    return snapshot
+
+
+def condition(backend: ModelBackend) -> tuple[str, str, str] | None:
+    found = [each for each in backend.job.status.conditions if each.type == "PlanAvailable"]
+    return (found[0].status.value, found[0].reason, found[0].message) if found else None
+
+
+def test_a_job_shows_the_plan_of_its_newest_attempt_and_keeps_it(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(**PLANNED)
+    backend.reconcile()
+    assert backend.job.status.frequency_plan is None
+    assert condition(backend) is None
+    name = backend.running[0]
+    apply(backend, RUNNING)
+    shown = backend.job.status.frequency_plan
+    assert shown is not None
+    assert shown.recurrence == name
+    assert {field: getattr(shown, field) for field in AppliedFrequencyPlan.model_fields} == dict(RUNNING)
+    assert condition(backend) == ("True", "Planned", f"recurrence {name}: FrequencyPlan digits-1")
+    # The next attempt has not registered yet.
+    backend.run_workload(name)
+    backend.report(name, epoch=5, metric=0.95, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    backend.advance(3600)
+    assert backend.running != [name]
+    assert backend.job.status.frequency_plan == shown
+    del backend.recurrences[name]
+    backend.reconcile()
+    assert backend.job.status.frequency_plan == shown
+
+
+NOT_FOUND = (
+    "the job names FrequencyPlan mine, which does not exist in namespace team, so its ranks run at free clocks; "
+    "create it, and running ranks get its clocks, or leave power.frequencyPlanRef out"
+)
+
+
+@pytest.mark.parametrize(
+    ("power", "applied", "expected"),
+    [
+        (NAMED, {"name": "", "mode": "Free", "problem": "missing"}, ("False", "FrequencyPlanNotFound", NOT_FOUND)),
+        (NAMED, {"name": "mine", "mode": "Free", "problem": "for V100"}, ("False", "NoFrequencyPlan", "for V100")),
+        (PLANNED, {"mode": "Free", "problem": "no power"}, ("False", "NoFrequencyPlan", "free clocks: no power")),
+        (PLANNED, {"mode": "Profile", "reason": "they measure"}, ("Unknown", "NotProfiled", "they measure")),
+        (NAMED, {"name": "mine", "mode": "Plan"}, ("True", "Planned", "FrequencyPlan mine")),
+    ],
+)
+def test_the_condition_says_whether_there_is_a_plan_and_an_event_that_there_is_none(
+    backend_with: Callable[..., ModelBackend],
+    power: dict[str, Any],
+    applied: dict[str, Any],
+    expected: tuple[str, str, str],
+) -> None:
+    backend = backend_with(**power)
+    backend.reconcile()
+    before = snapshot_of(backend)
+    apply(backend, AppliedFrequencyPlan(**applied))
+    found = condition(backend)
+    assert found is not None
+    assert found[:2] == expected[:2]
+    assert found[2].startswith("recurrence ")
+    assert found[2].endswith(expected[2])
+    events = list(events_of(before, WriteJobStatus(backend.job.status)))
+    assert [each.reason for each in events if each.warning] == ([expected[1]] if expected[0] == "False" else [])
+    # The same problem is one Event.
+    assert list(events_of(snapshot_of(backend), WriteJobStatus(backend.job.status))) == []
+    assert next_actions(snapshot_of(backend), backend.now).actions == ()
+
+
+def test_a_job_that_plans_no_pipeline_has_no_such_condition(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(power={"limit": {"mode": "None"}, "frequencyPlan": {"mode": "None"}})
+    backend.reconcile()
+    apply(backend, AppliedFrequencyPlan(mode="Free", reason="the job has no power.frequencyPlan with the mode Auto"))
+    assert condition(backend) is None
