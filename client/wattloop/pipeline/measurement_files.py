@@ -10,7 +10,7 @@ from pathlib import Path
 from wattloop.errors import InputError, OperationError
 from wattloop.pipeline.iteration_energy import JoulesBetween
 from wattloop.pipeline.iteration_record import IterationRecord, RankMeasurement
-from wattloop.pipeline.profile_csv import store_profile
+from wattloop.pipeline.profile_csv import ProfileFile
 from wattloop.pipeline.run_dump import RunDump
 
 logger = logging.getLogger("wattloop")
@@ -46,13 +46,11 @@ class MeasurementFiles:
     """The files of one rank. A file that cannot be written is left out, with a warning; the training goes on.
 
     Args:
-        rank: The rank.
         profile: The profile; None: not written.
         dump: The dumps; None: not written.
     """
 
-    def __init__(self, rank: int, profile: Path | None, dump: RunDump | None) -> None:
-        self._rank = rank
+    def __init__(self, profile: ProfileFile | None, dump: RunDump | None) -> None:
         self._profile = profile
         self._dump = dump
 
@@ -71,7 +69,7 @@ class MeasurementFiles:
         if self._profile is None:
             return
         try:
-            store_profile(self._profile, self._rank, measured.measurements, measured.blocking_watts)
+            self._profile.store(measured.measurements, measured.blocking_watts)
         except (InputError, OperationError) as error:
             logger.warning("the profile of this rank is not written: %s", error)
             self._profile = None

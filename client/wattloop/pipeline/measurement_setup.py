@@ -10,12 +10,13 @@ from pathlib import Path
 
 from wattloop.energy_monitor.sampler import ProcessSampler, process_sampler
 from wattloop.energy_monitor.sources import FirstAvailable
-from wattloop.errors import UsageError
+from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.pipeline.directives import AllowedClocks
 from wattloop.pipeline.measurement_files import MeasurementFiles, dump_folder, run_number
 from wattloop.pipeline.messages import MAX_CLOCKS, PROFILE, Directive
 from wattloop.pipeline.meter import PipelineMeter
 from wattloop.pipeline.place import PipelinePlace, require_integer
+from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
 from wattloop.pipeline.profiling import spaced_clocks
 from wattloop.pipeline.run_dump import RunDump
 
@@ -56,16 +57,39 @@ class MeasurementOptions:
             raise UsageError(f"profile_clocks: found {len(self.clocks)}, expected 1 to {MAX_CLOCKS} different clocks")
 
 
-def local_profile(options: MeasurementOptions, allowed: AllowedClocks) -> Directive | None:
-    """The directive of a profile without an operator; None with a warning if there is no clock to measure.
+@dataclass(frozen=True)
+class LocalProfile:
+    """A profile without an operator.
 
-    All ranks give the same one, so that they change clocks at the same iteration.
-
-    Example:
-        >>> clocks = AllowedClocks("NVIDIA A40", (900, 1200, 1500, 1740), (900, 1200, 1500))
-        >>> local_profile(MeasurementOptions("profile.csv", clocks=2, iterations=5), clocks).clocks_megahertz
-        (1500, 900)
+    Attributes:
+        file: The file that is written.
+        directive: What the ranks measure; None if the file has everything.
     """
+
+    file: ProfileFile
+    directive: Directive | None
+
+
+def local_profile(
+    options: MeasurementOptions, allowed: AllowedClocks, place: PipelinePlace, key: ProfileKey
+) -> LocalProfile | None:
+    """The profile of this run: the clocks that the file lacks.
+
+    All ranks find the same clocks, and so change them at the same iteration: no rank completes a clock before all
+    have begun, and a clock counts only if all ranks have measured it.
+
+    Args:
+        options: What to measure.
+        allowed: The clocks that may be held.
+        place: The place of the rank.
+        key: What the measurements apply to.
+
+    Returns:
+        The profile; None without one, and with a warning if there is no clock to measure or the file is of another
+        pipeline.
+    """
+    if options.profile is None:
+        return None
     if not allowed.allowed_megahertz:
         logger.warning("no profile: this process may hold no clock of its GPUs; it needs the node's agent")
         return None
@@ -75,13 +99,28 @@ def local_profile(options: MeasurementOptions, allowed: AllowedClocks) -> Direct
         if isinstance(wanted, int)
         else tuple(sorted(wanted, reverse=True))
     )
-    return Directive(
-        number=1,
-        mode=PROFILE,
-        first_iteration=FIRST_ITERATION,
-        clocks_megahertz=clocks,
-        warm_up_iterations=WARM_UP_ITERATIONS,
-        iterations_per_clock=options.iterations,
+    file = ProfileFile(Path(options.profile), place.rank, key)
+    try:
+        problem, remaining = file.problem(), file.remaining(clocks, place.ranks)
+    except (InputError, OperationError) as error:
+        problem, remaining = str(error), ()
+    if problem:
+        logger.warning("no profile: %s", problem)
+        return None
+    if len(remaining) < len(clocks):
+        logger.info("the profile %s has %d of %d clocks", file.path, len(clocks) - len(remaining), len(clocks))
+    if not remaining:
+        return LocalProfile(file, None)
+    return LocalProfile(
+        file,
+        Directive(
+            number=1,
+            mode=PROFILE,
+            first_iteration=FIRST_ITERATION,
+            clocks_megahertz=remaining,
+            warm_up_iterations=WARM_UP_ITERATIONS,
+            iterations_per_clock=options.iterations,
+        ),
     )
 
 
@@ -91,6 +130,7 @@ def pipeline_meter(
     variables: Mapping[str, str],
     options: MeasurementOptions,
     *,
+    profile: ProfileFile | None,
     plan: object,
     is_reported: bool,
 ) -> PipelineMeter | None:
@@ -101,6 +141,7 @@ def pipeline_meter(
         place: The place of the rank.
         variables: The environment variables of the process.
         options: What to measure without an operator.
+        profile: The profile to write; None: no profile.
         plan: The plan that the script has given.
         is_reported: Whether there is an operator.
 
@@ -108,11 +149,12 @@ def pipeline_meter(
         OperationError: The folder of the dumps cannot be made.
     """
     dumps = dump_folder(options.dumps, variables)
-    if not uuids or not (is_reported or options.profile or dumps):
+    if dumps is not None and not uuids:
+        logger.warning("no dumps in %s: this process has no GPU that the node's agent reads", dumps)
+    if not uuids or not (is_reported or profile or dumps):
         return None
-    profile = None if options.profile is None else Path(options.profile)
     dump = None if dumps is None else RunDump(dumps, place.rank, run_number(plan))
-    files = MeasurementFiles(place.rank, profile, dump)
+    files = MeasurementFiles(profile, dump)
     sampler = _sampler(variables, files)
     sampler.select(uuids)
     meter = PipelineMeter(sampler, uuids, first_rank=place.pipeline_rank == 0, files=files)

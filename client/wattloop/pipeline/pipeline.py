@@ -36,7 +36,7 @@ from wattloop.pipeline.measurement_setup import (
 )
 from wattloop.pipeline.messages import Directive, StragglerNotice
 from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer, require_text
-from wattloop.pipeline.plan_file import PlanRow, plan_row, read_plan_row
+from wattloop.pipeline.plan_file import GivenPlan, plan_row, read_plan_file
 from wattloop.pipeline.process_clocks import allowed_clocks
 from wattloop.pipeline.rank_messages import RankMessages
 from wattloop.printable import ascii_text
@@ -90,9 +90,10 @@ class Pipeline:
             iteration.
         plan: The clocks of this rank in execution order, in MHz, or tuples of instruction, clock and a dict of
             knobs; or a plan file of ``wattloop plan``. Default: the operator plans.
-        plan_gpu_product: The GPU model that `plan` is for; on another one it is refused. Default: not checked.
+        plan_gpu_product: The GPU model that `plan` is for; on another one it is refused. Default: the one that the
+            plan file names; without any it is not checked.
         profile: A CSV file for ``wattloop plan``, which all ranks write: without an operator, measure time and
-            energy of the instructions at each clock. Not together with `plan`.
+            energy of the instructions at each clock that it lacks. Not together with `plan`.
         profile_clocks: The clocks to measure, in MHz, or the number of evenly spaced ones.
         profile_iterations: Iterations measured at each clock, after two that warm up; the same on all ranks.
         dumps: Folder for the time and energy of each iteration, for ``wattloop pipeline analyze``; default: the
@@ -178,7 +179,7 @@ class Pipeline:
             )
         self._plan = plan
         if plan is not None:
-            self._choice.give_plan(_plan_row(plan, self.place), plan_gpu_product)
+            self._choice.give_plan(*_given_plan(plan, self.place, plan_gpu_product))
         self._sender: ClockSender | None = None
         self._began = self._ended = False
         self._process_id = 0
@@ -223,18 +224,18 @@ class Pipeline:
             path = Path(self.environment.agent_socket)
             self._runner.clocks = self._sender = ClockSender(path, [gpu.uuid for gpu in described])
         if self._messages.observer is None:
+            profile = local_profile(self._measures, self._choice.allowed, self.place, self._messages.profile_key)
+            if profile is not None and profile.directive is not None:
+                self._state.receive(profile.directive)
             self._messages.observer = pipeline_meter(
                 [gpu.uuid for gpu in described],
                 self.place,
                 self._variables,
                 self._measures,
+                profile=None if profile is None else profile.file,
                 plan=self._plan,
                 is_reported=bool(self.environment.report_url),
             )
-        if self._measures.profile is not None:
-            directive = local_profile(self._measures, self._choice.allowed)
-            if directive is not None:
-                self._state.receive(directive)
         self._messages.gpus = len(described)
         if self._has_plan:
             if self.environment.report_url:
@@ -462,5 +463,10 @@ def _checked(
     return tuple(checked)
 
 
-def _plan_row(plan: Plan, place: PipelinePlace) -> PlanRow:
-    return read_plan_row(plan, place) if isinstance(plan, (str, Path)) else plan_row(plan, "plan")
+def _given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> GivenPlan:
+    if not isinstance(plan, (str, Path)):
+        return GivenPlan(plan_row(plan, "plan"), gpu_product)
+    found = read_plan_file(plan, place)
+    if gpu_product and found.gpu_product and gpu_product != found.gpu_product:
+        raise UsageError(f"plan_gpu_product: found {gpu_product}, expected {found.gpu_product}, as {plan} says")
+    return found._replace(gpu_product=gpu_product or found.gpu_product)

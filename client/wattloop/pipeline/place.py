@@ -40,6 +40,11 @@ class PipelinePlace:
     tensor_parallel: int
     rank: int
 
+    @property
+    def ranks(self) -> int:
+        """Number of ranks of the job."""
+        return self.data_parallel * self.tensor_parallel * self.pipeline_parallel
+
 
 def pipeline_place(
     *,

@@ -8,6 +8,7 @@ never executed.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,12 +16,15 @@ from typing import NamedTuple
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
 from wattloop.message_fields import MessageError
+from wattloop.messages import MAX_PRODUCT_CHARACTERS
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS
 from wattloop.pipeline.knobs import NO_KNOBS, KnobChoices, Knobs
 from wattloop.pipeline.messages import MAX_MEGAHERTZ
 from wattloop.pipeline.place import PipelinePlace
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
+# The comment of `wattloop plan --gpu-product`.
+GPU_PRODUCT = re.compile(rf"^# GPU product: ([ -~]{{1,{MAX_PRODUCT_CHARACTERS}}})$", re.MULTILINE)
 FORM = "a list with one list of clocks in MHz per pipeline rank"
 ENTRY = "a clock in MHz, a pair of instruction and clock, or these with a dict of knobs"
 
@@ -42,8 +46,20 @@ class PlannedInstruction(NamedTuple):
 PlanRow = tuple[PlannedInstruction, ...]
 
 
-def read_plan_row(path: str | Path, place: PipelinePlace) -> PlanRow:
-    """The plan of one rank, in execution order.
+class GivenPlan(NamedTuple):
+    """The part of a plan file that a rank runs.
+
+    Attributes:
+        row: The rank's instructions in execution order.
+        gpu_product: The GPU model that the plan is for; empty if the file does not name it.
+    """
+
+    row: PlanRow
+    gpu_product: str = ""
+
+
+def read_plan_file(path: str | Path, place: PipelinePlace) -> GivenPlan:
+    """The plan of one rank.
 
     Raises:
         InputError: The file is not readable, is no plan, or is one for another number of ranks.
@@ -62,7 +78,10 @@ def read_plan_row(path: str | Path, place: PipelinePlace) -> PlanRow:
         raise InputError(
             source, f"a plan for {len(rows)} pipeline ranks", f"one for {place.pipeline_parallel}, as this job has"
         )
-    return plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}")
+    product = GPU_PRODUCT.search(text)
+    return GivenPlan(
+        plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}"), product[1] if product else ""
+    )
 
 
 def plan_row(row: object, source: str, column: str | None = None) -> PlanRow:

@@ -1,16 +1,21 @@
-"""Writes the profile that ``wattloop plan --profile`` reads, with the rows of all ranks."""
+"""The profile that ``wattloop plan --profile`` reads, with the rows of all ranks, which a later run completes."""
 
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from wattloop.files.atomic_write import open_atomic
-from wattloop.files.table import read_table
+from wattloop.files.table import Row, read_table
+from wattloop.pipeline.energy_regression import Estimate
 from wattloop.pipeline.messages import InstructionMeasurement
+from wattloop.pipeline.profiling import ClockResult, ProfileSchedule, Profiling, clocks_left
 from wattloop.pipeline.shared_file import locked
 
+KEY_COLUMNS = ("gpu_product", "model", "partition")
 COLUMNS = (
     "stage",
     "instruction",
@@ -22,48 +27,157 @@ COLUMNS = (
     "energy_error",
     "repetitions",
     "blocking_power",
+    *KEY_COLUMNS,
 )
 
 
-def store_profile(
-    path: Path, rank: int, measurements: Sequence[InstructionMeasurement], blocking_watts: float | None
-) -> None:
-    """Replace the rows of one rank by these measurements; those of other ranks stay.
+@dataclass(frozen=True)
+class ProfileKey:
+    """What a profile applies to; a run with another key does not continue it.
 
-    Measurements at free clocks are left out. A measurement whose energy is not known has an empty cell.
-
-    Raises:
-        InputError: There is a file of another form.
-        OperationError: It cannot be read or written.
+    Attributes:
+        gpu_product: Product name of the GPUs.
+        model: Name or digest of the model; empty if the script does not name it.
+        partition: Degrees, stages, microbatches and schedule.
     """
-    with locked(path):
-        others = (
-            [row.cells for row in read_table(path, COLUMNS) if row.cells["rank"] != str(rank)] if path.exists() else []
-        )
-        own = [_cells(each, rank, blocking_watts) for each in measurements if each.megahertz]
-        with open_atomic(path) as stream:
-            writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n", extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(sorted([*others, *own], key=_order))
+
+    gpu_product: str
+    model: str
+    partition: str
+
+    def __str__(self) -> str:
+        return f"{self.gpu_product}, {self.model or 'a model without a name'}, {self.partition}"
 
 
-def _cells(measurement: InstructionMeasurement, rank: int, blocking_watts: float | None) -> dict[str, str]:
-    values = {
-        "stage": measurement.stage,
-        "instruction": measurement.kind,
-        "frequency": measurement.megahertz,
-        "time": measurement.time_seconds,
-        "energy": measurement.energy_joules,
-        "rank": rank,
-        "time_error": measurement.time_error_seconds,
-        "energy_error": measurement.energy_error_joules,
-        "repetitions": measurement.repetitions,
-        "blocking_power": blocking_watts,
-    }
-    return {
-        name: "" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value)
-        for name, value in values.items()
-    }
+@dataclass(frozen=True)
+class ProfileFile:
+    """The profile of a job, of which this rank writes its rows.
+
+    Attributes:
+        path: The file.
+        rank: The rank.
+        key: What its measurements apply to.
+    """
+
+    path: Path
+    rank: int
+    key: ProfileKey
+
+    def problem(self) -> str:
+        """Why this run does not continue the file: it has another key; empty if it does, or there is no file.
+
+        Raises:
+            InputError: The file has another form.
+            OperationError: It cannot be read.
+        """
+        found = {ProfileKey(*(row.cells[name] for name in KEY_COLUMNS)) for row in self._rows()}
+        other = next(iter(sorted(found - {self.key}, key=str)), None)
+        if other is None:
+            return ""
+        return f"{self.path} is of {other}, and this run of {self.key}; name another file, or delete it"
+
+    def remaining(self, clocks_megahertz: Sequence[int], ranks: int) -> tuple[int, ...]:
+        """The clocks to measure that some rank lacks, in the same order.
+
+        A rank that stopped at a clock, because its effective energy rose, lacks none below it. Its rows say so, and
+        its instructions are those of its rows.
+
+        Args:
+            clocks_megahertz: All clocks to measure.
+            ranks: Number of ranks of the job.
+
+        Raises:
+            InputError: The file has another form.
+            OperationError: It cannot be read.
+        """
+        by_rank: dict[int, list[Row]] = {}
+        for row in self._rows():
+            by_rank.setdefault(row.integer("rank", minimum=0), []).append(row)
+        lacking = set[int]()
+        for rank in range(ranks):
+            lacking.update(_lacking(by_rank.get(rank, ()), clocks_megahertz))
+        return tuple(clock for clock in clocks_megahertz if clock in lacking)
+
+    def store(self, measurements: Sequence[InstructionMeasurement], blocking_watts: float | None) -> None:
+        """Replace the rows of this rank by its measurements at the same clocks; the others stay.
+
+        Measurements at free clocks are left out. A measurement whose energy is not known has an empty cell, and
+        replaces no row that has one.
+
+        Raises:
+            InputError: There is a file of another form.
+            OperationError: It cannot be read or written.
+        """
+        with locked(self.path):
+            rows = {_place(row.cells): row.cells for row in self._rows()}
+            for each in measurements:
+                cells = self._cells(each, blocking_watts)
+                known = rows.get(_place(cells), {}).get("energy")
+                if each.megahertz and (cells["energy"] or not known):
+                    rows[_place(cells)] = cells
+            with open_atomic(self.path) as stream:
+                writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n", extrasaction="ignore")
+                writer.writeheader()
+                writer.writerows(sorted(rows.values(), key=_order))
+
+    def _rows(self) -> list[Row]:
+        return list(read_table(self.path, COLUMNS)) if self.path.exists() else []
+
+    def _cells(self, measurement: InstructionMeasurement, blocking_watts: float | None) -> dict[str, str]:
+        values = {
+            "stage": measurement.stage,
+            "instruction": measurement.kind,
+            "frequency": measurement.megahertz,
+            "time": measurement.time_seconds,
+            "energy": measurement.energy_joules,
+            "rank": self.rank,
+            "time_error": measurement.time_error_seconds,
+            "energy_error": measurement.energy_error_joules,
+            "repetitions": measurement.repetitions,
+            "blocking_power": blocking_watts,
+            **dict(zip(KEY_COLUMNS, astuple(self.key), strict=True)),
+        }
+        return {
+            name: "" if value is None else f"{value:.9g}" if isinstance(value, float) else str(value)
+            for name, value in values.items()
+        }
+
+
+def _lacking(rows: Sequence[Row], clocks_megahertz: Sequence[int]) -> tuple[int, ...]:
+    """The clocks that a rank has not measured, above the one at which it stopped."""
+    kinds = {_kind(row) for row in rows}
+    measured: dict[int, dict[tuple[str, int], Row]] = {}
+    for row in rows:
+        if row.cells["energy"]:
+            measured.setdefault(row.integer("frequency", minimum=1), {})[_kind(row)] = row
+    # Without rows, its instructions are not known.
+    left = clocks_left(clocks_megahertz, kinds, measured) if kinds else tuple(clocks_megahertz)
+    complete = {clock: list(found.values()) for clock, found in measured.items() if found.keys() == kinds}
+    lowest = _stopped_at(complete)
+    return tuple(clock for clock in left if clock >= lowest)
+
+
+def _stopped_at(complete: Mapping[int, Sequence[Row]]) -> int:
+    """The clock at which a rank measures no lower ones, as `Profiling` decides it; 0 if it does not stop."""
+    profiling = Profiling(ProfileSchedule(tuple(complete), 0, 0, 1))
+    for clock in sorted(complete, reverse=True):
+        rows = complete[clock]
+        errors = [row.optional_number("energy_error", minimum=0.0) or 0.0 for row in rows]
+        joules = Estimate(math.fsum(row.number("energy") for row in rows), math.hypot(*errors))
+        watts = rows[0].optional_number("blocking_power", minimum=0.0)
+        result = ClockResult(clock, joules, math.fsum(row.number("time") for row in rows))
+        profiling.add(result, None if watts is None else Estimate(watts, 0.0))
+        if profiling.stopped:
+            return clock
+    return 0
+
+
+def _kind(row: Row) -> tuple[str, int]:
+    return row.text("instruction"), row.integer("stage", minimum=0)
+
+
+def _place(cells: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(cells[name] for name in ("stage", "instruction", "frequency", "rank"))
 
 
 def _order(cells: Mapping[str, str]) -> tuple[int, str, int, str]:

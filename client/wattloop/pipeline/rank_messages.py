@@ -13,6 +13,7 @@ from wattloop.pipeline.iteration_record import Observer, RankMeasurement
 from wattloop.pipeline.iteration_runner import IterationRunner
 from wattloop.pipeline.messages import Directive, RankRegistration, RankReport
 from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.profile_csv import ProfileKey
 from wattloop.printable import ascii_text
 
 
@@ -45,6 +46,16 @@ class RankMessages:
     gpus: int = 0
     observer: Observer | None = None
     process: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    @property
+    def profile_key(self) -> ProfileKey:
+        """What the measurements of this rank apply to, in a profile without an operator."""
+        place = self.place
+        partition = (
+            f"data={place.data_parallel} tensor={place.tensor_parallel} pipeline={place.pipeline_parallel} "
+            f"stages={place.stage_count} microbatches={self.microbatches} schedule={self.schedule}"
+        )
+        return ProfileKey(self.choice.allowed.gpu_product.strip(), self.model.strip(), partition)
 
     def registration(self) -> RankRegistration | None:
         """See `wattloop.pipeline.plan_service.Rank`."""

@@ -43,7 +43,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--baselines", action="store_true", help="also compute the plans of EnvPipe, Zeus and maximum clocks"
     )
     parser.add_argument(
-        "--gpu-product", metavar="NAME", help="product name of the profiled GPUs, which the result then states"
+        "--gpu-product",
+        metavar="NAME",
+        help="product name of the profiled GPUs, which the result then states (default: the profile's column "
+        "gpu_product)",
     )
     parser.add_argument(
         "--manifest",

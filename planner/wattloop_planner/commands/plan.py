@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from wattloop.cost import CostModel
 from wattloop.errors import InputError, UsageError
+from wattloop.message_fields import MessageError, String
+from wattloop.messages import MAX_PRODUCT_CHARACTERS
 from wattloop_planner.commands.pipeline_inputs import read_problem
 from wattloop_planner.frequency.baselines import baselines, max_frequency
 from wattloop_planner.frequency.choice import Cost, Fastest, Rule, choose_point
@@ -36,6 +38,7 @@ from wattloop_planner.frequency.files.result import (
 )
 from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, plan_energy_joules
 from wattloop_planner.frequency.pipeline.problem import Problem
+from wattloop_planner.frequency.pipeline.profile_file import read_gpu_product
 from wattloop_planner.frequency.solver.planning import MAX_PLANS, Planning, plan_pipeline
 from wattloop_planner.frequency.stragglers import choose
 
@@ -58,7 +61,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         check_name(arguments.manifest)
     seconds: dict[str, float] = {}
     started = time.perf_counter()
-    problem = read_problem(arguments, seconds)
+    problem, product = read_problem(arguments, seconds), _gpu_product(arguments)
     for note in problem.profile.notes:
         _print_message(f"{problem.profile.source}: {note}")
     with _ProgressBar() as progress:
@@ -70,7 +73,7 @@ def _plan(arguments: argparse.Namespace) -> int:
             _print_message(
                 f"{len(planning.frontier.times_seconds)} breakpoints were thinned evenly to {len(planning.plans)} plans"
             )
-        _write(arguments, problem, planning, seconds, progress)
+        _write(arguments, problem, planning, seconds, progress, product=product)
     _report(arguments, problem, planning, time.perf_counter() - started)
     return 0
 
@@ -81,15 +84,16 @@ def _write(
     planning: Planning,
     seconds: dict[str, float],
     progress: _ProgressBar,
+    *,
+    product: str,
 ) -> None:
     started = time.perf_counter()
     realised = [Realised(plan.time_seconds, plan_energy_joules(problem, plan)) for plan in planning.plans]
     points = list(baselines(problem)) if arguments.baselines else []
     schedule = "graph" if arguments.graph is not None else arguments.schedule
-    product = arguments.gpu_product or ""
     with replaced(arguments.output) as folder:
         write_frontier(folder, planning)
-        write_plans(folder, problem, planning, realised)
+        write_plans(folder, problem, planning, realised, product)
         max_clocks = max_frequency(problem)
         write_stragglers(folder, problem, realised, max_clocks)
         archive = archive_of(problem, planning, max_clocks, schedule=schedule, gpu_product=product)
@@ -115,6 +119,21 @@ def _write(
         write_summary(
             folder, problem, planning, phase_seconds=seconds, inputs=inputs, schedule=schedule, max_clocks=max_clocks
         )
+
+
+def _gpu_product(arguments: argparse.Namespace) -> str:
+    """The GPUs of the profile, as the option or the profile names them.
+
+    Raises:
+        UsageError: They contradict each other, or are no product name.
+    """
+    given, found = arguments.gpu_product or "", read_gpu_product(arguments.profile)
+    if given and found and given != found:
+        raise UsageError(f"--gpu-product {given}: {arguments.profile} is of {found}; leave the option out")
+    try:
+        return String(MAX_PRODUCT_CHARACTERS, min_length=0).parse("--gpu-product", given or found)
+    except MessageError as error:
+        raise UsageError(str(error)) from error
 
 
 def _write_archive(folder: Path, archive: PlanArchive) -> None:

@@ -13,9 +13,11 @@ from support.instruction_stream import CounterReader, RankOfPipeline, SyntheticG
 from support.sampled_machine import ScriptedSource
 from wattloop.energy_monitor.readings import Readings
 from wattloop.energy_monitor.sampler import ProcessSampler
+from wattloop.pipeline.knobs import KnobChoices
 from wattloop.pipeline.measurement_files import MeasurementFiles, dump_folder, run_number
 from wattloop.pipeline.messages import PLAN, PROFILE, Directive
 from wattloop.pipeline.meter import PipelineMeter
+from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
 from wattloop.pipeline.run_dump import RunDump
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
@@ -142,10 +144,29 @@ def test_instructions_at_clocks_that_the_agent_did_not_hold_are_not_measured() -
     assert sum(each.repetitions for each in rank.meter.measured().measurements) == 5 * 16
 
 
+def profile_file(path: Path, rank: int = 0) -> ProfileFile:
+    return ProfileFile(path, rank, ProfileKey("NVIDIA A40", "gpt", "pipeline=2"))
+
+
+def test_instructions_with_knobs_are_not_measured_and_their_iterations_are() -> None:
+    rank = MeteredRank()
+    knobs = KnobChoices(("sm",), (("16",),), (0,) * 16)
+    plan = Directive(number=1, mode=PLAN, first_iteration=0, clocks_megahertz=(1200,) * 16, knobs=knobs)
+    for _ in range(12):
+        rank.iterate(plan, 1200)
+    rank.idle(2.0)
+    measured = rank.meter.measured()
+    assert measured.measurements == ()
+    assert measured.measured_iterations > 0
+    assert measured.iteration_joules is not None
+
+
 def test_ranks_write_one_profile_that_the_planner_reads(tmp_path: Path) -> None:
     path = tmp_path / "profile.csv"
     for rank in (0, 1):
-        ranks = MeteredRank(RankOfPipeline(stage=rank, microbatches=8), rank, MeasurementFiles(rank, path, None))
+        ranks = MeteredRank(
+            RankOfPipeline(stage=rank, microbatches=8), rank, MeasurementFiles(profile_file(path, rank), None)
+        )
         ranks.iterate(Directive(), 0)
         ranks.profile(profile_of((1410, 1200)), 20)
         ranks.meter.close()
@@ -161,7 +182,7 @@ def test_ranks_write_one_profile_that_the_planner_reads(tmp_path: Path) -> None:
 
 def test_a_process_that_is_killed_has_stored_the_clocks_before(tmp_path: Path) -> None:
     path = tmp_path / "profile.csv"
-    rank = MeteredRank(files=MeasurementFiles(0, path, None))
+    rank = MeteredRank(files=MeasurementFiles(profile_file(path), None))
     rank.iterate(Directive(), 0)
     # It ends within the third clock, without a call of close.
     rank.profile(profile_of((1410, 1200, 990)), 26)
@@ -172,7 +193,7 @@ def test_a_process_that_is_killed_has_stored_the_clocks_before(tmp_path: Path) -
 def test_a_file_of_another_form_is_not_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "profile.csv"
     path.write_text("stage,instruction,frequency,time,energy\n0,forward,1410,0.1,20\n")
-    rank = MeteredRank(files=MeasurementFiles(0, path, None))
+    rank = MeteredRank(files=MeasurementFiles(profile_file(path), None))
     rank.profile(profile_of((1410, 1200)), 20)
     rank.meter.close()
     assert path.read_text().count("\n") == 2
@@ -187,7 +208,7 @@ def test_the_dumps_of_ranks_are_joined_by_their_common_iterations(tmp_path: Path
     plan = Directive(number=1, mode=PLAN, first_iteration=8, clocks_megahertz=(1200,) * 16)
     energies = []
     for rank, count in ((0, 12), (1, 10)):
-        files = MeasurementFiles(rank, None, RunDump(tmp_path, rank, run_number("freqs_pipeline_00016.py")))
+        files = MeasurementFiles(None, RunDump(tmp_path, rank, run_number("freqs_pipeline_00016.py")))
         metered = MeteredRank(RankOfPipeline(stage=rank, microbatches=8), rank, files)
         for _ in range(8):
             metered.iterate(Directive(), 0)
@@ -210,7 +231,7 @@ def test_the_dumps_of_ranks_are_joined_by_their_common_iterations(tmp_path: Path
 
 def test_a_later_experiment_replaces_the_dumps_of_an_earlier_one(tmp_path: Path) -> None:
     for rank, first in ((0, 0), (1, 0), (0, 100)):
-        metered = MeteredRank(files=MeasurementFiles(rank, None, RunDump(tmp_path, rank, run_number(None))))
+        metered = MeteredRank(files=MeasurementFiles(None, RunDump(tmp_path, rank, run_number(None))))
         metered.iterations = first
         for _ in range(6):
             metered.iterate(Directive(), 0)

@@ -105,10 +105,38 @@ def test_a_clock_that_the_gpus_do_not_have_leaves_them_free(
 
 
 @pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ({}, "the plan is for NVIDIA A40, this rank has NVIDIA A100-SXM4-80GB"),
+        ({"plan_gpu_product": "NVIDIA A40"}, "the plan is for NVIDIA A40, this rank has NVIDIA A100-SXM4-80GB"),
+    ],
+)
+def test_a_plan_file_for_another_gpu_is_refused_with_both_sides(
+    node: SimulatedNode, tmp_path: Path, given: dict[str, str], refusal: str
+) -> None:
+    path = tmp_path / "freqs_pipeline_00000.py"
+    path.write_text("[[1410, 1410]]\n# Plan 0: time 1.0 s\n# GPU product: NVIDIA A40\n")
+    options = {"plan": path, "instructions": ["forward:0:0", "backward:0:0"], **given}
+    environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+    with (
+        Pipeline(stage=0, stages=1, microbatches=1, environment=environment, **options) as pipeline,  # type: ignore[arg-type]
+        pipeline.iteration(),
+    ):
+        assert pipeline.refusal == refusal
+        wait_for(node, None, None)
+    with pytest.raises(UsageError, match=r"plan_gpu_product: found NVIDIA H200, expected NVIDIA A40, as .* says"):
+        Pipeline(stage=0, stages=1, microbatches=1, plan=path, plan_gpu_product="NVIDIA H200", environment={})
+
+
+@pytest.mark.parametrize(
     ("environment", "warnings"),
     [
         ({}, ["no agent: WATTLOOP_AGENT_SOCKET names no socket", "no frequency plan: neither plan= nor an operator"]),
         ({"WATTLOOP_AGENT_SOCKET": "/nowhere/agent.sock"}, ["no agent answers", "no frequency plan"]),
+        (
+            {"WATTLOOP_PIPELINE_DUMPS": "/nowhere/runs"},
+            ["no agent: ", "no dumps in /nowhere/runs: this process has no GPU that the node's agent reads", "no freq"],
+        ),
     ],
 )
 def test_without_an_agent_the_training_goes_on_with_one_warning_each(

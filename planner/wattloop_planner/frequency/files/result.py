@@ -52,13 +52,16 @@ def write_frontier(folder: Path, planning: Planning) -> None:
         stream.writelines(lines)
 
 
-def write_plans(folder: Path, problem: Problem, planning: Planning, realised: Sequence[Realised]) -> None:
-    """The plan files and ``iteration_time_energy.csv``."""
+def write_plans(
+    folder: Path, problem: Problem, planning: Planning, realised: Sequence[Realised], gpu_product: str = ""
+) -> None:
+    """The plan files, which name the GPUs that they are for if those are known, and ``iteration_time_energy.csv``."""
     for number, (plan, found) in enumerate(zip(planning.plans, realised, strict=True)):
         comments = [
             f"Plan {number}: time {found.time_seconds!r} s",
             f"Plan {number}: energy {found.energy_joules!r} J",
             f"Plan {number}: effective energy {plan.effective_joules!r} J",
+            *([f"GPU product: {gpu_product}"] if gpu_product else []),
         ]
         with (folder / plan_file_name(number)).open("w", encoding="utf-8", newline="\n") as stream:
             write_plan(stream, problem.graph, plan_settings(problem, plan), comments, problem.profile.knobs)

@@ -15,6 +15,7 @@ from wattloop_planner.frequency.pipeline.rank_measurements import RankMeasuremen
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 RANK, TIME_ERROR, ENERGY_ERROR = "rank", "time_error", "energy_error"
 BLOCKING_POWER = "blocking_power"
+GPU_PRODUCT = "gpu_product"
 # Plausible ranges. A value outside is more likely a misplaced decimal point or a wrong unit.
 PLAUSIBLE = {"frequency": (1, 30_000, "MHz"), "time": (1e-9, 1e6, "s"), "energy": (1e-9, 1e12, "J")}
 
@@ -76,6 +77,18 @@ def read_blocking_power(path: str | Path) -> float:
         expected = "a number of watts in the column, or --blocking-power"
         raise InputError(str(path), "no blocking power", expected, column=BLOCKING_POWER)
     return sum(by_rank.values()) / len(by_rank)
+
+
+def read_gpu_product(path: str | Path) -> str:
+    """The product name of the profiled GPUs, from the column ``gpu_product``; empty without it.
+
+    Raises:
+        InputError: The file is invalid, or has rows of different GPUs.
+    """
+    products = sorted({row.cells.get(GPU_PRODUCT, "") for row in read_table(path, COLUMNS)} - {""})
+    if len(products) > 1:
+        raise InputError(str(path), " and ".join(products[:2]), "rows of one GPU model", column=GPU_PRODUCT)
+    return products[0] if products else ""
 
 
 def check_knobs(knobs: Sequence[str]) -> None:
