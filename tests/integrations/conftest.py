@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -28,6 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
+def pytest_collection_finish() -> None:
+    # Some frameworks collect garbage in each training, which would search half a million objects of imported modules.
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
