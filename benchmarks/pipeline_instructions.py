@@ -1,12 +1,14 @@
 """Cost of a pipeline's instruction to the training, and time from its end until the next clock is set.
 
 ``python benchmarks/pipeline_instructions.py [--instructions 2000] [--gpus 1 8] [--seconds 0.005]`` prints, for each
-number of GPUs of the process, median, mean and 99th percentile in microseconds of three paths, which take turns every
-200 instructions in one run:
+number of GPUs of the process, median, mean and 99th percentile in microseconds of five paths, which take turns every
+200 instructions in one run, and the ratio of each number to that of the bare write:
 
-- `wattloop.pipeline`: ``with pipeline.instruction(…)`` under a plan whose clock differs at every instruction;
-- ``hold_clocks``: the same clock by a request that waits for the answer;
-- bare send: 200 bytes to a process that reads them, the least that a message to another process costs.
+- with change: ``with pipeline.instruction(…)`` under a plan whose clock differs at every instruction;
+- without change: the same under a plan with one clock;
+- hold_clocks: the clock of each instruction by a request that waits for the answer;
+- agent write: the bytes of such a request to the agent's socket, ready before, and nothing else;
+- bare write: 200 bytes to a process that reads them, the least that a message to another process costs.
 
 The cost is the time that the training thread spends beside the instruction's own work; the latency is the time from
 the end of the work until the simulated library has set the clock of the last GPU, by the library's own record. The
@@ -31,7 +33,7 @@ from pathlib import Path
 
 import nvml_simulator
 from nvml_simulator.models import model_named
-from wattloop.agent import AgentConnection
+from wattloop.agent import AgentConnection, ClockStream
 from wattloop.agent_process import start_agent, stop_agent
 from wattloop.errors import OperationError
 from wattloop.pipeline import Pipeline
@@ -41,6 +43,9 @@ GPUS = 8
 CLOCKS = (900, 1200)
 INSTRUCTIONS_PER_ROUND = 200
 MICROSECONDS = 1e6
+TIMEOUT_SECONDS = 60.0
+WITH_CHANGE, WITHOUT_CHANGE, HOLD_CLOCKS = "with change", "without change", "hold_clocks"
+AGENT_WRITE, BARE_WRITE = "agent write", "bare write"
 Work = Callable[[], None]
 
 
@@ -81,13 +86,13 @@ def run_requests(
         ends.append(end)
 
 
-def run_sends(connection: socket.socket, work: Work, costs: list[float]) -> None:
-    """As many instructions, each with a message to another process at its end."""
-    now, line = time.monotonic, b"x" * 200
-    for _ in range(INSTRUCTIONS_PER_ROUND):
+def run_writes(send: Callable[[bytes], int], lines: Sequence[bytes], work: Work, costs: list[float]) -> None:
+    """As many instructions, each with one of some messages to another process at its end."""
+    now = time.monotonic
+    for _, line in zip(range(INSTRUCTIONS_PER_ROUND), itertools.cycle(lines), strict=False):
         work()
         end = now()
-        connection.send(line)
+        send(line)
         costs.append(now() - end)
 
 
@@ -95,11 +100,10 @@ def run_sends(connection: socket.socket, work: Work, costs: list[float]) -> None
 def reading_process() -> Iterator[socket.socket]:
     """A socket to a process that reads what is sent."""
     sending, receiving = socket.socketpair()
-    with sending, subprocess.Popen(["cat"], stdin=receiving, stdout=subprocess.DEVNULL) as reader:
+    # The reader ends when the socket is closed, so the socket is closed first.
+    with subprocess.Popen(["cat"], stdin=receiving.fileno(), stdout=subprocess.DEVNULL), sending:
         receiving.close()
         yield sending
-        sending.close()
-        reader.wait()
 
 
 def latencies(machine: nvml_simulator.Machine, gpus: int, ends: Sequence[float]) -> list[float]:
@@ -118,9 +122,9 @@ def latencies(machine: nvml_simulator.Machine, gpus: int, ends: Sequence[float])
 
 
 @contextlib.contextmanager
-def prepared_pipeline(path: Path, gpus: int) -> Iterator[Pipeline]:
+def prepared_pipeline(path: Path, gpus: int, different: Sequence[int] = CLOCKS) -> Iterator[Pipeline]:
     """A pipeline of one rank under a plan, after the iteration in which the agent begins to hold its clocks."""
-    clocks = [clock for _, clock in zip(range(INSTRUCTIONS_PER_ROUND), itertools.cycle(CLOCKS), strict=False)]
+    clocks = [clock for _, clock in zip(range(INSTRUCTIONS_PER_ROUND), itertools.cycle(different), strict=False)]
     with Pipeline(
         stage=0,
         stages=1,
@@ -139,49 +143,63 @@ def prepared_pipeline(path: Path, gpus: int) -> Iterator[Pipeline]:
 def measure(
     machine: nvml_simulator.Machine, path: Path, gpus: int, instructions: int, seconds: float
 ) -> dict[str, PathTimes]:
-    """Costs and latencies of both paths, in turns."""
+    """Costs and latencies of all paths, in turns."""
     teraflops = model_named(MODEL).teraflops_per_second * seconds * 0.9
     chosen = list(range(gpus))
 
     def work() -> None:
         machine.occupy(chosen, work=teraflops, intensity=0.8)
 
-    found = {"wattloop.pipeline": PathTimes(), "hold_clocks": PathTimes(), "bare send": PathTimes()}
+    found = {name: PathTimes() for name in (WITH_CHANGE, WITHOUT_CHANGE, HOLD_CLOCKS, AGENT_WRITE, BARE_WRITE)}
     uuids = [gpu.uuid for gpu in machine.describe().gpus][:gpus]
     for _ in range(max(instructions // INSTRUCTIONS_PER_ROUND, 1)):
         ends: list[float] = []
         with prepared_pipeline(path, gpus) as pipeline:
-            run_pipeline(pipeline, work, ends, found["wattloop.pipeline"].costs_seconds)
+            run_pipeline(pipeline, work, ends, found[WITH_CHANGE].costs_seconds)
             time.sleep(0.02)
-            found["wattloop.pipeline"].latencies_seconds += latencies(machine, gpus, ends)
+            found[WITH_CHANGE].latencies_seconds += latencies(machine, gpus, ends)
+        with prepared_pipeline(path, gpus, CLOCKS[:1]) as pipeline:
+            run_pipeline(pipeline, work, [], found[WITHOUT_CHANGE].costs_seconds)
         ends = []
         with AgentConnection(path) as agent:
             agent.hold_clocks(uuids, CLOCKS[0])
-            run_requests(agent, uuids, work, ends, found["hold_clocks"].costs_seconds)
-            found["hold_clocks"].latencies_seconds += latencies(machine, gpus, ends)
+            run_requests(agent, uuids, work, ends, found[HOLD_CLOCKS].costs_seconds)
+            found[HOLD_CLOCKS].latencies_seconds += latencies(machine, gpus, ends)
             agent.release(uuids)
+        with contextlib.closing(ClockStream(path, uuids, TIMEOUT_SECONDS)) as stream:
+            stream.hold(CLOCKS[0])
+            lines = [stream.request(clock).line for clock in reversed(CLOCKS)]
+            run_writes(stream.send, lines, work, found[AGENT_WRITE].costs_seconds)
+            stream.release()
         with reading_process() as connection:
-            run_sends(connection, work, found["bare send"].costs_seconds)
+            run_writes(connection.send, [b"x" * 200], work, found[BARE_WRITE].costs_seconds)
     return found
 
 
+def numbers(times: Sequence[float]) -> tuple[float, float, float]:
+    """Median, mean and 99th percentile."""
+    ordered = sorted(times)
+    return statistics.median(ordered), statistics.fmean(ordered), ordered[int(len(ordered) * 0.99)]
+
+
 def show(found: dict[str, PathTimes], gpus: int) -> None:
-    """Print a table, in microseconds."""
-    sys.stdout.write(f"{f'{gpus} GPUs, µs':20} {'':8} {'median':>9} {'mean':>9} {'p99':>9} {'number':>8}\n")
+    """Print a table, in microseconds, with the ratios to the bare write."""
+    head = " ".join(f"{name:>9}" for name in ("median", "mean", "p99"))
+    sys.stdout.write(f"{f'{gpus} GPUs, µs':16} {'':8} {head} {'number':>8}   ratio to the bare write\n")
+    bare = numbers(found[BARE_WRITE].costs_seconds)
     for name, path in found.items():
         for what, times in (("cost", path.costs_seconds), ("latency", path.latencies_seconds)):
             if not times:
                 continue
-            ordered = sorted(times)
-            late = ordered[int(len(ordered) * 0.99)]
-            numbers = (statistics.median(ordered), statistics.fmean(ordered), late)
-            cells = " ".join(f"{number * MICROSECONDS:9.1f}" for number in numbers)
-            sys.stdout.write(f"{name:20} {what:8} {cells} {len(ordered):8}\n")
+            values = numbers(times)
+            cells = " ".join(f"{value * MICROSECONDS:9.1f}" for value in values)
+            ratios = " ".join(f"{value / least:7.2f}" for value, least in zip(values, bare, strict=True))
+            sys.stdout.write(f"{name:16} {what:8} {cells} {len(times):8}   {ratios if what == 'cost' else ''}\n")
     sys.stdout.write("\n")
 
 
 def main() -> int:
-    """Measure both paths."""
+    """Measure all paths."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--instructions", type=int, default=2000, help="number on each path (default: 2000)")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, GPUS], help="GPUs of the process (default: 1 8)")

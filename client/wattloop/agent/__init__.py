@@ -18,7 +18,7 @@ from wattloop.agent.answers import (
     PowerLimits,
     StreamedReadings,
 )
-from wattloop.agent.clock_stream import ClockStream
+from wattloop.agent.clock_stream import ClockRequest, ClockStream
 from wattloop.agent.connection import (
     RECONNECT_SECONDS,
     SOCKET_VARIABLE,
@@ -37,6 +37,7 @@ __all__ = [
     "AgentConnection",
     "AgentRequestError",
     "AgentUnavailable",
+    "ClockRequest",
     "ClockStream",
     "EnergyReading",
     "GpuDescription",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,33 @@ BUFFERED_REQUESTS = 8
 OVERHEAD_BYTES = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class ClockRequest:
+    """A request for a clock.
+
+    Attributes:
+        megahertz: The clock.
+        line: The request in the form that the agent receives and answers only if it refuses it.
+    """
+
+    megahertz: int
+    line: bytes
+
+
 class ClockStream:
     """Moves the graphics clock of some GPUs, by requests that the agent answers only if it refuses them.
 
-    One thread may call `move` while another one waits for refusals. Nothing else is thread-safe.
+    One thread may call `send` while another one waits for refusals. Nothing else is thread-safe.
 
     Args:
         path: The agent's socket.
         uuids: The GPUs.
         timeout_seconds: Timeout of an answer to `hold` and `release`.
+
+    Attributes:
+        send: Sends the line of a request for another clock without waiting, after `hold`. It raises
+            `BlockingIOError` if the agent does not read its requests, and `OSError` if it has disconnected; then
+            nothing is sent. It is the function of the socket itself, since a rank calls it at each instruction.
     """
 
     def __init__(self, path: Path, uuids: Sequence[str], timeout_seconds: float) -> None:
@@ -35,11 +54,19 @@ class ClockStream:
         self._transport = AgentTransport(path, timeout_seconds)
         self._socket: socket.socket | None = None
         self._received = b""
-        self._lines: dict[int, bytes] = {}
+        self._requests: dict[int, ClockRequest] = {}
+        self.send: Callable[[bytes], int] = _disconnected
 
     def fileno(self) -> int:
         """The descriptor of the connection, readable when a refusal or the end has arrived."""
         return -1 if self._socket is None else self._socket.fileno()
+
+    def request(self, megahertz: int) -> ClockRequest:
+        """The request for a clock; the same object for the same clock."""
+        found = self._requests.get(megahertz)
+        if found is None:
+            found = self._requests[megahertz] = ClockRequest(megahertz, self._line(megahertz))
+        return found
 
     def hold(self, megahertz: int) -> None:
         """Lock the clock, and wait for the answer.
@@ -59,26 +86,6 @@ class ClockStream:
         """
         self._exchange({"verb": "release", "gpus": self._uuids, "setting": "graphics_clock"})
 
-    def move(self, megahertz: int) -> bool:
-        """Request another clock without waiting, after `hold`.
-
-        Returns:
-            False if the agent does not read its requests; this one was not sent.
-
-        Raises:
-            OSError: The agent disconnected.
-        """
-        line = self._lines.get(megahertz)
-        if line is None:
-            line = self._lines[megahertz] = self._line(megahertz)
-        if self._socket is None:
-            raise ConnectionResetError("the agent disconnected")
-        try:
-            self._socket.send(line)
-        except BlockingIOError:
-            return False
-        return True
-
     def refusals(self) -> list[AgentRequestError]:
         """The refusals that have arrived; does not wait.
 
@@ -97,6 +104,7 @@ class ClockStream:
         """Close the connection; `hold` opens it again."""
         self._transport.close()
         self._socket = None
+        self.send = _disconnected
         self._received = b""
 
     def _line(self, megahertz: int) -> bytes:
@@ -117,6 +125,7 @@ class ClockStream:
                 # The refusal of an earlier request, which this one replaces.
                 message = self._message()
             self._socket.setblocking(False)
+            self.send = self._socket.send
         if "error" in message:
             raise _error(message)
 
@@ -142,6 +151,10 @@ class ClockStream:
             self.close()
             cause = getattr(error, "strerror", None) or str(error)
             raise AgentUnavailable(f"{self._path}: no agent answers ({cause}); is one running?") from error
+
+
+def _disconnected(_line: bytes) -> int:
+    raise ConnectionResetError("the agent disconnected")
 
 
 def _error(message: dict[str, Any]) -> AgentRequestError:

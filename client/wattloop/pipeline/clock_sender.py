@@ -4,6 +4,10 @@ The training thread writes to the agent's socket itself, which takes a few micro
 thread that sent instead would have to get the interpreter's lock from the training first, which takes up
 to 5 ms. The thread of this module does the rest: it connects, holds the first clock with an answer, receives
 refusals, and sends the newest clock where the agent did not read fast enough.
+
+The training thread takes no lock to send, because that would cost it more than a microsecond. It says that it is
+about to send before it reads whether the stream is open; the other thread closes the stream to it, and waits until
+it does not send, before it uses the stream in another way.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from wattloop.agent import AgentRequestError, AgentUnavailable, ClockStream
+from wattloop.agent import AgentRequestError, AgentUnavailable, ClockRequest, ClockStream
 
 logger = logging.getLogger("wattloop")
 
@@ -53,8 +57,11 @@ class ClockTarget(Protocol):
     def problem(self) -> str:
         """Why no agent has held the clocks for some seconds; empty if one does, or none is wanted."""
 
-    def send(self, megahertz: int) -> None:
-        """Hold this clock on all GPUs of the process, as soon as possible. Cheap; never waits or fails."""
+    def request(self, megahertz: int) -> ClockRequest:
+        """The request for a clock on all GPUs of the process, for `send`; the same for the same clock."""
+
+    def send(self, request: ClockRequest) -> None:
+        """Hold this clock, as soon as possible. Cheap; never waits or fails."""
 
     def free(self) -> None:
         """Let the GPUs run at free clocks, and forget a refusal. Cheap; never waits or fails."""
@@ -68,7 +75,11 @@ class NoClocks:
     interruptions = 0
     problem = ""
 
-    def send(self, megahertz: int) -> None:
+    def request(self, megahertz: int) -> ClockRequest:
+        """See `ClockTarget`."""
+        return ClockRequest(megahertz, b"")
+
+    def send(self, request: ClockRequest) -> None:
         """Do nothing."""
 
     def free(self) -> None:
@@ -96,8 +107,10 @@ class ClockSender:
         for end in (self._wake_sender, self._wake_receiver):
             end.setblocking(False)
         # The newest clock; None: free clocks.
-        self._wanted: int | None = None
-        self._is_open = False
+        self._wanted: ClockRequest | None = None
+        # Whether the training thread may send, and whether it does or is about to.
+        self._is_open = self._is_sending = False
+        # Whether the newest clock has to be sent by the thread.
         self._unsent = False
         self._refusal = ""
         self._closing = False
@@ -128,18 +141,27 @@ class ClockSender:
         since = self._failed_since_seconds
         return "" if since is None or time.monotonic() < since + PROBLEM_SECONDS else self._last_failure
 
-    def send(self, megahertz: int) -> None:
+    def request(self, megahertz: int) -> ClockRequest:
         """See `ClockTarget`."""
-        if megahertz == self._wanted:
+        return self._stream.request(megahertz)
+
+    def send(self, request: ClockRequest) -> None:
+        """See `ClockTarget`."""
+        before = self._wanted
+        if request is before:
             return
-        with self._lock:
-            was_free, self._wanted = self._wanted is None, megahertz
+        self._wanted = request
+        try:
+            self._is_sending = True
             if self._is_open:
-                self._move(megahertz)
-                needs_thread = self._unsent
-            else:
-                needs_thread = was_free
-        if needs_thread:
+                self._stream.send(request.line)
+                return
+        except OSError:
+            # The agent does not read, or has disconnected: the thread sends it later, or sees the end.
+            self._unsent = True
+        finally:
+            self._is_sending = False
+        if before is None or self._unsent:
             self._wake()
 
     def free(self) -> None:
@@ -160,12 +182,26 @@ class ClockSender:
         if self._thread.is_alive() or self._has_lease:
             logger.warning("the clocks were not released: the agent does so when this process ends")
 
-    def _move(self, megahertz: int) -> None:
-        # At the end of the connection, the thread sees it too.
-        try:
-            self._unsent = not self._stream.move(megahertz)
-        except OSError:
-            self._is_open = False
+    def _close_to_training(self) -> None:
+        """Let the training thread send no more, and wait until it does not."""
+        self._is_open = False
+        while self._is_sending:
+            time.sleep(0)
+
+    def _open_to_training(self, sent: ClockRequest | None) -> None:
+        """Let the training thread send, and send the clocks that are newer than the one that was sent last."""
+        self._unsent = False
+        with self._lock:
+            # It may be free again meanwhile.
+            self._is_open = self._wanted is not None
+        # The training thread may send at the same time. What is older than its request is followed by that again.
+        while (newest := self._wanted) is not sent and newest is not None:
+            try:
+                self._stream.send(newest.line)
+            except OSError:
+                self._unsent = True
+                return
+            sent = newest
 
     def _wake(self) -> None:
         # A full buffer wakes the thread too; after `close` there is nothing to wake.
@@ -191,35 +227,32 @@ class ClockSender:
             self._has_lease = False
         elif wanted is not None and not self._is_open:
             self._has_lease = True
-            self._stream.hold(wanted)
-            self._open(wanted)
-
-    def _open(self, held: int) -> None:
-        with self._lock:
-            # It may be free again meanwhile.
-            self._is_open = self._wanted is not None
-            if self._wanted is not None and self._wanted != held:
-                self._move(self._wanted)
-        if self._warned:
-            logger.warning("the agent holds the clocks of this rank's instructions again")
-        self._warned, self._failed_since_seconds, self._retry_seconds = False, None, FIRST_RETRY_SECONDS
+            self._stream.hold(wanted.megahertz)
+            self._open_to_training(wanted)
+            if self._warned:
+                logger.warning("the agent holds the clocks of this rank's instructions again")
+            self._warned, self._failed_since_seconds, self._retry_seconds = False, None, FIRST_RETRY_SECONDS
 
     def _wait_for_events(self) -> None:
         if self._closing:
             return
         event = self._poll(None)
-        with self._lock:
-            if event & select.POLLOUT and self._is_open and self._wanted is not None:
-                self._move(self._wanted)
-            refusals = self._stream.refusals() if event & ~select.POLLOUT else []
+        if not event:
+            return
+        was_open = self._is_open
+        self._close_to_training()
+        refusals = self._stream.refusals()
         if refusals:
             raise refusals[-1]
+        if was_open:
+            self._open_to_training(None)
 
     def _failed(self, error: AgentUnavailable | AgentRequestError) -> None:
         reason = error.reason if isinstance(error, AgentRequestError) else ""
+        self._close_to_training()
         with self._lock:
             was_wanted = self._wanted is not None
-            self._is_open = self._unsent = False
+            self._unsent = False
             if was_wanted:
                 self.interruptions += 1
             if was_wanted and reason and reason not in TRANSIENT_REASONS:

@@ -10,7 +10,9 @@ Key = tuple[str, int, int]
 
 
 class InstructionSequence:
-    """Compares the instructions of each iteration with those of the first one, or with a given sequence.
+    """The instructions of the first iteration, or given ones, and how those of a later one differ.
+
+    The comparison of each instruction is that of `wattloop.pipeline.instruction_scope`.
 
     Args:
         instructions: The instructions of one iteration in execution order; empty to record those of the
@@ -18,19 +20,18 @@ class InstructionSequence:
 
     Attributes:
         instructions: The sequence; empty until it is recorded.
+        keys: Kind, stage and microbatch of each.
         mismatch: How the last iteration differs from the sequence; empty if it does not.
 
     Example:
         >>> sequence = InstructionSequence()
-        >>> for iteration in (1, 2):
-        ...     sequence.begin()
-        ...     places = [sequence.next((kind, 0, 0)) for kind in ("forward", "backward")]
-        ...     assert sequence.end()
-        >>> [each.text for each in sequence.instructions], places, sequence.mismatch
-        (['forward:0:0', 'backward:0:0'], [0, 1], '')
+        >>> for position, kind in enumerate(("forward", "backward")):
+        ...     assert sequence.other(position, (kind, 0, 0))
+        >>> sequence.end(2), [each.text for each in sequence.instructions]
+        (True, ['forward:0:0', 'backward:0:0'])
         >>> sequence.begin()
-        >>> sequence.next(("backward", 0, 0))
-        -1
+        >>> sequence.other(0, ("backward", 0, 0)), sequence.end(0)
+        (False, False)
         >>> sequence.mismatch
         'position 0: found backward:0:0, expected forward:0:0'
     """
@@ -38,9 +39,8 @@ class InstructionSequence:
     def __init__(self, instructions: Sequence[Instruction] = ()) -> None:
         self.instructions = tuple(instructions)
         self.mismatch = ""
-        self._keys = [(each.kind, each.stage, each.microbatch) for each in self.instructions]
+        self.keys: Sequence[Key] = [(each.kind, each.stage, each.microbatch) for each in self.instructions]
         self._recorded: list[Key] = []
-        self._position = 0
         self._differs = False
 
     @property
@@ -50,46 +50,43 @@ class InstructionSequence:
 
     def begin(self) -> None:
         """Begin an iteration."""
-        self._position = 0
         self._differs = False
         self._recorded = []
 
-    def next(self, key: Key) -> int:
-        """Compare the next instruction of the iteration; this is cheap.
+    def other(self, position: int, key: Key) -> bool:
+        """Record an instruction that is not the expected one, or note the mismatch.
 
         Args:
+            position: Its position in the iteration.
             key: Kind, stage and microbatch.
 
         Returns:
-            Its position in the iteration; -1 after a mismatch.
+            Whether it is recorded.
         """
-        position = self._position
-        if position < len(self._keys) and self._keys[position] == key and not self._differs:
-            self._position = position + 1
-            return position
-        return self._recorded_or_differing(key)
-
-    def _recorded_or_differing(self, key: Key) -> int:
         if self._differs:
-            return -1
+            return False
         found = Instruction(*key).text
         if self.is_known:
-            expected = "the end" if self._position == len(self._keys) else self.instructions[self._position].text
-            return self._differ(f"position {self._position}: found {found}, expected {expected}")
-        if len(self._recorded) == MAX_INSTRUCTIONS:
+            expected = "the end" if position == len(self.keys) else self.instructions[position].text
+            return self._differ(f"position {position}: found {found}, expected {expected}")
+        if position == MAX_INSTRUCTIONS:
             return self._differ(f"found more than {MAX_INSTRUCTIONS} instructions in one iteration")
         self._recorded.append(key)
-        return len(self._recorded) - 1
+        return True
 
-    def end(self) -> bool:
-        """End a complete iteration; returns whether it has the instructions of the sequence."""
+    def end(self, position: int) -> bool:
+        """End a complete iteration; returns whether it has the instructions of the sequence.
+
+        Args:
+            position: The number of its instructions that were as expected, or recorded.
+        """
         if self._differs:
             return False
         if not self.is_known:
             self._record()
-        elif self._position < len(self._keys):
-            missing = self.instructions[self._position].text
-            self._differ(f"position {self._position}: found the end, expected {missing}")
+        elif position < len(self.keys):
+            missing = self.instructions[position].text
+            self._differ(f"position {position}: found the end, expected {missing}")
         if not self._differs:
             self.mismatch = ""
         return not self._differs
@@ -102,10 +99,10 @@ class InstructionSequence:
         elif not self._recorded:
             self._differ("found an iteration without instructions")
         else:
-            self._keys = self._recorded
+            self.keys = self._recorded
             self.instructions = tuple(Instruction(*key) for key in self._recorded)
 
-    def _differ(self, how: str) -> int:
+    def _differ(self, how: str) -> bool:
         self._differs = True
         self.mismatch = how
-        return -1
+        return False

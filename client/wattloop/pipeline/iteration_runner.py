@@ -1,18 +1,18 @@
-"""Runs the iterations of a pipeline: stamps its instructions, compares them, and sends their clocks.
-
-This is what a training pays for at each instruction, so it does nothing else there.
-"""
+"""Runs the iterations of a pipeline: chooses and sends the clocks of their instructions, and records them."""
 
 from __future__ import annotations
 
 import logging
 from array import array
 from collections.abc import Callable
+from itertools import pairwise
 
+from wattloop.agent import ClockRequest
 from wattloop.errors import UsageError
 from wattloop.pipeline.clock_sender import ClockTarget
 from wattloop.pipeline.directives import IterationClocks
-from wattloop.pipeline.instruction_sequence import InstructionSequence, Key
+from wattloop.pipeline.instruction_scope import InstructionScope
+from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.knobs import NO_KNOBS, Knobs
 
@@ -30,12 +30,13 @@ class IterationRunner:
         clocks: Where clocks are sent.
         clocks_of: Gives the clocks of an iteration.
         done: Called with the record of each complete iteration that has the instructions of the sequence.
-        synchronize: Waits until the GPUs have done the queued work; None: there is nothing to wait for. It
-            is not called at free clocks.
+        synchronization: Gives at the begin of an iteration what waits until the GPUs have done the queued work;
+            None: there is nothing to wait for. Nothing waits at free clocks.
         now: The clock of the stamps, in seconds.
 
     Attributes:
         clocks: As above; may be replaced between two iterations.
+        instructions: Runs the instructions of the iteration.
         iterations: Number of complete iterations.
         in_force: The clocks chosen for the iteration.
         applied_directive: Number of the directive of the last complete iteration.
@@ -49,19 +50,18 @@ class IterationRunner:
         *,
         clocks_of: Callable[[int], IterationClocks],
         done: Callable[[IterationRecord], None],
-        synchronize: Callable[[], None] | None,
+        synchronization: Callable[[], Callable[[], None] | None],
         now: Callable[[], float],
     ) -> None:
         self._sequence = sequence
         self.clocks = clocks
         self._clocks_of = clocks_of
         self._done = done
-        self._synchronize = synchronize
+        self._synchronization = synchronization
         self._now = now
-        self._in_iteration = self._in_instruction = False
-        self._key: Key | None = None
-        self._position = 0
-        self._stamps = array("d")
+        self._in_iteration = False
+        self.instructions = InstructionScope(sequence, now, self._run_free)
+        self._requests: tuple[object, list[ClockRequest | None]] = None, []
         self._begin_seconds = 0.0
         self._interruptions = -1
         self._reported_mismatch = ""
@@ -75,7 +75,8 @@ class IterationRunner:
         """The knobs of the instruction that runs; empty outside of one, at free clocks, and of a plan without knobs."""
         # Looked up when they are asked for, so that an instruction costs no more with knobs.
         chosen = self.in_force.knobs
-        return chosen[self._position] if chosen and self.megahertz and self._in_instruction else NO_KNOBS
+        position = self.instructions.running
+        return chosen[position] if chosen and self.megahertz and position is not None else NO_KNOBS
 
     def begin_iteration(self) -> None:
         """Begin an iteration.
@@ -88,8 +89,8 @@ class IterationRunner:
         self._in_iteration = True
         self._sequence.begin()
         self._choose_clocks()
-        # For an unknown number of instructions, the array grows.
-        self._stamps = array("d", bytes(16 * len(self._sequence.instructions)))
+        synchronize = self._synchronization() if self.megahertz else None
+        self.instructions.begin(self._prepared_requests(), self.clocks.send, synchronize)
         self._interruptions = self._held()
         self._begin_seconds = self._now()
 
@@ -100,10 +101,12 @@ class IterationRunner:
             completed: Whether it ended without an exception; otherwise it does not count.
         """
         end_seconds = self._now()
-        self._in_iteration = self._in_instruction = False
+        self._in_iteration = False
+        stamps = self.instructions.stamps
+        position = self.instructions.end()
         if not completed:
             return
-        matches = self._sequence.end()
+        matches = self._sequence.end(position)
         self._warn_of_mismatch()
         if matches:
             self._done(
@@ -114,7 +117,7 @@ class IterationRunner:
                     self.megahertz,
                     self._begin_seconds,
                     end_seconds,
-                    self._stamps,
+                    array("d", stamps[: 2 * position]),
                     interrupted=bool(self.megahertz)
                     and (self._interruptions < 0 or self._held() != self._interruptions),
                 )
@@ -122,46 +125,6 @@ class IterationRunner:
         self.iterations += 1
         self.applied_directive = self.in_force.directive.number
         self._choose_clocks()
-
-    def next_instruction(self, key: Key) -> None:
-        """Name the instruction that begins next.
-
-        Raises:
-            UsageError: There is no iteration, or another instruction has not ended.
-        """
-        if not self._in_iteration:
-            raise UsageError("an instruction begins outside of pipeline.iteration()")
-        if self._in_instruction:
-            raise UsageError("an instruction begins inside another one; end the first one before")
-        self._key = key
-
-    def begin_instruction(self) -> None:
-        """Begin the instruction that was named."""
-        key, self._key = self._key, None
-        if key is None:
-            raise UsageError("an instruction begins a second time; call pipeline.instruction for each")
-        self._in_instruction = True
-        position = self._position = self._sequence.next(key)
-        if self.megahertz and self._synchronize is not None:
-            self._synchronize()
-        if position < 0:
-            self._run_free()
-        elif 2 * position < len(self._stamps):
-            self._stamps[2 * position] = self._now()
-        else:
-            self._stamps.extend((self._now(), 0.0))
-
-    def end_instruction(self, *, completed: bool) -> None:
-        """End the instruction, and send the clock of the next one."""
-        self._in_instruction = False
-        position, megahertz = self._position, self.megahertz
-        if position < 0 or not completed:
-            return
-        if megahertz and self._synchronize is not None:
-            self._synchronize()
-        self._stamps[2 * position + 1] = self._now()
-        if position + 1 < len(megahertz):
-            self.clocks.send(megahertz[position + 1])
 
     def _held(self) -> int:
         """The number of interruptions so far; -1 while the clocks are not held."""
@@ -175,9 +138,18 @@ class IterationRunner:
         # After a mismatch, clocks stay free until an iteration has the instructions of the sequence.
         self.megahertz = () if self._sequence.mismatch else chosen.megahertz
         if self.megahertz:
-            self.clocks.send(self.megahertz[0])
+            self.clocks.send(self.clocks.request(self.megahertz[0]))
         else:
             self.clocks.free()
+
+    def _prepared_requests(self) -> list[ClockRequest | None]:
+        """What is sent at the end of each instruction: the clock of the next one, if it differs."""
+        clocks, megahertz = self.clocks, self.megahertz
+        key = clocks, megahertz
+        if self._requests[0] != key:
+            changes = [None if after == before else clocks.request(after) for before, after in pairwise(megahertz)]
+            self._requests = key, changes
+        return self._requests[1]
 
     def _run_free(self) -> None:
         if self.megahertz:

@@ -23,6 +23,7 @@ from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.clock_sender import ClockSender, NoClocks
 from wattloop.pipeline.directives import DirectiveState, IterationClocks
 from wattloop.pipeline.instruction import Instruction
+from wattloop.pipeline.instruction_scope import InstructionScope
 from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord, Observer
 from wattloop.pipeline.iteration_runner import IterationRunner
@@ -102,7 +103,8 @@ class Pipeline:
         model: Name or digest of the model and its partition: profiles of equal ones are reused.
         gpus: The GPUs that this process uses, by index or UUID; default: as `wattloop.Run`.
         synchronize: Waits until the GPUs have done the queued work, at the begin and the end of each
-            instruction that has a clock; default: PyTorch's, if the process uses it with CUDA.
+            instruction that has a clock; default: PyTorch's, if the process uses it with CUDA when the iteration
+            begins.
         environment: The variables to read; default: the process's environment.
         now: The clock of instructions, in seconds; default: CLOCK_MONOTONIC.
 
@@ -189,10 +191,10 @@ class Pipeline:
             NoClocks(),
             clocks_of=self._clocks_of,
             done=self._iteration_done,
-            synchronize=torch_synchronization() if synchronize is None else synchronize,
+            synchronization=torch_synchronization if synchronize is None else lambda: synchronize,
             now=now,
         )
-        self._scope = _InstructionScope(self._runner)
+        self._instructions = self._runner.instructions
         self._messages = RankMessages(
             self.place, microbatches, schedule, model, self._sequence, self._runner, self._choice, self._state
         )
@@ -346,7 +348,7 @@ class Pipeline:
         finally:
             self._runner.end_iteration(completed=completed)
 
-    def instruction(self, kind: str, *, microbatch: int, stage: int | None = None) -> _InstructionScope:
+    def instruction(self, kind: str, *, microbatch: int, stage: int | None = None) -> InstructionScope:
         """An instruction of the iteration, as a context manager.
 
         Args:
@@ -360,8 +362,11 @@ class Pipeline:
         own = self._stage if stage is None else stage
         if own is None:
             raise UsageError(f"stage: found none, expected one of {self.place.stages}, the stages of this rank")
-        self._runner.next_instruction((kind, own, microbatch))
-        return self._scope
+        instructions = self._instructions
+        if not instructions.is_ready:
+            raise instructions.wrong_use()
+        instructions.key = (kind, own, microbatch)
+        return instructions
 
     def _clocks_of(self, iteration: int) -> IterationClocks:
         return self._choice.clocks_of(iteration, self._runner.clocks.refusal)
@@ -402,34 +407,12 @@ class Pipeline:
             return ()
 
 
-class _InstructionScope:
-    """The context manager of every instruction of a pipeline: made once, since instructions must be cheap."""
-
-    __slots__ = ("_runner",)
-
-    def __init__(self, runner: IterationRunner) -> None:
-        self._runner = runner
-
-    def __enter__(self) -> None:
-        self._runner.begin_instruction()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._runner.end_instruction(completed=kind is None)
-
-
-def torch_synchronization() -> Callable[[], None]:
-    """Waits for the work that PyTorch has queued on the current GPU. PyTorch is not imported for it."""
-    torch: Any = None
-
-    def synchronize() -> None:
-        nonlocal torch
-        if torch is None:
-            torch = sys.modules.get("torch")
-        if torch is not None and torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-
+def torch_synchronization() -> Callable[[], None] | None:
+    """Waits for the work that PyTorch has queued on the current GPU; None if it uses none. PyTorch is not imported."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    synchronize: Callable[[], None] = torch.cuda.synchronize
     return synchronize
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -9,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wattloop.agent import ClockRequest
 from wattloop.errors import UsageError
 from wattloop.pipeline.directives import IterationClocks
 from wattloop.pipeline.instruction import Instruction
+from wattloop.pipeline.instruction_scope import InstructionScope
 from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.iteration_runner import IterationRunner
@@ -43,12 +46,15 @@ class Rank:
             self,
             clocks_of=lambda _: IterationClocks(PLAN, self.clocks, knobs=self.knobs),
             done=self.records.append,
-            synchronize=lambda: self.journal.append((self.seconds, "synchronized")),
+            synchronization=lambda: lambda: self.journal.append((self.seconds, "synchronized")),
             now=lambda: self.seconds,
         )
 
-    def send(self, megahertz: int) -> None:
-        self.journal.append((self.seconds, f"{megahertz} MHz"))
+    def request(self, megahertz: int) -> ClockRequest:
+        return ClockRequest(megahertz, b"")
+
+    def send(self, request: ClockRequest) -> None:
+        self.journal.append((self.seconds, f"{request.megahertz} MHz"))
 
     def free(self) -> None:
         self.journal.append((self.seconds, "free"))
@@ -58,17 +64,24 @@ class Rank:
         self.runner.begin_iteration()
         for text in texts:
             instruction = Instruction.of(text)
-            self.runner.next_instruction((instruction.kind, instruction.stage, instruction.microbatch))
-            self.runner.begin_instruction()
-            self.knobs_seen.append(self.runner.knobs.get("sm"))
-            self.seconds += seconds
-            self.runner.end_instruction(completed=True)
+            with named(self.runner, instruction.kind, instruction.stage, instruction.microbatch):
+                self.knobs_seen.append(self.runner.knobs.get("sm"))
+                self.seconds += seconds
             self.seconds += waiting
         self.runner.end_iteration(completed=True)
 
     @property
     def sent(self) -> list[tuple[float, str]]:
         return [each for each in self.journal if each[1] != "synchronized"]
+
+
+def named(runner: IterationRunner, kind: str, stage: int, microbatch: int) -> InstructionScope:
+    """An instruction, as `Pipeline.instruction` names it."""
+    scope = runner.instructions
+    if not scope.is_ready:
+        raise scope.wrong_use()
+    scope.key = (kind, stage, microbatch)
+    return scope
 
 
 def instructions(*texts: str) -> tuple[Instruction, ...]:
@@ -78,14 +91,13 @@ def instructions(*texts: str) -> tuple[Instruction, ...]:
 STEPS = ("forward:0:0", "forward:0:1", "backward:0:0", "backward:0:1")
 
 
-def test_the_clock_of_an_instruction_is_sent_when_the_one_before_ends_and_the_first_at_the_end_of_the_iteration() -> (
+def test_a_clock_that_differs_is_sent_when_the_instruction_before_ends_and_the_first_at_the_end_of_the_iteration() -> (
     None
 ):
     rank = Rank(instructions(*STEPS), (1000, 1000, 900, 800))
     rank.run(*STEPS)
     assert rank.sent == [
         (0.0, "1000 MHz"),
-        (1.0, "1000 MHz"),
         (2.5, "900 MHz"),
         (4.0, "800 MHz"),
         (6.0, "1000 MHz"),
@@ -185,13 +197,24 @@ def test_a_first_iteration_that_repeats_an_instruction_gives_no_sequence() -> No
 def test_an_iteration_that_ends_by_an_exception_does_not_count() -> None:
     rank = Rank(instructions(*STEPS), (1000, 1000, 900, 800))
     rank.runner.begin_iteration()
-    rank.runner.next_instruction(("forward", 0, 0))
-    rank.runner.begin_instruction()
-    rank.runner.end_instruction(completed=False)
+    with pytest.raises(ZeroDivisionError), named(rank.runner, "forward", 0, 0):
+        raise ZeroDivisionError
     rank.runner.end_iteration(completed=False)
     assert (rank.runner.iterations, rank.sequence.mismatch) == (0, "")
     rank.run(*STEPS)
     assert [each.number for each in rank.records] == [0]
+
+
+def test_an_exception_that_the_script_catches_in_an_iteration_leaves_it_complete() -> None:
+    rank = Rank(instructions(*STEPS[:2]), (1000, 900))
+    rank.runner.begin_iteration()
+    for microbatch in range(2):
+        with contextlib.suppress(ZeroDivisionError), named(rank.runner, "forward", 0, microbatch):
+            rank.seconds += 1.0
+            raise ZeroDivisionError
+    rank.runner.end_iteration(completed=True)
+    assert [list(record.stamps) for record in rank.records] == [[0.0, 1.0, 1.0, 2.0]]
+    assert rank.sent == [(0.0, "1000 MHz"), (1.0, "900 MHz"), (2.0, "1000 MHz")]
 
 
 def nested_iteration(runner: IterationRunner) -> None:
@@ -202,23 +225,31 @@ def nested_iteration(runner: IterationRunner) -> None:
 def nested_instruction(runner: IterationRunner) -> None:
     runner.begin_iteration()
     for microbatch in range(2):
-        runner.next_instruction(("forward", 0, microbatch))
-        runner.begin_instruction()
+        named(runner, "forward", 0, microbatch).__enter__()
 
 
 def instruction_begun_twice(runner: IterationRunner) -> None:
     runner.begin_iteration()
-    runner.next_instruction(("forward", 0, 0))
-    runner.begin_instruction()
-    runner.end_instruction(completed=True)
-    runner.begin_instruction()
+    with named(runner, "forward", 0, 0):
+        pass
+    runner.instructions.__enter__()
+
+
+def instruction_after_the_iteration(runner: IterationRunner) -> None:
+    runner.begin_iteration()
+    late = named(runner, "forward", 0, 0)
+    late.__enter__()
+    runner.end_iteration(completed=True)
+    late.__exit__(None, None, None)
+    named(runner, "forward", 0, 1).__enter__()
 
 
 @pytest.mark.parametrize(
     ("use", "message"),
     [
         (nested_iteration, "an iteration begins inside another one"),
-        (lambda runner: runner.next_instruction(("forward", 0, 0)), "outside of pipeline.iteration"),
+        (lambda runner: named(runner, "forward", 0, 0), "outside of pipeline.iteration"),
+        (instruction_after_the_iteration, "outside of pipeline.iteration"),
         (nested_instruction, "an instruction begins inside another one"),
         (instruction_begun_twice, "an instruction begins a second time"),
     ],
