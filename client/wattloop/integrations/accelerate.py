@@ -30,7 +30,7 @@ class WattloopTracker(GeneralTracker):  # type: ignore[misc,unused-ignore]
 
     Raises:
         InputError: The logged metric is not one number, or two epochs have ended without it.
-        UsageError: The run has been used for a training before.
+        UsageError: `run` is no run, has been used before, or `metric` is no name.
     """
 
     name = "wattloop"

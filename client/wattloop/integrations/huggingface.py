@@ -10,8 +10,10 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from wattloop.errors import InputError
+from wattloop.arguments import shown
+from wattloop.errors import InputError, UsageError
 from wattloop.integrations.epoch_loop import EpochLoop
+from wattloop.integrations.run_scope import checked_run
 from wattloop.micro_batches import micro_batches
 from wattloop.run import Run
 
@@ -35,7 +37,9 @@ def adapted(arguments: TrainingArguments, run: Run, *, max_per_device: int | Non
 
     Raises:
         InputError: An argument contradicts Wattloop's decisions.
+        UsageError: An argument is of another type, or `max_per_device` is not a positive whole number.
     """
+    checked_run(run)
     _check(arguments)
     devices = arguments.world_size * max(arguments.n_gpu, 1)
     parts = micro_batches(run.batch_size, devices, max_per_device)
@@ -59,6 +63,7 @@ class WattloopCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
     Raises:
         InputError: The arguments do not evaluate after each epoch, or an evaluation has no such metric.
+        UsageError: `run` is no run, has been used before, or `metric` is no name.
     """
 
     def __init__(self, run: Run, metric: str | None = None) -> None:
@@ -143,6 +148,8 @@ def _samples_of_epoch(loader: object) -> int:
 
 
 def _check(arguments: TrainingArguments) -> None:
+    if not isinstance(arguments, TrainingArguments):
+        raise UsageError(f"arguments is {shown(arguments)}; it must be the script's TrainingArguments")
     strategy = getattr(arguments.eval_strategy, "value", arguments.eval_strategy)
     if strategy != "epoch":
         reason = "'epoch': Wattloop compares batch sizes by the epochs that they need"

@@ -39,6 +39,7 @@ class WattloopCallback(keras.callbacks.Callback):  # type: ignore[misc,unused-ig
     Raises:
         InputError: `fit` has fewer epochs than the run, no validation in an epoch, or the validation
             has no such metric; or the learning rate is a function, which cannot be multiplied.
+        UsageError: `run` is no run, has been used before, or `metric` is no name.
     """
 
     def __init__(self, run: Run, metric: str | None = None, *, scale_learning_rate: bool = True) -> None:

@@ -36,6 +36,7 @@ class WattloopCallback(Callback):  # type: ignore[misc,unused-ignore]
     Raises:
         InputError: The Trainer has no validation in an epoch, its length is given in steps, or the
             validation logs no such metric.
+        UsageError: `run` is no run, has been used before, or `metric` is no name.
     """
 
     def __init__(self, run: Run, metric: str | None = None, *, scale_learning_rates: bool = True) -> None:

@@ -11,7 +11,9 @@ from collections.abc import Mapping
 
 import torch
 
+from wattloop.arguments import shown, whole_number
 from wattloop.errors import UsageError
+from wattloop.integrations.run_scope import checked_run
 from wattloop.micro_batches import MicroBatches
 from wattloop.micro_batches import micro_batches as shared
 from wattloop.run import Run
@@ -38,7 +40,11 @@ def micro_batches(run: Run, max_per_device: int | None = None) -> MicroBatches:
     Returns:
         ``batch_size`` for the data loader of each process, and ``accumulation``, the number of
         backward passes before the optimizer steps. A batch that does not divide is rounded down.
+
+    Raises:
+        UsageError: `run` is no run, or the number is not a positive whole number.
     """
+    checked_run(run)
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     devices = torch.distributed.get_world_size() if distributed else run.batch_size // run.per_device_batch_size
     return shared(run.batch_size, max(devices, 1), max_per_device)
@@ -60,9 +66,12 @@ def scale_learning_rates(optimizer: torch.optim.Optimizer, run: Run, *, tuned_fo
         The factor.
 
     Raises:
-        UsageError: `tuned_for` is not positive, the optimizer is of an unknown kind, or the job scales
-            the learning rate as well.
+        UsageError: An argument is of another type, `tuned_for` is not positive, the optimizer is of an
+            unknown kind, or the job scales the learning rate as well.
     """
+    checked_run(run)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(f"optimizer is {shown(optimizer)}; it must be an optimizer of torch.optim")
     factor = run.learning_rate_scale if tuned_for is None else _factor(optimizer, run, tuned_for)
     multiply_learning_rates(optimizer, factor)
     return factor
@@ -93,8 +102,7 @@ def samples_of(batch: object) -> int | None:
 
 
 def _factor(optimizer: torch.optim.Optimizer, run: Run, tuned_for: int) -> float:
-    if tuned_for < 1:
-        raise UsageError(f"tuned_for is {tuned_for}; it must be the batch size of the script's learning rates")
+    whole_number(tuned_for, "tuned_for")
     if run.learning_rate_scale != 1:
         raise UsageError(
             f"the job's learningRateScaling already scales the learning rate by {run.learning_rate_scale:g}; "

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 from types import TracebackType
 
+from wattloop.arguments import shown
+from wattloop.errors import UsageError
 from wattloop.run import Run
 
 
@@ -13,10 +15,13 @@ class RunScope:
 
     Args:
         run: The run. If it has not begun, the scope begins it and ends it.
+
+    Raises:
+        UsageError: It is no run.
     """
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self._run = checked_run(run)
         self._owns_run = False
 
     def begin(self) -> None:
@@ -47,6 +52,17 @@ class RunScope:
         self.end(type(error), error)
 
 
+def checked_run(run: object) -> Run:
+    """The argument, which a script may have confused with another.
+
+    Raises:
+        UsageError: It is no run.
+    """
+    if not isinstance(run, Run):
+        raise UsageError(f"run is {shown(run)}; it must be a wattloop.Run: run = wattloop.Run()")
+    return run
+
+
 def metric_names(run: Run, metric: str | None, prefix: str = "") -> tuple[str, ...]:
     """The names under which a framework may have the metric, the best first.
 
@@ -54,7 +70,13 @@ def metric_names(run: Run, metric: str | None, prefix: str = "") -> tuple[str, .
         run: The run, whose target names the metric.
         metric: Another name; outside Wattloop the default is `loss`.
         prefix: Prefix of the framework's metrics of an evaluation, such as ``val_``.
+
+    Raises:
+        UsageError: `run` is no run, or the name no string.
     """
+    checked_run(run)
+    if metric is not None and not isinstance(metric, str):
+        raise UsageError(f"metric is {shown(metric)}; it must be the name of a metric, such as 'accuracy'")
     target = run.environment.target
     name = metric or ("loss" if target is None else target.metric)
     return tuple(dict.fromkeys((f"{prefix}{name}", name)))

@@ -93,4 +93,5 @@ Time = Annotated[
 ]
 """An aware datetime with the wire form 2026-03-01T12:00:00Z."""
 
-BatchSizeNumber = Annotated[int, Field(ge=1, le=16_777_216)]
+MAX_BATCH_SIZE = 16_777_216
+BatchSizeNumber = Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]

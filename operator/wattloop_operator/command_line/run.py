@@ -8,6 +8,9 @@ from pathlib import Path
 from wattloop.commands.contract import Command, Deferred
 from wattloop_operator.local.gpus import MAX_GPUS, MAX_TIME_SCALE, MODELS
 
+# Of an integer; more do not fit into the store.
+MAX_DIGITS = 18
+
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="manifest that contains one RecurringTrainingJob")
@@ -61,10 +64,7 @@ def add_gpu_options(parser: argparse.ArgumentParser) -> None:
 
 def positive_integer(text: str) -> int:
     """An integer of at least 1."""
-    value = non_negative_integer(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"found {text}, expected at least 1")
-    return value
+    return _integer(text, 1)
 
 
 def _gpu_count(text: str) -> int:
@@ -76,8 +76,14 @@ def _gpu_count(text: str) -> int:
 
 def non_negative_integer(text: str) -> int:
     """An integer of at least 0."""
-    if not text.isascii() or not text.isdecimal() or len(text) > 18:
-        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected an integer of at least 0")
+    return _integer(text, 0)
+
+
+def _integer(text: str, minimum: int) -> int:
+    is_integer = text.isascii() and text.isdecimal()
+    if not is_integer or len(text) > MAX_DIGITS or int(text) < minimum:
+        digits = f" and at most {MAX_DIGITS} digits" if is_integer and len(text) > MAX_DIGITS else ""
+        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected an integer of at least {minimum}{digits}")
     return int(text)
 
 

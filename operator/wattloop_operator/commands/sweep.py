@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from wattloop.commands.main import EXIT_FAILURE, EXIT_INTERRUPTED
 from wattloop.errors import UsageError
 from wattloop.interruption import Interrupted
+from wattloop_operator.api.field_types import MAX_BATCH_SIZE
 from wattloop_operator.commands.run import PIPED_WIDTH, simulation_of
 from wattloop_operator.local.display import AttemptReporter
 from wattloop_operator.local.grid import MAX_RUNS, Grid, GridPoint, rows_of_sweep, table_of_sweep
@@ -26,6 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
     grid = Grid(arguments.batch_sizes or job.spec.batch_size.candidates, arguments.power_limits, arguments.repeats)
     if len(grid) > MAX_RUNS:
         raise UsageError(f"found {len(grid)} runs, expected at most {MAX_RUNS}; give fewer values or --repeats")
+    if max(grid.batch_sizes) > MAX_BATCH_SIZE:
+        raise UsageError(f"--batch-sizes: found {max(grid.batch_sizes)}, expected at most {MAX_BATCH_SIZE}")
     output = arguments.output or Path("wattloop-sweep") / job.metadata.name
     sweep = Sweep(arguments.file, job, output, grid, simulation_of(arguments), arguments.seed)
     stderr = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -87,6 +87,7 @@ def test_a_killed_sweep_goes_on_where_it_was(sweep: LocalJob, capsys: pytest.Cap
     [
         (("--power-limits", "150,5000"), "--power-limits: found 5000, expected 100 to 400 W"),
         (("--repeats", "100000"), "expected at most 10000"),
+        (("--batch-sizes", "16777217"), "--batch-sizes: found 16777217, expected at most 16777216"),
     ],
 )
 def test_a_grid_that_cannot_be_run_is_refused(
@@ -101,7 +102,9 @@ def test_a_grid_that_cannot_be_run_is_refused(
     [
         (("--batch-sizes", "8,x"), "found 'x', expected an integer"),
         (("--batch-sizes", "8,8"), "found '8,8', expected each value once"),
-        (("--power-limits", "0"), "found 0, expected at least 1"),
+        (("--power-limits", "0"), "found '0', expected an integer of at least 1"),
+        (("--repeats", "1.5"), "found '1.5', expected an integer of at least 1"),
+        (("--batch-sizes", "9" * 20), "expected an integer of at least 1 and at most 18 digits"),
         (("--batch-sizes", ",".join(map(str, range(1, 300)))), "found 299 values, expected at most 256"),
     ],
 )
