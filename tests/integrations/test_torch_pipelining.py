@@ -16,7 +16,7 @@ from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 from support.torch_pipelines.compared import CASES, RANKS, STEPS, Compared, RecordingPipeline
 from wattloop.errors import UsageError
 from wattloop.integrations.torch_pipelining import follow, stream_synchronization
-from wattloop.integrations.torch_schedule import instructions_of, replica_of
+from wattloop.integrations.torch_schedule import instructions_of, replica_of, schedule_name
 from wattloop_planner.frequency.pipeline.schedules import GPipe, Interleaved, OneForwardOneBackward, Schedule
 
 pytestmark = pytest.mark.integrations
@@ -133,6 +133,26 @@ class OwnSchedule(PipelineScheduleSingle):  # type: ignore[misc,unused-ignore]
 def test_an_unsupported_schedule_is_refused(schedule: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         follow(schedule, RecordingPipeline())
+
+
+class OfTheUser(ScheduleGPipe):
+    """A user's variant of a schedule of PyTorch."""
+
+
+class OfAVariant(OfTheUser):
+    """A variant of that one."""
+
+
+class OfItsOwn:
+    """A schedule that derives from none of PyTorch."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(ScheduleGPipe, "GPipe"), (OfTheUser, "GPipe"), (OfAVariant, "GPipe"), (OfItsOwn, "OfItsOwn")],
+)
+def test_a_schedule_has_the_name_of_the_schedule_of_pytorch_that_it_derives_from(kind: type, name: str) -> None:
+    assert schedule_name(kind.__new__(kind)) == name
 
 
 def test_a_schedule_is_attached_once() -> None:
