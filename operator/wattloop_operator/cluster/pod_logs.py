@@ -135,7 +135,12 @@ def lines_of(chunks: Iterator[bytes]) -> Iterator[LogLine]:
 
 def _line(line: bytes) -> Iterator[LogLine]:
     match = TIMESTAMP.match(line)
-    if match is not None:
-        moment = datetime.fromisoformat((match[1] + match[3]).decode("ascii"))
-        fraction = int((match[2] or b"0").ljust(9, b"0"))
-        yield LogLine(round(moment.timestamp()) * NANOSECONDS + fraction, line[match.end() :])
+    if match is None:
+        return
+    try:
+        seconds = round(datetime.fromisoformat((match[1] + match[3]).decode("ascii")).timestamp())
+    except (ValueError, OverflowError):
+        # No date of the calendar.
+        return
+    fraction = int((match[2] or b"0").ljust(9, b"0"))
+    yield LogLine(seconds * NANOSECONDS + fraction, line[match.end() :])

@@ -13,7 +13,7 @@ from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import NotFoundError, RejectedError
-from wattloop_operator.cluster.log_follower import BURST_BYTES, MAX_BYTES_PER_SECOND, Flow, LogFollower
+from wattloop_operator.cluster.log_follower import BURST_BYTES, MAX_BYTES_PER_SECOND, MIN_LINE_BYTES, Flow, LogFollower
 from wattloop_operator.cluster.pod_logs import NANOSECONDS, ContainerLog, lines_of
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
@@ -128,6 +128,28 @@ def test_a_fast_log_is_read_at_a_bounded_rate() -> None:
     count = 4 * BURST_BYTES // size
     follower(lambda _: itertools.repeat(b"x" * size, count), [], flow=flow).run()
     assert flow.now == pytest.approx((count * size - BURST_BYTES) / MAX_BYTES_PER_SECOND)
+
+
+@pytest.mark.parametrize("separator", [b"\r", b"\n1970-01-01T00:00:01Z "])
+def test_a_flood_of_short_lines_is_read_at_a_bounded_number_of_lines_a_second(separator: bytes) -> None:
+    flow = VirtualFlow()
+    chunk = b"1970-01-01T00:00:01Z " + separator.join([b"x"] * 2000) + b"\n"
+    chunks = 2 * BURST_BYTES // (2000 * MIN_LINE_BYTES)
+    follower(lambda _: itertools.repeat(chunk, chunks), [], flow=flow).run()
+    # What the last chunk costs is waited for before the next one.
+    lines = (chunks - 1) * 2000
+    assert flow.now >= (lines * MIN_LINE_BYTES - BURST_BYTES) / MAX_BYTES_PER_SECOND
+    assert flow.now < 1.2 * chunks * 2000 * MIN_LINE_BYTES / MAX_BYTES_PER_SECOND
+
+
+@pytest.mark.parametrize(
+    "time", ["2026-13-01T00:00:00Z", "2026-01-01T25:00:00Z", "0000-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00"]
+)
+def test_a_line_whose_time_does_not_exist_is_skipped(time: str) -> None:
+    seen: list[OutputReport] = []
+    lines = f"{time} accuracy=0.1\n1970-01-01T00:00:01Z accuracy=0.2\n".encode()
+    follower(lambda _: iter([lines]), seen).run()
+    assert [report.metric for report in seen] == [0.2]
 
 
 def test_an_evaluation_that_cannot_be_stored_now_is_stored_before_the_next_one() -> None:
