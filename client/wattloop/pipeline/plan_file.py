@@ -23,9 +23,10 @@ from wattloop.pipeline.messages import MAX_MEGAHERTZ
 from wattloop.pipeline.place import PipelinePlace
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-# The comment of `wattloop plan --gpu-product`.
-GPU_PRODUCT = re.compile(rf"^# GPU product: ([ -~]{{1,{MAX_PRODUCT_CHARACTERS}}})$", re.MULTILINE)
-FORM = "a list with one list of clocks in MHz per pipeline rank"
+# Begins the comment that names the GPU model.
+PRODUCT_COMMENT = "GPU product: "
+GPU_PRODUCT = re.compile(rf"^# {PRODUCT_COMMENT}([ -~]{{1,{MAX_PRODUCT_CHARACTERS}}})$", re.MULTILINE)
+FORM = "a list with one list per stage"
 ENTRY = "a clock in MHz, a pair of instruction and clock, or these with a dict of knobs"
 
 
@@ -64,16 +65,8 @@ def read_plan_file(path: str | Path, place: PipelinePlace) -> GivenPlan:
     Raises:
         InputError: The file is not readable, is no plan, or is one for another number of ranks.
     """
-    source = str(path)
-    text = read_text(path, MAX_FILE_BYTES, "a plan file")
-    try:
-        rows = ast.literal_eval(text)
-    except SyntaxError as error:
-        raise InputError(source, f"an invalid Python list ({error.msg})", FORM, error.lineno) from error
-    except (ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise InputError(source, "an expression that is not a list of numbers", FORM) from error
-    if not isinstance(rows, list):
-        raise InputError(source, f"a {type(rows).__name__}", FORM)
+    source, text = str(path), read_text(path, MAX_FILE_BYTES, "a plan file")
+    rows = rows_of(text, source)
     if len(rows) != place.pipeline_parallel:
         raise InputError(
             source, f"a plan for {len(rows)} pipeline ranks", f"one for {place.pipeline_parallel}, as this job has"
@@ -82,6 +75,23 @@ def read_plan_file(path: str | Path, place: PipelinePlace) -> GivenPlan:
     return GivenPlan(
         plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}"), product[1] if product else ""
     )
+
+
+def rows_of(text: str, source: str) -> list[object]:
+    """The list in a plan file, unchecked.
+
+    Raises:
+        InputError: The text is no list of literals.
+    """
+    try:
+        rows = ast.literal_eval(text)
+    except SyntaxError as error:
+        raise InputError(source, f"an invalid Python list ({error.msg})", FORM, error.lineno) from error
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise InputError(source, "an expression that is not a list of numbers", FORM) from error
+    if not isinstance(rows, list):
+        raise InputError(source, f"a {type(rows).__name__}", FORM)
+    return rows
 
 
 def plan_row(row: object, source: str, column: str | None = None) -> PlanRow:

@@ -5,7 +5,6 @@ Plan files are parsed as literals and never executed.
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,12 +13,12 @@ from typing import IO
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES
+from wattloop.pipeline.plan_file import rows_of
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
 from wattloop_planner.frequency.pipeline.profiles import Rows, Setting, canonical_instruction, knob_label, setting_of
 from wattloop_planner.frequency.pipeline.schedules import BACKWARD, FORWARD
 
 PLAIN_INSTRUCTIONS = {FORWARD, BACKWARD}
-LIST = "a list with one list per stage"
 ENTRY = "a frequency in MHz or a pair of instruction and frequency"
 
 
@@ -78,7 +77,7 @@ def read_plan(path: str | Path, graph: OperationGraph, knobs: Sequence[str] = ()
     Raises:
         InputError: The file is invalid, or does not match the graph.
     """
-    rows = _literal(path)
+    rows = _rows(path)
     source = str(path)
     if len(rows) != graph.stages:
         raise InputError(source, f"{len(rows)} stages", f"{graph.stages}")
@@ -91,7 +90,7 @@ def knobs_of_plan(path: str | Path) -> Counter[str]:
     Raises:
         InputError: The file is no plan.
     """
-    entries = (entry for row in _literal(path) if isinstance(row, list) for entry in row)
+    entries = (entry for row in _rows(path) if isinstance(row, list) for entry in row)
     return Counter(
         knob_label(map(str, entry[2]), map(str, entry[2].values()))
         for entry in entries
@@ -99,18 +98,8 @@ def knobs_of_plan(path: str | Path) -> Counter[str]:
     )
 
 
-def _literal(path: str | Path) -> list[object]:
-    source = str(path)
-    text = read_text(path, MAX_FILE_BYTES, "a plan file")
-    try:
-        rows = ast.literal_eval(text)
-    except SyntaxError as error:
-        raise InputError(source, f"an invalid Python list ({error.msg})", LIST, error.lineno) from error
-    except (ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise InputError(source, "an expression that is not a list of numbers", LIST) from error
-    if not isinstance(rows, list):
-        raise InputError(source, f"a {type(rows).__name__}", LIST)
-    return rows
+def _rows(path: str | Path) -> list[object]:
+    return rows_of(read_text(path, MAX_FILE_BYTES, "a plan file"), str(path))
 
 
 def _row(source: str, stage: int, row: object, graph: OperationGraph, knobs: Sequence[str]) -> list[Setting]:

@@ -17,6 +17,7 @@ from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES, read_table
 from wattloop.message_fields import Integer, MessageError, Number, json_problem
 from wattloop.messages import MAX_POWER_WATTS
+from wattloop.pipeline.plan_file import PRODUCT_COMMENT
 from wattloop_planner.frequency.baselines import Baseline
 from wattloop_planner.frequency.files.folder import SUMMARY
 from wattloop_planner.frequency.files.plan_file import plan_file_name, write_plan
@@ -61,7 +62,7 @@ def write_plans(
             f"Plan {number}: time {found.time_seconds!r} s",
             f"Plan {number}: energy {found.energy_joules!r} J",
             f"Plan {number}: effective energy {plan.effective_joules!r} J",
-            *([f"GPU product: {gpu_product}"] if gpu_product else []),
+            *([f"{PRODUCT_COMMENT}{gpu_product}"] if gpu_product else []),
         ]
         with (folder / plan_file_name(number)).open("w", encoding="utf-8", newline="\n") as stream:
             write_plan(stream, problem.graph, plan_settings(problem, plan), comments, problem.profile.knobs)
