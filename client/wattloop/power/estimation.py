@@ -22,6 +22,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from wattloop.power.heat import ThermalState, thermal_states
 from wattloop.power.linear_algebra import Matrix, cholesky, forward_solve, inverse, log_determinant, times
@@ -141,7 +142,8 @@ def estimate_profile(
         _Design(limits, windows, gpus, constant, share)
         for constant, share in itertools.product(TIME_CONSTANTS_SECONDS, STATIC_SHARES)
     ]
-    energy, time = (_Posterior(designs, priors, output) for output in outputs)
+    precisions = [_precisions(design, priors) for design in designs]
+    energy, time = (_Posterior(designs, precisions, output) for output in outputs)
     together = [one + other for one, other in zip(energy.log_evidence, time.log_evidence, strict=True)]
     best = max(together)
     weights = [math.exp(value - best) for value in together]
@@ -231,25 +233,58 @@ def _effects(
     return (*heat, 0.0, 0.0, state.elapsed) if throttled else (0.0, 0.0, *heat, state.elapsed)
 
 
+class _Precision:
+    """The precision of the posterior for one design, prior and noise, which is the same for every output."""
+
+    def __init__(
+        self, design: _Design, prior: Matrix, prior_log_determinant: float, *, noise: float, probability: float
+    ) -> None:
+        self.limits = design.size - STATES
+        self.scale = noise**-2
+        precision = [
+            [self.scale * gram + add for gram, add in zip(row, addend, strict=True)]
+            for row, addend in zip(design.gram, prior, strict=True)
+        ]
+        self.factor = cholesky(precision)
+        self.log_determinants = prior_log_determinant - log_determinant(self.factor)
+        self.log_prior = math.log(probability)
+        self.log_noise = len(design.rows) * math.log(noise)
+
+    @cached_property
+    def covariance(self) -> Matrix:
+        """Of the values of the limits and the other effects."""
+        return inverse(self.factor)
+
+
+def _precisions(design: _Design, priors: Sequence[Matrix]) -> list[_Precision]:
+    determinants = [log_determinant(cholesky(prior)) for prior in priors]
+    return [
+        _Precision(design, prior, determinant, noise=noise, probability=probability)
+        for prior, determinant in zip(priors, determinants, strict=True)
+        for noise, probability in NOISE.items()
+    ]
+
+
 class _Posterior:
     """The posterior of one output, averaged over noise and prior, for each design."""
 
-    def __init__(self, designs: Sequence[_Design], priors: Sequence[Matrix], output: Sequence[float]) -> None:
+    def __init__(
+        self, designs: Sequence[_Design], precisions: Sequence[Sequence[_Precision]], output: Sequence[float]
+    ) -> None:
         self._center = sum(output) / len(output)
         centered = [value - self._center for value in output]
-        self._parts = [self._regressions(design, priors, centered) for design in designs]
+        self._parts = [
+            self._regressions(design, of_design, centered)
+            for design, of_design in zip(designs, precisions, strict=True)
+        ]
         # One per design.
         self.log_evidence = [_log_sum(part.log_evidence for part in parts) for parts in self._parts]
 
     @staticmethod
-    def _regressions(design: _Design, priors: Sequence[Matrix], output: Sequence[float]) -> list[_Regression]:
+    def _regressions(design: _Design, precisions: Sequence[_Precision], output: Sequence[float]) -> list[_Regression]:
         moment = design.moment(output)
         square = sum(weight * value * value for weight, value in zip(design.weights, output, strict=True))
-        return [
-            _Regression(design, prior, moment, square, noise=noise, log_prior=math.log(probability))
-            for prior in priors
-            for noise, probability in NOISE.items()
-        ]
+        return [_Regression(precision, moment, square) for precision in precisions]
 
     def moments(self, weights: Sequence[float]) -> tuple[list[float], Matrix]:
         """Mean and covariance of the values of the limits, over all parts of the mixture."""
@@ -277,37 +312,20 @@ class _Posterior:
 
 
 class _Regression:
-    """Bayesian linear regression with a given prior precision and noise."""
+    """Bayesian linear regression of one output with a given prior precision and noise."""
 
-    def __init__(
-        self,
-        design: _Design,
-        prior: Matrix,
-        moment: Sequence[float],
-        square: float,
-        *,
-        noise: float,
-        log_prior: float,
-    ) -> None:
-        self._limits = design.size - STATES
-        scale = noise**-2
-        precision = [
-            [scale * gram + add for gram, add in zip(row, addend, strict=True)]
-            for row, addend in zip(design.gram, prior, strict=True)
-        ]
-        self._factor = cholesky(precision)
-        scaled = [scale * value for value in moment]
-        self._half = forward_solve(self._factor, scaled)
-        self._scaled = scaled
-        residual = scale * square - sum(value * value for value in self._half)
-        determinants = log_determinant(cholesky(prior)) - log_determinant(self._factor)
-        self.log_evidence = log_prior + (determinants - residual) / 2 - len(design.rows) * math.log(noise)
+    def __init__(self, precision: _Precision, moment: Sequence[float], square: float) -> None:
+        self._precision = precision
+        self._scaled = [precision.scale * value for value in moment]
+        half = forward_solve(precision.factor, self._scaled)
+        residual = precision.scale * square - sum(value * value for value in half)
+        self.log_evidence = precision.log_prior + (precision.log_determinants - residual) / 2 - precision.log_noise
 
     def moments(self) -> tuple[list[float], Matrix]:
         """Mean and covariance of the values of the limits."""
-        covariance = inverse(self._factor)
+        covariance, limits = self._precision.covariance, self._precision.limits
         mean = times(covariance, self._scaled)
-        return mean[: self._limits], [row[: self._limits] for row in covariance[: self._limits]]
+        return mean[:limits], [row[:limits] for row in covariance[:limits]]
 
 
 def _independent_prior(limits: int) -> Matrix:

@@ -7,11 +7,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from wattloop.commands.main import main
 from wattloop.errors import InputError
 from wattloop.files.reading import read_bounded, read_text, special_file_kind
 
@@ -41,6 +42,7 @@ COMMANDS = {
 
 
 def wattloop(*arguments: str, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
+    """In a process of its own, for its standard input and its descriptors."""
     script = "import sys; from wattloop.commands.main import main; sys.exit(main())"
     command = [sys.executable, "-c", script, *arguments]
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
@@ -62,28 +64,36 @@ def pipe(folder: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def rejected(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command on a file that it must reject; returns its output. One that waits for a writer never ends."""
+
+    def run(command: str, path: object) -> str:
+        monkeypatch.chdir(folder)
+        assert main([argument.format(path) for argument in COMMANDS[command]]) == 2
+        said = capsys.readouterr()
+        return said.out + said.err
+
+    return run
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_rejects_a_named_pipe(command: str, pipe: Path, folder: Path) -> None:
-    done = wattloop(*(argument.format(pipe) for argument in COMMANDS[command]), folder=folder)
-    assert done.returncode == 2, done.stderr
-    output = done.stdout + done.stderr
+def test_every_command_rejects_a_named_pipe(command: str, pipe: Path, rejected: Callable[..., str]) -> None:
+    output = rejected(command, pipe)
     assert "a named pipe" in output
     assert str(pipe) in output
-    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("command", ["validate", "run", "power", "agent"])
-def test_commands_reject_a_device(command: str, folder: Path) -> None:
-    done = wattloop(*(argument.format("/dev/zero") for argument in COMMANDS[command]), folder=folder)
-    assert (done.returncode, "it is a device" in done.stdout + done.stderr) == (2, True)
+def test_commands_reject_a_device(command: str, rejected: Callable[..., str]) -> None:
+    assert "it is a device" in rejected(command, "/dev/zero")
 
 
 @pytest.mark.parametrize("command", ["validate", "run", "power"])
-def test_commands_reject_a_socket(command: str, folder: Path) -> None:
+def test_commands_reject_a_socket(command: str, folder: Path, rejected: Callable[..., str]) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(folder / "socket"))
-        done = wattloop(*(argument.format(folder / "socket") for argument in COMMANDS[command]), folder=folder)
-    assert (done.returncode, "it is a socket" in done.stdout + done.stderr) == (2, True)
+        assert "it is a socket" in rejected(command, folder / "socket")
 
 
 def test_an_open_pipe_is_read_to_its_end(folder: Path) -> None:
