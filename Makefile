@@ -100,12 +100,13 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The node's tests wait more than they compute, so they run beside the others, which run in sequence. Shared packages are
-# installed before. Every part runs even if another fails; the end names the failed ones.
+# The node's tests and trainings wait more than they compute, so they run beside the others, which run in sequence. Shared
+# packages are installed before. Every part runs even if another fails; the end names the failed ones.
 test: $(STAMP) postgres faketime node-packages programs
 	-@$(MAKE) --no-print-directory integrations
-	@echo "Two parts at a time; about 23 minutes on two cores once the programs are built. The node's part is shown when it has ended."
-	@$(BIN)/python tests/run_parts.py test-unit test-processes test-cluster test-integrations --beside test-e2e
+	@echo "Three parts at a time; the programs and images of the node take ten minutes more when they are built first."
+	@echo "The parts test-integrations and test-e2e are shown when all have ended."
+	@$(BIN)/python tests/run_parts.py test-unit test-processes test-cluster --beside test-integrations --beside test-e2e
 
 test-unit: $(STAMP) postgres
 	$(BIN)/pytest -n 2 -m 'not cluster and not processes and not node and not integrations'

@@ -1,15 +1,18 @@
-"""Runs parts of the test suite and says at the end which failed: `python tests/run_parts.py unit … [--beside e2e]`.
+"""Runs parts of the test suite and says at the end which failed: `python tests/run_parts.py unit … --beside e2e`.
 
-A part is a target of the Makefile. A part that fails does not keep the others from running. The part named by
---beside runs at the same time as the others, which follow one another; its output is printed when it has ended, since
-two outputs would mix. Each result shows how long the part took and how much processor time its processes used (of
-test-e2e without the pods). The exit code is 0 when each part passed, else 1.
+A part is a target of the Makefile. Each runs, whatever becomes of the others. A part whose tests wait more than they
+compute leaves a core idle. Therefore each part named by --beside runs at the same time as the others, which follow one
+another; its output is printed when all have ended, since outputs would mix. Each result shows how long the part took
+and how much processor time its processes used (of test-e2e without the pods), and the last line how busy the machine's
+processors were meanwhile. The exit code is 0 when each part passed, else 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -69,35 +72,52 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s"
 
 
-def run(targets: Sequence[str], beside: str | None) -> list[Part]:
-    """Run the targets one after the other, and one beside them; the result of each."""
-    with tempfile.TemporaryFile() as output:
-        parallel = None if beside is None else Part(beside, output)
+def run(targets: Sequence[str], beside: Sequence[str]) -> list[Part]:
+    """Run the targets one after the other, and those of `beside` at the same time; the result of each."""
+    with contextlib.ExitStack() as outputs:
+        buffered = [(target, outputs.enter_context(tempfile.TemporaryFile())) for target in beside]
+        parallel = [Part(target, output) for target, output in buffered]
         parts = []
         for target in targets:
             part = Part(target)
             part.wait()
             parts.append(part)
-        if parallel is not None:
-            parallel.wait()
+        for part, (_, output) in zip(parallel, buffered, strict=True):
+            part.wait()
             output.seek(0)
             sys.stdout.flush()
-            sys.stdout.buffer.write(output.read())
-            parts.append(parallel)
-    return parts
+            shutil.copyfileobj(output, sys.stdout.buffer)
+    return parts + parallel
+
+
+def processor_seconds() -> tuple[float, float]:
+    """The seconds that all processors of this machine together have worked, and that they have been there."""
+    fields = Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
+    user, nice, system, idle, waiting, *rest = (int(field) / os.sysconf("SC_CLK_TCK") for field in fields)
+    worked = user + nice + system + sum(rest)
+    return worked, worked + idle + waiting
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line names; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("targets", nargs="+", metavar="TARGET", help="a target of the Makefile, such as test-unit")
-    parser.add_argument("--beside", metavar="TARGET", help="a target to run at the same time as the others")
+    parser.add_argument(
+        "--beside",
+        metavar="TARGET",
+        action="append",
+        default=[],
+        help="a target to run at the same time as the others; may be repeated",
+    )
     options = parser.parse_args(arguments)
+    worked, there = processor_seconds()
     try:
         parts = run(options.targets, options.beside)
     except KeyboardInterrupt:
         return 130
     sys.stdout.write("".join(f"{part.line()}\n" for part in parts))
+    worked, there = (after - before for after, before in zip(processor_seconds(), (worked, there), strict=True))
+    sys.stdout.write(f"the machine's processors worked {duration(worked)}, {worked / there:.0%} of the time\n")
     return 0 if all(part.passed for part in parts) else 1
 
 
