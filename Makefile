@@ -108,8 +108,10 @@ test: $(STAMP) postgres faketime node-packages programs
 	@echo "The parts test-integrations and test-e2e are shown when all have ended."
 	@$(BIN)/python tests/run_parts.py test-unit test-processes test-cluster --beside test-integrations --beside test-e2e
 
+# The folders without such tests are left out, since each of three processes would import their modules.
 test-unit: $(STAMP) postgres
-	$(BIN)/pytest -n 2 -m 'not cluster and not processes and not node and not integrations'
+	$(BIN)/pytest -n 2 -m 'not cluster and not processes and not node and not integrations' \
+		--ignore=tests/cluster --ignore=tests/integrations
 
 # Agents, power controllers and local runs under kill -9, hangs and restarts, at every moment.
 # Only the files that have such tests: to collect the others takes six seconds of processor time in each of two processes.
