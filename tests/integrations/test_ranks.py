@@ -208,8 +208,8 @@ def test_all_ranks_end_after_the_epoch_in_which_rank_0_reaches_or_diverges(local
 
 
 def test_no_rank_hangs_when_another_is_killed(local_job: LocalJob, capfd: pytest.CaptureFixture[str]) -> None:
-    local_job.run(*write_job(local_job, Plan([3], killed=[(0, 2), (2, 1), None])))
-    assert outcomes(local_job) == ["crashed", "crashed", "reached"]
+    local_job.run(*write_job(local_job, Plan([3], killed=[(0, 2), (2, 1)])))
+    assert outcomes(local_job) == ["crashed", "crashed"]
     errors = capfd.readouterr().err
     for rank in (0, 2):
         assert f"rank {rank} of {RANKS} ended without a report" in errors

@@ -59,9 +59,10 @@ elastic_launch(config, rank)()
 """
 
 # As soon as the plan service has a rank measure, the rank gives what the power curve of its GPU says, without running
-# an instruction at another clock. It trains until it has run the plan for ITERATIONS.
+# an instruction at another clock. It trains until it has run the plan for ITERATIONS; before, it leaves the processor
+# to the operator, which computes the plan.
 SERVED_SCRIPT = """
-import json, os
+import json, os, time
 import torch, torch.distributed as dist
 import train
 from wattloop.integrations.torch_pipelining import attach
@@ -105,6 +106,8 @@ def until_planned(_steps):
         dist.all_reduce(least, dist.ReduceOp.MIN)
         if least >= ITERATIONS:
             return
+        if not least:
+            time.sleep(0.2)
         yield step
 
 train.attach, train.range = attached, until_planned
