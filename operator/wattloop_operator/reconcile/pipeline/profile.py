@@ -35,7 +35,8 @@ def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
     """The clocks that some pipeline rank has not measured yet, from the highest down; empty if the profile is complete.
 
     A pipeline rank is complete if a process of it has measured all the clocks it was to measure; a rank whose energy
-    rises measures fewer clocks and is complete.
+    rises measures fewer clocks and is complete. If the energy of a kind of instruction was uncertain at every clock, a
+    later recurrence measures again: without any energy there is no plan, and more measurements may tell it.
     """
     if state.profile is None or state.given is not None:
         return ()
@@ -47,8 +48,6 @@ def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
     missing: set[int] = set()
     for pipeline_rank, instructions in instructions_by_pipeline_rank(state).items():
         processes = by_pipeline_rank[pipeline_rank]
-        if any(process.profiled for process in processes):
-            continue
         measured = {
             (each.kind, each.stage, each.megahertz)
             for process in processes
@@ -56,6 +55,9 @@ def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
             if each.energy_joules is not None
         }
         kinds = kinds_of(instructions)
+        is_known = all(any((*kind, clock) in measured for clock in clocks) for kind in kinds)
+        if any(process.profiled for process in processes) and (is_known or _has_profiled(state)):
+            continue
         missing |= {clock for clock in clocks if any((*kind, clock) not in measured for kind in kinds)}
     if not missing and not _has_blocking_power(state) and not _has_profiled(state):
         # An earlier recurrence could not tell waiting from working; more measurements may.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,10 +16,11 @@ from support.pipelines.simulated_ranks import (
     SimulatedOperator,
     SimulatedRank,
     exchange,
+    measurements_of,
     ranks_of,
     run_until_planned,
 )
-from wattloop.pipeline.messages import FREE, PLAN, PROFILE
+from wattloop.pipeline.messages import FREE, PLAN, PROFILE, InstructionMeasurement
 from wattloop_operator.reconcile.pipeline import reports
 from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for
 from wattloop_operator.reconcile.pipeline.state import PipelineKey, PlanChoice
@@ -30,6 +32,13 @@ def started(ranks: list[SimulatedRank]) -> SimulatedOperator:
     for rank in ranks:
         rank.receive(operator.register(rank))
     return operator
+
+
+def later_operator(operator: SimulatedOperator) -> SimulatedOperator:
+    """The operator in the next recurrence of the job, with the stored profile and frontier."""
+    state = operator.state
+    key = PipelineKey(NEW_STATE.key.job_uid, NEW_STATE.key.recurrence + 1, 0)
+    return SimulatedOperator(replace(NEW_STATE, key=key, profile=state.profile, frontier=state.frontier))
 
 
 def planned(**shape: int) -> tuple[SimulatedOperator, list[SimulatedRank]]:
@@ -82,14 +91,7 @@ def test_data_and_tensor_ranks_of_a_pipeline_rank_share_its_plan() -> None:
 
 def test_a_later_recurrence_runs_the_plan_without_measuring_again() -> None:
     operator, _ = planned()
-    later = SimulatedOperator(
-        replace(
-            NEW_STATE,
-            key=PipelineKey("0c3b2d9e", 4, 0),
-            profile=operator.state.profile,
-            frontier=operator.state.frontier,
-        )
-    )
+    later = later_operator(operator)
     ranks = ranks_of(2, run=1)
     for rank in ranks:
         rank.receive(later.register(rank))
@@ -312,14 +314,30 @@ def test_a_blocking_power_that_was_not_known_is_measured_by_the_next_recurrence(
         for _ in range(24):
             exchange(operator, ranks)
     assert "found no power of a waiting rank" in operator.state.directive.reason
-    later = SimulatedOperator(
-        replace(
-            NEW_STATE,
-            key=PipelineKey("0c3b2d9e", 4, 0),
-            profile=operator.state.profile,
-            frontier=operator.state.frontier,
-        )
-    )
+    later = later_operator(operator)
+    ranks = ranks_of(2, run=1)
+    for rank in ranks:
+        rank.receive(later.register(rank))
+    run_until_planned(later, ranks)
+    assert later.state.directive.mode == PLAN
+
+
+def test_instructions_whose_energy_was_uncertain_at_every_clock_are_measured_by_the_next_recurrence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def without_energy(*args: Any) -> tuple[InstructionMeasurement, ...]:
+        return tuple(replace(each, energy_joules=None, energy_error_joules=None) for each in measurements_of(*args))
+
+    ranks = ranks_of(2)
+    operator = started(ranks)
+    with monkeypatch.context() as uncertain:
+        uncertain.setattr(simulated_ranks, "measurements_of", without_energy)
+        for _ in range(24):
+            exchange(operator, ranks)
+    # Not again and again in one recurrence.
+    assert operator.state.directive.mode == FREE
+    assert operator.state.directive.reason.startswith("there is no plan: ")
+    later = later_operator(operator)
     ranks = ranks_of(2, run=1)
     for rank in ranks:
         rank.receive(later.register(rank))
