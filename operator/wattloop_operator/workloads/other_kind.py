@@ -81,6 +81,9 @@ def other_state(body: Mapping[str, Any], recurrence_uid: str) -> WorkloadState:
         if condition is not None:
             phase = found
             break
+    else:
+        if _has_ready_jobs(status):
+            phase = WorkloadPhase.RUNNING
     condition = condition or {}
     changed_at = time_of(condition.get("lastTransitionTime"))
     return WorkloadState(
@@ -97,6 +100,11 @@ def other_state(body: Mapping[str, Any], recurrence_uid: str) -> WorkloadState:
         failure=_failure(condition) if phase is WorkloadPhase.FAILED else None,
         message=": ".join(str(part) for part in (condition.get("reason"), condition.get("message")) if part),
     )
+
+
+def _has_ready_jobs(status: Mapping[str, Any]) -> bool:
+    """Whether the pods of a job of a JobSet are ready: it has no condition for that, and does not say since when."""
+    return any(int(each.get("ready") or 0) > 0 for each in status.get("replicatedJobsStatus") or ())
 
 
 def _failure(condition: Mapping[str, Any]) -> Failure:

@@ -235,6 +235,16 @@ def test_the_state_of_another_kind_follows_from_its_conditions(
     assert (state.phase, state.failure, state.owned, state.kind) == (phase, failure, True, "JobSet")
 
 
+@pytest.mark.parametrize(
+    ("ready", "phase"), [([], WorkloadPhase.PENDING), ([0, 0], WorkloadPhase.PENDING), ([0, 1], WorkloadPhase.RUNNING)]
+)
+def test_a_job_set_runs_once_a_job_of_it_is_ready(ready: list[int], phase: WorkloadPhase) -> None:
+    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"} | job()
+    body["status"] = {"replicatedJobsStatus": [{"name": f"job-{count}", "ready": count} for count in ready]}
+    state = other_state(body, "recurrence-uid")
+    assert (state.phase, state.started_at, state.all_running_since) == (phase, None, None)
+
+
 def test_an_unhealthy_device_is_named_while_its_training_runs() -> None:
     running = {"containerStatuses": [{"name": "train", "state": {"running": {}}}]}
     for health, message in (("Healthy", ""), ("Unhealthy", "pod a-x: unhealthy: nvidia.com/gpu GPU-a")):

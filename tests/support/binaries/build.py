@@ -122,6 +122,7 @@ NODE_AGENTS = Module("node", KUBERNETES.requirement, KUBERNETES.link_variables)
 ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", ())
 HELM = Module("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/internal/version.version={VERSION}",))
 KWOK = Module("kwok", "sigs.k8s.io/kwok", ())
+JOBSET = Module("jobset", "sigs.k8s.io/jobset", ("sigs.k8s.io/jobset/pkg/version.GitVersion={VERSION}",))
 COREDNS = Module("coredns", "github.com/coredns/coredns", ())
 
 BINARIES = {
@@ -136,12 +137,13 @@ BINARIES = {
         Binary("etcd", ETCD, "go.etcd.io/etcd/server/v3", ("--version",)),
         Binary("helm", HELM, "helm.sh/helm/v4/cmd/helm", ("version", "--short")),
         Binary("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok", ("--version",)),
+        Binary("jobset", JOBSET, "sigs.k8s.io/jobset", ()),
         Binary("coredns", COREDNS, "github.com/coredns/coredns", ("-version",)),
     )
 }
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
 """Programs of every cluster test."""
-USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm")
+USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm", "jobset")
 """Programs of the tests with a control plane; kwok is built on demand."""
 NODE = (*USED_BY_TESTS, "kubelet", "kube-proxy", "coredns")
 """Programs of the tests with a real node."""

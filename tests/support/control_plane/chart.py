@@ -12,11 +12,11 @@ REPOSITORY = Path(__file__).parents[3]
 CHART = REPOSITORY / "helm" / "wattloop"
 
 
-# A kind that tests define and one that the cluster lacks.
+# A kind that tests define, one that the cluster lacks, and JobSet.
 KINDS = [
     {"group": group, "kind": "TrainSet", "resource": "trainsets"}
     for group in ("stand-in.example.com", "nowhere.example.com")
-]
+] + [{"group": "jobset.x-k8s.io", "kind": "JobSet", "resource": "jobsets"}]
 
 
 @dataclass(frozen=True)

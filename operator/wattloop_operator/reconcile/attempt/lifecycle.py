@@ -14,7 +14,7 @@ from wattloop_operator.api.training_recurrence import (
     TrainingRecurrenceStatus,
     WorkloadReference,
 )
-from wattloop_operator.domain.snapshot import Snapshot, WorkloadState
+from wattloop_operator.domain.snapshot import Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.actions import Action, EndWorkload, StartWorkload, WriteRecurrenceStatus
 from wattloop_operator.reconcile.attempt.conditions import (
     ENDING,
@@ -114,9 +114,14 @@ def _status_without_outcome(
             "devices": devices if status.workload_ref is None else status.devices,
             "pods": _pods(recurrence, workload),
             "image_digest": _image_digest(recurrence, workload),
-            "start_time": status.start_time or workload.started_at,
+            "start_time": status.start_time or workload.started_at or _observed_start(workload, now),
         }
     )
+
+
+def _observed_start(workload: WorkloadState, now: datetime) -> datetime | None:
+    """The start of a workload that runs and does not say since when."""
+    return now if workload.phase is WorkloadPhase.RUNNING else None
 
 
 def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: Ended, now: datetime) -> Action:

@@ -78,9 +78,10 @@ def assess(
         return _from_reports(recurrence, progress)
     if workload.phase is WorkloadPhase.FAILED:
         return _failed(recurrence, progress, workload)
+    started_at = workload.started_at or recurrence.status.start_time
     deadline = None
-    if deadline_seconds is not None and workload.started_at is not None:
-        deadline = workload.started_at + timedelta(seconds=deadline_seconds)
+    if deadline_seconds is not None and started_at is not None:
+        deadline = started_at + timedelta(seconds=deadline_seconds)
     grace_end = None if ending_since is None else ending_since + timedelta(seconds=GRACE_SECONDS)
     hang = hung_at(recurrence, workload, observed_since)
     return _running(recurrence, workload, deadline=deadline, grace_end=grace_end, hang=hang, now=now)

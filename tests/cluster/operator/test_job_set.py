@@ -1,0 +1,143 @@
+"""The example of a JobSet with the real controller of JobSets: its pods, their reports, its end."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+from kubernetes.dynamic import DynamicClient
+
+from support.control_plane.chart import REPOSITORY, Release
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.control_plane import ControlPlane
+from support.control_plane.in_process_operator import InProcessOperator
+from support.control_plane.job_set_controller import job_set_controller
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.training import Training, environment_of
+from support.control_plane.waiting import Object, wait_until
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+
+RecurrencesOf = Callable[[JobKey], list[Object]]
+EXAMPLE = REPOSITORY / "examples" / "pipeline" / "job-set.yaml"
+PODS = 2
+
+
+@pytest.fixture(scope="module")
+def _job_sets(
+    control_plane: ControlPlane,
+    programs: Mapping[str, Path],
+    kubectl: ClusterCommand,
+    release: Release,
+    cluster: DynamicClient,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[None]:
+    """The kind and its controller."""
+    if shutil.which("go") is None:
+        pytest.skip("no Go, which downloads the definition of JobSets")
+    folder = tmp_path_factory.mktemp("jobset")
+    with job_set_controller(programs["jobset"], control_plane.admin_kubeconfig, kubectl, cluster, folder):
+        yield
+
+
+@pytest.fixture
+def key(_job_sets: None, kubectl: ClusterCommand, namespace: str) -> JobKey:
+    """The example, which runs once."""
+    job = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    job["spec"] |= {"trigger": {"manual": {}}, "runRequest": "first"}
+    kubectl.apply(job, namespace=namespace)
+    return JobKey(namespace, job["metadata"]["name"])
+
+
+def name_of(key: JobKey) -> str:
+    return recurrence_name(key.name, slot_of_request("first"), 0)
+
+
+def await_status(cluster: DynamicClient, key: JobKey, holds: Callable[[Object], bool], what: str) -> None:
+    """Wait until the controller has written a status into its JobSet."""
+    wait_until(
+        cluster,
+        api_version="jobset.x-k8s.io/v1alpha2",
+        kind="JobSet",
+        namespace=key.namespace,
+        condition=lambda job_sets: any(holds(each.get("status", {})) for each in job_sets),
+        what=f"the JobSet to be {what}",
+    )
+
+
+def is_ready(status: Object) -> bool:
+    return any(each["ready"] for each in status.get("replicatedJobsStatus", []))
+
+
+def has_condition(kind: str) -> Callable[[Object], bool]:
+    return lambda status: any(
+        each["type"] == kind and each["status"] == "True" for each in status.get("conditions") or []
+    )
+
+
+def running_pods(key: JobKey, kubelet: Kubelet) -> list[Object]:
+    return [kubelet.run(pod) for pod in kubelet.pods_of_job(f"{name_of(key)}-stages-0", key.namespace, count=PODS)]
+
+
+def test_the_pods_of_a_job_set_find_each_other_and_report_until_the_target(
+    operator: InProcessOperator,
+    key: JobKey,
+    kubectl: ClusterCommand,
+    kubelet: Kubelet,
+    cluster: DynamicClient,
+    token_of_pod: Callable[[Object, str], str],
+    tmp_path: Path,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    operator.reconcile(key)
+    pods = running_pods(key, kubelet)
+    # torchrun finds the first pod by its host name and the Service that the controller makes.
+    service = kubectl.json("get", "service", name_of(key), namespace=key.namespace)["spec"]
+    assert service["clusterIP"] == "None"
+    assert service["publishNotReadyAddresses"]
+    for index, pod in enumerate(sorted(pods, key=lambda each: str(each["spec"]["hostname"]))):
+        variables = environment_of(pod)
+        address = variables["PET_MASTER_ADDR"].replace("$(WATTLOOP_RECURRENCE)", variables["WATTLOOP_RECURRENCE"])
+        assert address == f"{pod['spec']['hostname'].removesuffix(str(index))}0.{pod['spec']['subdomain']}"
+        assert service["selector"].items() <= pod["metadata"]["labels"].items()
+        assert pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == str(index)
+        assert variables["WATTLOOP_PER_DEVICE_BATCH_SIZE"] == "16"
+    await_status(cluster, key, is_ready, "ready")
+    operator.reconcile(key)
+    (recurrence,) = recurrences_of(key)
+    status = recurrence["status"]
+    assert [(each["type"], each["status"]) for each in status["conditions"]] == [("Running", "True")]
+    assert status["startTime"]
+    assert status["devices"] == 4
+    Training(pods[0], token_of_pod, tmp_path).reach_target()
+    for pod in pods:
+        kubelet.succeed(pod)
+    await_status(cluster, key, has_condition("Completed"), "completed")
+    operator.reconcile(key)
+    (recurrence,) = recurrences_of(key)
+    assert recurrence["status"]["result"] == "Reached"
+
+
+def test_a_failed_pod_of_a_job_set_fails_its_attempt_and_leaves_no_pod(
+    operator: InProcessOperator,
+    key: JobKey,
+    kubectl: ClusterCommand,
+    kubelet: Kubelet,
+    cluster: DynamicClient,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    operator.reconcile(key)
+    kubelet.fail(running_pods(key, kubelet)[1], exit_code=1)
+    await_status(cluster, key, has_condition("Failed"), "failed")
+    operator.reconcile(key)
+    first, second = recurrences_of(key)
+    assert first["status"]["result"] == "Crashed"
+    assert f"first failed job: {name_of(key)}-stages-0" in first["status"]["message"]
+    # The next attempt has a JobSet of its own.
+    kubelet.pods_of_job(f"{second['metadata']['name']}-stages-0", key.namespace, count=PODS)
+    active = kubectl.json("get", "jobs", namespace=key.namespace)["items"]
+    assert [each["metadata"]["name"] for each in active if each["status"].get("active")] == [
+        f"{second['metadata']['name']}-stages-0"
+    ]
