@@ -52,10 +52,10 @@ class SimulatedGpu:
 
             self._machine = nvml_simulator.machine()
             self._is_virtual = self._machine.describe().clock == "virtual"
-            # In a container NVIDIA_VISIBLE_DEVICES lists the UUIDs of the container's GPUs.
-            uuids = [
-                uuid for uuid in os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",") if uuid.startswith("GPU-")
-            ]
+            # In a container NVIDIA_VISIBLE_DEVICES lists the UUIDs of the container's GPUs, in any order. A process
+            # counts them by their index on the machine, as CUDA and NVML do.
+            listed = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
+            uuids = sorted((each for each in listed if each.startswith("GPU-")), key=self._machine.index)
             rank = int(os.environ.get("LOCAL_RANK", "0"))
             self._gpu: str | int = uuids[rank % len(uuids)] if uuids else rank
             stage.forward_one_chunk = self._working("forward", stage.forward_one_chunk)

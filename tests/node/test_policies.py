@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,18 +13,17 @@ from kubernetes.dynamic import DynamicClient
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.waiting import Object, wait_until
-from support.kubernetes_node.installation import AGENTS
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
 from support.node.digits import API_VERSION, Runs
 from support.node.limit_observer import LimitObserver
 from support.node.paced import paced_job, put_scripts
+from support.node.policy_changes import PolicyChanges
 from support.node.waits import SLOWEST_SECONDS
 
 NAMESPACE = "guarded"
 ASKED_WATTS = 120
 FOUND_WATTS = 400.0
-AGENT_UPDATE_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -58,27 +56,6 @@ def policy(least_watts: int) -> Object:
     }
 
 
-class Guarding:
-    """The policies that the node's agent has received, from its log."""
-
-    def __init__(self, kubectl: ClusterCommand) -> None:
-        self._kubectl = kubectl
-        self._heard = len(self._lines())
-
-    def _lines(self) -> list[str]:
-        agents = "--selector=app.kubernetes.io/component=agent"
-        said = self._kubectl("logs", agents, "--container=monitor", "--tail=-1", namespace=AGENTS)
-        return [line for line in said.splitlines() if "policies applied" in line]
-
-    def await_news(self) -> None:
-        """Wait until the agent has taken in a change."""
-        deadline = time.monotonic() + AGENT_UPDATE_SECONDS
-        while len(self._lines()) <= self._heard:
-            assert time.monotonic() < deadline, f"the agent received no change within {AGENT_UPDATE_SECONDS} s"
-            time.sleep(0.5)
-        self._heard = len(self._lines())
-
-
 @pytest.fixture(scope="module")
 def runs(
     node: About, kubectl: ClusterCommand, core: client.CoreV1Api, cluster: DynamicClient, gpus: Machine
@@ -97,20 +74,20 @@ def runs(
         worked_at = {watts for of_gpu in seen.worked_at.values() for watts in of_gpu}
         return Tried(recurrence, worked_at, {gpu.power_limit_watts for gpu in gpus.describe().gpus})
 
-    agent = Guarding(kubectl)
+    agent = PolicyChanges(kubectl)
     try:
         kubectl.apply(policy(150))
-        agent.await_news()
+        agent.await_next()
         outside = tried(0)
         kubectl.apply(policy(100))
-        agent.await_news()
+        agent.await_next()
         inside = tried(1)
         reported = kubectl.json("get", "events", namespace=NAMESPACE)["items"]
         yield outside, inside, reported
     finally:
         # A policy applies to every pod of the node, also to other tests' pods.
         kubectl("delete", "gpupowerpolicy", "fleet", "--ignore-not-found")
-        agent.await_news()
+        agent.await_next()
 
 
 def test_a_limit_outside_of_a_policy_is_not_held_and_the_training_reaches_its_target(

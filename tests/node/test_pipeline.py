@@ -1,0 +1,293 @@
+"""The pipeline of examples/pipeline in two pods: measured, planned by the operator, run under its plan, and killed.
+
+The first attempt measures the instructions while the operator is restarted, and runs the plan until one of its ranks is
+killed. The second attempt has the plan from its begin. The GPUs' virtual clock makes all figures independent of the
+machine's load.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import itertools
+import os
+import re
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from kubernetes.dynamic import DynamicClient
+
+from nvml_simulator import Description, Machine, WorkRecord
+from support.agents.agent_fixture import until
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.waiting import Object, wait_until
+from support.kubernetes_node.installation import OPERATORS
+from support.node.digits import API_VERSION, Runs, await_recurrences
+from support.node.killing import processes_of_container
+from support.node.pipeline_pods import ENOUGH, missing_pytorch, pipeline_job, prepare_namespace, write_bytecode
+from support.node.policy_changes import PolicyChanges
+from support.node.waits import SLOWEST_SECONDS, attempt_of
+from wattloop_planner.frequency.files.archive import PlanArchive, read_archive
+
+pytestmark = pytest.mark.skipif(missing_pytorch() is not None, reason=missing_pytorch() or "")
+
+NAMESPACE = "pipelines"
+JOB = "pipeline-two-nodes"
+RANKS, KILLED_RANK = 4, 3
+INSTRUCTIONS, PLANNED_ITERATIONS = 8, 4
+PLAN_SECONDS = 400.0
+NANOSECOND = 1e-9
+MAX_MEGAHERTZ, MIN_MEGAHERTZ = 1410, 1380
+# Three clocks of an A100, so that a profile takes a quarter of a minute.
+POLICY = {
+    "apiVersion": API_VERSION,
+    "kind": "GPUPowerPolicy",
+    "metadata": {"name": "three-clocks"},
+    "spec": {"graphicsClock": {"minMegahertz": MIN_MEGAHERTZ}},
+}
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one attempt left.
+
+    Attributes:
+        recurrence: The attempt when it had ended.
+        plan: The FrequencyPlan when it showed what the first attempt realised.
+        works: The works of each rank's GPU in execution order.
+        after: The GPUs after its end.
+    """
+
+    recurrence: Object
+    plan: Object
+    works: list[tuple[WorkRecord, ...]]
+    after: Description
+
+    @property
+    def clocks(self) -> list[list[int]]:
+        """The clock of each instruction of each rank."""
+        return [[work.graphics_clock_megahertz for work in works] for works in self.works]
+
+    @property
+    def iterations(self) -> list[list[list[int]]]:
+        """The clocks of each complete iteration, by rank."""
+        count = min(map(len, self.works)) // INSTRUCTIONS
+        return [
+            [clocks[number * INSTRUCTIONS : (number + 1) * INSTRUCTIONS] for clocks in self.clocks]
+            for number in range(count)
+        ]
+
+    @property
+    def archive(self) -> PlanArchive:
+        """The plans of the FrequencyPlan."""
+        return read_archive(base64.b64decode(self.plan["spec"]["archive"]))
+
+    @property
+    def planned_clocks(self) -> list[list[int]]:
+        """The clock of each instruction of an iteration under the chosen plan, by rank."""
+        point = self.plan["status"]["chosen"]["point"]
+        return [list(self.archive.stage_clocks(point, stage)) for stage in range(RANKS)]
+
+    def condition(self, kind: str) -> Object:
+        """A condition of the attempt; empty if it has none of this type."""
+        found = [each for each in self.recurrence["status"]["conditions"] if each["type"] == kind]
+        return found[0] if found else {}
+
+
+@pytest.fixture(scope="module")
+def attempts(kubectl: ClusterCommand, cluster: DynamicClient, gpus: Machine) -> Iterator[tuple[Attempt, Attempt]]:
+    """The attempt that is killed under its plan, and the next one."""
+    write_bytecode()
+    enough = gpus.path.parent / ENOUGH
+    enough.unlink(missing_ok=True)
+    prepare_namespace(kubectl, NAMESPACE)
+    policies = PolicyChanges(kubectl)
+    kubectl.apply(POLICY)
+    try:
+        policies.await_next()
+        objective = {"target": {"metric": "loss", "direction": "Minimize", "threshold": "1000000"}}
+        kubectl.apply(pipeline_job(trigger={"manual": {}}, objective=objective), namespace=NAMESPACE)
+        begin = times(gpus)
+        Runs(kubectl, cluster, JOB, NAMESPACE).ask("run-0")
+        await_mode(cluster, 0, "Profile")
+        operators = "--selector=app.kubernetes.io/component=operator"
+        kubectl("delete", "pods", operators, "--wait=false", namespace=OPERATORS)
+        plan = await_realised(cluster, 0)
+        ranks = ranks_in_pods(kubectl, gpus)
+        os.kill(ranks[KILLED_RANK].process, signal.SIGKILL)
+        first = attempt(cluster, gpus, 0, plan, ranks, begin)
+        begin = times(gpus)
+        until(lambda: has_planned_iterations(gpus, begin), "works under the plan", seconds=PLAN_SECONDS)
+        ranks = ranks_in_pods(kubectl, gpus)
+        enough.touch()
+        yield first, attempt(cluster, gpus, 1, plan, ranks, begin)
+    finally:
+        enough.unlink(missing_ok=True)
+        kubectl("delete", "rtj", JOB, "--ignore-not-found", "--wait", namespace=NAMESPACE)
+        kubectl("delete", "gpupowerpolicy", POLICY["metadata"]["name"], "--ignore-not-found")
+        policies.await_next()
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A process of the training, and its GPU."""
+
+    process: int
+    gpu: str
+
+
+def ranks_in_pods(kubectl: ClusterCommand, gpus: Machine) -> dict[int, Rank]:
+    """The ranks that run, by their number."""
+    found: dict[int, Rank] = {}
+    for pod in kubectl.json("get", "pods", namespace=NAMESPACE)["items"]:
+        for status in pod["status"].get("containerStatuses", []):
+            for process in processes_of_container(pod["metadata"]["uid"], status["containerID"]):
+                # A process can end meanwhile.
+                with contextlib.suppress(OSError):
+                    lines = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+                    variables = dict(line.decode().split("=", 1) for line in lines if b"=" in line)
+                    # torchrun itself, which has the rank of its pod, has none of these.
+                    if "LOCAL_RANK" in variables:
+                        uuids = sorted(variables["NVIDIA_VISIBLE_DEVICES"].split(","), key=gpus.index)
+                        found[int(variables["RANK"])] = Rank(process, uuids[int(variables["LOCAL_RANK"])])
+    assert sorted(found) == list(range(RANKS))
+    return found
+
+
+def times(gpus: Machine) -> dict[str, float]:
+    """The time of each GPU's own clock."""
+    return {gpu.uuid: gpus.clock_seconds(gpu.uuid) for gpu in gpus.describe().gpus}
+
+
+def attempt(
+    cluster: DynamicClient, gpus: Machine, number: int, plan: Object, ranks: dict[int, Rank], begin: dict[str, float]
+) -> Attempt:
+    """Wait until an attempt has ended; its works are those since the begin."""
+    recurrence = await_end(cluster, number)
+    uuids = [ranks[rank].gpu for rank in range(RANKS)]
+    return Attempt(recurrence, plan, [works_since(gpus, uuid, begin) for uuid in uuids], gpus.describe())
+
+
+def works_since(gpus: Machine, uuid: str, begin: dict[str, float]) -> tuple[WorkRecord, ...]:
+    return tuple(work for work in gpus.work_records(uuid) if work.end_seconds > begin[uuid] + NANOSECOND)
+
+
+def has_planned_iterations(gpus: Machine, begin: dict[str, float]) -> bool:
+    """Whether a GPU has worked so often at lower clocks, which a plan may give to some GPUs alone."""
+    works = [works_since(gpus, uuid, begin) for uuid in begin]
+    lowered = max(sum(work.graphics_clock_megahertz < MAX_MEGAHERTZ for work in each) for each in works)
+    return lowered >= PLANNED_ITERATIONS * INSTRUCTIONS
+
+
+def await_mode(cluster: DynamicClient, number: int, mode: str) -> Object:
+    """Wait until an attempt's pipeline measures or runs a plan, as its status says."""
+
+    def found(recurrences: list[Object]) -> Object | None:
+        recurrence = attempt_of(recurrences, JOB, 0, number)
+        if recurrence is not None and recurrence.get("status", {}).get("frequencyPlan", {}).get("mode") == mode:
+            return recurrence
+        return None
+
+    what = f"attempt {number} to have the mode {mode}"
+    return await_recurrences(cluster, NAMESPACE, found, what=what, timeout_seconds=PLAN_SECONDS)
+
+
+def await_realised(cluster: DynamicClient, number: int) -> Object:
+    """Wait until the plan of an attempt shows the time and the energy that its iterations took; return the plan."""
+    name = await_mode(cluster, number, "Plan")["metadata"]["name"]
+
+    def found(plans: list[Object]) -> Object | None:
+        for plan in plans:
+            status = plan.get("status", {})
+            if status.get("recurrence") == name and status.get("realised", {}).get("energyJoules"):
+                return plan
+        return None
+
+    return wait_until(
+        cluster,
+        api_version=API_VERSION,
+        kind="FrequencyPlan",
+        namespace=NAMESPACE,
+        condition=found,
+        what=f"the plan of {name} to be realised",
+        timeout_seconds=PLAN_SECONDS,
+    )
+
+
+def await_end(cluster: DynamicClient, number: int) -> Object:
+    def found(recurrences: list[Object]) -> Object | None:
+        recurrence = attempt_of(recurrences, JOB, 0, number)
+        return recurrence if recurrence and "completionTime" in recurrence.get("status", {}) else None
+
+    what = f"the end of attempt {number}"
+    return await_recurrences(cluster, NAMESPACE, found, what=what, timeout_seconds=SLOWEST_SECONDS)
+
+
+def test_the_operators_plan_shows_its_frontier_and_saves_energy_in_the_same_time(
+    attempts: tuple[Attempt, Attempt],
+) -> None:
+    status = attempts[0].plan["status"]
+    assert status["ranks"] == {"expected": RANKS, "registered": RANKS, "profiled": RANKS}
+    assert len(status["frontier"]) >= 2
+    assert float(status["chosen"]["energyJoules"]) < float(status["maxClocks"]["energyJoules"])
+    assert float(status["savingPercent"]) > 1
+    assert float(status["slowdownPercent"]) <= 0.1
+    recurrence = attempts[0].recurrence["status"]
+    assert recurrence["frequencyPlan"]["name"] == attempts[0].plan["metadata"]["name"]
+    assert recurrence["progress"]["ranks"] == RANKS
+
+
+def test_instructions_are_measured_once_although_the_operator_restarts_and_then_run_at_their_planned_clocks(
+    attempts: tuple[Attempt, Attempt],
+) -> None:
+    killed, _ = attempts
+    at_one_clock = [[[clock] * INSTRUCTIONS] * RANKS for clock in (MAX_MEGAHERTZ, MAX_MEGAHERTZ - 15, MIN_MEGAHERTZ)]
+    phases = [clocks for clocks, _ in itertools.groupby(killed.iterations)]
+    assert phases == [*at_one_clock, at_one_clock[0], killed.planned_clocks]
+    # The last iteration, in which the rank was killed.
+    for row, clocks in zip(killed.planned_clocks, killed.clocks, strict=True):
+        rest = clocks[len(killed.iterations) * INSTRUCTIONS :]
+        assert rest == (row * 2)[: len(rest)]
+
+
+def test_an_iteration_takes_the_planned_time_and_energy_by_the_gpus_own_records(
+    attempts: tuple[Attempt, Attempt],
+) -> None:
+    for each in attempts:
+        count = sum(clocks == each.planned_clocks for clocks in each.iterations)
+        end = len(each.iterations) * INSTRUCTIONS
+        # From the second iteration under the plan to the last one: the first waits for the one before.
+        spans = [(works[end - (count - 1) * INSTRUCTIONS], works[end - INSTRUCTIONS]) for works in each.works]
+        seconds = max(last.begin_seconds - first.begin_seconds for first, last in spans) / (count - 2)
+        microjoules = sum(last.begin_microjoules - first.begin_microjoules for first, last in spans) / (count - 2)
+        realised, planned = each.plan["status"]["realised"], each.plan["status"]["chosen"]
+        for figures in (realised, planned):
+            assert seconds == pytest.approx(float(figures["timeSeconds"]), rel=1e-3)
+            assert microjoules / 1e6 == pytest.approx(float(figures["energyJoules"]), rel=1e-3)
+
+
+def test_a_killed_rank_is_named_with_its_pod_and_clocks_are_free(attempts: tuple[Attempt, Attempt]) -> None:
+    killed, _ = attempts
+    assert killed.recurrence["status"]["result"] == "Crashed"
+    named = re.fullmatch(
+        r"ranks? ([\d, ]+) of 4 ended without a report; pod (\S+) of index \d on node \S+ failed first",
+        killed.condition("RanksHealthy")["message"],
+    )
+    assert named is not None, killed.condition("RanksHealthy")
+    # torchrun also ends the other rank of a pod, which may then not report either.
+    assert str(KILLED_RANK) in named[1].split(", ")
+    assert named[2].startswith(killed.recurrence["metadata"]["name"])
+    assert [gpu.locked_graphics_clocks_megahertz for gpu in killed.after.gpus] == [None] * RANKS
+
+
+def test_the_next_attempt_runs_the_plan_without_measuring_and_frees_the_clocks(
+    attempts: tuple[Attempt, Attempt],
+) -> None:
+    _, following = attempts
+    assert following.recurrence["status"]["result"] == "Reached"
+    phases = [clocks for clocks, _ in itertools.groupby(following.iterations)]
+    assert phases == [[[MAX_MEGAHERTZ] * INSTRUCTIONS] * RANKS, following.planned_clocks]
+    assert [gpu.locked_graphics_clocks_megahertz for gpu in following.after.gpus] == [None] * RANKS

@@ -1,0 +1,133 @@
+"""The example of examples/pipeline in a pod, with four microbatches, until a test has seen enough.
+
+It trains until the file `trained-enough` is beside the state of the simulated GPUs. Time and energy of
+instructions come from the records of the simulated GPU, since on its virtual clock the counters, which
+advance by seconds at once, tell no instructions apart. All else is the example's: its ranks register,
+measure at the clocks that the plan service names, and run its plan.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import train
+
+import nvml_simulator
+from wattloop.integrations.torch_pipelining import attach
+from wattloop.pipeline import Pipeline
+from wattloop.pipeline.iteration_record import IterationRecord, RankMeasurement
+from wattloop.pipeline.messages import PROFILE, Directive, InstructionMeasurement
+from wattloop.pipeline.profiling import ProfileSchedule
+
+ENOUGH = "trained-enough"
+MICROBATCHES = 4
+# Virtual time does not pass meanwhile. Without the pause, the training would keep the machine busy.
+STEP_SECONDS = 0.3
+RELATIVE_ERROR = 1e-4
+
+
+class SimulatorMeter:
+    """Measures a rank as its simulated GPU does: exactly. An `Observer`."""
+
+    def __init__(self) -> None:
+        self._machine = nvml_simulator.machine()
+        uuids = sorted(os.environ["NVIDIA_VISIBLE_DEVICES"].split(","), key=self._machine.index)
+        self._gpu = uuids[int(os.environ["LOCAL_RANK"])]
+        self._waiting_watts = nvml_simulator.model_named("A100").waiting_watts
+        self._lock = threading.Lock()
+        self._schedule: ProfileSchedule | None = None
+        self._profiled = False
+        self._measured: dict[tuple[str, int, int], InstructionMeasurement] = {}
+        # Number of the directive, and number of iterations, seconds and joules since the first one under it.
+        self._directive = 0
+        self._begin = self._iterations = (0, 0.0, 0.0)
+
+    def profiling_clock(self, directive: Directive, iteration: int) -> int | None:
+        """See `Observer`."""
+        schedule = ProfileSchedule(
+            directive.clocks_megahertz,
+            directive.first_iteration or 0,
+            directive.warm_up_iterations,
+            directive.iterations_per_clock,
+        )
+        position = schedule.position(iteration)
+        with self._lock:
+            self._schedule, self._profiled = schedule, schedule.is_finished(iteration)
+        return None if position is None else schedule.clocks_megahertz[position]
+
+    def iteration_done(self, record: IterationRecord) -> None:
+        """See `Observer`."""
+        gpu = self._machine.describe_gpu(self._gpu)
+        now = (record.number, self._machine.clock_seconds(self._gpu), gpu.energy_microjoules / 1e6)
+        with self._lock:
+            if record.directive.number != self._directive:
+                self._directive, self._begin = record.directive.number, now
+            self._iterations = now
+            if record.directive.mode == PROFILE and self._schedule and self._schedule.is_measured(record.number):
+                self._measure(record)
+
+    def _measure(self, record: IterationRecord) -> None:
+        works = self._machine.work_records(self._gpu)[-len(record.instructions) :]
+        for instruction, work in zip(record.instructions, works, strict=True):
+            kind, stage, clock = instruction.kind, instruction.stage, work.graphics_clock_megahertz
+            seconds = work.end_seconds - work.begin_seconds
+            joules = (work.end_microjoules - work.begin_microjoules) / 1e6
+            before = self._measured.get((kind, stage, clock))
+            self._measured[kind, stage, clock] = InstructionMeasurement(
+                kind,
+                stage,
+                clock,
+                1 + (before.repetitions if before else 0),
+                seconds,
+                RELATIVE_ERROR * seconds,
+                joules,
+                RELATIVE_ERROR * joules,
+            )
+
+    def measured(self) -> RankMeasurement:
+        """See `Observer`."""
+        with self._lock:
+            count, seconds, joules = (now - begin for now, begin in zip(self._iterations, self._begin, strict=True))
+            return RankMeasurement(
+                int(count),
+                seconds / count if count else None,
+                joules / count if count else None,
+                self._waiting_watts if self._measured else None,
+                tuple(self._measured.values()),
+                self._profiled,
+            )
+
+    def close(self) -> None:
+        """See `Observer`."""
+
+
+def attached(schedule: Any, **options: Any) -> Pipeline:
+    """`attach`, measured by the simulator."""
+    pipeline = attach(schedule, **options)
+    pipeline.observe(SimulatorMeter())
+    return pipeline
+
+
+def until_enough(_steps: int) -> Iterator[int]:
+    """Steps of an epoch until a rank has seen the file: all ranks run equally many."""
+    enough = nvml_simulator.machine().path.parent / ENOUGH
+    step = 0
+    while True:
+        time.sleep(STEP_SECONDS)
+        seen = torch.tensor(int(enough.exists()))
+        dist.all_reduce(seen, dist.ReduceOp.MAX)
+        if seen:
+            return
+        yield step
+        step += 1
+
+
+if __name__ == "__main__":
+    train.MICROBATCHES, train.attach, train.range = MICROBATCHES, attached, until_enough
+    train.main()
