@@ -99,8 +99,8 @@ def check_unique(place: str, subject: str, keys: Sequence[object]) -> None:
     Raises:
         MessageError: Two entries have the same key.
     """
-    twice = next((key for key, times in Counter(keys).items() if times > 1), None)
-    if twice is not None:
+    if len(set(keys)) < len(keys):
+        twice = next(key for key, times in Counter(keys).items() if times > 1)
         raise MessageError(f"{place}: found {shown(str(twice))} twice, expected one entry per {subject}")
 
 
@@ -142,6 +142,8 @@ class _List(ValueType):
 
     def parse(self, place: str, value: object) -> tuple[Any, ...]:
         listed = entries(place, value, self.max_items)
+        if self.item.are_valid(listed):
+            return tuple(listed)
         return tuple(self.item.parse(f"{place}[{index}]", entry) for index, entry in enumerate(listed))
 
     def schema(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
+from wattloop.item_cache import cached_by_items
 from wattloop.message_fields import Integer, MessageError, Number, OneOf, Pattern, String, TruncatedString
 from wattloop.messages import MAX_NUMBER, MAX_POWER_WATTS, MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS, Instruction, InstructionText, Kind
@@ -28,6 +29,8 @@ MAX_MEASUREMENTS = 8_192
 MAX_MEGAHERTZ = 30_000
 MAX_ITERATIONS = 10**12
 MAX_INSTRUCTION_SECONDS = 1e6
+# The ranks of a job list the same instructions.
+MAX_CACHED_INSTRUCTIONS = 100_000
 
 FREE, PROFILE, PLAN = "Free", "Profile", "Plan"
 MODES = (FREE, PROFILE, PLAN)
@@ -37,6 +40,25 @@ PROCESS = re.compile("[0-9a-f]{32}")
 ProcessId = Annotated[str, Pattern(PROCESS, 32, "32 hexadecimal digits")]
 Megahertz = Annotated[int, Integer(MAX_MEGAHERTZ)]
 Stage = Annotated[int, Integer(MAX_STAGES - 1)]
+
+
+@cached_by_items(MAX_CACHED_INSTRUCTIONS)
+def instructions_problem(instructions: tuple[str, ...], stages: int, microbatches: int) -> str:
+    """Which of a rank's instructions is listed twice or out of bounds; empty if none is.
+
+    Example:
+        >>> instructions_problem(("forward:0:0", "forward:0:1"), 1, 1)
+        'found forward:0:1, expected a stage below 1 and a microbatch below 1'
+    """
+    try:
+        check_unique("", "instruction", instructions)
+    except MessageError as error:
+        return str(error).removeprefix(": ")
+    for text in instructions:
+        instruction = Instruction.of(text)
+        if instruction.stage >= stages or instruction.microbatch >= microbatches:
+            return f"found {text}, expected a stage below {stages} and a microbatch below {microbatches}"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -86,13 +108,8 @@ class RankRegistration(WireForm):
             raise MessageError(f"{place}stages: found {self.stages}, expected a multiple of {self.pipeline_parallel}")
         if not self.instructions or not self.clocks_megahertz:
             raise MessageError(f"{place}instructions, clocks_megahertz: found none, expected at least one each")
-        check_unique(f"{place}instructions", "instruction", self.instructions)
-        for instruction in self.sequence:
-            if instruction.stage >= self.stages or instruction.microbatch >= self.microbatches:
-                raise MessageError(
-                    f"{place}instructions: found {instruction.text}, expected a stage below {self.stages} "
-                    f"and a microbatch below {self.microbatches}"
-                )
+        if problem := instructions_problem(self.instructions, self.stages, self.microbatches):
+            raise MessageError(f"{place}instructions: {problem}")
         if list(self.clocks_megahertz) != sorted(set(self.clocks_megahertz)):
             raise MessageError(f"{place}clocks_megahertz: found another order, expected ascending clocks, each once")
 

@@ -102,6 +102,14 @@ class Authorizer(Protocol):
         ...
 
 
+class CachingAuthorizer(Authorizer, Protocol):
+    """An authorizer that remembers whom it has authorized."""
+
+    def is_authorized(self, token: BearerToken, namespace: str, name: str) -> bool:
+        """Whether the caller is known to be authorized; never waits, so that an event loop may call it."""
+        ...
+
+
 class ProgressStore(Protocol):
     """Stores the progress of recurrences, durably when `write` returns."""
 

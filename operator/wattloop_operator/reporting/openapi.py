@@ -31,6 +31,10 @@ FILE = "reporting-api.json"
 class _Unused:
     """Implements the interfaces for the description of the API, which calls none of them."""
 
+    def is_authorized(self, token: BearerToken, namespace: str, name: str) -> bool:
+        """See `CachingAuthorizer`."""
+        raise NotImplementedError
+
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         """See `Authorizer`."""
         raise NotImplementedError

@@ -5,13 +5,15 @@ A thousand ranks register at once, and a durable write takes milliseconds. Each 
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Protocol, Self
@@ -41,6 +43,9 @@ logger = logging.getLogger(__name__)
 # How long a message waits for others of its group. Reports are not urgent, and each commit costs a few milliseconds.
 REGISTRATION_WAIT_SECONDS = 0.02
 REPORT_WAIT_SECONDS = 0.2
+# After a group, the next one waits as long as that one took, and at most this long. So groups grow when messages
+# arrive faster than they are committed, and a group costs about as much as some tens of its messages.
+MAX_PAUSE_SECONDS = 0.1
 
 
 class PipelineStore(Protocol):
@@ -93,7 +98,12 @@ Message = RankRegistration | ReportOfRank | StragglerNotice | PipelineFrontier
 class _Waiting:
     context: PipelineContext
     message: Message
-    answer: Future[Directive | None] = field(default_factory=Future)
+    # None: nobody waits for the answer.
+    answer: asyncio.Future[Directive | None] | None = None
+
+
+Answer = Directive | None | Exception
+Answers = list[tuple[asyncio.Future[Directive | None], Answer]]
 
 
 class PipelineCommits:
@@ -121,6 +131,7 @@ class PipelineCommits:
         self._arrived = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._due = float("inf")
+        self._not_before = 0.0
         self._ending = False
         self._planning: set[str] = set()
         self._planner = ThreadPoolExecutor(1, "pipeline-planner")
@@ -141,30 +152,31 @@ class PipelineCommits:
         # A plan that is being computed is computed again by the next process.
         self._planner.shutdown(wait=False, cancel_futures=True)
 
-    def submit(self, context: PipelineContext, message: Message) -> Future[Directive | None]:
-        """Have a message committed; the future has the directive once it is durable.
-
-        The future raises RegistrationConflictError for a registration that contradicts another one, and OperationError
-        if the write failed for now.
+    async def committed(self, context: PipelineContext, message: Message) -> Directive | None:
+        """Commit a message; returns its directive once it is durable.
 
         Raises:
+            RegistrationConflictError: A registration contradicts another one.
             TooManyRequestsError: Too many messages wait.
-            OperationError: The service ends.
+            OperationError: The service ends, or the write failed for now.
         """
-        waiting = _Waiting(context, message)
+        answer: asyncio.Future[Directive | None] = asyncio.get_running_loop().create_future()
+        self._submit(_Waiting(context, message, answer))
+        return await answer
+
+    def _submit(self, waiting: _Waiting) -> None:
         with self._arrived:
             if self._ending:
                 raise OperationError("the plan service ends; send the message again")
             if len(self._waiting) >= MAX_WAITING:
                 raise TooManyRequestsError("all pipelines together", 1.0)
             self._waiting.append(waiting)
-            due = self._clock() + (
-                REPORT_WAIT_SECONDS if isinstance(message, ReportOfRank) else REGISTRATION_WAIT_SECONDS
-            )
+            is_report = isinstance(waiting.message, ReportOfRank)
+            due = self._clock() + (REPORT_WAIT_SECONDS if is_report else REGISTRATION_WAIT_SECONDS)
+            due = max(due, self._not_before)
             if due < self._due:
                 self._due = due
                 self._arrived.notify()
-        return waiting.answer
 
     def _run(self) -> None:
         while True:
@@ -174,12 +186,15 @@ class PipelineCommits:
                 group, self._waiting, self._due = self._waiting, [], float("inf")
                 if not group and self._ending:
                     return
+            began = self._clock()
             by_pipeline: dict[PipelineKey, list[_Waiting]] = defaultdict(list)
             for waiting in group:
                 by_pipeline[waiting.context.new.key].append(waiting)
             for waitings in by_pipeline.values():
                 self._commit(waitings)
             self._clean_up()
+            ended = self._clock()
+            self._not_before = ended + min(ended - began, MAX_PAUSE_SECONDS)
 
     def _commit(self, group: Sequence[_Waiting]) -> None:
         context, now = group[-1].context, self._utc_now()
@@ -195,15 +210,15 @@ class PipelineCommits:
             if not isinstance(error, OperationError):
                 logger.exception("unexpected failure of the plan service for %s/%s", context.new.namespace, key)
             self._known.pop(key, None)
-            for waiting in group:
-                waiting.answer.set_exception(error)
+            _deliver([(waiting.answer, error) for waiting in group if waiting.answer is not None])
             return
         self._known[key] = known
+        answers: Answers = []
         for place, waiting in enumerate(group):
-            if place in rejected:
-                waiting.answer.set_exception(rejected[place])
-            else:
-                waiting.answer.set_result(_answer(known.state, waiting.message, now))
+            if waiting.answer is not None:
+                directive = rejected.get(place) or _answer(known.state, waiting.message, now)
+                answers.append((waiting.answer, directive))
+        _deliver(answers)
         self._plan_if_needed(known.state, context, now)
 
     def _plan_if_needed(self, state: PipelineState, context: PipelineContext, now: datetime) -> None:
@@ -215,7 +230,7 @@ class PipelineCommits:
 
         def plan() -> None:
             try:
-                self.submit(context, self._plan(request, self._utc_now()))
+                self._submit(_Waiting(context, self._plan(request, self._utc_now())))
             except (OperationError, TooManyRequestsError) as error:
                 logger.warning("the plan of %s/%s is computed again: %s", state.namespace, state.name, error)
             except Exception:  # the next report starts it again
@@ -234,6 +249,28 @@ class PipelineCommits:
             self._store.delete_before(now - RETENTION)
         except OperationError as error:
             logger.warning("old pipelines are not deleted now: %s", error)
+
+
+def _deliver(answers: Answers) -> None:
+    """Give the answers of a group to the event loops that wait for them, each of which is woken once."""
+    by_loop: dict[asyncio.AbstractEventLoop, Answers] = defaultdict(list)
+    for future, answer in answers:
+        by_loop[future.get_loop()].append((future, answer))
+    for loop, mine in by_loop.items():
+        # A loop that is closed has nobody who waits.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_resolve, mine)
+
+
+def _resolve(answers: Answers) -> None:
+    for future, answer in answers:
+        # A request whose client is gone may be cancelled.
+        if future.done():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
 
 
 def _merged(

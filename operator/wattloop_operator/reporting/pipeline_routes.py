@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Path, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 
 from wattloop.pipeline.messages import (
     MAX_PIPELINE_MESSAGE_BYTES,
@@ -22,12 +24,13 @@ from wattloop_operator.reporting.request_handling import (
     Token,
     awaited,
     count_request,
-    in_thread,
     peer_address,
     received,
 )
 
 PATH = "/v1/namespaces/{namespace}/recurrences/{name}/pipeline"
+# The ranks of a group and of a pipeline rank get the same directive. A directive of the most clocks takes 200 kB.
+MAX_CACHED_DIRECTIVES = 128
 Rank = Annotated[int, Path(ge=0, lt=MAX_PIPELINE_RANKS)]
 CONFLICTS: dict[int | str, dict[str, Any]] = {
     409: {
@@ -47,14 +50,14 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
         response_class=JSONResponse,
         openapi_extra={"requestBody": request_body(RankRegistration)},
     )
-    async def register(namespace: Name, name: Name, rank: Rank, request: Request, token: Token) -> JSONResponse:
+    async def register(namespace: Name, name: Name, rank: Rank, request: Request, token: Token) -> Response:
         """Register what a rank runs; the registration of another process of the rank is replaced."""
         count_request(limits, token)
-        context = await in_thread(lambda: pipelines.authorize(token, namespace, name, peer_address(request)))
+        context = await awaited(pipelines.authorize(token, namespace, name, peer_address(request)))
         registration = await received(request, RankRegistration, MAX_PIPELINE_MESSAGE_BYTES)
         if registration.rank != rank:
             raise HTTPException(422, f"rank: found {registration.rank}, expected {rank} as in the path")
-        return JSONResponse((await awaited(pipelines.register(context, registration))).to_json())
+        return _response(await awaited(pipelines.register(context, registration)))
 
     @app.post(
         PATH + "/ranks/{rank}/report",
@@ -63,12 +66,12 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
         response_class=JSONResponse,
         openapi_extra={"requestBody": request_body(RankReport)},
     )
-    async def report(namespace: Name, name: Name, rank: Rank, request: Request, token: Token) -> JSONResponse:
+    async def report(namespace: Name, name: Name, rank: Rank, request: Request, token: Token) -> Response:
         """Merge a cumulative report; a repeated or late one changes nothing."""
         count_request(limits, token)
-        context = await in_thread(lambda: pipelines.authorize(token, namespace, name, peer_address(request)))
+        context = await awaited(pipelines.authorize(token, namespace, name, peer_address(request)))
         message = await received(request, RankReport, MAX_PIPELINE_MESSAGE_BYTES)
-        return JSONResponse((await awaited(pipelines.report(context, rank, message))).to_json())
+        return _response(await awaited(pipelines.report(context, rank, message)))
 
     @app.post(
         PATH + "/straggler",
@@ -80,7 +83,16 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
     async def straggler(namespace: Name, name: Name, request: Request, token: Token) -> JSONResponse:
         """Announce that iterations take longer, or that they no longer do; the answer repeats the announcement."""
         count_request(limits, token)
-        context = await in_thread(lambda: pipelines.authorize(token, namespace, name, peer_address(request)))
+        context = await awaited(pipelines.authorize(token, namespace, name, peer_address(request)))
         notice = await received(request, StragglerNotice, MAX_PIPELINE_MESSAGE_BYTES)
         await awaited(pipelines.receive_notice(context, notice))
         return JSONResponse(notice.to_json())
+
+
+def _response(directive: Directive) -> Response:
+    return Response(_body(directive), media_type="application/json")
+
+
+@lru_cache(MAX_CACHED_DIRECTIVES)
+def _body(directive: Directive) -> bytes:
+    return json.dumps(directive.to_json(), separators=(",", ":")).encode()

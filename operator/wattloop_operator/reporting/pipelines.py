@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable
 
 from cachetools import TTLCache
+from starlette.concurrency import run_in_threadpool
 
 from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -15,7 +15,7 @@ from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
 from wattloop_operator.reconcile.pipeline.liveness import REPORT_SECONDS
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork
 from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
-from wattloop_operator.reporting.interfaces import Authorizer, BearerToken, ProgressStore, UnknownRecurrenceError
+from wattloop_operator.reporting.interfaces import BearerToken, CachingAuthorizer, ProgressStore, UnknownRecurrenceError
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, PipelineContext, ReportOfRank
 
@@ -49,7 +49,7 @@ class PipelineService:
     def __init__(
         self,
         recurrences: ProgressStore,
-        authorizer: Authorizer,
+        authorizer: CachingAuthorizer,
         commits: PipelineCommits,
         limits: ReportLimits,
         *,
@@ -67,8 +67,13 @@ class PipelineService:
         )
         self._reading: dict[tuple[str, str], threading.Lock] = {}
 
-    def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> PipelineContext | None:
+    async def authorize(
+        self, token: BearerToken, namespace: str, name: str, address: str = ""
+    ) -> PipelineContext | None:
         """Check that the caller may report for a recurrence, before the body is read.
+
+        A thread asks the cluster, and only where nothing is remembered: a change of threads costs a message a tenth
+        of its processor time, and more if the other threads compute.
 
         Returns:
             What the recurrence says of the pipeline; None if the attempt has ended.
@@ -80,9 +85,13 @@ class PipelineService:
             UnknownRecurrenceError: The recurrence does not exist.
             OperationError: The check failed for now.
         """
-        self._authorizer.authorize(token, namespace, name, address)
+        if not self._authorizer.is_authorized(token, namespace, name):
+            await run_in_threadpool(self._authorizer.authorize, token, namespace, name, address)
         self._limits.count_pipeline_message(namespace, name)
-        return self._context((namespace, name))
+        with self._lock:
+            if (namespace, name) in self._contexts:
+                return self._contexts[namespace, name]
+        return await run_in_threadpool(self._context, (namespace, name))
 
     async def register(self, context: PipelineContext | None, registration: RankRegistration) -> Directive:
         """Register a rank of an authorized caller.
@@ -111,12 +120,12 @@ class PipelineService:
             OperationError: The write failed for now; the notice may be sent again.
         """
         if context is not None:
-            await asyncio.wrap_future(self._commits.submit(context, notice))
+            await self._commits.committed(context, notice)
 
     async def _directive(self, context: PipelineContext | None, message: Message) -> Directive:
         if context is None:
             return ENDED
-        answer = await asyncio.wrap_future(self._commits.submit(context, message))
+        answer = await self._commits.committed(context, message)
         return Directive(report_seconds=REPORT_SECONDS) if answer is None else answer
 
     def _context(self, name: tuple[str, str]) -> PipelineContext | None:

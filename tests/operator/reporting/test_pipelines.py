@@ -19,6 +19,7 @@ from wattloop.pipeline.messages import FREE, PLAN, Directive, RankRegistration, 
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineKey, PipelineState
+from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.plan_worker import planned_in_process
 
 
@@ -76,7 +77,7 @@ def test_a_restart_of_the_operator_while_ranks_measure_loses_nothing(tmp_path: P
         exchange(first, name, token, ranks)
         before = stored(first, name)
     with running_api(tmp_path) as second:
-        second.tokens._owners[token] = (KEY.namespace, name)
+        second.tokens._owners[BearerToken(token).digest] = (KEY.namespace, name)
         assert stored(second, name) == before
         exchange(second, name, token, ranks)
         assert stored(second, name).directive == before.directive
@@ -96,7 +97,7 @@ def test_a_restart_while_the_planner_runs_starts_it_again(tmp_path: Path) -> Non
         exchange_until(first, name, token, ranks, asked.is_set)
     ending.set()
     with running_api(tmp_path) as second:
-        second.tokens._owners[token] = (KEY.namespace, name)
+        second.tokens._owners[BearerToken(token).digest] = (KEY.namespace, name)
         exchange_until(second, name, token, ranks, lambda: all(rank.running.mode == PLAN for rank in ranks))
 
 

@@ -164,6 +164,9 @@ class NodeApi:
 class _NoTraining:
     """Implements the interfaces for training processes, which are not used."""
 
+    def is_authorized(self, token: BearerToken, namespace: str, name: str) -> bool:
+        raise NotImplementedError
+
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         raise NotImplementedError
 

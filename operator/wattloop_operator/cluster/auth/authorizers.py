@@ -71,6 +71,10 @@ class ClusterAuthorizer:
         self._reviews = reviews
         self._cache = AuthorizationCache(clock)
 
+    def is_authorized(self, token: BearerToken, namespace: str, name: str) -> bool:
+        """Whether the caller ran the recurrence a short time ago."""
+        return self._cache.is_authorized(token, f"{namespace}/{name}")
+
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         """Raise an error unless the caller runs the recurrence; returns the UID of its pod."""
         subject = f"{namespace}/{name}"

@@ -6,14 +6,18 @@ import hashlib
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 
+from wattloop.item_cache import cached_by_items
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.messages import PROFILE
 from wattloop.pipeline.profiling import spaced_clocks
-from wattloop_operator.reconcile.pipeline.state import GivenPlan, PipelineState, RankMeasurements
+from wattloop_operator.reconcile.pipeline.state import (
+    MAX_CACHED_INSTRUCTIONS,
+    GivenPlan,
+    PipelineState,
+    RankMeasurements,
+)
 
 # Further clocks are interpolated. Energy per instruction is smooth in the clock, and most ranks stop half-way down.
 MAX_PROFILED_CLOCKS = 16
@@ -109,7 +113,7 @@ def instructions_by_pipeline_rank(state: PipelineState) -> dict[int, tuple[str, 
     return dict(sorted(found.items()))
 
 
-@lru_cache(maxsize=4_096)
+@cached_by_items(MAX_CACHED_INSTRUCTIONS)
 def kinds_of(instructions: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
     """The kinds and stages of instructions, in order."""
     read = (Instruction.of(text) for text in instructions)
@@ -122,13 +126,13 @@ def profile_digest(state: PipelineState) -> str:
     A process that is through only refines what it has measured; that is no reason to plan again.
     """
     assert state.profile is not None
-    instructions = [_digest(each) for each in instructions_by_pipeline_rank(state).values()]
+    instructions = [_sequence_digest(each) for each in instructions_by_pipeline_rank(state).values()]
     if state.given is not None:
-        return _digest((json.dumps([instructions, common_clocks(state), state.given.name, state.given.digest]),))
+        return _digest(json.dumps([instructions, common_clocks(state), state.given.name, state.given.digest]))
     processes = sorted([*pair, each.profiled] for pair, each in state.profile.processes.items() if each.profiled)
     if not processes:
         processes = sorted([*pair, False] for pair in state.profile.processes)
-    return _digest((json.dumps([instructions, common_clocks(state), processes, _has_blocking_power(state)]),))
+    return _digest(json.dumps([instructions, common_clocks(state), processes, _has_blocking_power(state)]))
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,10 @@ def planning_request(state: PipelineState) -> PlanningRequest:
     )
 
 
-@lru_cache(maxsize=4_096)
-def _digest(texts: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:32]
+@cached_by_items(MAX_CACHED_INSTRUCTIONS)
+def _sequence_digest(instructions: tuple[str, ...]) -> str:
+    return _digest("\n".join(instructions))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -6,12 +6,13 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import lru_cache
 
+from wattloop.item_cache import cached_by_items
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.messages import RankRegistration
 from wattloop_operator.reconcile.pipeline.liveness import is_silent, named
 from wattloop_operator.reconcile.pipeline.state import (
+    MAX_CACHED_INSTRUCTIONS,
     MAX_PIPELINE_INSTRUCTIONS,
     MAX_RANKS,
     PipelineProfile,
@@ -189,7 +190,7 @@ def check_schedule(registration: RankRegistration) -> None:
         )
 
 
-@lru_cache(maxsize=4_096)
+@cached_by_items(MAX_CACHED_INSTRUCTIONS)
 def missing_instruction(instructions: tuple[str, ...], microbatches: int) -> str:
     """An instruction that the others of its stage imply; empty if none is missing.
 
@@ -235,7 +236,7 @@ def _place(registration: RankRegistration) -> tuple[int, int, int]:
     return registration.data_rank, registration.tensor_rank, registration.pipeline_rank
 
 
-@lru_cache(maxsize=4_096)
+@cached_by_items(MAX_CACHED_INSTRUCTIONS)
 def stages_of(instructions: tuple[str, ...]) -> tuple[int, ...]:
     """The model stages that instructions are of, in order."""
     return tuple(sorted({Instruction.of(text).stage for text in instructions}))

@@ -24,6 +24,8 @@ MAX_FRONTIER_POINTS = 64
 MAX_PROFILE_MEASUREMENTS = 500_000
 # A graph of more instructions would take the planner over 200 MB.
 MAX_PIPELINE_INSTRUCTIONS = 100_000
+# Of all pipelines together, in each cache of what follows from a sequence of instructions.
+MAX_CACHED_INSTRUCTIONS = 2 * MAX_PIPELINE_INSTRUCTIONS
 
 
 @dataclass(frozen=True)
