@@ -77,6 +77,14 @@ class _UnusedPipelines:
         """See `PipelineStore`."""
         raise NotImplementedError
 
+    def claim_planning(self, profile_id: int, planner: str, now: datetime, until: datetime) -> datetime | None:
+        """See `Claims`."""
+        raise NotImplementedError
+
+    def release_planning(self, profile_id: int, planner: str) -> None:
+        """See `Claims`."""
+        raise NotImplementedError
+
 
 class _UnusedNodeAuthorizer:
     """Implements `NodeAuthorizer`, whose method has the name of `Authorizer`'s."""

@@ -12,7 +12,6 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -23,17 +22,17 @@ from cachetools import LRUCache
 from wattloop.errors import OperationError
 from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
-from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, planning_request, profile_digest
+from wattloop_operator.reconcile.pipeline.profile import planning_request, profile_digest
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, RegistrationConflictError
 from wattloop_operator.reconcile.pipeline.reports import with_report
 from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.straggling import with_notice
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
+from wattloop_operator.reporting.message_groups import MessageGroups
+from wattloop_operator.reporting.planner_queue import Claims, Plan, PlannerQueue, PlanningTask
 from wattloop_operator.store.pipelines import Change, StoredPipeline
 
 MAX_KNOWN_PIPELINES = 256
-# Bounds the memory of messages that wait for a slow database.
-MAX_WAITING = 8_192
 RETENTION = timedelta(days=30)
 CLEANUP_INTERVAL = timedelta(hours=1)
 
@@ -43,12 +42,9 @@ logger = logging.getLogger(__name__)
 # How long a message waits for others of its group. Reports are not urgent, and each commit costs a few milliseconds.
 REGISTRATION_WAIT_SECONDS = 0.02
 REPORT_WAIT_SECONDS = 0.2
-# After a group, the next one waits as long as that one took, and at most this long. So groups grow when messages
-# arrive faster than they are committed, and a group costs about as much as some tens of its messages.
-MAX_PAUSE_SECONDS = 0.1
 
 
-class PipelineStore(Protocol):
+class PipelineStore(Claims, Protocol):
     """Stores pipelines; see `wattloop_operator.store.pipelines.Pipelines`."""
 
     def change(
@@ -119,22 +115,18 @@ class PipelineCommits:
     def __init__(
         self,
         store: PipelineStore,
-        plan: Callable[[PlanningRequest, datetime], PipelineFrontier],
+        plan: Plan,
         utc_now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._plan = plan
         self._utc_now = utc_now
         self._clock = clock
         self._known: LRUCache[PipelineKey, StoredPipeline] = LRUCache(MAX_KNOWN_PIPELINES)
         self._arrived = threading.Condition()
-        self._waiting: list[_Waiting] = []
-        self._due = float("inf")
-        self._not_before = 0.0
+        self._groups: MessageGroups[PipelineKey, _Waiting] = MessageGroups(clock)
         self._ending = False
-        self._planning: set[str] = set()
-        self._planner = ThreadPoolExecutor(1, "pipeline-planner")
+        self._planner = PlannerQueue(plan, store, utc_now, clock)
         self._thread = threading.Thread(target=self._run, name="pipeline-commits", daemon=True)
         self._cleaned_up_at: datetime | None = None
 
@@ -149,8 +141,7 @@ class PipelineCommits:
             self._ending = True
             self._arrived.notify()
         self._thread.join()
-        # A plan that is being computed is computed again by the next process.
-        self._planner.shutdown(wait=False, cancel_futures=True)
+        self._planner.close()
 
     async def committed(self, context: PipelineContext, message: Message) -> Directive | None:
         """Commit a message; returns its directive once it is durable.
@@ -165,36 +156,30 @@ class PipelineCommits:
         return await answer
 
     def _submit(self, waiting: _Waiting) -> None:
+        new, is_report = waiting.context.new, isinstance(waiting.message, ReportOfRank)
+        wait_seconds = REPORT_WAIT_SECONDS if is_report else REGISTRATION_WAIT_SECONDS
         with self._arrived:
             if self._ending:
                 raise OperationError("the plan service ends; send the message again")
-            if len(self._waiting) >= MAX_WAITING:
-                raise TooManyRequestsError("all pipelines together", 1.0)
-            self._waiting.append(waiting)
-            is_report = isinstance(waiting.message, ReportOfRank)
-            due = self._clock() + (REPORT_WAIT_SECONDS if is_report else REGISTRATION_WAIT_SECONDS)
-            due = max(due, self._not_before)
-            if due < self._due:
-                self._due = due
+            first = self._groups.first_due
+            self._groups.add(new.key, f"recurrence {new.namespace}/{new.name}", waiting, wait_seconds)
+            if self._groups.first_due < first:
                 self._arrived.notify()
 
     def _run(self) -> None:
         while True:
             with self._arrived:
-                while not self._ending and (left := self._due - self._clock()) > 0:
+                while not self._ending and (left := self._groups.first_due - self._clock()) > 0:
                     self._arrived.wait(None if left == float("inf") else left)
-                group, self._waiting, self._due = self._waiting, [], float("inf")
-                if not group and self._ending:
+                groups = self._groups.take(everything=self._ending)
+                if not groups and self._ending:
                     return
-            began = self._clock()
-            by_pipeline: dict[PipelineKey, list[_Waiting]] = defaultdict(list)
-            for waiting in group:
-                by_pipeline[waiting.context.new.key].append(waiting)
-            for waitings in by_pipeline.values():
-                self._commit(waitings)
+            for key, group in groups.items():
+                began = self._clock()
+                self._commit(group)
+                with self._arrived:
+                    self._groups.pause(key, self._clock() - began)
             self._clean_up()
-            ended = self._clock()
-            self._not_before = ended + min(ended - began, MAX_PAUSE_SECONDS)
 
     def _commit(self, group: Sequence[_Waiting]) -> None:
         context, now = group[-1].context, self._utc_now()
@@ -207,11 +192,13 @@ class PipelineCommits:
         try:
             known = self._store.change(context.new, self._known.get(key), merge, lambda state: decided(state, now), now)
         except Exception as error:  # each message is answered, whatever happens
+            self._deliver_planned(group)
             if not isinstance(error, OperationError):
                 logger.exception("unexpected failure of the plan service for %s/%s", context.new.namespace, key)
             self._known.pop(key, None)
             _deliver([(waiting.answer, error) for waiting in group if waiting.answer is not None])
             return
+        self._deliver_planned(group)
         self._known[key] = known
         answers: Answers = []
         for place, waiting in enumerate(group):
@@ -219,26 +206,27 @@ class PipelineCommits:
                 directive = rejected.get(place) or _answer(known.state, waiting.message, now)
                 answers.append((waiting.answer, directive))
         _deliver(answers)
-        self._plan_if_needed(known.state, context, now)
+        self._plan_if_needed(known, context, now)
 
-    def _plan_if_needed(self, state: PipelineState, context: PipelineContext, now: datetime) -> None:
+    def _deliver_planned(self, group: Sequence[_Waiting]) -> None:
+        for waiting in group:
+            if isinstance(waiting.message, PipelineFrontier):
+                self._planner.delivered(waiting.message.profile_digest)
+
+    def _plan_if_needed(self, known: StoredPipeline, context: PipelineContext, now: datetime) -> None:
+        state = known.state
         digest = needed_frontier(state, now)
-        if not digest or digest in self._planning or self._ending:
+        if known.profile_id is None or not digest or self._planner.knows(state.key.job_uid, digest):
             return
-        self._planning.add(digest)
-        request = planning_request(state)
 
-        def plan() -> None:
+        def deliver(frontier: PipelineFrontier) -> None:
             try:
-                self._submit(_Waiting(context, self._plan(request, self._utc_now())))
-            except (OperationError, TooManyRequestsError) as error:
-                logger.warning("the plan of %s/%s is computed again: %s", state.namespace, state.name, error)
-            except Exception:  # the next report starts it again
-                logger.exception("unexpected failure of the planner for %s/%s", state.namespace, state.name)
-            finally:
-                self._planning.discard(digest)
+                self._submit(_Waiting(context, frontier))
+            except TooManyRequestsError as error:
+                raise OperationError(str(error)) from error
 
-        self._planner.submit(plan)
+        request = planning_request(state)
+        self._planner.offer(PlanningTask(state.namespace, state.key.job_uid, known.profile_id, request, deliver))
 
     def _clean_up(self) -> None:
         now = self._utc_now()

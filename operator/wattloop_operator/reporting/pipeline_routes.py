@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -43,6 +44,9 @@ CONFLICTS: dict[int | str, dict[str, Any]] = {
 def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: ReportLimits) -> None:
     """Add the routes to the reporting API."""
 
+    def counted(token: Token, namespace: str, name: str) -> Callable[[int], None]:
+        return lambda size_bytes: limits.count_pipeline_bytes(token, namespace, name, size_bytes)
+
     @app.put(
         PATH + "/ranks/{rank}",
         summary="Register a rank of a pipeline",
@@ -54,7 +58,9 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
         """Register what a rank runs; the registration of another process of the rank is replaced."""
         count_request(limits, token)
         context = await awaited(pipelines.authorize(token, namespace, name, peer_address(request)))
-        registration = await received(request, RankRegistration, MAX_PIPELINE_MESSAGE_BYTES)
+        registration = await received(
+            request, RankRegistration, MAX_PIPELINE_MESSAGE_BYTES, counted(token, namespace, name)
+        )
         if registration.rank != rank:
             raise HTTPException(422, f"rank: found {registration.rank}, expected {rank} as in the path")
         return _response(await awaited(pipelines.register(context, registration)))
@@ -70,7 +76,7 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
         """Merge a cumulative report; a repeated or late one changes nothing."""
         count_request(limits, token)
         context = await awaited(pipelines.authorize(token, namespace, name, peer_address(request)))
-        message = await received(request, RankReport, MAX_PIPELINE_MESSAGE_BYTES)
+        message = await received(request, RankReport, MAX_PIPELINE_MESSAGE_BYTES, counted(token, namespace, name))
         return _response(await awaited(pipelines.report(context, rank, message)))
 
     @app.post(
@@ -84,7 +90,7 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
         """Announce that iterations take longer, or that they no longer do; the answer repeats the announcement."""
         count_request(limits, token)
         context = await awaited(pipelines.authorize(token, namespace, name, peer_address(request)))
-        notice = await received(request, StragglerNotice, MAX_PIPELINE_MESSAGE_BYTES)
+        notice = await received(request, StragglerNotice, MAX_PIPELINE_MESSAGE_BYTES, counted(token, namespace, name))
         await awaited(pipelines.receive_notice(context, notice))
         return JSONResponse(notice.to_json())
 

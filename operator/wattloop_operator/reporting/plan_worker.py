@@ -8,11 +8,15 @@ for seconds, and its memory until the operator ends.
 from __future__ import annotations
 
 import logging
+import math
+import os
 import resource
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,6 +25,11 @@ from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 
 MAX_SECONDS = 300.0
 MAX_MEMORY_BYTES = 4 * 1024**3
+MEMORY_LIMIT_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+# The operator answers the ranks of all jobs meanwhile.
+NICENESS = 10
+# One processor: each thread of the numerical libraries would take another one.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 MAX_SHOWN_CHARACTERS = 300
 RETRY_AFTER = timedelta(minutes=10)
 
@@ -44,7 +53,12 @@ def planned_in_process(
     command = (sys.executable, "-P", "-m", "wattloop_operator.reporting.plan_worker")
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter and a module of this package
-            command, input=REQUEST.dump_json(request), capture_output=True, timeout=max_seconds, check=False
+            command,
+            input=REQUEST.dump_json(request),
+            capture_output=True,
+            timeout=max_seconds,
+            check=False,
+            env={**os.environ, **ONE_THREAD},
         )
         if done.returncode == 0:
             return replace(FRONTIER.validate_json(done.stdout), planned_at=now)
@@ -58,17 +72,38 @@ def planned_in_process(
     return PipelineFrontier(request.profile_digest, problem=problem, planned_at=now, retry_at=now + RETRY_AFTER)
 
 
+def memory_bytes(limit_files: Sequence[Path] = MEMORY_LIMIT_FILES) -> int:
+    """The most memory that the planner may use: half of its container's, since exceeding that ends the operator too."""
+    for file in limit_files:
+        try:
+            text = file.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        return min(int(text) // 2, MAX_MEMORY_BYTES) if text.isdecimal() else MAX_MEMORY_BYTES
+    return MAX_MEMORY_BYTES
+
+
+def limit_resources() -> int:
+    """Bound the memory, the processor time and the priority of this process; returns the bytes of memory."""
+    most_bytes, most_seconds = memory_bytes(), math.ceil(MAX_SECONDS)
+    resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+    # Also ends a planner whose operator was killed.
+    resource.setrlimit(resource.RLIMIT_CPU, (most_seconds, most_seconds))
+    os.nice(NICENESS)
+    return most_bytes
+
+
 def main() -> int:
     """Plan one pipeline; returns the exit status."""
     # Deferred: the operator imports this module too, and is ready before it imports NumPy.
     from wattloop_operator.reconcile.pipeline.frontier import plan_frontier  # noqa: PLC0415
 
-    resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
+    most_bytes = limit_resources()
     request = REQUEST.validate_json(sys.stdin.buffer.read())
     try:
         frontier = plan_frontier(request)
     except MemoryError:
-        problem = f"the planner needs more than {MAX_MEMORY_BYTES // 1024**3} GiB of memory"
+        problem = f"the planner needs more than {most_bytes // 1024**2} MiB of memory"
         frontier = PipelineFrontier(request.profile_digest, problem=problem)
     sys.stdout.buffer.write(FRONTIER.dump_json(frontier))
     return 0

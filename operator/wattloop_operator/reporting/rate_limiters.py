@@ -63,17 +63,17 @@ class TokenBuckets(Generic[Key]):
         # A bucket loses nothing if the clock goes back.
         return min(self._rate.burst, level + max(self._clock() - at, 0.0) * self._rate.per_second)
 
-    def wait_seconds(self, key: Key, reserve: float = 0.0) -> float:
-        """Seconds until the bucket allows a request and still holds `reserve`; 0 if it does now."""
-        missing = 1.0 + reserve - self.level(key)
+    def wait_seconds(self, key: Key, reserve: float = 0.0, requests: int = 1) -> float:
+        """Seconds until the bucket allows requests and still holds `reserve`; 0 if it does now."""
+        missing = requests + reserve - self.level(key)
         return max(missing / self._rate.per_second, 0.0)
 
-    def take(self, key: Key) -> bool:
-        """Take one request from the key's bucket; returns False if it allows none."""
+    def take(self, key: Key, requests: int = 1) -> bool:
+        """Take requests from the key's bucket; takes none and returns False if it does not allow them."""
         level = self.level(key)
-        if level < 1.0:
+        if level < requests:
             return False
-        self._buckets[key] = (level - 1.0, self._clock())
+        self._buckets[key] = (level - requests, self._clock())
         self._buckets.move_to_end(key)
         while len(self._buckets) > self._max_keys:
             self._buckets.popitem(last=False)
@@ -112,13 +112,13 @@ class FairShares(Generic[Key]):
         users = len(self._used) + (key not in self._used)
         return self._used.get(key, 0.0) + 1.0 <= self._rate.burst / users
 
-    def use(self, key: Key) -> None:
-        """Count a request of the user."""
+    def use(self, key: Key, requests: int = 1) -> None:
+        """Count requests of the user."""
         self._decay()
         if key in self._used or len(self._used) < self._max_keys:
             # At most the burst, so that a user that exceeded its share is within it again after a
             # bounded time.
-            self._used[key] = min(self._used.get(key, 0.0) + 1.0, self._rate.burst)
+            self._used[key] = min(self._used.get(key, 0.0) + requests, self._rate.burst)
 
     def _decay(self) -> None:
         now = self._clock()

@@ -60,19 +60,21 @@ def peer_address(request: Request) -> str:
     return "" if request.client is None else request.client.host
 
 
-async def received(request: Request, form: type[Form], max_bytes: int) -> Form:
+async def received(
+    request: Request, form: type[Form], max_bytes: int, count_bytes: Callable[[int], None] = lambda _: None
+) -> Form:
     """Read a request's body as a wire form.
 
     Raises:
         HTTPException: See `json_body`; 422 also for JSON that is not of this form.
     """
     try:
-        return form.from_json(await json_body(request, max_bytes))
+        return form.from_json(await json_body(request, max_bytes, count_bytes))
     except MessageError as error:
         raise HTTPException(422, str(error)) from error
 
 
-async def json_body(request: Request, max_bytes: int) -> Any:
+async def json_body(request: Request, max_bytes: int, count_bytes: Callable[[int], None] = lambda _: None) -> Any:
     """Read a request's body as JSON, and never hold more of it than allowed.
 
     FastAPI would read the body without a bound and accept the constant NaN.
@@ -80,10 +82,11 @@ async def json_body(request: Request, max_bytes: int) -> Any:
     Args:
         request: The request.
         max_bytes: The largest valid size of the body.
+        count_bytes: Called with the size before the JSON is read; raises TooManyRequestsError beyond a limit.
 
     Raises:
-        HTTPException: 413 for a larger body, 415 for another content type, 422 for invalid JSON,
-            400 for a connection that ends before the body does.
+        HTTPException: 413 for a larger body, 429 for a size beyond a limit, 415 for another content
+            type, 422 for invalid JSON, 400 for a connection that ends before the body does.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected the content type application/json")
@@ -100,6 +103,10 @@ async def json_body(request: Request, max_bytes: int) -> Any:
         # The client does not receive this; unhandled, the error would log a traceback for each such
         # client.
         raise HTTPException(400, "the connection ended before the body did") from error
+    try:
+        count_bytes(len(body))
+    except TooManyRequestsError as error:
+        raise _too_many_requests(error) from error
     try:
         return json.loads(bytes(body), parse_constant=_reject_constant)
     except (ValueError, RecursionError) as error:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, delete, select, tuple_, update
 
+from wattloop.errors import OperationError
 from wattloop_operator.reconcile.pipeline.state import (
     PipelineFrontier,
     PipelineKey,
@@ -122,6 +123,11 @@ class Pipelines:
         key = new.key
         with self._database.writing(f"change the pipeline of {_name(key)}") as on:
             before = self._locked(on, new, known, now)
+            if (before.state.namespace, before.state.name) != (new.namespace, new.name):
+                raise OperationError(
+                    f"the pipeline of {_name(key)} is that of {before.state.namespace}/{before.state.name}, and not of "
+                    f"{new.namespace}/{new.name}"
+                )
             present = replace(before.state, choice=new.choice, enabled=new.enabled, given=new.given)
             merged = merge(present)
             after = before
@@ -136,6 +142,49 @@ class Pipelines:
             row = {"revision": revision, "body": encode(PipelineRow.of(state)), "updated_at": now}
             on.execute(update(PIPELINES).where(*_of(PIPELINES, key)).values(row))
             return StoredPipeline(state, revision, after.profile_id, parts)
+
+    def claim_planning(self, profile_id: int, planner: str, now: datetime, until: datetime) -> datetime | None:
+        """Claim a profile for one planner, or renew its claim; of several at the same time one gets it.
+
+        Args:
+            profile_id: The profile.
+            planner: Who plans.
+            now: The time; a claim that ends by then is over.
+            until: When the claim ends.
+
+        Returns:
+            None if it is claimed; otherwise until when another planner has claimed it, or `until` if the profile
+            was deleted.
+
+        Raises:
+            OperationError: The database failed.
+        """
+        table = PIPELINE_PROFILES.c
+        free = table.planner_until.is_(None) | (table.planner_until <= now) | (table.planner == planner)
+        with self._database.writing(f"claim the profile {profile_id}") as on:
+            claimed = on.execute(
+                update(PIPELINE_PROFILES)
+                .where(table.id == profile_id, free)
+                .values(planner=planner, planner_until=until)
+            )
+            if claimed.rowcount:
+                return None
+            held_until: datetime | None = on.execute(select(table.planner_until).where(table.id == profile_id)).scalar()
+            return held_until or until
+
+    def release_planning(self, profile_id: int, planner: str) -> None:
+        """End a planner's claim of a profile; nothing if it has none.
+
+        Raises:
+            OperationError: The database failed.
+        """
+        table = PIPELINE_PROFILES.c
+        with self._database.writing(f"release the profile {profile_id}") as on:
+            on.execute(
+                update(PIPELINE_PROFILES)
+                .where(table.id == profile_id, table.planner == planner)
+                .values(planner=None, planner_until=None)
+            )
 
     def delete_attempt(self, job_uid: str, recurrence: int, attempt: int) -> None:
         """Delete the pipeline of an attempt; its profile stays for later recurrences."""

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from wattloop_planner.metric_curve import MetricCurve
 
 # Number of the newest migration.
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 PRODUCT = "wattloop"
 # Values of the most parameters are shorter, with each character escaped.
 MAX_PARAMETERS_CHARACTERS = 32 * 1024
@@ -284,6 +284,9 @@ PIPELINE_PROFILES = Table(
     Column("image_digest", NAME, nullable=False),
     Column("frontier_digest", Text),
     Column("frontier", LargeBinary),
+    # The replica that plans it, and until when it has claimed that.
+    Column("planner", Text),
+    Column("planner_until", UtcDateTime),
     UniqueConstraint(
         "job_uid", "batch_size", "model", "partition", "gpu_product", "image_digest", name="pipeline_profiles_key"
     ),

@@ -12,8 +12,15 @@ from hypothesis import strategies as st
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import USAGE, report, running_node_api
 from support.reporting.reporting_api import BODY, running_api
+from wattloop.pipeline.messages import MAX_PIPELINE_MESSAGE_BYTES
 from wattloop_operator.reporting.interfaces import BearerToken, TooManyRequestsError
-from wattloop_operator.reporting.limits import CLUSTER_RATES, MAX_TOKENS, ReportLimits
+from wattloop_operator.reporting.limits import (
+    BYTES_PER_MESSAGE,
+    CLUSTER_RATES,
+    MAX_FURTHER_MESSAGES,
+    MAX_TOKENS,
+    ReportLimits,
+)
 from wattloop_operator.reporting.rate_limiters import FairShares, Rate, TokenBuckets
 
 
@@ -117,6 +124,25 @@ def test_a_request_beyond_a_limit_takes_nothing() -> None:
     limits = ReportLimits(Clock(), replace(CLUSTER_RATES, recurrence=Rate(1.0, 2.0)))
     assert accepted(limits, "flood", 5_000) == 2
     assert limits._reports._total.level(None) == CLUSTER_RATES.total.burst - 2
+
+
+def test_long_pipeline_messages_count_as_many() -> None:
+    clock = Clock()
+    limits, token = ReportLimits(clock), BearerToken("one")
+    largest = MAX_PIPELINE_MESSAGE_BYTES
+    for _ in range(1_000):
+        limits.count_pipeline_bytes(token, "team", "digits", BYTES_PER_MESSAGE - 1)
+    limits.count_pipeline_bytes(token, "team", "digits", largest)
+    with pytest.raises(TooManyRequestsError, match="this token"):
+        limits.count_pipeline_bytes(token, "team", "digits", largest)
+    for number in range(int(CLUSTER_RATES.pipeline.burst) // MAX_FURTHER_MESSAGES - 1):
+        limits.count_pipeline_bytes(BearerToken(f"pod {number}"), "team", "digits", largest)
+    with pytest.raises(TooManyRequestsError, match="recurrence team/digits"):
+        limits.count_pipeline_bytes(BearerToken("one more pod"), "team", "digits", largest)
+    # The pods of another job send theirs.
+    limits.count_pipeline_bytes(BearerToken("other"), "team", "bert", largest)
+    clock.now += MAX_FURTHER_MESSAGES / CLUSTER_RATES.token.per_second
+    limits.count_pipeline_bytes(token, "team", "digits", largest)
 
 
 def test_unknown_tokens_from_one_address_leave_other_addresses_their_reviews() -> None:

@@ -15,12 +15,21 @@ from support.backends.model_backend import KEY
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import SimulatedRank, ranks_of
 from support.reporting.reporting_api import Api, Reply, planned_here, running_api
-from wattloop.pipeline.messages import FREE, PLAN, Directive, RankRegistration, RankReport, StragglerNotice
+from wattloop.pipeline.messages import (
+    FREE,
+    MAX_PIPELINE_MESSAGE_BYTES,
+    PLAN,
+    Directive,
+    RankRegistration,
+    RankReport,
+    StragglerNotice,
+)
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reporting.interfaces import BearerToken
-from wattloop_operator.reporting.plan_worker import planned_in_process
+from wattloop_operator.reporting.limits import ReportLimits
+from wattloop_operator.reporting.plan_worker import MAX_MEMORY_BYTES, memory_bytes, planned_in_process
 
 
 def register(api: Api, name: str, token: str, registration: RankRegistration, rank: int | None = None) -> Reply:
@@ -132,6 +141,16 @@ def test_a_pipeline_of_an_unknown_recurrence_is_not_found(api: Api) -> None:
     assert register(api, "digits-999-0", token, rank_registration(0)).code == 404
 
 
+def test_a_long_message_beyond_the_limit_is_rejected_unread(tmp_path: Path) -> None:
+    limits = ReportLimits(lambda: 0.0)
+    with running_api(tmp_path, limits) as api:
+        name, token = api.recurrence()
+        path, data = api.path(name, last="pipeline/ranks/0"), b" " * MAX_PIPELINE_MESSAGE_BYTES
+        # It is no JSON, which only its reading shows.
+        codes = [api.ask(path, token, data, method="PUT").code for _ in range(2)]
+    assert codes == [422, 429]
+
+
 def test_the_report_of_an_unknown_process_asks_it_to_register(api: Api) -> None:
     name, token = api.recurrence()
     reply = report(api, name, token, 0, RankReport("0" * 32, 1, 0, 0))
@@ -172,6 +191,17 @@ def test_a_hundred_ranks_that_register_at_once_are_all_stored(api: Api) -> None:
     assert set(replies) <= {200, 429}
     assert sorted(stored(api, name).ranks) == accepted
     assert len(accepted) >= 60
+
+
+@pytest.mark.parametrize(
+    ("limit", "allowed"),
+    [("max\n", MAX_MEMORY_BYTES), ("1073741824\n", 512 * 1024**2), ("9223372036854771712\n", MAX_MEMORY_BYTES)],
+)
+def test_the_planner_uses_at_most_half_of_the_memory_of_its_container(tmp_path: Path, limit: str, allowed: int) -> None:
+    file = tmp_path / "memory.max"
+    file.write_text(limit)
+    assert memory_bytes((tmp_path / "missing", file)) == allowed
+    assert memory_bytes((tmp_path / "missing",)) == MAX_MEMORY_BYTES
 
 
 REQUEST = PlanningRequest("d1", (("forward:0:0", "backward:0:0"),), (900, 1410), ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -167,3 +168,38 @@ def test_old_pipelines_are_deleted(store: Store) -> None:
     assert store.pipelines.delete_before(NOW) == 0
     assert store.pipelines.delete_before(NOW + timedelta(seconds=1)) == 1
     assert store.pipelines.read(KEY) is None
+
+
+def test_a_profile_is_claimed_by_one_planner_until_its_claim_ends(store: Store) -> None:
+    profile = apply(store, registered(0)).profile_id
+    assert profile is not None
+    minute = timedelta(minutes=1)
+    assert store.pipelines.claim_planning(profile, "a", NOW, NOW + minute) is None
+    assert store.pipelines.claim_planning(profile, "b", NOW, NOW + minute) == NOW + minute
+    assert store.pipelines.claim_planning(profile, "a", NOW + minute / 2, NOW + 2 * minute) is None
+    assert store.pipelines.claim_planning(profile, "b", NOW + minute, NOW + 3 * minute) == NOW + 2 * minute
+    assert store.pipelines.claim_planning(profile, "b", NOW + 2 * minute, NOW + 3 * minute) is None
+    store.pipelines.release_planning(profile, "a")
+    assert store.pipelines.claim_planning(profile, "a", NOW + 2 * minute, NOW + 4 * minute) == NOW + 3 * minute
+    store.pipelines.release_planning(profile, "b")
+    assert store.pipelines.claim_planning(profile, "a", NOW + 2 * minute, NOW + 4 * minute) is None
+
+
+def test_a_profile_that_was_deleted_is_claimed_by_nobody(store: Store) -> None:
+    assert store.pipelines.claim_planning(999, "a", NOW, NOW + timedelta(minutes=1)) is not None
+
+
+def test_of_planners_that_claim_at_the_same_time_one_gets_the_profile(store: Store) -> None:
+    profile = apply(store, registered(0)).profile_id
+    assert profile is not None
+    until = NOW + timedelta(minutes=1)
+    with ThreadPoolExecutor(4) as threads:
+        claims = list(threads.map(lambda name: store.pipelines.claim_planning(profile, name, NOW, until), "abcd"))
+    assert claims.count(None) == 1
+
+
+def test_a_recurrence_that_names_the_attempt_of_another_one_reads_and_writes_nothing(store: Store) -> None:
+    known = apply(store, registered(0))
+    with pytest.raises(OperationError, match="is that of team/bert-3-0, and not of hostile/bert-3-0"):
+        store.pipelines.change(replace(NEW, namespace="hostile"), None, registered(1), unchanged, NOW)
+    assert store.pipelines.read(KEY) == known.state

@@ -73,7 +73,7 @@ class ClusterAuthorizer:
 
     def is_authorized(self, token: BearerToken, namespace: str, name: str) -> bool:
         """Whether the caller ran the recurrence a short time ago."""
-        return self._cache.is_authorized(token, f"{namespace}/{name}")
+        return self._cache.authorized_pod(token, f"{namespace}/{name}") is not None
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         """Raise an error unless the caller runs the recurrence; returns the UID of its pod."""

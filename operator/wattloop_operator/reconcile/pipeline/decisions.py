@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from wattloop.messages import MAX_REASON_CHARACTERS
-from wattloop.pipeline.messages import FREE, PLAN, PROFILE, Directive
+from wattloop.pipeline.messages import FREE, MAX_ITERATIONS, PLAN, PROFILE, Directive
 from wattloop_operator.reconcile.pipeline.choice import NOT_PLANNED, chosen_point
 from wattloop_operator.reconcile.pipeline.liveness import (
     missing_ranks,
@@ -22,6 +22,7 @@ from wattloop_operator.reconcile.pipeline.liveness import (
     silent_ranks,
 )
 from wattloop_operator.reconcile.pipeline.profile import (
+    MIN_ITERATION_SECONDS,
     common_clocks,
     instructions_by_pipeline_rank,
     is_profiled,
@@ -36,7 +37,7 @@ from wattloop_operator.reconcile.pipeline.straggling import with_noticed_straggl
 
 WARM_UP_ITERATIONS = 2
 # A rank of which no iteration time is known is assumed to be this fast.
-MIN_ITERATION_SECONDS = 0.2
+ASSUMED_ITERATION_SECONDS = 0.2
 MARGIN_REPORTS = 3
 MARGIN_ITERATIONS = 2
 
@@ -265,7 +266,7 @@ def _first_iteration(state: PipelineState, now: datetime) -> int:
     latest = 0.0
     for rank in state.ranks.values():
         assert rank.report is not None
-        seconds = rank.iteration_seconds or MIN_ITERATION_SECONDS
+        seconds = max(rank.iteration_seconds or ASSUMED_ITERATION_SECONDS, MIN_ITERATION_SECONDS)
         elapsed = max((now - rank.heard_at).total_seconds(), 0.0)
         latest = max(latest, rank.report.iterations + (elapsed + wait) / seconds)
-    return math.ceil(latest) + MARGIN_ITERATIONS
+    return min(math.ceil(latest) + MARGIN_ITERATIONS, MAX_ITERATIONS)

@@ -39,6 +39,8 @@ from wattloop_planner.frequency.pipeline.rank_measurements import RankMeasuremen
 # Bounds the stored frontier: with more instructions it has fewer points.
 MAX_PLANNED_CLOCKS = 4_000_000
 MIN_POINTS = 3
+# No instruction is shorter or takes less; the squares of smaller numbers, which weigh measurements, would be zero.
+MIN_INSTRUCTION_SECONDS, MIN_INSTRUCTION_JOULES = 1e-7, 1e-6
 # Of each kind of instruction: the measured clocks, and interpolated ones between them.
 MAX_OPTIONS = 64
 BACKWARD_KINDS = frozenset({"backward", "forwardbackward", "backwardinput"})
@@ -104,13 +106,13 @@ def profile_of_request(request: PlanningRequest) -> Profile:
             _name(each.kind, each.stage, several=several),
             each.megahertz,
             each.time_seconds,
-            each.energy_joules or None,
+            each.energy_joules if each.energy_joules and each.energy_joules >= MIN_INSTRUCTION_JOULES else None,
             each.time_error_seconds,
             each.energy_error_joules,
         )
         for process in request.processes
         for each in process.measurements
-        if each.time_seconds > 0 and each.megahertz in allowed
+        if each.time_seconds >= MIN_INSTRUCTION_SECONDS and each.megahertz in allowed
     ]
     clocks = request.clocks_megahertz
     return interpolated(

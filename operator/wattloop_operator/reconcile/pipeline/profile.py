@@ -24,6 +24,8 @@ MAX_PROFILED_CLOCKS = 16
 PROFILE_SECONDS_PER_CLOCK = 5.0
 # Measured again by a later recurrence if the blocking power is not known.
 CLOCKS_OF_BLOCKING_POWER = 2
+# No training is faster. A rank that states a shorter time would get as many iterations as no integer counts.
+MIN_ITERATION_SECONDS = 0.001
 MIN_ITERATIONS_PER_CLOCK, MAX_ITERATIONS_PER_CLOCK = 3, 1_000
 
 
@@ -101,7 +103,7 @@ def iterations_per_clock(state: PipelineState) -> int:
     seconds = [rank.iteration_seconds for rank in state.ranks.values() if rank.iteration_seconds is not None]
     if not seconds:
         return MIN_ITERATIONS_PER_CLOCK
-    wanted = math.ceil(PROFILE_SECONDS_PER_CLOCK / max(seconds))
+    wanted = math.ceil(PROFILE_SECONDS_PER_CLOCK / max(*seconds, MIN_ITERATION_SECONDS))
     return min(max(wanted, MIN_ITERATIONS_PER_CLOCK), MAX_ITERATIONS_PER_CLOCK)
 
 

@@ -87,10 +87,14 @@ class Registrar:
             self._index()
         while (conflict := self._conflict(registration)) is not None:
             other, what = conflict
-            if not (is_silent(self._ranks[other], self._now) or self._ranks[other].finished):
+            if not self._gives_way(self._ranks[other]):
                 raise RegistrationConflictError(what)
-            # Left by an earlier start of the training with another configuration.
-            del self._ranks[other]
+            # Left by an earlier start of the training with another configuration, and all others of that start too.
+            self._ranks = {
+                number: rank
+                for number, rank in self._ranks.items()
+                if number != other and not (self._gives_way(rank) and contradict(rank.registration, registration))
+            }
             self._index()
         self._ranks[registration.rank] = PipelineRank(registration, self._now, self._now)
         if present is None or _same_part(present.registration, registration):
@@ -98,6 +102,9 @@ class Registrar:
         else:
             self._index()
         self.state = replace(self.state, ranks=dict(self._ranks), profile=self._profile(registration))
+
+    def _gives_way(self, rank: PipelineRank) -> bool:
+        return rank.finished or is_silent(rank, self._now)
 
     def _index(self) -> None:
         self._is_indexed = True
@@ -207,10 +214,21 @@ def missing_instruction(instructions: tuple[str, ...], microbatches: int) -> str
         if not any((stage, kind) in found for stage in stages):
             continue
         for stage in stages:
-            missing = sorted(set(range(microbatches)) - found[stage, kind])
-            if missing:
-                return f"{kind}:{stage}:{missing[0]}"
+            there = found[stage, kind]
+            # Not a set of all numbers: a registration may state a million microbatches.
+            missing = next((number for number in range(microbatches) if number not in there), None)
+            if missing is not None:
+                return f"{kind}:{stage}:{missing}"
     return ""
+
+
+def contradict(before: RankRegistration, after: RankRegistration) -> bool:
+    """Whether two ranks cannot be of one job, apart from the number of instructions of all ranks."""
+    if any(getattr(before, name) != getattr(after, name) for name in SHARED) or _place(before) == _place(after):
+        return True
+    if before.pipeline_rank == after.pipeline_rank:
+        return before.instructions != after.instructions
+    return not set(stages_of(before.instructions)).isdisjoint(stages_of(after.instructions))
 
 
 def first_difference(mine: Sequence[str], its: Sequence[str]) -> str | None:

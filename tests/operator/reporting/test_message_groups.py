@@ -1,0 +1,80 @@
+"""Messages of a pipeline are committed together, and no pipeline delays the messages of another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattloop_operator.reporting.interfaces import TooManyRequestsError
+from wattloop_operator.reporting.message_groups import MAX_WAITING, MAX_WAITING_OF_PIPELINE, MessageGroups
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_group_is_due_with_its_most_urgent_message() -> None:
+    clock = Clock()
+    groups: MessageGroups[str, str] = MessageGroups(clock)
+    groups.add("a", "a", "report", 0.2)
+    groups.add("b", "b", "other report", 0.2)
+    groups.add("a", "a", "registration", 0.02)
+    clock.now = groups.first_due
+    assert (clock.now, groups.take()) == (0.02, {"a": ["report", "registration"]})
+    clock.now = groups.first_due
+    assert (clock.now, groups.take(), groups.first_due) == (0.2, {"b": ["other report"]}, float("inf"))
+
+
+def test_a_pipeline_that_is_slow_to_store_delays_no_other() -> None:
+    clock = Clock()
+    groups: MessageGroups[str, str] = MessageGroups(clock)
+    groups.pause("slow", 1.0)
+    groups.add("slow", "slow", "x", 0.02)
+    groups.add("quick", "quick", "x", 0.02)
+    clock.now = groups.first_due
+    assert groups.take() == {"quick": ["x"]}
+    assert groups.first_due == 2.0
+    groups.pause("slow", 1e6)
+    groups.add("slow", "slow", "y", 0.02)
+    clock.now = groups.first_due
+    assert groups.take() == {"slow": ["x", "y"]}
+    assert clock.now <= 6.0
+
+
+def test_a_pipeline_cannot_fill_the_waiting_messages() -> None:
+    groups: MessageGroups[str, int] = MessageGroups(Clock())
+    for number in range(MAX_WAITING_OF_PIPELINE):
+        groups.add("a", "recurrence a", number, 0.02)
+    with pytest.raises(TooManyRequestsError, match="recurrence a"):
+        groups.add("a", "recurrence a", 0, 0.02)
+    for number in range(MAX_WAITING - MAX_WAITING_OF_PIPELINE):
+        groups.add(f"b{number % 9}", "recurrence b", number, 0.02)
+    with pytest.raises(TooManyRequestsError, match="all pipelines together"):
+        groups.add("c", "recurrence c", 0, 0.02)
+    assert sum(map(len, groups.take(everything=True).values())) == MAX_WAITING
+    groups.add("c", "recurrence c", 0, 0.02)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.floats(0, 0.3), st.floats(0, 10)), max_size=40))
+def test_every_message_is_taken_once_and_within_its_waits(steps: list[tuple[int, float, float]]) -> None:
+    clock = Clock()
+    groups: MessageGroups[int, int] = MessageGroups(clock)
+    taken: list[int] = []
+    for number, (key, wait, took) in enumerate(steps):
+        groups.add(key, "", number, wait)
+        if number % 3 == 0:
+            clock.now = max(clock.now, groups.first_due)
+            for each, group in groups.take().items():
+                taken += group
+                groups.pause(each, took)
+    clock.now += 6.0
+    for group in groups.take().values():
+        taken += group
+    assert sorted(taken) == list(range(len(steps)))
