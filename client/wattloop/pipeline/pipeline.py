@@ -37,7 +37,7 @@ from wattloop.pipeline.measurement_setup import (
 )
 from wattloop.pipeline.messages import Directive, StragglerNotice
 from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer, require_text
-from wattloop.pipeline.plan_file import GivenPlan, plan_row, read_plan_file
+from wattloop.pipeline.plan_file import Plan, given_plan
 from wattloop.pipeline.process_clocks import allowed_clocks
 from wattloop.pipeline.rank_messages import RankMessages
 from wattloop.printable import ascii_text
@@ -54,7 +54,6 @@ AGENT_START_SECONDS = 15.0
 MAX_MICROBATCHES = 999_999
 MAX_SCHEDULE_CHARACTERS = 64
 MAX_MODEL_CHARACTERS = 128
-Plan = str | Path | Sequence[int | tuple[str, int] | tuple[str, int, Knobs]]
 
 
 class PipelineRun(Protocol):
@@ -181,7 +180,7 @@ class Pipeline:
             )
         self._plan = plan
         if plan is not None:
-            self._choice.give_plan(*_given_plan(plan, self.place, plan_gpu_product))
+            self._choice.give_plan(*given_plan(plan, self.place, plan_gpu_product))
         self._sender: ClockSender | None = None
         self._began = self._ended = False
         self._process_id = 0
@@ -444,12 +443,3 @@ def _checked(
     if len(set(checked)) < len(checked):
         raise UsageError("instructions: found one twice, expected each instruction once")
     return tuple(checked)
-
-
-def _given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> GivenPlan:
-    if not isinstance(plan, (str, Path)):
-        return GivenPlan(plan_row(plan, "plan"), gpu_product)
-    found = read_plan_file(plan, place)
-    if gpu_product and found.gpu_product and gpu_product != found.gpu_product:
-        raise UsageError(f"plan_gpu_product: found {gpu_product}, expected {found.gpu_product}, as {plan} says")
-    return found._replace(gpu_product=gpu_product or found.gpu_product)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from wattloop.errors import InputError
+from wattloop.errors import InputError, UsageError
 from wattloop.files.reading import read_text
 from wattloop.message_fields import MessageError
 from wattloop.messages import MAX_PRODUCT_CHARACTERS
@@ -45,18 +45,40 @@ class PlannedInstruction(NamedTuple):
 
 
 PlanRow = tuple[PlannedInstruction, ...]
+# As a script gives it: a file, or its entries.
+Plan = str | Path | Sequence[int | tuple[str, int] | tuple[str, int, Knobs]]
 
 
 class GivenPlan(NamedTuple):
-    """The part of a plan file that a rank runs.
+    """The part of a plan that a rank runs.
 
     Attributes:
         row: The rank's instructions in execution order.
-        gpu_product: The GPU model that the plan is for; empty if the file does not name it.
+        gpu_product: The GPU model that the plan is for; empty if it is not known.
     """
 
     row: PlanRow
     gpu_product: str = ""
+
+
+def given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> GivenPlan:
+    """The plan that a script gives to a rank.
+
+    Args:
+        plan: The plan.
+        place: The place of the rank.
+        gpu_product: The GPU model that the script names; empty: that of the plan file.
+
+    Raises:
+        InputError: The plan is not valid.
+        UsageError: The plan file names another GPU model.
+    """
+    if not isinstance(plan, (str, Path)):
+        return GivenPlan(plan_row(plan, "plan"), gpu_product)
+    found = read_plan_file(plan, place)
+    if gpu_product and found.gpu_product and gpu_product != found.gpu_product:
+        raise UsageError(f"plan_gpu_product: found {gpu_product}, expected {found.gpu_product}, as {plan} says")
+    return found._replace(gpu_product=gpu_product or found.gpu_product)
 
 
 def read_plan_file(path: str | Path, place: PipelinePlace) -> GivenPlan:
