@@ -23,7 +23,7 @@ from pathlib import Path
 import nvml_simulator
 from nvml_simulator import Machine, ThermalModel
 from wattloop.power.profiling import LimitProfiling
-from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Measurement, Selector, Time, is_worse
+from wattloop.power.selectors import BoundedSelector, Cost, Energy, MaxSlowdown, Measurement, Selector, Time, is_worse
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
 from wattloop.power.sequential_profiling import SequentialProfiling
 from wattloop.power.windows import Totals, Window, WindowRecorder
@@ -251,10 +251,10 @@ def compare_modes(every: int) -> None:
     """Print part 2."""
     known = list(profiles())[::every]
     print(f"{len(known)} profiles, {statistics.fmean(map(len, known)):.1f} limits on average")
-    print(f"{'selector':12} {'mode':9} {'mean loss %':>11} {'windows':>8} {'limits':>7} {'worse':>6}")
+    print(f"{'selector':12} {'mode':9} {'mean loss %':>11} {'windows':>8} {'limits':>7} {'worse':>6} {'beyond':>6}")
     for selector in SELECTORS:
         for mode in ("Measured", "Fitted"):
-            losses, windows, limits, worse = [], [], [], 0
+            losses, windows, limits, worse, beyond = [], [], [], 0, 0
             for seed, profile in enumerate(known):
                 design = replay(profile, selector, mode, seed)
                 chosen = next(each for each in profile if each.power_limit_watts == design.limit_watts)
@@ -262,9 +262,10 @@ def compare_modes(every: int) -> None:
                 windows.append(len(design.windows))
                 limits.append(len({window.power_limit_watts for window in design.windows}))
                 worse += is_worse(selector, chosen, profile, design.requirements.margin)
+                beyond += isinstance(selector, BoundedSelector) and not selector.keeps_bound(chosen, profile)
             print(
                 f"{type(selector).__name__:12} {mode:9} {100 * statistics.fmean(losses):11.2f} "
-                f"{statistics.median(windows):8.0f} {statistics.fmean(limits):7.1f} {worse:6}",
+                f"{statistics.median(windows):8.0f} {statistics.fmean(limits):7.1f} {worse:6} {beyond:6}",
                 flush=True,
             )
 

@@ -67,6 +67,15 @@ class ToleratingSelector(Protocol):
         ...
 
 
+@runtime_checkable
+class BoundedSelector(Protocol):
+    """A selector with a bound that its choice must keep, however uncertain the measurements are."""
+
+    def keeps_bound(self, chosen: Measurement, measurements: Sequence[Measurement]) -> bool:
+        """Whether the chosen measurement is within the bound."""
+        ...
+
+
 def is_worse(selector: Selector, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
     """Whether another measurement is better than the chosen one by more than a relative margin.
 
@@ -167,8 +176,12 @@ class MaxSlowdown:
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
         """The measurement of the lowest limit within the slowdown."""
         known = _checked(measurements)
-        bound = self.factor * known[-1].time_seconds
-        return next(m for m in known if m.time_seconds <= bound)
+        return next(m for m in known if self.keeps_bound(m, known))
+
+    def keeps_bound(self, chosen: Measurement, measurements: Sequence[Measurement]) -> bool:
+        """Whether the chosen one is fast enough."""
+        highest = max(measurements, key=lambda m: m.power_limit_watts)
+        return chosen.time_seconds <= self.factor * highest.time_seconds
 
     def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
         """Whether the chosen one is too slow by more than the margin, or a lower limit is fast enough by as much."""

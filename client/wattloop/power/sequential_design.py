@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from wattloop.arguments import number_between
 from wattloop.errors import UsageError
 from wattloop.power.estimation import ProfileEstimate, estimate_profile
-from wattloop.power.selectors import Measurement, Selector, is_worse
+from wattloop.power.selectors import BoundedSelector, Measurement, Selector, is_worse
 from wattloop.power.windows import Window
 
 Mode = Literal["Measured", "Fitted"]
@@ -60,7 +60,8 @@ class Choice:
     """The choice after the windows so far.
 
     Attributes:
-        power_limit_watts: The limit selected from the most probable profile.
+        power_limit_watts: The limit selected from the most probable profile; of a selector with a bound, a higher
+            one unless the bound is kept with a doubt of at most `Requirements.max_doubt`.
         doubt: Probability that another limit is better by more than the margin.
         next_watts: The limit to measure to reduce the doubt.
         estimate: The profile and its uncertainty.
@@ -152,9 +153,10 @@ class SequentialDesign:
 
     def _choose(self) -> Choice:
         estimate = estimate_profile(self.limits_watts, self.windows, self._gpus, fitted=self._fitted)
-        place = _selected(self._selector, estimate.measurements())
         # The seed makes the choice a function of the windows.
         draws = list(estimate.draws(DRAWS, seed=len(self.windows)))
+        place = _selected(self._selector, estimate.measurements())
+        place = _within_bound(self._selector, place, draws, self.requirements.max_doubt)
         worse = [is_worse(self._selector, draw[place], draw, self.requirements.margin) for draw in draws]
         doubt = sum(worse) / DRAWS
         critical = _most_critical(draws, worse) if 0 < sum(worse) < DRAWS else place
@@ -189,6 +191,15 @@ def _selected(selector: Selector, measurements: Sequence[Measurement]) -> int:
     raise UsageError(
         f"select of {type(selector).__name__} returned {chosen!r}; it must return one of the measurements that it gets"
     )
+
+
+def _within_bound(selector: Selector, place: int, draws: Sequence[Sequence[Measurement]], max_doubt: float) -> int:
+    """The selected place, or the next one of a higher limit that keeps the selector's bound without much doubt."""
+    if not isinstance(selector, BoundedSelector):
+        return place
+    while place > 0 and sum(not selector.keeps_bound(draw[place], draw) for draw in draws) > max_doubt * len(draws):
+        place -= 1
+    return place
 
 
 def _most_critical(draws: Sequence[Sequence[Measurement]], worse: Sequence[bool]) -> int:

@@ -76,6 +76,21 @@ def test_a_certain_choice_on_measured_profiles_is_within_the_margin(selector: Se
     assert worse <= 2
 
 
+@pytest.mark.parametrize("mode", ["Measured", "Fitted"])
+def test_a_limit_that_may_break_the_bound_is_seldom_chosen(mode: Mode) -> None:
+    # 300 W is too slow by half a percent: within the margin, and within the doubt about one window.
+    seconds = {400.0: 10.0, 350.0: 10.3, 300.0: 11.055, 250.0: 12.4, 200.0: 14.6}
+    truth = [Measurement(limit, limit * each * 0.95, each) for limit, each in seconds.items()]
+    chosen = []
+    for seed in range(12):
+        design = design_for(truth, MaxSlowdown(1.1), mode)
+        SyntheticTraining(truth, noise=0.01, seed=seed).carry_out(design)
+        chosen.append(design.limit_watts)
+    # The most probable profile alone would choose it in most of the runs.
+    assert set(chosen) <= {300.0, 350.0}
+    assert chosen.count(300.0) <= 3
+
+
 def test_more_noise_needs_more_windows() -> None:
     truth = PROFILES[0]
     quiet, noisy = (

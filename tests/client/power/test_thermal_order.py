@@ -75,4 +75,9 @@ def test_on_a_hot_gpu_one_pass_always_chooses_too_high_a_limit_and_the_design_mo
         while design.reason is None:
             design.add(gpu.window(design.limit_watts))
         by_design.append(design.limit_watts)
-    assert by_design.count(right) >= 2
+    if isinstance(selector, MaxSlowdown):
+        # What heat leaves uncertain must not break the bound, so the next higher limit may be chosen.
+        assert right in by_design
+        assert set(by_design) <= {right, LIMITS[LIMITS.index(right) - 1]}
+    else:
+        assert by_design.count(right) >= 2
