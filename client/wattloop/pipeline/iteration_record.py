@@ -43,6 +43,7 @@ class RankMeasurement:
     measured_iterations: int = 0
     iteration_seconds: float | None = None
     iteration_joules: float | None = None
+    iteration_error_joules: float | None = None
     blocking_watts: float | None = None
     measurements: tuple[InstructionMeasurement, ...] = ()
     profiled: bool = False

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ WARM_UP_ITERATIONS = 2
 # The first iteration shows what the instructions are.
 FIRST_ITERATION = 1
 MAX_ITERATIONS_PER_CLOCK = 1_000_000
+MAX_CLOCK_DIFFERENCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,7 @@ def pipeline_meter(
     profile: ProfileFile | None,
     plan: object,
     is_reported: bool,
+    now: Callable[[], float],
 ) -> PipelineMeter | None:
     """The meter of a rank, which has begun; None if nobody wants its measurements.
 
@@ -144,6 +147,7 @@ def pipeline_meter(
         profile: The profile to write; None: no profile.
         plan: The plan that the script has given.
         is_reported: Whether there is an operator.
+        now: The clock of the instructions, in seconds.
 
     Raises:
         OperationError: The folder of the dumps cannot be made.
@@ -152,6 +156,13 @@ def pipeline_meter(
     if dumps is not None and not uuids:
         logger.warning("no dumps in %s: this process has no GPU that the node's agent reads", dumps)
     if not uuids or not (is_reported or profile or dumps):
+        return None
+    if abs(now() - time.monotonic()) > MAX_CLOCK_DIFFERENCE_SECONDS:
+        logger.warning(
+            "nothing is measured, and so nothing is planned from measurements: the instructions have another clock "
+            "than the readings of the energy counters, which is the system's (CLOCK_MONOTONIC); let simulated GPUs "
+            "run in real time, with wattloop run --time-scale 1"
+        )
         return None
     dump = None if dumps is None else RunDump(dumps, place.rank, run_number(plan))
     files = MeasurementFiles(profile, dump)

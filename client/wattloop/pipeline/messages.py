@@ -165,6 +165,9 @@ class RankReport(WireForm):
     iteration_joules: Annotated[
         float | None, Number(0.0, MAX_NUMBER), "Mean energy of those iterations, of all GPUs of the process."
     ] = None
+    iteration_error_joules: Annotated[
+        float | None, Number(0.0, MAX_NUMBER), "Standard error of that energy; null if unknown."
+    ] = None
     blocking_watts: Annotated[
         float | None, Number(0.0, MAX_POWER_WATTS), "Power of all GPUs of the process while it waits; null if unknown."
     ] = None

@@ -144,6 +144,7 @@ class PipelineMeter:
             measured_iterations=self._means.count,
             iteration_seconds=self._means.seconds,
             iteration_joules=self._means.joules,
+            iteration_error_joules=self._means.joules_error,
             blocking_watts=None if blocking is None else blocking.value,
             measurements=self._measurements.measurements(),
             profiled=self._is_profiled(),

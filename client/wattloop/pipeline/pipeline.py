@@ -105,7 +105,8 @@ class Pipeline:
             instruction that has a clock; default: PyTorch's, if the process uses it with CUDA when the iteration
             begins.
         environment: The variables to read; default: the process's environment.
-        now: The clock of instructions, in seconds; default: CLOCK_MONOTONIC.
+        now: The clock of instructions, in seconds; default: CLOCK_MONOTONIC. With a clock of another time, nothing
+            is measured.
 
     Raises:
         InputError: The plan is not valid, or a variable of Wattloop has an invalid value.
@@ -181,6 +182,7 @@ class Pipeline:
         self._plan = plan
         if plan is not None:
             self._choice.give_plan(*given_plan(plan, self.place, plan_gpu_product))
+        self._now = now
         self._sender: ClockSender | None = None
         self._began = self._ended = False
         self._process_id = 0
@@ -236,6 +238,7 @@ class Pipeline:
                 profile=None if profile is None else profile.file,
                 plan=self._plan,
                 is_reported=bool(self.environment.report_url),
+                now=self._now,
             )
         self._messages.gpus = len(described)
         if self._has_plan:

@@ -95,6 +95,7 @@ class RankMessages:
             measured_iterations=measured.measured_iterations,
             iteration_seconds=measured.iteration_seconds,
             iteration_joules=measured.iteration_joules,
+            iteration_error_joules=measured.iteration_error_joules,
             blocking_watts=measured.blocking_watts,
             measurements=measured.measurements,
             profiled=measured.profiled,

@@ -107,6 +107,11 @@ class ChosenPlan(ApiModel):
 class RealisedPlan(RealisedIteration):
     """What iterations under the chosen plan took, as the ranks report it."""
 
+    energy_error_joules: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Standard error of the energy, in joules; 1.96 of it on each side are an interval of 95 %. Absent "
+        "until enough iterations are measured.",
+    )
     iterations: int = Field(description="Number of iterations that the means are of.", ge=0)
 
 

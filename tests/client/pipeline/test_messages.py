@@ -37,7 +37,7 @@ REGISTRATION = RankRegistration(
     clocks_megahertz=(1200, 1410),
 )
 MEASUREMENT = InstructionMeasurement("forward", 1, 1410, 12, 0.05, 0.001, 12.5, None)
-REPORT = RankReport(PROCESS, 3, 1, 40, 1, 30, 0.5, 120.0, 60.0, (MEASUREMENT,))
+REPORT = RankReport(PROCESS, 3, 1, 40, 1, 30, 0.5, 120.0, 0.5, 60.0, (MEASUREMENT,))
 
 KNOBS = KnobChoices(("sm", "overlap"), (("16", "yes"), ("20", "no")), (1, 0))
 

@@ -133,6 +133,22 @@ def test_the_energy_of_an_iteration_under_a_plan_is_measured_without_its_first()
     assert rank.meter.measured().measured_iterations == 0
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_exact_energy_of_an_iteration_is_in_a_narrow_interval(seed: int) -> None:
+    rank = MeteredRank(seed=seed)
+    plan = Directive(number=2, mode=PLAN, first_iteration=0, clocks_megahertz=(1200,) * 16)
+    for _ in range(120):
+        rank.iterate(plan, 1200)
+        rank.meter.measured()
+    rank.idle(2.0)
+    found = rank.meter.measured()
+    assert found.iteration_joules is not None
+    assert found.iteration_error_joules is not None
+    exact = sum(rank.energies[1:]) / 119
+    assert abs(found.iteration_joules - exact) <= 1.96 * found.iteration_error_joules
+    assert 1.96 * found.iteration_error_joules <= 0.002 * exact
+
+
 def test_instructions_at_clocks_that_the_agent_did_not_hold_are_not_measured() -> None:
     rank = MeteredRank()
     plan = Directive(number=1, mode=PLAN, first_iteration=0, clocks_megahertz=(1200,) * 16)

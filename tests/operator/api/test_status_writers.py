@@ -141,7 +141,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "fplan.status.chosen": "point timeSeconds energyJoules stragglerSeconds reason",
     },
     "reconcile.pipeline.plan_status:_realised": {
-        "fplan.status.realised": "timeSeconds energyJoules iterations",
+        "fplan.status.realised": "timeSeconds energyJoules energyErrorJoules iterations",
     },
     "reconcile.pipeline.plan_status:_applied_iteration": {
         "trec.status.frequencyPlan.realised": "timeSeconds energyJoules",

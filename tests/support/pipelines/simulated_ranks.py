@@ -97,6 +97,7 @@ class SimulatedRank:
             measured_iterations=under,
             iteration_seconds=self.iteration_seconds if under else None,
             iteration_joules=100.0 if under else None,
+            iteration_error_joules=1.0 if under else None,
             blocking_watts=BLOCKING_WATTS if self.measured else None,
             measurements=measurements_of(self.registration, self.measured),
             profiled=profiled,

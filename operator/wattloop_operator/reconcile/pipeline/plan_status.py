@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +27,7 @@ from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineFr
 PLANNED, IN_FORCE, RANK_DEAD, MISMATCH = "Planned", "InForce", "RankDead", "Mismatch"
 # Measured values change with every report; each change is a write to etcd.
 SIGNIFICANT_DIGITS = 5
+ERROR_DIGITS = 2
 # Of the recurrence and the job, whose objects other controllers watch too, so that they change rarely.
 APPLIED_DIGITS = 3
 MAX_REASON_CHARACTERS = 512
@@ -39,11 +41,13 @@ class Measured:
         time_seconds: Time of an iteration of the slowest rank.
         energy_joules: Energy of an iteration, the mean over the pipelines; None until all ranks report it.
         iterations: Number of iterations, of the rank with the fewest.
+        energy_error_joules: Standard error of the energy; None until all ranks report theirs.
     """
 
     time_seconds: float
     energy_joules: float | None
     iterations: int
+    energy_error_joules: float | None = None
 
 
 def measured(state: PipelineState) -> Measured | None:
@@ -62,12 +66,15 @@ def measured(state: PipelineState) -> Measured | None:
     if len(present) < len(reports):
         return None
     energies = [report.iteration_joules for report in present if report.iteration_joules is not None]
+    errors = [report.iteration_error_joules for report in present if report.iteration_error_joules is not None]
     registration = next(iter(state.ranks.values())).registration
     pipelines = registration.ranks // registration.pipeline_parallel
     return Measured(
         max(report.iteration_seconds or 0.0 for report in present),
         sum(energies) / pipelines if len(energies) == len(present) else None,
         min(report.measured_iterations for report in present),
+        # Each rank reads counters of its own.
+        math.hypot(*errors) / pipelines if len(errors) == len(present) else None,
     )
 
 
@@ -224,6 +231,7 @@ def _realised(found: Measured) -> RealisedPlan:
     return RealisedPlan(
         time_seconds=rounded(found.time_seconds),
         energy_joules=_optional(found.energy_joules),
+        energy_error_joules=_optional(found.energy_error_joules, ERROR_DIGITS),
         iterations=found.iterations,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from wattloop.pipeline.messages import PLAN, PROFILE
+from wattloop.pipeline.standard_errors import NORMAL_95
 from wattloop_operator.reconcile.pipeline.plan_status import Measured, chosen_point, measured, saving_percent
 from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineState
 
@@ -26,11 +27,17 @@ def pipeline_summary(state: PipelineState) -> str:
     parts = [f"a frequency plan, planned {_iteration(frontier.points[chosen])}"]
     if frontier.highest_clocks is not None:
         parts.append(f"maximum clocks {_iteration(frontier.highest_clocks)}")
-    parts.append("realised " + ("nothing that was measured" if found is None else _iteration(found)))
+    parts.append("realised " + ("nothing that was measured" if found is None else _realised(found)))
     saving = saving_percent(state, found)
     if saving is not None:
         parts.append(f"{saving:.1f} % of the energy saved")
     return "; ".join(parts)
+
+
+def _realised(found: Measured) -> str:
+    error = found.energy_error_joules
+    interval = "" if error is None else f" (± {NORMAL_95 * error:.1f} J)"
+    return _iteration(found) + interval
 
 
 def _iteration(each: FrontierPoint | Measured) -> str:

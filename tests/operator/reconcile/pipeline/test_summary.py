@@ -31,6 +31,7 @@ def test_a_plan_is_shown_with_what_it_planned_realised_and_saved(operator: Simul
     text = pipeline_summary(state)
     assert f"a frequency plan, planned {point.time_seconds:.4g} s and {point.energy_joules:,.1f} J" in text
     assert f"realised {found.time_seconds:.4g} s" in text
+    assert f"{found.energy_joules:,.1f} J per iteration (± 2.0 J)" in text
     assert f"{saving:.1f} % of the energy saved" in text
 
 
