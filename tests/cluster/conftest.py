@@ -17,6 +17,7 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.control_plane import ControlPlane, running_control_plane
 from support.control_plane.failure_report import namespace_sections, server_sections
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import delete_work
 from support.control_plane.terminal import past_capture, skipped_for
 from support.control_plane.tokens import pod_token, service_account_token
 from support.control_plane.waiting import Object, wait_until
@@ -158,7 +159,7 @@ def operator_kubeconfig(
 
 @pytest.fixture
 def namespace(core: client.CoreV1Api, cluster: DynamicClient, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A namespace of this test with its default service account; the test does not wait for its deletion."""
+    """A namespace of this test with its default service account; it stays, without anything that runs in it."""
     made = core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(generate_name="test-")))
     name = str(made.metadata.name)
     request.node.stash[NAMESPACE] = cluster, name
@@ -172,7 +173,7 @@ def namespace(core: client.CoreV1Api, cluster: DynamicClient, request: pytest.Fi
         what=f"the default service account of {name}",
     )
     yield name
-    core.delete_namespace(name)
+    delete_work(core.api_client, name)
 
 
 @pytest.fixture(scope="session")

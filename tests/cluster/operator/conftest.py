@@ -12,10 +12,16 @@ from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.chart import Release
-from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import (
+    RECURRING_TRAINING_JOB,
+    TRAINING_RECURRENCE,
+    apply_object,
+    get_object,
+    list_objects,
+)
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object, wait_until
@@ -26,7 +32,7 @@ from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
-from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
@@ -113,29 +119,28 @@ def ended(cluster: DynamicClient) -> Callable[[JobKey, str], None]:
 
 
 @pytest.fixture
-def make_job(kubectl: ClusterCommand, namespace: str) -> MakeJob:
+def make_job(cluster: DynamicClient, crds: None, namespace: str) -> MakeJob:
     """Applies a job that runs on request, with some fields of its spec replaced."""
 
     def make(name: str = "digits", **spec: Any) -> JobKey:
-        kubectl.apply(job_manifest(name, **spec), namespace=namespace)
+        apply_object(cluster, job_manifest(name, **spec), namespace)
         return JobKey(namespace, name)
 
     return make
 
 
 @pytest.fixture
-def job_of(kubectl: ClusterCommand) -> Callable[[JobKey], Object]:
+def job_of(cluster: DynamicClient) -> Callable[[JobKey], Object]:
     """Returns the current RecurringTrainingJob."""
-    return lambda key: kubectl.json("get", "rtj", key.name, namespace=key.namespace)
+    return lambda key: get_object(cluster, RECURRING_TRAINING_JOB, key.namespace, key.name)
 
 
 @pytest.fixture
-def recurrences_of(kubectl: ClusterCommand) -> Callable[[JobKey], list[Object]]:
+def recurrences_of(cluster: DynamicClient) -> Callable[[JobKey], list[Object]]:
     """Returns the TrainingRecurrences of a job, by index and attempt."""
 
     def recurrences(key: JobKey) -> list[Object]:
-        selector = f"--selector=wattloop.dev/job={key.name}"
-        items: list[Object] = kubectl.json("get", "trec", selector, namespace=key.namespace)["items"]
+        items = list_objects(cluster, TRAINING_RECURRENCE, key.namespace, f"{JOB_LABEL}={key.name}")
         return sorted(items, key=lambda each: (each["spec"]["index"], each["spec"]["attempt"]))
 
     return recurrences

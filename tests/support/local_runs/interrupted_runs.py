@@ -7,6 +7,7 @@ that records that it ran, and sends its only report through a named pipe.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -42,7 +43,19 @@ JOB: dict[str, Any] = {"batchSize": {"default": 32, "candidates": [32]}}
 TRAINING = ["sh", "-c", 'echo "$WATTLOOP_RECURRENCE" >> ran; echo "$WATTLOOP_RECURRENCE" > report; read _ < answer']
 # Lines of these files are counted: the product's, and those of its context managers.
 COUNTED = ("/wattloop/", "/wattloop_operator/", "/wattloop_planner/", "/contextlib.py")
-assert write_plots, "imported here, so that the forked processes need not import it"
+# What a run imports late: without it, each of hundreds of forked runs would import NumPy, SciPy and Alembic again.
+for _module in (
+    "alembic.command",
+    "matplotlib.backends.backend_agg",
+    "sqlalchemy.dialects.sqlite",
+    "wattloop_operator.commands.run",
+    "wattloop_operator.history.table",
+    "wattloop_planner.bandit.running_attempt",
+    "wattloop_planner.bandit.thompson_sampling",
+    "wattloop_planner.bandit.training_identity",
+):
+    importlib.import_module(_module)
+assert write_plots, "imported here for the same reason"
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,8 @@ def run_interrupted(
 class _LineClock:
     def __init__(self, counted: tuple[str, ...], signals: dict[int | None, int]) -> None:
         self._counted = counted
+        # By file, because every call of the traced program asks.
+        self._is_counted: dict[str, bool] = {}
         self.now = 0
         self.delivered = False
         self._signals = signals
@@ -135,7 +150,11 @@ class _LineClock:
             sys.settrace(None)
 
     def _trace(self, frame: FrameType, _event: str, _value: object) -> Any:
-        return self._line if any(part in frame.f_code.co_filename for part in self._counted) else None
+        file = frame.f_code.co_filename
+        counted = self._is_counted.get(file)
+        if counted is None:
+            counted = self._is_counted[file] = any(part in file for part in self._counted)
+        return self._line if counted else None
 
     def _line(self, _frame: FrameType, event: str, _value: object) -> Any:
         if event == "line":
