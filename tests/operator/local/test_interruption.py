@@ -23,7 +23,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LINES_OF_THE_LOOP, LINES_OF_A_RUN = 26_000, 50_000
 # Called from compiled code, which turns any exception into its own error.
 CALLED_BY_PYDANTIC = ("/wattloop_operator/api/field_types.py", "/wattloop_operator/api/meta.py")
-CHAINS, POINTS_PER_CHAIN = 10, 20
+CHAINS, POINTS_PER_CHAIN = 6, 20
 
 
 def assert_consistent(local_job: LocalJob) -> None:

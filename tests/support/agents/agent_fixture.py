@@ -17,6 +17,7 @@ PATIENT_HEARTBEAT_TIMEOUT_SECONDS = 30.0
 # For tests in which a part hangs. Longer than a write to a slow disk, so that a power controller
 # that waits for one does not count as hung.
 HEARTBEAT_TIMEOUT_SECONDS = 2.5
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.005, 0.05
 
 
 @dataclass
@@ -61,8 +62,10 @@ class AgentFixture:
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float = DEADLINE_SECONDS) -> None:
-    """Poll until a condition that another process brings about holds."""
+    """Poll until a condition that another process brings about holds; less often the longer it takes."""
     deadline = time.monotonic() + seconds
+    pause = _FIRST_PAUSE_SECONDS
     while not holds():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(1.5 * pause, _LAST_PAUSE_SECONDS)

@@ -77,4 +77,6 @@ class ClusterCommand:
         return self(*arguments, namespace=namespace, stdin="\n---\n".join(map(json.dumps, manifests)))
 
     def _environment(self) -> dict[str, str]:
-        return {"PATH": os.environ.get("PATH", ""), "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig)}
+        variables = {"PATH": os.environ.get("PATH", ""), "HOME": str(self.home), "KUBECONFIG": str(self.kubeconfig)}
+        # They end before Go's garbage collector has freed anything that is needed.
+        return variables | {"GOGC": "off"}
