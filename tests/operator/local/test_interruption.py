@@ -19,11 +19,11 @@ from support.local_runs.local_runs import LocalJob
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A run has 20,000 to 26,000 lines until its last training has ended, and some 25,000 more for its results.
-LINES_OF_THE_LOOP, LINES_OF_A_RUN = 26_000, 50_000
+# A run has 12,000 lines until its last training has ended, and some 20,000 more for its results.
+LINES_OF_THE_LOOP, LINES_OF_A_RUN = 12_000, 34_000
 # Called from compiled code, which turns any exception into its own error.
 CALLED_BY_PYDANTIC = ("/wattloop_operator/api/field_types.py", "/wattloop_operator/api/meta.py")
-CHAINS, POINTS_PER_CHAIN = 6, 20
+CHAINS, POINTS_PER_CHAIN = 10, 20
 
 
 def assert_consistent(local_job: LocalJob) -> None:
