@@ -1,7 +1,9 @@
 """A thousand ranks register with the plan service at once, and then report.
 
 ``python benchmarks/plan_service.py`` prints the table. uvicorn serves the reporting API in a process of its own, on a
-database in SQLite, or on the PostgreSQL server of ``--database URL``. The clients are connections of one other
+database in SQLite, or on the PostgreSQL server of ``--database URL``; ``--postgresql`` measures a durable server of its
+own after SQLite. In the same run a bare server, of the same libraries and without Wattloop's work, answers the same
+requests in the same instant: no process in Python answers faster by them. The clients are connections of one other
 process, which has its requests ready. Each rank opens a connection, registers, and gets an answer once the
 registration is durable. Ranks of a real job start within seconds of each other; the first rows
 spread the registrations over such times, the last one sends all in the same instant. A row states the largest waiting
@@ -23,18 +25,23 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
+from fastapi import FastAPI, Request, Response
 
 # The API with a store, as in its tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from support.databases.postgresql_server import postgresql_programs, running_postgresql
 from support.pipelines.registrations import rank_registration
 from support.reporting.reporting_api import running_api
-from wattloop.pipeline.messages import RankReport
+from wattloop.commands.settings import Address
+from wattloop.pipeline.messages import Directive, RankRegistration, RankReport
+from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.limits import CLUSTER_RATES, ReportLimits, ReportRates
 from wattloop_operator.reporting.rate_limiters import Rate
 
-SPREADS_SECONDS = (30.0, 10.0, 5.0, 2.0, 0.0)
+SPREADS_SECONDS = (10.0, 4.0, 2.0, 1.0, 0.0)
 STAGES, MICROBATCHES = 8, 32
 CPU = "CPU seconds of the server"
+BARE_ANSWER = json.dumps(Directive(reason="of 1000 ranks, rank 1 has not registered").to_json()).encode()
 
 
 def serve(folder: str, database: str | None, runs: int, pipe: Connection) -> None:
@@ -48,6 +55,23 @@ def serve(folder: str, database: str | None, runs: int, pipe: Connection) -> Non
             pipe.send((api.url, f"/v1/namespaces/team/recurrences/{name}/pipeline/ranks", token))
         while pipe.recv() == CPU:
             pipe.send(time.process_time())
+
+
+def serve_bare(pipe: Connection) -> None:
+    """Serve a FastAPI application that reads the body and answers, until the pipe closes."""
+    app = FastAPI()
+
+    @app.put("/v1/namespaces/{namespace}/recurrences/{name}/pipeline/ranks/{rank}")
+    async def register(namespace: str, name: str, rank: int, request: Request) -> Response:  # noqa: ARG001
+        await request.body()
+        return Response(BARE_ANSWER, media_type="application/json")
+
+    server = HttpService("bare", app, Address("127.0.0.1", 0))
+    server.start()
+    pipe.send((server.url, "/v1/namespaces/team/recurrences/bare/pipeline/ranks", "token"))
+    while pipe.recv() == CPU:
+        pipe.send(time.process_time())
+    server.stop()
 
 
 def request(method: str, path: str, token: str, body: object) -> bytes:
@@ -109,16 +133,43 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=1_000, metavar="N", help="number of ranks (default: 1000)")
     parser.add_argument("--database", metavar="URL", help="database (default: a SQLite file)")
+    parser.add_argument("--postgresql", action="store_true", help="measure PostgreSQL after SQLite")
     arguments = parser.parse_args()
     shape = {"stages": STAGES, "microbatches": MICROBATCHES, "data_parallel": arguments.ranks // STAGES}
     registrations = [rank_registration(rank, **shape) for rank in range(shape["data_parallel"] * STAGES)]
+    print(f"{'':<40} {'answers':>10} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8} {'all s':>8} {'CPU ms':>8}")
+    measure_bare(registrations)
+    measure(registrations, arguments.database)
+    if arguments.postgresql:
+        with running_postgresql(postgresql_programs(), durable=True) as server:
+            print("PostgreSQL")
+            measure(registrations, server.new_database())
+    return 0
+
+
+def measure_bare(registrations: list[RankRegistration]) -> None:
+    """Send the registrations to a bare server."""
+    pipe, server_pipe = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve_bare, args=(server_pipe,))
+    process.start()
+    try:
+        url, path, token = pipe.recv()
+        puts = [request("PUT", f"{path}/{each.rank}", token, each.to_json()) for each in registrations]
+        for what in ("bare server, to warm up", "bare server, in the same instant"):
+            show(pipe, what, url, puts, 0.0)
+    finally:
+        pipe.send("end")
+        process.join()
+
+
+def measure(registrations: list[RankRegistration], database: str | None) -> None:
+    """Register the ranks over each time, and have them report."""
     with tempfile.TemporaryDirectory() as folder:
         pipe, server_pipe = multiprocessing.Pipe()
-        target = (folder, arguments.database, len(SPREADS_SECONDS), server_pipe)
+        target = (folder, database, len(SPREADS_SECONDS), server_pipe)
         process = multiprocessing.get_context("spawn").Process(target=serve, args=target)
         process.start()
         try:
-            print(f"{'':<40} {'answers':>10} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8} {'all s':>8} {'CPU ms':>8}")
             pipelines = [pipe.recv() for _ in SPREADS_SECONDS]
             for spread, (url, path, token) in zip(SPREADS_SECONDS, pipelines, strict=True):
                 puts = [request("PUT", f"{path}/{each.rank}", token, each.to_json()) for each in registrations]
@@ -131,7 +182,6 @@ def main() -> int:
         finally:
             pipe.send("end")
             process.join()
-    return 0
 
 
 if __name__ == "__main__":
