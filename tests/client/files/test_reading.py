@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import subprocess
@@ -39,10 +40,12 @@ COMMANDS = {
     "history": ["history", "digits", "--database", "sqlite:///{}"],
     "plot": ["plot", "digits", "--database", "sqlite:///{}"],
 }  # fmt: skip
+# These set up the logs of their process for as long as it lives.
+SERVERS = {"agent", "operator", "operator --kubeconfig"}
 
 
 def wattloop(*arguments: str, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, for its standard input and its descriptors."""
+    """In a process of its own, for its logs, its standard input and its descriptors."""
     script = "import sys; from wattloop.commands.main import main; sys.exit(main())"
     command = [sys.executable, "-c", script, *arguments]
     return subprocess.run(  # type: ignore[call-overload, no-any-return]
@@ -69,8 +72,16 @@ def rejected(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     """Runs a command on a file that it must reject; returns its output. One that waits for a writer never ends."""
 
     def run(command: str, path: object) -> str:
+        arguments = [argument.format(path) for argument in COMMANDS[command]]
+        if command in SERVERS:
+            done = wattloop(*arguments, folder=folder)
+            assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+            return done.stdout + done.stderr
         monkeypatch.chdir(folder)
-        assert main([argument.format(path) for argument in COMMANDS[command]]) == 2
+        logs = logging.getLogger()
+        before = logs.level, list(logs.handlers)
+        assert main(arguments) == 2
+        assert before == (logs.level, logs.handlers)
         said = capsys.readouterr()
         return said.out + said.err
 
