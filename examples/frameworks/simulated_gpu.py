@@ -24,13 +24,15 @@ def occupy(examples: int) -> None:
         return
     import nvml_simulator  # noqa: PLC0415  a real node has no simulator
 
-    # In a container NVIDIA_VISIBLE_DEVICES lists the UUIDs of the container's GPUs.
-    visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
-    uuids = [uuid for uuid in visible.split(",") if uuid.startswith(("GPU-", "MIG-"))]
+    machine = nvml_simulator.machine()
+    # In a container NVIDIA_VISIBLE_DEVICES lists the UUIDs of the container's GPUs, in any order. A process
+    # counts them by their index on the machine, as CUDA and NVML do.
+    listed = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
+    uuids = sorted((each for each in listed if each.startswith(("GPU-", "MIG-"))), key=machine.index)
     rank = int(os.environ.get("LOCAL_RANK", "0"))
     gpu = uuids[rank % len(uuids)] if uuids else rank
     busy = examples / (examples + FIXED_EXAMPLES)
-    nvml_simulator.machine().occupy([gpu], work=TERAFLOP_PER_EXAMPLE * (examples + FIXED_EXAMPLES), intensity=busy)
+    machine.occupy([gpu], work=TERAFLOP_PER_EXAMPLE * (examples + FIXED_EXAMPLES), intensity=busy)
 
 
 def follow(model: nn.Module) -> None:

@@ -253,20 +253,41 @@ def test_instructions_are_measured_once_although_the_operator_restarts_and_then_
         assert rest == (row * 2)[: len(rest)]
 
 
+def per_iteration(each: Attempt, first: int, last: int) -> tuple[float, float]:
+    """Seconds and joules of an iteration, from the begin of the first one to that of the last one, by the GPUs."""
+    spans = [(works[first * INSTRUCTIONS], works[last * INSTRUCTIONS]) for works in each.works]
+    seconds = max(end.begin_seconds - begin.begin_seconds for begin, end in spans)
+    microjoules = sum(end.begin_microjoules - begin.begin_microjoules for begin, end in spans)
+    return seconds / (last - first), microjoules / 1e6 / (last - first)
+
+
+def under_the_plan(each: Attempt) -> tuple[float, float]:
+    """Seconds and joules of an iteration, from the second one on, since the first one waits for the one before."""
+    count = sum(clocks == each.planned_clocks for clocks in each.iterations)
+    return per_iteration(each, len(each.iterations) - count + 1, len(each.iterations) - 1)
+
+
 def test_an_iteration_takes_the_planned_time_and_energy_by_the_gpus_own_records(
     attempts: tuple[Attempt, Attempt],
 ) -> None:
     for each in attempts:
-        count = sum(clocks == each.planned_clocks for clocks in each.iterations)
-        end = len(each.iterations) * INSTRUCTIONS
-        # From the second iteration under the plan to the last one: the first waits for the one before.
-        spans = [(works[end - (count - 1) * INSTRUCTIONS], works[end - INSTRUCTIONS]) for works in each.works]
-        seconds = max(last.begin_seconds - first.begin_seconds for first, last in spans) / (count - 2)
-        microjoules = sum(last.begin_microjoules - first.begin_microjoules for first, last in spans) / (count - 2)
+        seconds, joules = under_the_plan(each)
         realised, planned = each.plan["status"]["realised"], each.plan["status"]["chosen"]
         for figures in (realised, planned):
             assert seconds == pytest.approx(float(figures["timeSeconds"]), rel=1e-3)
-            assert microjoules / 1e6 == pytest.approx(float(figures["energyJoules"]), rel=1e-3)
+            assert joules == pytest.approx(float(figures["energyJoules"]), rel=1e-3)
+
+
+def test_the_reported_saving_is_that_of_the_gpus_own_records_against_the_iterations_at_maximum_clocks(
+    attempts: tuple[Attempt, Attempt],
+) -> None:
+    killed, _ = attempts
+    _, at_maximum = next(itertools.groupby(killed.iterations))
+    free_seconds, free_joules = per_iteration(killed, 1, len(list(at_maximum)) - 1)
+    seconds, joules = under_the_plan(killed)
+    status = killed.plan["status"]
+    assert float(status["savingPercent"]) == pytest.approx(100 * (1 - joules / free_joules), abs=0.1)
+    assert float(status["slowdownPercent"]) == pytest.approx(100 * (seconds / free_seconds - 1), abs=0.1)
 
 
 def test_a_killed_rank_is_named_with_its_pod_and_clocks_are_free(attempts: tuple[Attempt, Attempt]) -> None:
