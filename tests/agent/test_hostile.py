@@ -91,16 +91,23 @@ def test_the_monitor_never_asks_nvml_to_change_anything(agent_fixture: AgentFixt
     assert set(agent_fixture.gpus.describe().calls) & set(changing) == set()
 
 
-def test_one_owner_cannot_take_all_connections(agent: AgentFixture) -> None:
-    with ExitStack() as stack:
-        connections = [stack.enter_context(connected(agent.socket)) for _ in range(MAX_CONNECTIONS_PER_GPU_OWNER)]
+def test_one_owner_cannot_take_all_connections(agent_fixture: AgentFixture) -> None:
+    # An agent of its own: the tests of this file are one owner, and the agent notices closed connections later.
+    with (
+        single_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        ),
+        ExitStack() as stack,
+    ):
+        path = agent_fixture.socket
+        connections = [stack.enter_context(connected(path)) for _ in range(MAX_CONNECTIONS_PER_GPU_OWNER)]
         for connection in connections:
             assert "result" in answer_to(connection, b'{"verb": "energy"}\n')
-        one_more = stack.enter_context(connected(agent.socket))
+        one_more = stack.enter_context(connected(path))
         with one_more.makefile("rb") as stream:
             assert json.loads(stream.readline())["error"]["reason"] == "TooMany"
         script = "from wattloop.agent import AgentConnection as C; print(len(C(sys.argv[1]).energy()))"
-        command = [sys.executable, "-W", "ignore", "-c", f"import sys; {script}", str(agent.socket)]
+        command = [sys.executable, "-W", "ignore", "-c", f"import sys; {script}", str(path)]
         other = subprocess.run(command, capture_output=True, text=True, check=False)
         assert other.stdout == "3\n", "another owner is served all the same"
 

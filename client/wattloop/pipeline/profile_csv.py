@@ -15,6 +15,8 @@ from wattloop.pipeline.messages import InstructionMeasurement
 from wattloop.pipeline.profiling import ClockResult, ProfileSchedule, Profiling, clocks_left
 from wattloop.pipeline.shared_file import locked
 
+# Measured again if the blocking power is not known.
+CLOCKS_OF_BLOCKING_POWER = 2
 KEY_COLUMNS = ("gpu_product", "model", "partition")
 COLUMNS = (
     "stage",
@@ -80,7 +82,8 @@ class ProfileFile:
         """The clocks to measure that some rank lacks, in the same order.
 
         A rank that stopped at a clock, because its effective energy rose, lacks none below it. Its rows say so, and
-        its instructions are those of its rows.
+        its instructions are those of its rows. If no rank of several stages could tell its power while it waits, the
+        first clocks are measured again: without it there is no plan, and more measurements may tell it.
 
         Args:
             clocks_megahertz: All clocks to measure.
@@ -90,19 +93,23 @@ class ProfileFile:
             InputError: The file has another form.
             OperationError: It cannot be read.
         """
+        rows = self._rows()
         by_rank: dict[int, list[Row]] = {}
-        for row in self._rows():
+        for row in rows:
             by_rank.setdefault(row.integer("rank", minimum=0), []).append(row)
         lacking = set[int]()
         for rank in range(ranks):
             lacking.update(_lacking(by_rank.get(rank, ()), clocks_megahertz))
+        waits = len({row.text("stage") for row in rows}) > 1
+        if not lacking and waits and not any(row.cells["blocking_power"] for row in rows):
+            return tuple(clocks_megahertz[:CLOCKS_OF_BLOCKING_POWER])
         return tuple(clock for clock in clocks_megahertz if clock in lacking)
 
     def store(self, measurements: Sequence[InstructionMeasurement], blocking_watts: float | None) -> None:
         """Replace the rows of this rank by its measurements at the same clocks; the others stay.
 
         Measurements at free clocks are left out. A measurement whose energy is not known has an empty cell, and
-        replaces no row that has one.
+        replaces no row that has one. A blocking power that is known stays if the new one is not.
 
         Raises:
             InputError: There is a file of another form.
@@ -112,8 +119,9 @@ class ProfileFile:
             rows = {_place(row.cells): row.cells for row in self._rows()}
             for each in measurements:
                 cells = self._cells(each, blocking_watts)
-                known = rows.get(_place(cells), {}).get("energy")
-                if each.megahertz and (cells["energy"] or not known):
+                before = rows.get(_place(cells), {})
+                cells["blocking_power"] = cells["blocking_power"] or before.get("blocking_power", "")
+                if each.megahertz and (cells["energy"] or not before.get("energy")):
                     rows[_place(cells)] = cells
             with open_atomic(self.path) as stream:
                 writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n", extrasaction="ignore")

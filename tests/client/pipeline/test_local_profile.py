@@ -126,15 +126,16 @@ def test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it(
         # 1. Profile, during training steps.
         options = {"profile": profile, "profile_clocks": CLOCKS, "profile_iterations": 10}
         rows: list[dict[str, str]] = []
-        # On a busy machine an energy may be too uncertain, and is empty. Each instruction needs one, and a later run
-        # measures again.
-        while len({(row["stage"], row["instruction"]) for row in rows if row["energy"]}) < STAGES * 2:
+        # On a busy machine an energy or the power of a waiting rank may be too uncertain, and is empty. Each
+        # instruction needs an energy, a plan needs such a power, and a later run measures again.
+        while len({(row["stage"], row["instruction"]) for row in rows if row["energy"]}) < STAGES * 2 or not any(
+            row["blocking_power"] for row in rows
+        ):
             Stages(node.gpus, environment, **options).train(1 + 12 * len(CLOCKS))
             with profile.open(newline="") as stream:
                 rows = list(csv.DictReader(stream))
         assert len(rows) == STAGES * 2 * len(CLOCKS)
         assert all(int(row["repetitions"]) > 0 for row in rows)
-        assert any(row["blocking_power"] for row in rows)
 
         # 2. Plan.
         command = ["plan", "--profile", str(profile), "--stages", "2", "--microbatches", str(MICROBATCHES)]

@@ -27,8 +27,14 @@ def measured(stage: int, clock: int, *, joules: float | None = None) -> tuple[In
     )
 
 
-def store(path: Path, rank: int, *measurements: InstructionMeasurement, key: ProfileKey = KEY) -> None:
-    ProfileFile(path, rank, key).store(measurements, 10.0)
+def store(
+    path: Path,
+    rank: int,
+    *measurements: InstructionMeasurement,
+    key: ProfileKey = KEY,
+    blocking_watts: float | None = 10.0,
+) -> None:
+    ProfileFile(path, rank, key).store(measurements, blocking_watts)
 
 
 def remaining(path: Path) -> tuple[int, ...]:
@@ -68,6 +74,18 @@ def test_a_clock_whose_energy_is_not_known_is_measured_again_and_a_known_energy_
             *(each for clock in CLOCKS for each in measured(rank, clock, joules=0 if clock == 900 else None)),
         )
     assert remaining(path) == (900,)
+
+
+def test_two_clocks_are_measured_again_until_a_rank_could_tell_its_power_while_it_waits(tmp_path: Path) -> None:
+    path = tmp_path / "profile.csv"
+    for rank in (0, 1):
+        store(path, rank, *(each for clock in CLOCKS for each in measured(rank, clock)), blocking_watts=None)
+    assert remaining(path) == CLOCKS[:2]
+    store(path, 1, *measured(1, 1500), *measured(1, 1200))
+    assert remaining(path) == ()
+    # What is known stays.
+    store(path, 1, *measured(1, 1500), *measured(1, 1200), blocking_watts=None)
+    assert remaining(path) == ()
 
 
 def test_a_rank_that_stopped_at_a_clock_lacks_none_below_it(tmp_path: Path) -> None:
