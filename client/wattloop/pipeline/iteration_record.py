@@ -36,7 +36,7 @@ class IterationRecord:
     interrupted: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RankMeasurement:
     """What a rank has measured: the fields of `RankReport` of the same names."""
 

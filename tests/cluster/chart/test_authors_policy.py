@@ -18,7 +18,7 @@ from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.waiting import wait_until
 
-OTHER_KIND = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {"replicatedJobs": []}}
+OTHER_KIND = {"apiVersion": "other.example.com/v1", "kind": "OtherSet", "spec": {}}
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def test_a_right_in_another_namespace_does_not_count(users: Users, kubectl: Clus
 
 def test_a_kind_that_the_values_do_not_list_is_rejected_for_all_users(users: Users) -> None:
     message = refused(users.editor, job(workload=OTHER_KIND), users.namespace)
-    assert "the operator may not create JobSet of jobset.x-k8s.io" in message
+    assert "the operator may not create OtherSet of other.example.com" in message
     assert "operator.workloadKinds" in message
 
 

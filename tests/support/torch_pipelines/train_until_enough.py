@@ -95,12 +95,12 @@ class SimulatorMeter:
         with self._lock:
             count, seconds, joules = (now - begin for now, begin in zip(self._iterations, self._begin, strict=True))
             return RankMeasurement(
-                int(count),
-                seconds / count if count else None,
-                joules / count if count else None,
-                self._waiting_watts if self._measured else None,
-                tuple(self._measured.values()),
-                self._profiled,
+                measured_iterations=int(count),
+                iteration_seconds=seconds / count if count else None,
+                iteration_joules=joules / count if count else None,
+                blocking_watts=self._waiting_watts if self._measured else None,
+                measurements=tuple(self._measured.values()),
+                profiled=self._profiled,
             )
 
     def close(self) -> None:
