@@ -12,11 +12,9 @@ from wattloop.files.atomic_write import open_atomic
 from wattloop.files.table import Row, read_table
 from wattloop.pipeline.energy_regression import Estimate
 from wattloop.pipeline.messages import InstructionMeasurement
-from wattloop.pipeline.profiling import ClockResult, ProfileSchedule, Profiling, clocks_left
+from wattloop.pipeline.profiling import CLOCKS_OF_BLOCKING_POWER, ClockResult, ProfileSchedule, Profiling, clocks_left
 from wattloop.pipeline.shared_file import locked
 
-# Measured again if the blocking power is not known.
-CLOCKS_OF_BLOCKING_POWER = 2
 KEY_COLUMNS = ("gpu_product", "model", "partition")
 COLUMNS = (
     "stage",

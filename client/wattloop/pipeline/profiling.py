@@ -17,6 +17,9 @@ from wattloop.errors import UsageError
 from wattloop.pipeline.energy_regression import Estimate
 from wattloop.pipeline.standard_errors import NORMAL_95
 
+# A later run measures so many again, the highest ones, if no rank could tell its power while it waits.
+CLOCKS_OF_BLOCKING_POWER = 2
+
 
 def spaced_clocks(table_megahertz: Collection[int], count: int) -> tuple[int, ...]:
     """At most `count` clocks of a table, evenly spaced, with the highest and the lowest; highest first.

@@ -103,7 +103,7 @@ class Authorizer(Protocol):
 
 
 class CachingAuthorizer(Authorizer, Protocol):
-    """An authorizer that remembers whom it has authorized."""
+    """An authorizer that remembers its positive answers."""
 
     def is_authorized(self, token: BearerToken, namespace: str, name: str) -> bool:
         """Whether the caller is known to be authorized; never waits, so that an event loop may call it."""

@@ -22,19 +22,7 @@ def job_frequency_plan(snapshot: Snapshot) -> JobFrequencyPlan | None:
     )
     if newest is None or newest.status.frequency_plan is None:
         return snapshot.job.status.frequency_plan
-    applied = newest.status.frequency_plan
-    return JobFrequencyPlan(
-        recurrence=newest.metadata.name,
-        name=applied.name,
-        mode=applied.mode,
-        point=applied.point,
-        planned=applied.planned,
-        realised=applied.realised,
-        saving_percent=applied.saving_percent,
-        slowdown_percent=applied.slowdown_percent,
-        reason=applied.reason,
-        problem=applied.problem,
-    )
+    return JobFrequencyPlan(recurrence=newest.metadata.name, **dict(newest.status.frequency_plan))
 
 
 def plan_available(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from wattloop.item_cache import cached_by_items
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.messages import PROFILE
-from wattloop.pipeline.profiling import spaced_clocks
+from wattloop.pipeline.profiling import CLOCKS_OF_BLOCKING_POWER, clocks_left, spaced_clocks
 from wattloop_operator.reconcile.pipeline.state import (
     MAX_CACHED_INSTRUCTIONS,
     GivenPlan,
@@ -22,8 +22,6 @@ from wattloop_operator.reconcile.pipeline.state import (
 # Further clocks are interpolated. Energy per instruction is smooth in the clock, and most ranks stop half-way down.
 MAX_PROFILED_CLOCKS = 16
 PROFILE_SECONDS_PER_CLOCK = 5.0
-# Measured again by a later recurrence if the blocking power is not known.
-CLOCKS_OF_BLOCKING_POWER = 2
 # No training is faster. A rank that states a shorter time would get as many iterations as no integer counts.
 MIN_ITERATION_SECONDS = 0.001
 MIN_ITERATIONS_PER_CLOCK, MAX_ITERATIONS_PER_CLOCK = 3, 1_000
@@ -54,17 +52,15 @@ def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
     missing: set[int] = set()
     for pipeline_rank, instructions in instructions_by_pipeline_rank(state).items():
         processes = by_pipeline_rank[pipeline_rank]
-        measured = {
-            (each.kind, each.stage, each.megahertz)
-            for process in processes
-            for each in process.measurements
-            if each.energy_joules is not None
-        }
+        measured: dict[int, set[tuple[str, int]]] = defaultdict(set)
+        for each in (each for process in processes for each in process.measurements):
+            if each.energy_joules is not None:
+                measured[each.megahertz].add((each.kind, each.stage))
         kinds = kinds_of(instructions)
-        is_known = all(any((*kind, clock) in measured for clock in clocks) for kind in kinds)
+        is_known = all(any(kind in measured[clock] for clock in clocks) for kind in kinds)
         if any(process.profiled for process in processes) and (is_known or _has_profiled(state)):
             continue
-        missing |= {clock for clock in clocks if any((*kind, clock) not in measured for kind in kinds)}
+        missing.update(clocks_left(clocks, kinds, measured))
     if not missing and not _has_blocking_power(state) and not _has_profiled(state):
         # An earlier recurrence could not tell waiting from working; more measurements may.
         return clocks[:CLOCKS_OF_BLOCKING_POWER]

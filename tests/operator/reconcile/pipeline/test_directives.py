@@ -26,19 +26,26 @@ from wattloop_operator.reconcile.pipeline.decisions import decided, directive_fo
 from wattloop_operator.reconcile.pipeline.state import PipelineKey, PlanChoice
 
 
+def register(operator: SimulatedOperator, ranks: list[SimulatedRank]) -> None:
+    for rank in ranks:
+        rank.receive(operator.register(rank))
+
+
 def started(ranks: list[SimulatedRank]) -> SimulatedOperator:
     """An operator with which these ranks have registered."""
     operator = SimulatedOperator()
-    for rank in ranks:
-        rank.receive(operator.register(rank))
+    register(operator, ranks)
     return operator
 
 
-def later_operator(operator: SimulatedOperator) -> SimulatedOperator:
-    """The operator in the next recurrence of the job, with the stored profile and frontier."""
+def later_recurrence(operator: SimulatedOperator) -> tuple[SimulatedOperator, list[SimulatedRank]]:
+    """The operator in the next recurrence, with the stored profile and frontier, and the ranks that have registered."""
     state = operator.state
     key = PipelineKey(NEW_STATE.key.job_uid, NEW_STATE.key.recurrence + 1, 0)
-    return SimulatedOperator(replace(NEW_STATE, key=key, profile=state.profile, frontier=state.frontier))
+    later = SimulatedOperator(replace(NEW_STATE, key=key, profile=state.profile, frontier=state.frontier))
+    ranks = ranks_of(2, run=1)
+    register(later, ranks)
+    return later, ranks
 
 
 def planned(**shape: int) -> tuple[SimulatedOperator, list[SimulatedRank]]:
@@ -91,10 +98,7 @@ def test_data_and_tensor_ranks_of_a_pipeline_rank_share_its_plan() -> None:
 
 def test_a_later_recurrence_runs_the_plan_without_measuring_again() -> None:
     operator, _ = planned()
-    later = later_operator(operator)
-    ranks = ranks_of(2, run=1)
-    for rank in ranks:
-        rank.receive(later.register(rank))
+    later, ranks = later_recurrence(operator)
     exchange(later, ranks)
     assert later.state.directive.mode == PLAN
 
@@ -108,8 +112,7 @@ def test_a_recurrence_after_one_that_was_killed_measures_only_the_remaining_cloc
         rank.measured = CLOCKS[:1:-1]
         operator.receive(rank, replace(rank.report(), profiled=False))
     ranks = ranks_of(2, run=1)
-    for rank in ranks:
-        rank.receive(operator.register(rank))
+    register(operator, ranks)
     assert operator.state.directive.mode == PROFILE
     assert operator.state.directive.clocks_megahertz == CLOCKS[1::-1]
     run_until_planned(operator, ranks)
@@ -314,10 +317,7 @@ def test_a_blocking_power_that_was_not_known_is_measured_by_the_next_recurrence(
         for _ in range(24):
             exchange(operator, ranks)
     assert "found no power of a waiting rank" in operator.state.directive.reason
-    later = later_operator(operator)
-    ranks = ranks_of(2, run=1)
-    for rank in ranks:
-        rank.receive(later.register(rank))
+    later, ranks = later_recurrence(operator)
     run_until_planned(later, ranks)
     assert later.state.directive.mode == PLAN
 
@@ -337,9 +337,6 @@ def test_instructions_whose_energy_was_uncertain_at_every_clock_are_measured_by_
     # Not again and again in one recurrence.
     assert operator.state.directive.mode == FREE
     assert operator.state.directive.reason.startswith("there is no plan: ")
-    later = later_operator(operator)
-    ranks = ranks_of(2, run=1)
-    for rank in ranks:
-        rank.receive(later.register(rank))
+    later, ranks = later_recurrence(operator)
     run_until_planned(later, ranks)
     assert later.state.directive.mode == PLAN
