@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -15,11 +14,10 @@ from typing import IO
 
 from wattloop.errors import OperationError
 from wattloop_operator.local.watchdog import Watchdog
+from wattloop_operator.parent_process import kill_with_parent
 
-PR_SET_PDEATHSIG = 1
 # As Kubernetes' terminationGracePeriodSeconds.
 GRACE_SECONDS = 30.0
-LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class ProcessStartError(OperationError):
@@ -70,7 +68,8 @@ class TrainingProcess:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=_end_with_parent,  # noqa: PLW1509  only async-signal-safe calls are made there
+                    # The main thread starts it, so it ends with the run.
+                    preexec_fn=kill_with_parent,  # noqa: PLW1509  only async-signal-safe calls are made there
                 )
             except OSError as error:
                 raise ProcessStartError(f"{arguments[0]}: cannot be started: {error.strerror or error}") from error
@@ -125,9 +124,3 @@ def _open_log(log: Path) -> IO[bytes]:
         return log.open("ab")
     except OSError as error:
         raise OperationError(f"{log}: cannot write: {error.strerror}; free some space and run it again") from error
-
-
-def _end_with_parent() -> None:
-    # The kernel kills the process when the thread that started it ends: the main thread, so the
-    # run.
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

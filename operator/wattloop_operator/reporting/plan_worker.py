@@ -2,7 +2,7 @@
 
 `python -m wattloop_operator.reporting.plan_worker` reads a `PlanningRequest` from its standard input and writes a
 `PipelineFrontier` to its standard output. A planner in the operator's own process would hold its interpreter lock
-for seconds, and its memory until the operator ends.
+for seconds, and its memory until the operator ends. It ends with the thread that waits for it, so with the operator.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from wattloop_operator.parent_process import end_with_parent
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 
@@ -50,7 +51,7 @@ def planned_in_process(
         max_seconds: After so long the process is killed.
     """
     # -P, so that no file of the current folder is imported instead of a module.
-    command = (sys.executable, "-P", "-m", "wattloop_operator.reporting.plan_worker")
+    command = (sys.executable, "-P", "-m", "wattloop_operator.reporting.plan_worker", str(os.getpid()))
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter and a module of this package
             command,
@@ -87,14 +88,14 @@ def limit_resources() -> int:
     """Bound the memory, the processor time and the priority of this process; returns the bytes of memory."""
     most_bytes, most_seconds = memory_bytes(), math.ceil(MAX_SECONDS)
     resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
-    # Also ends a planner whose operator was killed.
     resource.setrlimit(resource.RLIMIT_CPU, (most_seconds, most_seconds))
     os.nice(NICENESS)
     return most_bytes
 
 
 def main() -> int:
-    """Plan one pipeline; returns the exit status."""
+    """Plan one pipeline for the process of the given id, and end with it; returns the exit status."""
+    end_with_parent(int(sys.argv[1]))
     # Deferred: the operator imports this module too, and is ready before it imports NumPy.
     from wattloop_operator.reconcile.pipeline.frontier import plan_frontier  # noqa: PLC0415
 

@@ -13,9 +13,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from queue import SimpleQueue
 from typing import Protocol
 
 from wattloop.errors import OperationError
@@ -134,8 +134,9 @@ class PlannerQueue:
         self._claims = claims
         self._utc_now = utc_now
         self._clock = clock
-        self._executor = ThreadPoolExecutor(1, "pipeline-planner")
-        self._start = start or self._executor.submit
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._start = start or self._start_in_thread
         self._lock = threading.Lock()
         self._use = PlannerUse(clock)
         self._waiting: dict[str, PlanningTask] = {}
@@ -175,12 +176,24 @@ class PlannerQueue:
         with self._lock:
             self._ending, task = True, self._planned
             self._waiting.clear()
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._calls.put(self._run_next)  # wakes the thread, which ends
         if task is not None:
             try:
                 self._claims.release_planning(task.profile_id, self.name)
             except OperationError as error:
                 logger.warning("a claim of this replica ends after %g s: %s", CLAIM_SECONDS, error)
+
+    def _start_in_thread(self, call: Callable[[], None]) -> None:
+        with self._lock:
+            if self._thread is None:
+                # A daemon: the operator does not wait for it at its end, and the planner's process ends with it.
+                self._thread = threading.Thread(target=self._run, name="pipeline-planner", daemon=True)
+                self._thread.start()
+        self._calls.put(call)
+
+    def _run(self) -> None:
+        while not self._ending:
+            self._calls.get()()
 
     def _run_next(self) -> None:
         with self._lock:
