@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from cachetools import LRUCache
 
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -23,18 +26,20 @@ from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses
 from wattloop_operator.workloads.job import job_state, needs_pods, training_container
 from wattloop_operator.workloads.manifest import JOB, kind_of, manifest
-from wattloop_operator.workloads.other_kind import other_state
-from wattloop_operator.workloads.ownership import JOB_UID_LABEL, controller_uid
+from wattloop_operator.workloads.other_kind import other_state, other_training_container
+from wattloop_operator.workloads.ownership import JOB_UID_LABEL, controller_of, controller_uid, is_pod_of_job
 from wattloop_operator.workloads.rendezvous import service
 
 Body = Mapping[str, Any]
+# Jobs of other workloads whose controllers are remembered.
+MAX_INNER_JOBS = 10_000
 
 
 class WorkloadAccess:
     """The workloads of recurrences.
 
-    Jobs are watched and read from the cache; workloads of other kinds are read from the server each
-    time.
+    Jobs and pods are watched and read from the cache; workloads of other kinds are read from the server
+    each time.
 
     Args:
         api: The API server.
@@ -47,6 +52,8 @@ class WorkloadAccess:
         self._cache = cache
         self._addresses = addresses
         self._resources: dict[tuple[str, str], ResourceType] = {JOB: JOBS}
+        self._controllers_of_jobs: LRUCache[str, str] = LRUCache(MAX_INNER_JOBS)
+        self._lock = threading.Lock()
 
     def dry_run_create(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
         """Have the server validate a workload without storing it.
@@ -92,7 +99,8 @@ class WorkloadAccess:
         )
         started, ended = status.workload_ref is not None, status.result is not None
         if kind != JOB:
-            return self._state_of_other(kind, recurrence) if started or not ended else None
+            container = other_training_container(job.spec.template)
+            return self._state_of_other(kind, recurrence, container) if started or not ended else None
         cached = self._cache.workloads.get(_key(recurrence))
         if cached is None and started and not ended:
             body = self._api.find(JOBS, *_key(recurrence))
@@ -138,12 +146,40 @@ class WorkloadAccess:
             pods = self._cache.pods_of(cached)
         return job_state(cached.value, pods, recurrence.metadata.uid, container)
 
-    def _state_of_other(self, kind: tuple[str, str], recurrence: TrainingRecurrence) -> WorkloadState | None:
+    def _state_of_other(
+        self, kind: tuple[str, str], recurrence: TrainingRecurrence, container: str
+    ) -> WorkloadState | None:
         try:
             body = self._api.find(self._resource(*kind), *_key(recurrence))
+            if body is None:
+                return None
+            pods = [
+                cached.value
+                for cached in self._cache.pods.of_group(_key(recurrence))
+                if self._is_pod_of(cached.value["metadata"], str(body["metadata"]["uid"]))
+            ]
         except RejectedError as error:
             raise OperationError(f"{kind[1]} {'/'.join(_key(recurrence))} cannot be read: {error}") from error
-        return None if body is None else other_state(body, recurrence.metadata.uid)
+        return other_state(body, recurrence.metadata.uid, pods, container)
+
+    def _is_pod_of(self, pod: Body, workload_uid: str) -> bool:
+        """Whether a workload of another kind controls a pod, itself or by a Job of its own as a JobSet does."""
+        owner = controller_of(pod)
+        if (owner.get("apiVersion"), owner.get("kind")) != JOB:
+            return bool(owner.get("uid") == workload_uid)
+        job_uid = str(owner["uid"])
+        if not is_pod_of_job(pod, job_uid):
+            return False
+        with self._lock:
+            controller = self._controllers_of_jobs.get(job_uid)
+        if controller is None:
+            job = self._api.find(JOBS, str(pod["namespace"]), str(owner["name"]))
+            if job is None or job["metadata"]["uid"] != job_uid:
+                return False
+            controller = controller_uid(job["metadata"])
+            with self._lock:
+                self._controllers_of_jobs[job_uid] = controller
+        return controller == workload_uid
 
     def _store(self, resource: ResourceType, body: Body) -> None:
         if resource == JOBS:

@@ -19,6 +19,7 @@ from wattloop_operator.workloads.pod_state import (
     condition_of,
     first_failure,
     image_digest,
+    parallelism,
     started_at,
     time_of,
     unhealthy_devices,
@@ -56,7 +57,7 @@ def job_devices(spec: Mapping[str, Any], training_containers: Collection[str] | 
     Raises:
         TemplateError: The pods lack a named container.
     """
-    return _parallelism({"spec": spec}) * gpus(spec["template"]["spec"], training_containers)
+    return parallelism(spec) * gpus(spec["template"]["spec"], training_containers)
 
 
 def training_container(template: Template) -> str:
@@ -102,13 +103,14 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
     started = started_at(pods)
     if started is None and phase is not WorkloadPhase.PENDING:
         started = time_of(status.get("startTime"))
+    running_since = all_running_since(pods, parallelism(body.get("spec") or {}))
     return WorkloadState(
         name=str(metadata["name"]),
         uid=str(metadata.get("uid", "")),
         phase=phase,
         owned=controller_uid(metadata) == recurrence_uid,
         started_at=started,
-        all_running_since=all_running_since(pods, _parallelism(body)) if phase is WorkloadPhase.RUNNING else None,
+        all_running_since=running_since if phase is WorkloadPhase.RUNNING else None,
         ended_at=ended_at,
         terminating=metadata.get("deletionTimestamp") is not None,
         failure=failure,
@@ -152,11 +154,6 @@ def _waiting_reason(body: Mapping[str, Any], pods: Sequence[Pod]) -> str:
     return waiting_reason(pods) or (
         "" if pods else "its Job has no pod yet; if this persists, see kubectl describe job"
     )
-
-
-def _parallelism(body: Mapping[str, Any]) -> int:
-    parallelism = (body.get("spec") or {}).get("parallelism")
-    return parallelism if isinstance(parallelism, int) else 1
 
 
 def _true_condition(body: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:

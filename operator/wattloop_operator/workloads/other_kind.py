@@ -1,21 +1,40 @@
 """Workloads of other kinds than Job, such as JobSet, PyTorchJob, MPIJob and RayJob.
 
-Only the Kubernetes conventions are assumed: the spec contains pod templates somewhere, and the
-status has conditions. A kind without pod templates is refused (TrainJob takes them from a runtime),
-because its pods could neither receive the decision nor report.
+Only the Kubernetes conventions are assumed: the spec contains pod templates somewhere, the status has
+conditions for the end, and the object or Jobs of it control the pods. Whether and since when pods run, why
+they wait and which one failed is read from the pods, as of a Job. A kind without pod templates is refused
+(TrainJob takes them from a runtime), because its pods could neither receive the decision nor report.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from wattloop_operator.api.template import Template, Workload
-from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
+from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod, WorkloadState
 from wattloop_operator.workloads.injection import Injection, TemplateError, gpus, with_injection
 from wattloop_operator.workloads.ownership import controller_uid
-from wattloop_operator.workloads.pod_state import DISRUPTION_TARGET, time_of
+from wattloop_operator.workloads.pod_state import (
+    DISRUPTION_TARGET,
+    LATEST,
+    Pod,
+    PodFailure,
+    all_running_since,
+    any_running,
+    bound_pods,
+    first_failure,
+    image_digest,
+    parallelism,
+    started_at,
+    time_of,
+    unhealthy_devices,
+    waiting_reason,
+    workload_pod,
+)
 
 SUCCEEDED = frozenset({"Completed", "Complete", "Succeeded"})
 FAILED = frozenset({"Failed", "FailureTarget"})
@@ -65,27 +84,39 @@ def other_devices(spec: Mapping[str, Any], training_containers: tuple[str, ...] 
     )
 
 
-def other_state(body: Mapping[str, Any], recurrence_uid: str) -> WorkloadState:
-    """The state of a workload, read from its conditions."""
+def other_state(
+    body: Mapping[str, Any], recurrence_uid: str, pods: Sequence[Pod] = (), container: str = ""
+) -> WorkloadState:
+    """The state of a workload, read from its conditions and its pods.
+
+    Args:
+        body: The workload.
+        recurrence_uid: Uid of the recurrence of its name.
+        pods: Its pods in their last known state.
+        container: Name of the training container.
+    """
     metadata, status = body["metadata"], body.get("status") or {}
-    true_conditions = {
-        str(each.get("type")): each for each in status.get("conditions") or () if str(each.get("status")) == "True"
-    }
-    phase, condition = WorkloadPhase.PENDING, None
-    for types, found in (
-        (FAILED, WorkloadPhase.FAILED),
-        (SUCCEEDED, WorkloadPhase.SUCCEEDED),
-        (RUNNING, WorkloadPhase.RUNNING),
-    ):
-        condition = next((true_conditions[each] for each in types if each in true_conditions), None)
-        if condition is not None:
-            phase = found
-            break
+    phase, condition = _phase(status)
+    if phase is WorkloadPhase.PENDING and any_running(pods):
+        # A JobSet has no condition for running.
+        phase = WorkloadPhase.RUNNING
+    ambiguous = _ambiguous_indices(pods)
+
+    def distinct(pod: WorkloadPod) -> WorkloadPod:
+        return replace(pod, index=None) if pod.index in ambiguous else pod
+
+    changed_at, unhealthy = time_of(condition.get("lastTransitionTime")), unhealthy_devices(pods)
+    failure = _failure(condition, pods) if phase is WorkloadPhase.FAILED else None
+    started = started_at(pods)
+    if started is None and phase is not WorkloadPhase.PENDING:
+        started = time_of(status.get("startTime")) or changed_at
+    running_since = all_running_since(pods, pod_count(body.get("spec") or {})) if pods else changed_at
+    if phase is WorkloadPhase.PENDING:
+        message = _waiting_reason(body, pods)
+    elif failure is not None:
+        message = failure.message
     else:
-        if _has_ready_jobs(status):
-            phase = WorkloadPhase.RUNNING
-    condition = condition or {}
-    changed_at = time_of(condition.get("lastTransitionTime"))
+        message = unhealthy or _text(condition)
     return WorkloadState(
         name=str(metadata["name"]),
         api_version=str(body["apiVersion"]),
@@ -93,25 +124,84 @@ def other_state(body: Mapping[str, Any], recurrence_uid: str) -> WorkloadState:
         uid=str(metadata.get("uid", "")),
         phase=phase,
         owned=controller_uid(metadata) == recurrence_uid,
-        started_at=None if phase is WorkloadPhase.PENDING else time_of(status.get("startTime")) or changed_at,
-        all_running_since=changed_at if phase is WorkloadPhase.RUNNING else None,
+        started_at=started,
+        all_running_since=running_since if phase is WorkloadPhase.RUNNING else None,
         ended_at=changed_at if phase.ended else None,
         terminating=metadata.get("deletionTimestamp") is not None,
-        failure=_failure(condition) if phase is WorkloadPhase.FAILED else None,
-        message=": ".join(str(part) for part in (condition.get("reason"), condition.get("message")) if part),
+        failure=None if failure is None else failure.failure,
+        failed_pod=None if failure is None or failure.pod is None else distinct(failure.pod),
+        message=message,
+        unhealthy=unhealthy,
+        pods=tuple(map(distinct, bound_pods(pods))),
+        image_digest=image_digest(pods, container),
     )
 
 
-def _has_ready_jobs(status: Mapping[str, Any]) -> bool:
-    """Whether the pods of a job of a JobSet are ready: it has no condition for that, and does not say since when."""
-    return any(int(each.get("ready") or 0) > 0 for each in status.get("replicatedJobsStatus") or ())
+def other_training_container(template: Template) -> str:
+    """Name of the first container of a workload's pod templates that trains; empty if none does."""
+    spec = {} if template.workload is None else template.workload.spec
+    names = [str(each.get("name")) for pod, _ in _pod_templates(spec, 1, 0) for each in pod["spec"]["containers"]]
+    return next((name for name in names if name in (template.training_containers or names)), "")
 
 
-def _failure(condition: Mapping[str, Any]) -> Failure:
-    text = f"{condition.get('reason', '')} {condition.get('message', '')}"
-    if "DeadlineExceeded" in text:
-        return Failure.DEADLINE
-    return Failure.DISRUPTED if DISRUPTION_TARGET in text or "Evicted" in text else Failure.CRASHED
+def pod_count(spec: Mapping[str, Any]) -> int:
+    """How many pods a spec asks for at a time."""
+    return sum(count for _, count in _pod_templates(spec, 1, 0))
+
+
+def _phase(status: Mapping[str, Any]) -> tuple[WorkloadPhase, Mapping[str, Any]]:
+    """The phase and the condition that says so; that is empty if the workload is pending."""
+    true_conditions = {
+        str(each.get("type")): each for each in status.get("conditions") or () if str(each.get("status")) == "True"
+    }
+    for types, phase in (
+        (FAILED, WorkloadPhase.FAILED),
+        (SUCCEEDED, WorkloadPhase.SUCCEEDED),
+        (RUNNING, WorkloadPhase.RUNNING),
+    ):
+        condition = next((true_conditions[each] for each in types if each in true_conditions), None)
+        if condition is not None:
+            return phase, condition
+    return WorkloadPhase.PENDING, {}
+
+
+def _failure(condition: Mapping[str, Any], pods: Sequence[Pod]) -> PodFailure:
+    """Why a workload failed: from its first failed pod, unless the workload names a cause outside of its pods."""
+    text, first = _text(condition), first_failure(pods)
+    if first is None or "DeadlineExceeded" in text:
+        failure = Failure.CRASHED
+        if "DeadlineExceeded" in text:
+            failure = Failure.DEADLINE
+        elif _is_disruption(text):
+            failure = Failure.DISRUPTED
+        return PodFailure(failure, LATEST, text)
+    failure = Failure.DISRUPTED if _is_disruption(text) else first.failure
+    return replace(first, failure=failure, message="; ".join(filter(None, (first.message, text))))
+
+
+def _is_disruption(text: str) -> bool:
+    return DISRUPTION_TARGET in text or "Evicted" in text
+
+
+def _text(condition: Mapping[str, Any]) -> str:
+    return ": ".join(str(part) for part in (condition.get("reason"), condition.get("message")) if part)
+
+
+def _waiting_reason(body: Mapping[str, Any], pods: Sequence[Pod]) -> str:
+    kind, name = str(body["kind"]), str(body["metadata"]["name"])
+    if (body.get("spec") or {}).get("suspend"):
+        return f"its {kind} is suspended (spec.suspend)"
+    return waiting_reason(pods) or (
+        "" if pods else f"its {kind} has no pod yet; if this persists, see kubectl describe {kind.lower()} {name}"
+    )
+
+
+def _ambiguous_indices(pods: Sequence[Pod]) -> frozenset[int | None]:
+    """The indices that pods of several Jobs have: each Job of a JobSet counts its own pods from 0."""
+    owners = defaultdict(set)
+    for pod in pods:
+        owners[workload_pod(pod).index].add(controller_uid(pod["metadata"]))
+    return frozenset(index for index, found in owners.items() if len(found) > 1)
 
 
 def _pod_templates(value: Any, count: int, depth: int) -> Iterator[tuple[dict[str, Any], int]]:
@@ -128,7 +218,7 @@ def _pod_templates(value: Any, count: int, depth: int) -> Iterator[tuple[dict[st
             return
         for name in COUNTS:
             if isinstance(value.get(name), int):
-                count *= max(value[name], 0)
+                count *= parallelism(value) if name == "parallelism" else max(value[name], 0)
         for item in value.values():
             yield from _pod_templates(item, count, depth + 1)
 

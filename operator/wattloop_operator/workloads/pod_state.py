@@ -62,7 +62,7 @@ def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
     # cluster did.
     order = {Failure.DISRUPTED: 0, Failure.CRASHED: 1}
     failures = [
-        replace(failure, pod=_workload_pod(pod)) for pod in pods for failure in [_failure(pod)] if failure is not None
+        replace(failure, pod=workload_pod(pod)) for pod in pods for failure in [_failure(pod)] if failure is not None
     ]
     return min(failures, key=lambda each: (each.at, order.get(each.failure, 2)), default=None)
 
@@ -98,9 +98,21 @@ def all_running_since(pods: Iterable[Pod], count: int) -> datetime | None:
     return max((start for start in starts if start is not None), default=None)
 
 
+def parallelism(spec: Mapping[str, Any]) -> int:
+    """How many pods of a Job run at a time.
+
+    Example:
+        >>> parallelism({}), parallelism({"parallelism": 4}), parallelism({"parallelism": 4, "completions": 2})
+        (1, 4, 2)
+    """
+    found, completions = spec.get("parallelism"), spec.get("completions")
+    count = max(found, 0) if isinstance(found, int) else 1
+    return min(count, completions) if isinstance(completions, int) else count
+
+
 def bound_pods(pods: Iterable[Pod]) -> tuple[WorkloadPod, ...]:
     """The pods that are bound to a node."""
-    return tuple(pod for pod in map(_workload_pod, pods) if pod.uid and pod.node)
+    return tuple(pod for pod in map(workload_pod, pods) if pod.uid and pod.node)
 
 
 def image_digest(pods: Iterable[Pod], container: str) -> str | None:
@@ -223,7 +235,8 @@ def _failure(pod: Pod) -> PodFailure | None:
     return None
 
 
-def _workload_pod(pod: Pod) -> WorkloadPod:
+def workload_pod(pod: Pod) -> WorkloadPod:
+    """What the state of a workload says of a pod."""
     metadata = pod.get("metadata") or {}
     index = str((metadata.get("labels") or {}).get(INDEX_LABEL, ""))
     return WorkloadPod(

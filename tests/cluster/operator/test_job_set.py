@@ -13,16 +13,18 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.chart import REPOSITORY, Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.control_plane import ControlPlane
-from support.control_plane.in_process_operator import InProcessOperator
+from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_set_controller import job_set_controller
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.training import Training, environment_of
 from support.control_plane.waiting import Object, wait_until
+from wattloop.messages import Report
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
 RecurrencesOf = Callable[[JobKey], list[Object]]
 EXAMPLE = REPOSITORY / "examples" / "pipeline" / "job-set.yaml"
 PODS = 2
+DEADLINE_SECONDS = 600
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +46,10 @@ def _job_sets(
 
 @pytest.fixture
 def key(_job_sets: None, kubectl: ClusterCommand, namespace: str) -> JobKey:
-    """The example, which runs once."""
+    """The example, which runs once, with a progress deadline."""
     job = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     job["spec"] |= {"trigger": {"manual": {}}, "runRequest": "first"}
+    job["spec"]["objective"]["progressDeadlineSeconds"] = DEADLINE_SECONDS
     kubectl.apply(job, namespace=namespace)
     return JobKey(namespace, job["metadata"]["name"])
 
@@ -65,10 +68,6 @@ def await_status(cluster: DynamicClient, key: JobKey, holds: Callable[[Object], 
         condition=lambda job_sets: any(holds(each.get("status", {})) for each in job_sets),
         what=f"the JobSet to be {what}",
     )
-
-
-def is_ready(status: Object) -> bool:
-    return any(each["ready"] for each in status.get("replicatedJobsStatus", []))
 
 
 def has_condition(kind: str) -> Callable[[Object], bool]:
@@ -104,12 +103,13 @@ def test_the_pods_of_a_job_set_find_each_other_and_report_until_the_target(
         assert service["selector"].items() <= pod["metadata"]["labels"].items()
         assert pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == str(index)
         assert variables["WATTLOOP_PER_DEVICE_BATCH_SIZE"] == "16"
-    await_status(cluster, key, is_ready, "ready")
     operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     status = recurrence["status"]
     assert [(each["type"], each["status"]) for each in status["conditions"]] == [("Running", "True")]
     assert status["startTime"]
+    assert sorted(each["uid"] for each in status["pods"]) == sorted(each["metadata"]["uid"] for each in pods)
+    assert status["imageDigest"].startswith("sha256:")
     assert status["devices"] == 4
     Training(pods[0], token_of_pod, tmp_path).reach_target()
     for pod in pods:
@@ -141,3 +141,33 @@ def test_a_failed_pod_of_a_job_set_fails_its_attempt_and_leaves_no_pod(
     assert [each["metadata"]["name"] for each in active if each["status"].get("active")] == [
         f"{second['metadata']['name']}-stages-0"
     ]
+
+
+def test_the_silent_rank_of_a_hung_job_set_is_named_with_its_pod_and_node(
+    operator: InProcessOperator,
+    key: JobKey,
+    kubelet: Kubelet,
+    token_of_pod: Callable[[Object, str], str],
+    tmp_path: Path,
+    clock: TestClock,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    operator.reconcile(key)
+    pods = running_pods(key, kubelet)
+    pods.sort(key=lambda pod: str(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
+    assert operator.reconcile(key) is not None
+    sent = Report(sequence=1, epoch=1.0, metric=2.5, evaluations=1, rank=2, ranks=4)
+    assert Training(pods[1], token_of_pod, tmp_path).channel.send_last(sent, 60.0) is not None
+    clock.advance(DEADLINE_SECONDS - 120)
+    assert operator.reconcile(key) is not None
+    assert "result" not in recurrences_of(key)[0]["status"]
+    clock.advance(120)
+    operator.reconcile(key)
+    hung, retried = recurrences_of(key)
+    assert hung["status"]["result"] == "Hung"
+    silent, mute = (
+        f"pod {pod['metadata']['name']} of index {index} on node" for index, pod in ((1, pods[1]), (0, pods[0]))
+    )
+    assert f"rank 2 in {silent} {kubelet.node_name} is silent longest" in hung["status"]["message"]
+    assert f"; ranks 0, 1, 3 of 4 never reported, and no process in {mute}" in hung["status"]["message"]
+    assert "result" not in retried["status"]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod
 from wattloop_operator.workloads.job import job_state, needs_pods, training_container
-from wattloop_operator.workloads.other_kind import other_state
 
 EARLY, LATE = "2026-03-01T10:00:05Z", "2026-03-01T10:00:09Z"
 FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": LATE}
@@ -212,39 +211,6 @@ def test_pods_are_needed_if_only_they_have_the_cause(
     assert needs_pods(body, pods) is needed
 
 
-@pytest.mark.parametrize(
-    ("conditions", "phase", "failure"),
-    [
-        ([], WorkloadPhase.PENDING, None),
-        ([("Running", "True", "")], WorkloadPhase.RUNNING, None),
-        ([("Running", "False", ""), ("Succeeded", "True", "")], WorkloadPhase.SUCCEEDED, None),
-        ([("Completed", "True", "AllJobsCompleted")], WorkloadPhase.SUCCEEDED, None),
-        ([("Failed", "True", "FailedJobs")], WorkloadPhase.FAILED, Failure.CRASHED),
-        ([("Failed", "True", "DeadlineExceeded")], WorkloadPhase.FAILED, Failure.DEADLINE),
-    ],
-)
-def test_the_state_of_another_kind_follows_from_its_conditions(
-    conditions: list[tuple[str, str, str]], phase: WorkloadPhase, failure: Failure | None
-) -> None:
-    written = [
-        {"type": kind, "status": status, "reason": reason, "lastTransitionTime": LATE}
-        for kind, status, reason in conditions
-    ]
-    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"} | job(*written)
-    state = other_state(body, "recurrence-uid")
-    assert (state.phase, state.failure, state.owned, state.kind) == (phase, failure, True, "JobSet")
-
-
-@pytest.mark.parametrize(
-    ("ready", "phase"), [([], WorkloadPhase.PENDING), ([0, 0], WorkloadPhase.PENDING), ([0, 1], WorkloadPhase.RUNNING)]
-)
-def test_a_job_set_runs_once_a_job_of_it_is_ready(ready: list[int], phase: WorkloadPhase) -> None:
-    body = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"} | job()
-    body["status"] = {"replicatedJobsStatus": [{"name": f"job-{count}", "ready": count} for count in ready]}
-    state = other_state(body, "recurrence-uid")
-    assert (state.phase, state.started_at, state.all_running_since) == (phase, None, None)
-
-
 def test_an_unhealthy_device_is_named_while_its_training_runs() -> None:
     running = {"containerStatuses": [{"name": "train", "state": {"running": {}}}]}
     for health, message in (("Healthy", ""), ("Unhealthy", "pod a-x: unhealthy: nvidia.com/gpu GPU-a")):
@@ -282,13 +248,6 @@ def test_all_processes_run_once_the_last_container_of_all_pods_runs(
     pods: list[dict[str, Any]], since: str | None
 ) -> None:
     state = job_state(job() | {"spec": {"parallelism": 2}}, pods, "recurrence-uid")
-    assert state.all_running_since == (None if since is None else datetime.fromisoformat(since))
-
-
-@pytest.mark.parametrize(("kind", "since"), [("Running", LATE), ("Suspended", None), ("Failed", None)])
-def test_the_processes_of_another_kind_run_since_its_condition_says_so(kind: str, since: str | None) -> None:
-    written = job({"type": kind, "status": "True", "lastTransitionTime": LATE})
-    state = other_state({"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"} | written, "recurrence-uid")
     assert state.all_running_since == (None if since is None else datetime.fromisoformat(since))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -59,6 +58,10 @@ class TestClock:
 
     def __call__(self) -> datetime:
         return datetime.now(UTC) + self._ahead
+
+    def monotonic(self) -> float:
+        """Monotonic seconds: to advance the clock is no step of it."""
+        return time.monotonic() + self._ahead.total_seconds()
 
     def advance(self, seconds: float) -> None:
         """Advance the clock."""
@@ -136,7 +139,6 @@ class InProcessOperator:
         self.api = ClusterApi(self.transport)
         self.cache = ObjectCache()
         addresses = ClusterAddresses(report_url=self._report_url)
-        monotonic: Callable[[], float] = time.monotonic
         return ClusterBackend(
             api=self.api,
             cache=self.cache,
@@ -144,7 +146,7 @@ class InProcessOperator:
             store=self.store,
             sample_decision=sample_decision,
             clock=self.clock,
-            monotonic=monotonic,
+            monotonic=self.clock.monotonic,
             reporter=f"test-{self.starts}",
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
         )

@@ -18,6 +18,7 @@ from wattloop_operator.workloads.ownership import is_pod_of_job
 
 Body = Mapping[str, Any]
 STORED_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "ownerReferences", "deletionTimestamp")
+STORED_JOB_SPEC = ("suspend", "parallelism", "completions")
 STORED_POD_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
 
 
@@ -71,7 +72,7 @@ class ObjectCache:
         spec = body.get("spec") or {}
         value = {
             "metadata": _stored_metadata(body),
-            "spec": {"suspend": spec.get("suspend")},
+            "spec": {name: spec[name] for name in STORED_JOB_SPEC if name in spec},
             "status": body.get("status") or {},
         }
         return self.workloads.put(CachedObject(key, uid, version, (key[0], _label(body, JOB_LABEL)), value))

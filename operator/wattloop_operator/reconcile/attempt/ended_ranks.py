@@ -6,6 +6,8 @@ that was killed does not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from wattloop.messages import Report
 from wattloop_operator.api.attempt import MAX_MEASURING_RANKS, Progress
 from wattloop_operator.domain.snapshot import WorkloadState
@@ -33,10 +35,19 @@ def killed_ranks(progress: Progress) -> str:
     silent = [rank for rank in range(min(progress.ranks, MAX_MEASURING_RANKS)) if not ended >> rank & 1]
     if not ended or not silent:
         return ""
-    named = ", ".join(map(str, silent[:MAX_NAMED_RANKS]))
-    others = len(silent) - MAX_NAMED_RANKS
+    return f"{named_ranks(silent, progress.ranks)} ended without a report"
+
+
+def named_ranks(ranks: Sequence[int], count: int) -> str:
+    """Some of a number of ranks, as text; not empty.
+
+    Example:
+        >>> named_ranks([2], 4), named_ranks([1, 3], 4), named_ranks(range(90, 100), 100)
+        ('rank 2 of 4', 'ranks 1, 3 of 4', 'ranks 90, 91, 92, 93, 94, 95, 96, 97 and 2 others of 100')
+    """
+    others = len(ranks) - MAX_NAMED_RANKS
     more = f" and {others} others" if others > 0 else ""
-    return f"rank{'s' if len(silent) > 1 else ''} {named}{more} of {progress.ranks} ended without a report"
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:MAX_NAMED_RANKS]))}{more} of {count}"
 
 
 def dead_rank(progress: Progress, workload: WorkloadState, pods: int) -> str:

@@ -7,7 +7,7 @@ Silence before these says nothing about the training: a pod may wait for a node 
 reports may have had no receiver.
 
 One process that hangs usually stops the others, which wait for it in a collective operation. So the attempt
-is hung when all are silent, and the one that is silent longest is named.
+is hung when all are silent, and the one that is silent longest is named, and those that never reported.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from wattloop_operator.api.attempt import MAX_HEARTBEATS, Heartbeat, Progress
 from wattloop_operator.api.field_types import format_time
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadPod, WorkloadState
+from wattloop_operator.reconcile.attempt.ended_ranks import named_ranks
+
+MAX_NAMED_PODS = 3
 
 
 def with_heartbeat(
@@ -88,7 +91,23 @@ def hang_message(recurrence: TrainingRecurrence, workload: WorkloadState) -> str
     epochs = "" if progress.epoch is None else f" after {progress.epoch} epochs"
     pod = _pod_of(silent, workload)
     where = "" if pod is None else f" in {pod}"
-    return f"{text}; rank {silent.rank}{where} is silent longest, since {format_time(silent.time)}{epochs}; see its log"
+    return (
+        f"{text}; rank {silent.rank}{where} is silent longest, since {format_time(silent.time)}{epochs}"
+        f"{_never_reported(progress, workload)}; see its log"
+    )
+
+
+def _never_reported(progress: Progress, workload: WorkloadState) -> str:
+    """The ranks and the pods from which no report came at all, as the rest of a sentence."""
+    reported = {each.rank for each in progress.heartbeats}
+    ranks = [rank for rank in range(min(progress.ranks, MAX_HEARTBEATS)) if rank not in reported]
+    if not ranks:
+        return ""
+    uids = {each.pod_uid for each in progress.heartbeats}
+    pods = [] if "" in uids else [str(pod) for pod in workload.pods if pod.uid not in uids]
+    more = f" and {len(pods) - MAX_NAMED_PODS} others" if len(pods) > MAX_NAMED_PODS else ""
+    from_pods = f", and no process in {', '.join(pods[:MAX_NAMED_PODS])}{more}" if pods else ""
+    return f"; {named_ranks(ranks, progress.ranks)} never reported{from_pods}"
 
 
 def _pod_of(silent: Heartbeat, workload: WorkloadState) -> WorkloadPod | None:

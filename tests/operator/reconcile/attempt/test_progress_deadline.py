@@ -139,6 +139,33 @@ def test_what_is_read_from_the_output_is_that_of_the_first_pod(pods: list[Worklo
     assert text in hang_message(with_progress(backend, name, progress), workload)
 
 
+def pods_of_two_ranks(count: int) -> tuple[WorkloadPod, ...]:
+    return tuple(WorkloadPod(f"a-{index}", f"gpu-{index}", index, f"uid-{index}") for index in range(count))
+
+
+@pytest.mark.parametrize(
+    ("reported", "pods", "by_token", "text"),
+    [
+        ((0, 2, 3), 2, True, "; rank 1 of 4 never reported; see its log"),
+        ((0,), 2, True, "; ranks 1, 2, 3 of 4 never reported, and no process in pod a-1 of index 1 on node gpu-1; see"),
+        ((1,), 6, True, "pod a-3 of index 3 on node gpu-3 and 2 others; see"),
+        ((0,), 2, False, "; ranks 1, 2, 3 of 4 never reported; see its log"),
+        ((0, 1, 2, 3), 2, True, "Z; see its log"),
+    ],
+)
+def test_ranks_and_pods_that_never_reported_are_named_too(
+    reported: tuple[int, ...], pods: int, by_token: bool, text: str
+) -> None:
+    backend = backend_with_deadline()
+    name = backend.start_attempt()
+    progress = Progress(ranks=2 * pods if pods > 2 else 4)
+    for rank in reported:
+        uid = f"uid-{rank // 2}" if by_token else ""
+        progress = with_heartbeat(backend.recurrences[name], progress, rank, backend.now, pod_uid=uid)
+    workload = replace(backend.workloads[name], pods=pods_of_two_ranks(pods))
+    assert text in hang_message(with_progress(backend, name, progress), workload)
+
+
 def with_progress(backend: ModelBackend, name: str, progress: Progress) -> TrainingRecurrence:
     recurrence = backend.recurrences[name]
     return recurrence.model_copy(update={"status": recurrence.status.model_copy(update={"progress": progress})})

@@ -1,0 +1,117 @@
+"""The pods of a workload of another kind than Job: those that it controls, or that Jobs of it control."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.transport import Request, StatusError
+from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.workloads.injection import ClusterAddresses
+
+NAME = "digits-0"
+GROUP = "jobset.x-k8s.io/v1alpha2"
+SPEC = {"replicatedJobs": [{"template": {"spec": {"template": {"spec": {"containers": [{"name": "train"}]}}}}}]}
+JOB = RecurringTrainingJob.from_wire(
+    {
+        "metadata": {"name": "digits", "namespace": "team", "uid": "job-uid"},
+        "spec": {
+            "trigger": {"manual": {}},
+            "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 5},
+            "batchSize": {"default": 64, "candidates": [64]},
+            "template": {"workload": {"apiVersion": GROUP, "kind": "JobSet", "spec": SPEC}},
+        },
+    }
+)
+RECURRENCE = {
+    "apiVersion": "wattloop.dev/v1alpha1",
+    "kind": "TrainingRecurrence",
+    "metadata": {"name": NAME, "namespace": "team", "uid": "recurrence-uid", "resourceVersion": "5"},
+    "spec": {
+        "jobRef": {"name": "digits", "uid": "job-uid"},
+        "index": 0,
+        "attempt": 0,
+        "slot": "s",
+        "scheduledTime": "2026-03-01T12:00:00Z",
+        "batchSize": 64,
+        "maxEpochs": 5,
+        "target": {"metric": "accuracy", "threshold": "0.9"},
+        "learningRateScale": "1",
+        "energyWeightPercent": 50,
+        "decision": {"policy": "fixed", "kind": "Default", "reason": "r", "seed": "1", "digest": "d"},
+    },
+}
+
+
+def controlled(name: str, uid: str, kind: str, owner: str, owner_uid: str, **labels: str) -> dict[str, Any]:
+    version = "batch/v1" if kind == "Job" else GROUP
+    reference = {"apiVersion": version, "kind": kind, "name": owner, "uid": owner_uid, "controller": True}
+    metadata = {"name": name, "namespace": "team", "uid": uid, "resourceVersion": "6", "labels": labels}
+    return {"metadata": {**metadata, "ownerReferences": [reference]}}
+
+
+def pod(name: str, kind: str, owner: str, owner_uid: str, **labels: str) -> dict[str, Any]:
+    labels = {"wattloop.dev/job": "digits", "wattloop.dev/recurrence": NAME} | labels
+    return controlled(name, f"{name}-uid", kind, owner, owner_uid, **labels) | {"spec": {"nodeName": "node-1"}}
+
+
+def counted_by(uid: str) -> dict[str, str]:
+    return {"batch.kubernetes.io/controller-uid": uid}
+
+
+class _Server:
+    """Answers for one JobSet and the Jobs of the namespace."""
+
+    def __init__(self, jobs: dict[str, dict[str, Any]]) -> None:
+        self._jobs = jobs
+        self.job_requests = 0
+
+    def __call__(self, request: Request) -> dict[str, Any]:
+        folder, _, name = request.path.rpartition("/")
+        if request.path == f"/apis/{GROUP}":
+            return {"resources": [{"kind": "JobSet", "name": "jobsets"}]}
+        if folder.endswith("/jobsets"):
+            job_set = controlled(NAME, "job-set-uid", "TrainingRecurrence", NAME, "recurrence-uid")
+            return {"apiVersion": GROUP, "kind": "JobSet", **job_set}
+        self.job_requests += 1
+        if name in self._jobs:
+            return self._jobs[name]
+        raise StatusError(request, 404, "NotFound", "not found")
+
+
+INNER = controlled("digits-0-a", "inner-uid", "JobSet", NAME, "job-set-uid")
+FOREIGN = controlled("foreign", "foreign-uid", "JobSet", "other", "other-uid")
+
+
+@pytest.mark.parametrize(
+    ("found", "belongs"),
+    [
+        (pod("p", "JobSet", NAME, "job-set-uid"), True),
+        (pod("p", "JobSet", NAME, "other-uid"), False),
+        (pod("p", "Job", "digits-0-a", "inner-uid", **counted_by("inner-uid")), True),
+        # Its creator wrote the owner; the Job controller does not count it.
+        (pod("p", "Job", "digits-0-a", "inner-uid"), False),
+        (pod("p", "Job", "digits-0-a", "earlier-uid", **counted_by("earlier-uid")), False),
+        (pod("p", "Job", "foreign", "foreign-uid", **counted_by("foreign-uid")), False),
+        (pod("p", "Job", "absent", "absent-uid", **counted_by("absent-uid")), False),
+    ],
+)
+def test_the_chain_of_controllers_decides_whether_a_pod_belongs_to_a_workload(
+    found: dict[str, Any], belongs: bool
+) -> None:
+    server, cache = _Server({"digits-0-a": INNER, "foreign": FOREIGN}), ObjectCache()
+    cache.put_recurrence(RECURRENCE)
+    cache.put_pod(found)
+    access = WorkloadAccess(ClusterApi(server), cache, lambda: ClusterAddresses(report_url="http://operator"))
+    recurrence = TrainingRecurrence.from_wire(RECURRENCE)
+    for _ in range(3):
+        state = access.state(JOB, recurrence)
+        assert state is not None
+        assert [each.name for each in state.pods] == (["p"] if belongs else [])
+    if belongs:
+        assert server.job_requests <= 1
