@@ -19,6 +19,7 @@ from wattloop_operator.api.curve import MAX_CURVE_POINTS
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
 from wattloop_operator.domain.column_check import ColumnCheck, is_storable
+from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import ParameterValues
 
@@ -73,6 +74,7 @@ class ObservationRecord:
         parameters: Values of the further parameters, by rising names; empty if it had none.
         start_up_energy_joules: Part of its energy that was used before its epochs; None if not known.
         start_up_time_seconds: Part of its time before its epochs; None if not known.
+        pipeline: What its frequency plan did; None if its ranks did not register as a pipeline.
 
     Raises:
         InputError: A value is invalid (negative energy, NaN, an unknown result, a time without
@@ -112,6 +114,7 @@ class ObservationRecord:
     parameters: ParameterValues = ()
     start_up_energy_joules: float | None = None
     start_up_time_seconds: float | None = None
+    pipeline: PipelineResult | None = None
 
     def __post_init__(self) -> None:
         check = ColumnCheck(f"observation {self.namespace}/{self.recurrence_name}")
@@ -134,6 +137,8 @@ class ObservationRecord:
             self._check_curve(check)
         if not _are_parameters(self.parameters):
             raise check.error("parameters", self.parameters, "at most 8 names, each with a text as value, in order")
+        if self.pipeline is not None and not isinstance(self.pipeline, PipelineResult):
+            raise check.error("pipeline", self.pipeline, "an object with a mode, and finite numbers")
         if self.result not in RESULTS:
             raise check.error("result", self.result, f"one of {', '.join(sorted(RESULTS))}")
         for column in ("scheduled_at", "finished_at"):

@@ -7,8 +7,9 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
-from typing import IO
+from typing import IO, Any
 
+from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
 from wattloop_planner.bandit.configuration import Configuration
@@ -37,6 +38,15 @@ class RecurrenceRow:
             target.
         reason: Why the batch size was chosen.
         image_digest: Digest of the image that ran; None if it is not known.
+        clocks: What the ranks of a pipeline did at the end: free, profile or plan; this and the next are None for an
+            attempt whose ranks did not register as a pipeline.
+        frequency_plan: Name of its FrequencyPlan; None if there was none.
+        planned_iteration_seconds: Planned time of an iteration.
+        planned_iteration_joules: Planned energy of an iteration of one pipeline.
+        realised_iteration_seconds: Realised time of an iteration of the slowest rank.
+        realised_iteration_joules: Realised energy of an iteration of one pipeline.
+        plan_saving_percent: Energy that the plan saved against maximum clocks.
+        plan_slowdown_percent: Time that it lost against maximum clocks.
         parameters: Values of the further parameters by name; a column ``param:NAME`` each, after the
             others.
     """
@@ -53,6 +63,14 @@ class RecurrenceRow:
     default_cost_joules: float | None
     reason: str
     image_digest: str | None = None
+    clocks: str | None = None
+    frequency_plan: str | None = None
+    planned_iteration_seconds: float | None = None
+    planned_iteration_joules: float | None = None
+    realised_iteration_seconds: float | None = None
+    realised_iteration_joules: float | None = None
+    plan_saving_percent: float | None = None
+    plan_slowdown_percent: float | None = None
     parameters: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -87,6 +105,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             reason=record.reason,
             image_digest=record.image_digest,
             parameters=dict(record.parameters),
+            **_pipeline_cells(record.pipeline),
         )
         for record in history.records
     )
@@ -125,6 +144,21 @@ def json_object(row: RecurrenceRow, *, exact: bool = False) -> dict[str, Cell]:
     columns = {column: getattr(row, column) for column in COLUMNS}
     columns = columns if exact else {column: _rounded(cell) for column, cell in columns.items()}
     return columns | {f"{PARAMETER_PREFIX}{name}": value for name, value in sorted(row.parameters.items())}
+
+
+def _pipeline_cells(result: PipelineResult | None) -> dict[str, Any]:
+    if result is None:
+        return {}
+    return {
+        "clocks": result.mode.lower(),
+        "frequency_plan": result.plan or None,
+        "planned_iteration_seconds": result.planned_seconds,
+        "planned_iteration_joules": result.planned_joules,
+        "realised_iteration_seconds": result.realised_seconds,
+        "realised_iteration_joules": result.realised_joules,
+        "plan_saving_percent": result.saving_percent,
+        "plan_slowdown_percent": result.slowdown_percent,
+    }
 
 
 def _outcome(result: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from rich.table import Table
 
@@ -10,15 +10,23 @@ from wattloop_operator.history.rows import RecurrenceRow
 
 NUMBERS = ("run", "try", "batch", "limit (W)", "epochs")
 MEASUREMENTS = ("energy (J)", "time (s)", "cost (J)", "saved (%)")
+# Only if a row has them: the frequency plan of a pipeline, and an iteration of it.
+PIPELINE = ("clocks", "planned", "realised", "plan saves (%)")
 
 
-def table_of(rows: Iterable[RecurrenceRow], title: str = "") -> Table:
-    """A table with one line for each attempt and four significant digits. Files have all digits."""
+def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
+    """A table with one line for each attempt and four significant digits. Files have all digits.
+
+    The columns on pipelines are there only if an attempt ran as one.
+    """
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for name in NUMBERS:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
     for name in MEASUREMENTS:
+        table.add_column(name, justify="right", no_wrap=True)
+    pipelines = any(row.clocks is not None for row in rows)
+    for name in PIPELINE if pipelines else ():
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
     for row in rows:
@@ -33,6 +41,7 @@ def table_of(rows: Iterable[RecurrenceRow], title: str = "") -> Table:
             formatted_number(row.time_seconds),
             formatted_number(row.cost_joules),
             _saved(row),
+            *(_pipeline_cells(row) if pipelines else ()),
             row.reason,
             style=None if row.reached else "dim",
         )
@@ -49,6 +58,22 @@ def formatted_number(value: float | None) -> str:
     if value is None:
         return "–"
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _pipeline_cells(row: RecurrenceRow) -> tuple[str, ...]:
+    return (
+        row.clocks or "–",
+        _iteration(row.planned_iteration_seconds, row.planned_iteration_joules),
+        _iteration(row.realised_iteration_seconds, row.realised_iteration_joules),
+        formatted_number(row.plan_saving_percent),
+    )
+
+
+def _iteration(seconds: float | None, joules: float | None) -> str:
+    known = (
+        f"{formatted_number(value)} {unit}" for value, unit in ((seconds, "s"), (joules, "J")) if value is not None
+    )
+    return ", ".join(known) or "–"
 
 
 def _saved(row: RecurrenceRow) -> str:

@@ -28,6 +28,8 @@ from wattloop_operator.local.recurrence_store import RECURRENCE, recurrence_of, 
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
+from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
+from wattloop_operator.reconcile.pipeline.state import PipelineKey
 from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
 from wattloop_operator.workloads.injection import RunAddresses, run_variables
@@ -104,7 +106,7 @@ class LocalBackend:
             return None
         job = RecurringTrainingJob.from_wire(stored.body)
         recurrences = tuple(recurrence_of(each) for each in self._store.objects.list(RECURRENCE, key.namespace))
-        own = tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
+        own = tuple(self._with_plan(each) for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
         learn_from = job.spec.batch_size.learn_from
         source = self._store.objects.get(JOB, key.namespace, learn_from) if learn_from else None
         return Snapshot(
@@ -264,6 +266,17 @@ class LocalBackend:
     def _recurrence(self, namespace: str, name: str) -> TrainingRecurrence | None:
         stored = self._store.objects.get(RECURRENCE, namespace, name)
         return None if stored is None else recurrence_of(stored)
+
+    def _with_plan(self, recurrence: TrainingRecurrence) -> TrainingRecurrence:
+        """The recurrence with what its pipeline does; it is stored with the outcome."""
+        spec, status = recurrence.spec, recurrence.status
+        if status.result is not None:
+            return recurrence
+        state = self._store.pipelines.read_without_measurements(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt))
+        if state is None or not state.ranks:
+            return recurrence
+        status = status.model_copy(update={"frequency_plan": applied_plan(state, "")})
+        return recurrence.model_copy(update={"status": status})
 
     def _finish_following(self, namespace: str, name: str) -> None:
         follower = self._followers.pop((namespace, name), None)

@@ -36,7 +36,8 @@ def live_table(snapshot: Snapshot, max_rows: int) -> Table:
             epoch = "" if progress is None or progress.epoch is None else f"{progress.epoch:f}"
             limit = "" if spec.power_limit_watts is None else str(spec.power_limit_watts)
             chosen = str(Configuration(spec.batch_size, sorted_values(spec.parameters)))
-            cells = [str(spec.index), str(spec.attempt), chosen, limit, epoch, "running", "", "", "", ""]
+            cells = [str(spec.index), str(spec.attempt), chosen, limit, epoch, "running"]
+            cells += [""] * (len(table.columns) - len(cells) - 1)
             table.add_row(*cells, spec.decision.reason, style="cyan")
     return table
 

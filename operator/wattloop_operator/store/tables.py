@@ -25,10 +25,11 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
+from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_planner.metric_curve import MetricCurve
 
 # Number of the newest migration.
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 PRODUCT = "wattloop"
 # Values of the most parameters are shorter, with each character escaped.
 MAX_PARAMETERS_CHARACTERS = 32 * 1024
@@ -108,6 +109,29 @@ class ParametersText(TypeDecorator[object]):
             return value
 
 
+class PipelineResultText(TypeDecorator[object]):
+    """A `PipelineResult` as compact JSON; NULL if the attempt was no pipeline.
+
+    A value that is not such JSON is returned as found, and the record that gets it rejects it.
+    """
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: object, dialect: Dialect) -> str | None:  # noqa: ARG002
+        """Format the result."""
+        return value.to_json() if isinstance(value, PipelineResult) else None
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> object:  # noqa: ARG002
+        """Parse the result."""
+        if value is None:
+            return None
+        try:
+            return PipelineResult.from_json(value)
+        except (TypeError, ValueError, RecursionError):
+            return value
+
+
 # Ordered by code point on both databases, independent of the server's locale.
 NAME = Text().with_variant(Text(collation="C"), "postgresql")
 # SQLite generates ids only in a column of exactly this type.
@@ -160,6 +184,7 @@ OBSERVATIONS = Table(
     Column("parameters", ParametersText),
     Column("start_up_energy_joules", Double),
     Column("start_up_time_seconds", Double),
+    Column("pipeline", PipelineResultText),
     Index("observations_by_name", "namespace", "job_name"),
 )
 

@@ -71,6 +71,12 @@ def ended(energy_joules: str) -> str:
         "epochs": "10",
         "completionTime": "2026-03-01T00:10:00Z",
         "usage": {"gpuEnergyJoules": energy_joules, "durationSeconds": "10", "attribution": "Exclusive"},
+        "frequencyPlan": {
+            "name": "digits-1",
+            "mode": "Plan",
+            "planned": {"timeSeconds": "0.5", "energyJoules": "20"},
+            "savingPercent": "6.1",
+        },
         "progress": {"metric": "0.98", "gpus": [gpu], "gpuProduct": "NVIDIA A40", "maxPowerLimitWatts": 300},
     }
     return f"--patch={json.dumps({'status': status})}"
@@ -106,6 +112,9 @@ def test_history_shows_the_recurrences_of_this_job(wattloop: ClusterCommand, job
         (1, 64, "reached", 1500.25),
     ]
     assert {row["default_cost_joules"] for row in rows} == {2000.0}
+    assert {(row["clocks"], row["planned_iteration_joules"], row["plan_saving_percent"]) for row in rows} == {
+        ("plan", 20.0, 6.1)
+    }
     (first, _) = json.loads(wattloop("history", "digits", "--format=json", "--eta=0", namespace=job))
     assert first["cost_joules"] == 3000.0
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.history.rows import COLUMNS, rows_of, write_csv, write_json
 from wattloop_operator.history.table import table_of
 from wattloop_operator.store import RESULTS
@@ -27,7 +28,9 @@ def as_csv(history: Any) -> str:
 def test_the_columns_are_those_of_recurrences_csv() -> None:
     assert ",".join(COLUMNS) == (
         "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules,"
-        "default_cost_joules,reason,image_digest"
+        "default_cost_joules,reason,image_digest,clocks,frequency_plan,planned_iteration_seconds,"
+        "planned_iteration_joules,realised_iteration_seconds,realised_iteration_joules,plan_saving_percent,"
+        "plan_slowdown_percent"
     )
 
 
@@ -95,6 +98,32 @@ def test_the_default_cost_is_missing_before_the_default_reached_the_target(histo
 def test_the_cost_follows_from_the_weight_of_energy(history: Make, record: Make, eta: float, cost: float) -> None:
     (row,) = rows_of(history(record(), eta=eta))
     assert row.cost_joules == cost
+
+
+PLANNED = PipelineResult("Plan", "digits-1", 1.25, 204.0, 1.252, 206.5, 6.12, 0.0)
+
+
+def test_files_have_the_plan_of_a_pipeline(history: Make, record: Make) -> None:
+    rows = rows_of(history(record(), record(1, pipeline=PLANNED), record(2, pipeline=PipelineResult("Profile"))))
+    stream = io.StringIO()
+    write_json(stream, rows)
+    free, planned, profiled = ([row[name] for name in COLUMNS[-8:]] for row in json.loads(stream.getvalue()))
+    assert free == [None] * 8
+    assert planned == ["plan", "digits-1", 1.25, 204.0, 1.252, 206.5, 6.12, 0.0]
+    assert profiled == ["profile", *[None] * 7]
+
+
+def test_the_table_has_plans_only_if_an_attempt_ran_as_a_pipeline(history: Make, record: Make) -> None:
+    def lines(*records: Any) -> list[str]:
+        stream = io.StringIO()
+        Console(file=stream, width=180).print(table_of(rows_of(history(*records))))
+        return stream.getvalue().splitlines()
+
+    assert "planned" not in lines(record())[0]
+    heading, planned, other = lines(record(pipeline=PLANNED), record(1))
+    assert heading.split("saved (%)")[1].split() == ["clocks", "planned", "realised", "plan", "saves", "(%)", "why"]
+    assert "plan  1.25 s, 204 J  1.252 s, 206.5 J            6.12  every batch size" in planned
+    assert other.split()[10:14] == ["–"] * 4
 
 
 def test_the_table_shows_every_attempt_and_its_reason(history: Make, record: Make) -> None:

@@ -11,10 +11,15 @@ import pytest
 
 from support.backends.backend_contract import BackendContract, BackendHarness
 from support.backends.model_backend import KEY, job, report
+from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_until_planned
+from wattloop_operator.api.attempt import Result
 from wattloop_operator.local.backend import LocalBackend
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
+from wattloop_operator.reconcile import actions
+from wattloop_operator.reconcile.learning.observations import record_of
+from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
 from wattloop_operator.workloads.injection import RunAddresses
@@ -59,6 +64,32 @@ def test_a_snapshot_contains_the_job_that_this_one_learns_from(tmp_path: Path) -
         assert snapshot is not None
         assert snapshot.source_job is not None
         assert snapshot.source_job.metadata.name == "source"
+
+
+def test_an_outcome_has_the_plan_that_the_ranks_ran(tmp_path: Path) -> None:
+    with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
+        backend = local_backend(store, tmp_path, watchdog)
+        backend.ensure_job(job(power={"limit": {"mode": "None"}}))
+        harness = BackendHarness(backend, KEY, lambda _: None, processes_of)
+        created = harness.create()
+        spec = created.spec
+        key = PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)
+        operator, ranks = SimulatedOperator(PipelineState(key, KEY.namespace, created.metadata.name)), ranks_of(2)
+        run_until_planned(operator, ranks)
+        exchange(operator, ranks)
+        assert harness.recurrence(created.metadata.name).status.frequency_plan is None
+        for _ in range(2):  # The profile first, then its frontier.
+            store.pipelines.change(operator.state, None, lambda _: operator.state, lambda state: state, operator.now)
+        running = harness.recurrence(created.metadata.name)
+        status = running.status.model_copy(update={"result": Result.REACHED})
+        harness.do(actions.WriteRecurrenceStatus(running, status))
+        store.pipelines.delete_job(spec.job_ref.uid)
+        result = record_of(harness.recurrence(created.metadata.name)).pipeline
+    assert result is not None
+    assert result.mode == "Plan"
+    assert result.realised_joules == 200.0
+    assert result.planned_joules is not None
+    assert result.planned_joules > 0
 
 
 class TestLocalBackend(BackendContract):

@@ -134,6 +134,7 @@ def test_a_profile_goes_on_where_a_kill_of_agent_rank_or_run_has_interrupted_it(
     resume.unlink()
     assert local_job.run("--recurrences", "1") == 0
     assert [row["outcome"] for row in local_job.rows()] == ["crashed", "disrupted", "reached"]
+    assert [row["clocks"] for row in local_job.rows()] == ["profile", "profile", "plan"]
     assert locked(local_job) is None
     first, second, third = profiles(local_job.folder)
     assert (second, third) == (first[8:], first[10:])

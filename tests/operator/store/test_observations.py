@@ -15,6 +15,7 @@ from sqlalchemy import text
 
 from wattloop.errors import InputError
 from wattloop_operator.api.curve import MAX_CURVE_POINTS
+from wattloop_operator.domain.pipeline_result import MODES, PipelineResult
 from wattloop_operator.store import RESULTS, JobObservations, ObservationRecord, Store
 from wattloop_planner.metric_curve import MetricCurve
 
@@ -95,6 +96,15 @@ times = st.datetimes(
                 st.floats(-1e300, 1e300),
                 max_size=MAX_CURVE_POINTS,
             ).map(lambda points: MetricCurve.from_points(points.items())),
+            "pipeline": st.none()
+            | st.builds(
+                PipelineResult,
+                mode=st.sampled_from(sorted(MODES)),
+                plan=st.text("abcdefghijklmnopqrstuvwxyz-.0123456789", max_size=253),
+                planned_seconds=st.none() | numbers,
+                realised_joules=st.none() | numbers,
+                saving_percent=st.none() | st.floats(-1e300, 1e300),
+            ),
             "scheduled_at": times,
             "finished_at": times,
         }
@@ -141,6 +151,36 @@ def test_a_curve_of_integers_in_the_database_is_read_as_floats(store: Store, obs
     with store._database.writing("change a row") as on:
         on.execute(text("UPDATE observations SET curve = '[[1, 5], [2, 7]]'"))
     assert store.observations.of_job(observation().job_uid) == (observation(curve=MetricCurve((1.0, 2.0), (5.0, 7.0))),)
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "Plan", "[]", "{}", '{"mode":"Fast"}', '{"mode":["Plan"]}', '{"mode":"Plan","plan":1}', "[" * 100_000]
+    + [
+        f'{{"mode":"Plan","{name}":{number}}}'
+        for name in ("planned_seconds",)
+        for number in ('"1"', "NaN", "true", "1e999")
+    ],
+)
+def test_an_invalid_pipeline_in_the_database_is_an_error_that_names_the_row(
+    value: str, store: Store, observation: Make
+) -> None:
+    store.observations.record(observation())
+    with store._database.writing("change a row") as on:
+        on.execute(text("UPDATE observations SET pipeline = :pipeline"), {"pipeline": value})
+    with pytest.raises(
+        InputError, match=r"^observation team/digits-0: column pipeline: found .{1,210}, expected an obj"
+    ):
+        store.observations.of_job(observation().job_uid)
+
+
+def test_what_a_newer_version_says_of_a_pipeline_is_ignored(store: Store, observation: Make) -> None:
+    store.observations.record(observation())
+    with store._database.writing("change a row") as on:
+        newer = '{"mode":"Plan","planned_seconds":2,"new":{}}'
+        on.execute(text("UPDATE observations SET pipeline = :pipeline"), {"pipeline": newer})
+    (record,) = store.observations.of_job(observation().job_uid)
+    assert record.pipeline == PipelineResult("Plan", planned_seconds=2.0)
 
 
 def test_of_concurrent_writers_exactly_one_is_first(store: Store, observation: Make) -> None:

@@ -116,6 +116,7 @@ import wattloop_operator.store.migrations.versions.schema_0006_agents_readings
 import wattloop_operator.store.migrations.versions.schema_0007_start_up
 import wattloop_operator.store.migrations.versions.schema_0008_pipelines
 import wattloop_operator.store.migrations.versions.schema_0009_planning_claims
+import wattloop_operator.store.migrations.versions.schema_0010_pipeline_results
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -209,6 +210,7 @@ ADDED: dict[int, dict[str, Any]] = {
     4: {"curve": None},
     5: {"parameters": ()},
     7: dict.fromkeys(("start_up_energy_joules", "start_up_time_seconds")),
+    10: {"pipeline": None},
 }
 # With the values of the columns that newer schemas added.
 NEWEST_POD_ENERGY = replace(POD_ENERGY, measured_at=datetime(2026, 11, 20, 11, tzinfo=UTC), max_power_limit_watts=700.0)

@@ -45,6 +45,7 @@ def plan_available(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, 
     elif applied.problem:
         yield PLAN_AVAILABLE, False, NO_PLAN, f"{of_recurrence} runs at free clocks: {applied.problem}"
     elif applied.name or applied.mode == PLAN:
-        yield PLAN_AVAILABLE, True, "Planned", f"{of_recurrence}: FrequencyPlan {applied.name}"
+        plan = f"FrequencyPlan {applied.name}" if applied.name else "a plan from its profile"
+        yield PLAN_AVAILABLE, True, "Planned", f"{of_recurrence}: {plan}"
     else:
         yield PLAN_AVAILABLE, None, "NotProfiled", f"{of_recurrence}: {applied.reason}"

@@ -20,6 +20,7 @@ from wattloop_operator.api.training_recurrence import (
     TrainingRecurrenceStatus,
     Usage,
 )
+from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.records import (
     TARGET_COLUMNS,
     LateUsage,
@@ -82,6 +83,7 @@ def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> Obs
         "template_digest": recurrence.spec.template_digest,
         "image_digest": recurrence.status.image_digest,
         "curve": progress.curve,
+        "pipeline": _pipeline_result(recurrence.status),
     }
     missing = {name: value for name, value in known.items() if value is not None and getattr(record, name) is None}
     if record.target is None:
@@ -166,8 +168,13 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         parameters=sorted_values(spec.parameters),
         start_up_energy_joules=None if epoch.start_up is None else epoch.start_up.energy_joules,
         start_up_time_seconds=None if epoch.start_up is None else epoch.start_up.time_seconds,
+        pipeline=_pipeline_result(status),
         **_target_columns(spec.target),
     )
+
+
+def _pipeline_result(status: TrainingRecurrenceStatus) -> PipelineResult | None:
+    return None if status.frequency_plan is None else PipelineResult.of_status(status.frequency_plan)
 
 
 def gpus_of(progress: Progress, usage: Usage | None) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, IterationStatus, RealisedIteration
 from wattloop_operator.cluster.events import events_of
+from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteJobStatus
+from wattloop_operator.reconcile.learning.observations import known_records
 from wattloop_operator.reconcile.next_actions import next_actions
 
 PLANNED = {"power": {"limit": {"mode": "None"}}}
@@ -74,6 +77,22 @@ def test_a_job_shows_the_plan_of_its_newest_attempt_and_keeps_it(backend_with: C
     assert backend.job.status.frequency_plan == shown
 
 
+def test_the_record_of_an_ended_attempt_has_its_plan(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(**PLANNED)
+    backend.reconcile()
+    name = backend.running[0]
+    apply(backend, RUNNING)
+    backend.run_workload(name)
+    backend.report(name, epoch=5, metric=0.95, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    expected = PipelineResult("Plan", "digits-1", 1.5, 200.0, 1.52, 204.0, 6.1, 0.0)
+    assert backend.records[0, 0].pipeline == expected
+    # A record of an older version gets it from the object, as long as there is one.
+    backend.records[0, 0] = replace(backend.records[0, 0], pipeline=None)
+    assert known_records(snapshot_of(backend))[0].pipeline == expected
+
+
 NOT_FOUND = (
     "the job names FrequencyPlan mine, which does not exist in namespace team, so its ranks run at free clocks; "
     "create it, and running ranks get its clocks, or leave power.frequencyPlanRef out"
@@ -88,6 +107,7 @@ NOT_FOUND = (
         (PLANNED, {"mode": "Free", "problem": "no power"}, ("False", "NoFrequencyPlan", "free clocks: no power")),
         (PLANNED, {"mode": "Profile", "reason": "they measure"}, ("Unknown", "NotProfiled", "they measure")),
         (NAMED, {"name": "mine", "mode": "Plan"}, ("True", "Planned", "FrequencyPlan mine")),
+        (PLANNED, {"mode": "Plan"}, ("True", "Planned", "a plan from its profile")),
     ],
 )
 def test_the_condition_says_whether_there_is_a_plan_and_an_event_that_there_is_none(
