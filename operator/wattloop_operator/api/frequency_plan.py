@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
 from wattloop_operator.api.applied_plan import IterationStatus, RealisedIteration
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ
@@ -15,6 +16,10 @@ from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 # At most 64 bytes per operation as JSON: 64 KiB.
 MAX_OPERATIONS = 1024
+# A name and a value have at most 134 bytes as JSON: 537 KiB.
+MAX_KNOB_VALUES = 4096
+KnobValue = Annotated[str, Field(min_length=1, max_length=MAX_KNOB_CHARACTERS, pattern=r"^[ -~]+$")]
+KnobsByName = Annotated[dict[str, KnobValue], Field(max_length=MAX_KNOBS)]
 # 384 KiB as base64; an object of 1.5 MiB is the most that etcd takes, and `kubectl apply` stores a second copy.
 MAX_ARCHIVE_CHARACTERS = 512 * 1024
 MAX_FRONTIER_POINTS = 64
@@ -30,6 +35,11 @@ class PlannedOperation(ApiModel):
         pattern=r"^[A-Za-z][A-Za-z0-9_]*$",
     )
     megahertz: int = Field(description="Graphics clock of the GPU, in MHz.", ge=1, le=MAX_MEGAHERTZ)
+    knobs: KnobsByName = Field(
+        default_factory=dict,
+        description="Further choices of the operation by name, such as the number of multiprocessors that communicate. "
+        "The training applies them; all operations of a plan have the same ones.",
+    )
 
 
 class PlannedStage(ApiModel):
@@ -53,6 +63,13 @@ class FrequencyPlanSpec(ApiModel):
             f"!has(self.stages) || self.stages.map(stage, size(stage.operations)).sum() <= {MAX_OPERATIONS}",
             f"at most {MAX_OPERATIONS} operations over all stages; write a larger plan as archive, as `wattloop plan "
             "--manifest` does",
+            ".stages",
+        ),
+        Rule(
+            "!has(self.stages) || self.stages.map(stage, stage.operations.map(operation, "
+            f"has(operation.knobs) ? size(operation.knobs) : 0).sum()).sum() <= {MAX_KNOB_VALUES}",
+            f"at most {MAX_KNOB_VALUES} values of knobs over all operations; write a larger plan as archive, as "
+            "`wattloop plan --manifest` does",
             ".stages",
         ),
         Rule(

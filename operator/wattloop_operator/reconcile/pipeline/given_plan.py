@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from wattloop.errors import InputError, UsageError
+from wattloop.message_fields import MessageError
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS
+from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS, KnobChoices
 from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.registrations import first_difference
@@ -26,7 +28,7 @@ def given_frontier(request: PlanningRequest, given: GivenPlan) -> PipelineFronti
     """The frontier of a given plan.
 
     Raises:
-        UsageError: The plan does not exist.
+        UsageError: The plan does not exist, or a message to the ranks cannot have its knobs.
         InputError: It is invalid, or does not fit the ranks; the message names both sides.
     """
     source = f"FrequencyPlan {given.name}"
@@ -42,10 +44,35 @@ def given_frontier(request: PlanningRequest, given: GivenPlan) -> PipelineFronti
         return _frontier_of(source, archive.thinned(MAX_FRONTIER_POINTS), request)
     _check_product(source, product, request)
     _check_stages(source, given, request)
-    clocks = tuple(tuple(megahertz for _, megahertz in stage) for stage in given.stages)
+    clocks = tuple(tuple(each.megahertz for each in stage) for stage in given.stages)
     _check_clocks(source, (clock for row in clocks for clock in row), request)
-    point = FrontierPoint(given.time_seconds, given.energy_joules, clocks)
-    return PipelineFrontier(request.profile_digest, (point,))
+    knobs = _listed_knobs(source, given)
+    if knobs is None:
+        return PipelineFrontier(
+            request.profile_digest, (FrontierPoint(given.time_seconds, given.energy_joules, clocks),)
+        )
+    choices = iter(knobs.choices)
+    rows = tuple(tuple(itertools.islice(choices, len(stage))) for stage in given.stages)
+    point = FrontierPoint(given.time_seconds, given.energy_joules, clocks, rows)
+    return PipelineFrontier(request.profile_digest, (point,), knobs=knobs.names, knob_settings=knobs.settings)
+
+
+def _listed_knobs(source: str, given: GivenPlan) -> KnobChoices | None:
+    """The knobs of a listed plan over all its operations; None if they have none."""
+    operations = [(stage, place, each) for stage, row in enumerate(given.stages) for place, each in enumerate(row)]
+    names = [name for name, _ in operations[0][2].knobs]
+    for stage, place, each in operations:
+        if [name for name, _ in each.knobs] != names:
+            found = ", ".join(name for name, _ in each.knobs) or "none"
+            raise InputError(
+                source,
+                f"operation {place} of stage {stage} with the knobs {found}",
+                f"those of the plan's first operation: {', '.join(names) or 'none'}",
+            )
+    try:
+        return KnobChoices.of([dict(each.knobs) for _, _, each in operations])
+    except MessageError as error:
+        raise UsageError(f"{source}: {error}") from error
 
 
 def _frontier_of(source: str, archive: PlanArchive, request: PlanningRequest) -> PipelineFrontier:
@@ -83,7 +110,7 @@ def _check_product(source: str, product: str, request: PlanningRequest) -> None:
 
 def _check_stages(source: str, given: GivenPlan, request: PlanningRequest) -> None:
     """Check a listed plan, whose operations have no microbatch."""
-    planned = [[canonical_instruction(name) for name, _ in stage] for stage in given.stages]
+    planned = [[canonical_instruction(each.instruction) for each in stage] for stage in given.stages]
     registered = [[Instruction.of(text).kind for text in texts] for texts in request.instructions]
     _check_instructions(source, planned, registered)
 

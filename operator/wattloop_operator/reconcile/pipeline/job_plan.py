@@ -10,7 +10,7 @@ from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.choice import choice_of_job
-from wattloop_operator.reconcile.pipeline.state import GivenPlan, PlanChoice
+from wattloop_operator.reconcile.pipeline.state import GivenOperation, GivenPlan, PlanChoice
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,11 @@ def _given(namespace: str, name: str, plan: FrequencyPlan | None) -> GivenPlan:
         return GivenPlan(name, digest="missing", problem=problem)
     spec = plan.spec
     stages = tuple(
-        tuple((each.instruction, each.megahertz) for each in stage.operations) for stage in spec.stages or ()
+        tuple(
+            GivenOperation(each.instruction, each.megahertz, tuple(sorted(each.knobs.items())))
+            for each in stage.operations
+        )
+        for stage in spec.stages or ()
     )
     return GivenPlan(
         name,

@@ -272,6 +272,21 @@ class PlanChoice:
 
 
 @dataclass(frozen=True)
+class GivenOperation:
+    """An operation of a user's plan that lists its stages.
+
+    Attributes:
+        instruction: Its instruction.
+        megahertz: Its clock.
+        knobs: Names and values of its knobs, by rising names.
+    """
+
+    instruction: str
+    megahertz: int
+    knobs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class GivenPlan:
     """A FrequencyPlan of the user, which ranks run instead of one that is planned from their profile.
 
@@ -280,7 +295,7 @@ class GivenPlan:
         digest: Digest of its spec.
         gpu_product: The GPUs that it is for; empty if it does not say.
         archive: All plans along a frontier, as base64; empty if it has stages.
-        stages: Instruction and clock of each operation, by pipeline rank and in execution order.
+        stages: Its operations by pipeline rank and in execution order; empty if it has an archive.
         time_seconds: With stages, the planned time; 0 if unknown.
         energy_joules: With stages, the planned energy; 0 if unknown.
         problem: Why it cannot be used; empty if it may.
@@ -290,7 +305,7 @@ class GivenPlan:
     digest: str
     gpu_product: str = ""
     archive: str = ""
-    stages: tuple[tuple[tuple[str, int], ...], ...] = ()
+    stages: tuple[tuple[GivenOperation, ...], ...] = ()
     time_seconds: float = 0.0
     energy_joules: float = 0.0
     problem: str = ""

@@ -138,6 +138,37 @@ def test_each_rank_gets_the_knobs_of_a_plan_with_its_clocks(tmp_path: Path) -> N
         assert rank.directive.knobs.names == KNOBS
 
 
+def listed_with_knobs(*knobs: dict[str, str]) -> FrequencyPlan:
+    """A plan at 900 MHz whose first operations have these knobs, and the others those of the last one."""
+    stages = [
+        {
+            "operations": [
+                {"instruction": name, "megahertz": 900, "knobs": knobs[min(4 * stage + place, len(knobs) - 1)]}
+                for place, name in enumerate(row)
+            ]
+        }
+        for stage, row in enumerate(INSTRUCTIONS)
+    ]
+    return FrequencyPlan.from_wire({"spec": {"stages": stages}})
+
+
+def test_each_rank_gets_the_knobs_of_a_listed_plan() -> None:
+    plan = listed_with_knobs({"sm": "16", "launch": "early"}, {"launch": "late", "sm": "16"})
+    # As the API server returns it.
+    operator, ranks = (
+        SimulatedOperator(replace(NEW_STATE, given=given_plan(FrequencyPlan.from_wire(plan.to_wire())))),
+        ranks_of(2),
+    )
+    run_until_planned(operator, ranks, rounds=8)
+    found = [
+        [dict(knobs) for knobs in rank.directive.knobs.by_instruction()]
+        for rank in ranks
+        if rank.directive.knobs is not None
+    ]
+    early, late = {"launch": "early", "sm": "16"}, {"launch": "late", "sm": "16"}
+    assert found == [[early, late, late, late], [late] * 4]
+
+
 MISSING = "FrequencyPlan team/mine does not exist; create it, or leave power.frequencyPlanRef out"
 OTHER_CLOCKS = (
     "found clocks of 910 MHz, expected clocks that the GPUs of all ranks (NVIDIA A40) have and the policies of their "
@@ -159,6 +190,18 @@ ROWS = [[(name, 900) for name in row] for row in INSTRUCTIONS]
         (
             listed([[(name, 910) for name, _ in ROWS[0]], ROWS[1]]),
             OTHER_CLOCKS,
+        ),
+        (
+            listed_with_knobs({"sm": "16"}, {"sm": "16", "launch": "late"}),
+            "found operation 1 of stage 0 with the knobs launch, sm, expected those of the plan's first operation: sm",
+        ),
+        (
+            listed_with_knobs({}, {"sm": "16"}),
+            "found operation 1 of stage 0 with the knobs sm, expected those of the plan's first operation: none",
+        ),
+        (
+            listed_with_knobs({"s" * 65: "16"}),
+            "FrequencyPlan mine: knobs.names[0]: found 'sss",
         ),
     ],
 )
