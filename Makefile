@@ -31,13 +31,15 @@ help:
 
 # Every distribution is checked against a hash, also those that build Wattloop itself.
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
-# --no-deps, because constraints.txt leaves out one distribution (below); it names all others.
+# --no-deps, because constraints.txt leaves out one distribution (below); it names all others. pip keeps what an earlier
+# list had and this one leaves out, so uv removes it.
 PIP_INSTALL_LOCKED := $(PIP_INSTALL) --no-deps --require-hashes --requirement
 OURSELVES := --no-deps --no-build-isolation --editable .
 
 $(STAMP): pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL_LOCKED) constraints.txt
+	$(BIN)/uv pip sync --quiet --python $(VENV) --require-hashes constraints.txt
 	$(PIP_INSTALL) $(OURSELVES)
 	touch $@ $(DEMO_STAMP)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from types import FrameType
 
+import pytest
 from hypothesis import settings
 
 # The same examples in each run, and no verdict on a machine's speed. How to search further: docs/testing.md.
@@ -20,3 +22,14 @@ _AS_IN_A_TERMINAL: dict[signal.Signals, Callable[[int, FrameType | None], None] 
 for _number, _handler in _AS_IN_A_TERMINAL.items():
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, _handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Let Python's garbage collector pass over the modules and tests collected: they stay until the process ends."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()

@@ -206,10 +206,12 @@ class _Design:
         for (index, effects), weight in zip(self.rows, self.weights, strict=True):
             gram[index][index] += weight
             for row, one in enumerate(effects, first):
-                gram[row][index] += weight * one
-                gram[index][row] += weight * one
-                for column, other in enumerate(effects, first):
-                    gram[row][column] += weight * one * other
+                if one:
+                    weighted = weight * one
+                    gram[row][index] += weighted
+                    gram[index][row] += weighted
+                    for column, other in enumerate(effects, first):
+                        gram[row][column] += weighted * other
         return gram
 
     def moment(self, output: Sequence[float]) -> list[float]:
@@ -297,17 +299,16 @@ class _Posterior:
         whole = sum(share for share, _, _ in chosen)
         size = range(len(chosen[0][1]))
         mean = [sum(share * means[row] for share, means, _ in chosen) / whole for row in size]
-        covariance = [
-            [
-                sum(
-                    share * (matrix[row][column] + (means[row] - mean[row]) * (means[column] - mean[column]))
-                    for share, means, matrix in chosen
+        covariance = [[0.0] * len(size) for _ in size]
+        for row in size:
+            for column in range(row + 1):
+                covariance[row][column] = covariance[column][row] = (
+                    sum(
+                        share * (matrix[row][column] + (means[row] - mean[row]) * (means[column] - mean[column]))
+                        for share, means, matrix in chosen
+                    )
+                    / whole
                 )
-                / whole
-                for column in size
-            ]
-            for row in size
-        ]
         return [value + self._center for value in mean], covariance
 
 

@@ -69,9 +69,16 @@ def inverse(factor: Sequence[Sequence[float]]) -> Matrix:
         [[0.25, 0.0], [0.0, 0.0625]]
     """
     size = len(factor)
-    # Columns of L⁻¹; the inverse is L⁻ᵀ·L⁻¹.
-    columns = [forward_solve(factor, [float(row == column) for row in range(size)]) for column in range(size)]
-    return [[sum(map(mul, one, other)) for other in columns] for one in columns]
+    # Columns of L⁻¹ from the diagonal on; the inverse is L⁻ᵀ·L⁻¹, and symmetric.
+    columns = [
+        forward_solve([row[column:] for row in factor[column:]], [1.0] + [0.0] * (size - column - 1))
+        for column in range(size)
+    ]
+    inverted = [[0.0] * size for _ in range(size)]
+    for row, one in enumerate(columns):
+        for column, other in enumerate(columns[: row + 1]):
+            inverted[row][column] = inverted[column][row] = sum(map(mul, one, other[row - column :]))
+    return inverted
 
 
 def times(matrix: Sequence[Sequence[float]], vector: Sequence[float]) -> list[float]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, runtime_checkable
 
 from wattloop.arguments import number_between
@@ -37,9 +38,17 @@ class Measurement:
     gpus: int = 1
 
     def __post_init__(self) -> None:
+        # A sequential design makes thousands of them after each window.
+        if (
+            0 < self.power_limit_watts < math.inf
+            and 0 < self.energy_joules < math.inf
+            and 0 < self.time_seconds < math.inf
+            and 0 < self.gpus < math.inf
+        ):
+            return
         for name in ("power_limit_watts", "energy_joules", "time_seconds", "gpus"):
             value = getattr(self, name)
-            if not 0 < value < float("inf"):
+            if not 0 < value < math.inf:
                 raise UsageError(f"a measurement at {self.power_limit_watts} W has {name} {value}; it must be positive")
 
 
@@ -82,8 +91,15 @@ def is_worse(selector: Selector, chosen: Measurement, measurements: Sequence[Mea
     For a selector without `ToleratingSelector.is_worse`, that is the case if the measurement that it
     selects differs from the chosen one by more than the margin in energy or in time.
     """
-    if isinstance(selector, ToleratingSelector):
-        return selector.is_worse(chosen, measurements, margin)
+    return comparison(selector)(chosen, measurements, margin)
+
+
+def comparison(selector: Selector) -> Callable[[Measurement, Sequence[Measurement], float], bool]:
+    """The selector's `is_worse`, for many comparisons: to look for the method takes as long as one of them."""
+    return selector.is_worse if isinstance(selector, ToleratingSelector) else partial(_differs, selector)
+
+
+def _differs(selector: Selector, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
     selected = selector.select(measurements)
     return any(
         not one / (1 + margin) <= other <= one * (1 + margin)
@@ -143,17 +159,24 @@ class Cost:
     def select(self, measurements: Sequence[Measurement]) -> Measurement:
         """The measurement with the lowest cost."""
         known = _checked(measurements)
-        return min(known, key=lambda m: self.cost_joules(m, known))
+        highest = self._max_power_watts(known)
+        return min(known, key=lambda m: self._cost_joules(m, highest))
 
     def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
         """Whether another measurement has a lower cost by more than the margin."""
-        least = min(self.cost_joules(m, measurements) for m in measurements)
-        return self.cost_joules(chosen, measurements) > (1 + margin) * least
+        highest = self._max_power_watts(measurements)
+        least = min([self._cost_joules(m, highest) for m in measurements])
+        return self._cost_joules(chosen, highest) > (1 + margin) * least
 
     def cost_joules(self, measurement: Measurement, measurements: Sequence[Measurement]) -> float:
         """Cost of one of the measurements, in joules."""
-        highest = self.max_power_watts or max(m.power_limit_watts for m in measurements)
-        model = CostModel(self.eta, highest * measurement.gpus)
+        return self._cost_joules(measurement, self._max_power_watts(measurements))
+
+    def _max_power_watts(self, measurements: Sequence[Measurement]) -> float:
+        return self.max_power_watts or max(m.power_limit_watts for m in measurements)
+
+    def _cost_joules(self, measurement: Measurement, max_power_watts: float) -> float:
+        model = CostModel(self.eta, max_power_watts * measurement.gpus)
         return model.cost_joules(measurement.energy_joules, measurement.time_seconds)
 
 

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from wattloop.arguments import number_between
 from wattloop.errors import UsageError
 from wattloop.power.estimation import ProfileEstimate, estimate_profile
-from wattloop.power.selectors import BoundedSelector, Measurement, Selector, is_worse
+from wattloop.power.selectors import BoundedSelector, Measurement, Selector, comparison
 from wattloop.power.windows import Window
 
 Mode = Literal["Measured", "Fitted"]
@@ -157,7 +157,8 @@ class SequentialDesign:
         draws = list(estimate.draws(DRAWS, seed=len(self.windows)))
         place = _selected(self._selector, estimate.measurements())
         place = _within_bound(self._selector, place, draws, self.requirements.max_doubt)
-        worse = [is_worse(self._selector, draw[place], draw, self.requirements.margin) for draw in draws]
+        is_worse = comparison(self._selector)
+        worse = [is_worse(draw[place], draw, self.requirements.margin) for draw in draws]
         doubt = sum(worse) / DRAWS
         critical = _most_critical(draws, worse) if 0 < sum(worse) < DRAWS else place
         return Choice(self.limits_watts[place], doubt, self.limits_watts[critical], estimate)

@@ -9,12 +9,10 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pynvml
 import pytest
-import zeus.device.gpu
-from zeus.monitor import ZeusMonitor
-from zeus.monitor.energy import Measurement as ZeusMeasurement
 
 import nvml_simulator
 from support.sampled_machine import SampledMachine, square_wave, steady
@@ -24,8 +22,17 @@ from wattloop.energy_monitor import EnergyMonitor
 STEP_SECONDS = 0.1
 
 
+@pytest.fixture(scope="module")
+def zeus() -> Any:
+    """The real package. It imports scikit-learn and pandas, which every process of the tests would pay for."""
+    import zeus.device.gpu  # noqa: PLC0415
+    import zeus.monitor.energy  # noqa: PLC0415
+
+    return zeus
+
+
 @pytest.fixture
-def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SampledMachine]:
+def sampled(zeus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SampledMachine]:
     """Two GPUs with three seconds of readings, which the monitors of this module use."""
     monkeypatch.setenv(nvml_simulator.STATE_VARIABLE, "")
     machine = SampledMachine(tmp_path / "gpus", gpus=2)
@@ -41,21 +48,22 @@ def sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sampled
 
 
 @pytest.mark.parametrize("method", ["__init__", "begin_window", "end_window", "reset_windows"])
-def test_the_arguments_are_those_of_zeus(method: str) -> None:
-    ours, theirs = (inspect.signature(getattr(each, method)).parameters for each in (compat.ZeusMonitor, ZeusMonitor))
+def test_the_arguments_are_those_of_zeus(zeus: Any, method: str) -> None:
+    both = (compat.ZeusMonitor, zeus.monitor.ZeusMonitor)
+    ours, theirs = (inspect.signature(getattr(each, method)).parameters for each in both)
     assert [(each.name, each.default) for each in ours.values()] == [
         (each.name, each.default) for each in theirs.values()
     ]
 
 
-def test_a_measurement_has_the_attributes_of_zeus() -> None:
-    names = {field.name for field in dataclasses.fields(ZeusMeasurement)} | {"total_energy"}
+def test_a_measurement_has_the_attributes_of_zeus(zeus: Any) -> None:
+    names = {field.name for field in dataclasses.fields(zeus.monitor.energy.Measurement)} | {"total_energy"}
     assert names <= set(dir(compat.Measurement(None, [0])))
 
 
-def test_both_measure_the_same_energy(sampled: SampledMachine) -> None:
+def test_both_measure_the_same_energy(zeus: Any, sampled: SampledMachine) -> None:
     ours = compat.ZeusMonitor(gpu_indices=[0, 1], cpu_indices=[])
-    theirs = ZeusMonitor(gpu_indices=[0, 1], cpu_indices=[])
+    theirs = zeus.monitor.ZeusMonitor(gpu_indices=[0, 1], cpu_indices=[])
     exact = [sampled.joules(gpu) for gpu in (0, 1)]
     for monitor in (ours, theirs):
         monitor.begin_window("epoch", sync_execution=False)
@@ -73,8 +81,8 @@ def test_both_measure_the_same_energy(sampled: SampledMachine) -> None:
     assert reference.cpu_energy is None
 
 
-def test_errors_are_value_errors_as_in_zeus(sampled: SampledMachine) -> None:
-    for monitor in (compat.ZeusMonitor(cpu_indices=[]), ZeusMonitor(cpu_indices=[])):
+def test_errors_are_value_errors_as_in_zeus(zeus: Any, sampled: SampledMachine) -> None:
+    for monitor in (compat.ZeusMonitor(cpu_indices=[]), zeus.monitor.ZeusMonitor(cpu_indices=[])):
         monitor.begin_window("a", sync_execution=False)
         with pytest.raises(ValueError, match="already"):
             monitor.begin_window("a", sync_execution=False)
@@ -89,10 +97,10 @@ def test_errors_are_value_errors_as_in_zeus(sampled: SampledMachine) -> None:
 
 
 def test_the_log_has_the_columns_of_zeus_and_each_window_once(
-    sampled: SampledMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    zeus: Any, sampled: SampledMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header = "start_time,window_name,elapsed_time,gpu0_energy,gpu1_energy\n"
-    peer = ZeusMonitor(cpu_indices=[], log_file=tmp_path / "zeus.csv")
+    peer = zeus.monitor.ZeusMonitor(cpu_indices=[], log_file=tmp_path / "zeus.csv")
     assert peer.log_file is not None
     peer.log_file.close()
     assert (tmp_path / "zeus.csv").read_text() == header

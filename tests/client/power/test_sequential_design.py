@@ -21,7 +21,7 @@ SELECTORS: tuple[Selector, ...] = (Energy(), Time(), Cost(0.5), MaxSlowdown(1.1)
 
 
 def measured_profiles() -> list[list[Measurement]]:
-    """Every eighth measured profile of the traces."""
+    """Some of the measured profiles of the traces: four of each GPU."""
     profiles: dict[tuple[str, ...], list[Measurement]] = {}
     for file in ("summary_power_a40.csv", "summary_power_v100.csv"):
         with (TRACES / file).open() as stream:
@@ -65,15 +65,15 @@ def test_the_order_of_the_first_pass_does_not_resemble_a_trend(limits: int) -> N
 @pytest.mark.parametrize("selector", SELECTORS, ids=lambda selector: type(selector).__name__)
 def test_a_certain_choice_on_measured_profiles_is_within_the_margin(selector: Selector, mode: Mode) -> None:
     worse = 0
-    for number, truth in enumerate(PROFILES):
+    for number, truth in enumerate(PROFILES[::2]):
         design = SyntheticTraining(truth, noise=0.01, seed=number).carry_out(design_for(truth, selector, mode))
         assert design.choice is not None
         assert design.reason == "Certain"
         assert design.choice.doubt <= design.requirements.max_doubt
         chosen = next(each for each in truth if each.power_limit_watts == design.choice.power_limit_watts)
         worse += is_worse(selector, chosen, truth, design.requirements.margin)
-    # Each may be wrong with a probability of 5 %: more than two of these are unlikely.
-    assert worse <= 2
+    # Each may be wrong with a probability of 5 %: more than one of these is unlikely.
+    assert worse <= 1
 
 
 @pytest.mark.parametrize("mode", ["Measured", "Fitted"])
@@ -82,13 +82,13 @@ def test_a_limit_that_may_break_the_bound_is_seldom_chosen(mode: Mode) -> None:
     seconds = {400.0: 10.0, 350.0: 10.3, 300.0: 11.055, 250.0: 12.4, 200.0: 14.6}
     truth = [Measurement(limit, limit * each * 0.95, each) for limit, each in seconds.items()]
     chosen = []
-    for seed in range(12):
+    for seed in range(8):
         design = design_for(truth, MaxSlowdown(1.1), mode)
         SyntheticTraining(truth, noise=0.01, seed=seed).carry_out(design)
         chosen.append(design.limit_watts)
     # The most probable profile alone would choose it in most of the runs.
     assert set(chosen) <= {300.0, 350.0}
-    assert chosen.count(300.0) <= 3
+    assert chosen.count(300.0) <= 2
 
 
 def test_more_noise_needs_more_windows() -> None:
