@@ -50,6 +50,17 @@ class AppliedFrequencyPlan(ApiModel):
     slowdown_percent: DecimalString | None = Field(
         default=None, description="Time lost against maximum clocks, in percent. Absent beside a straggler."
     )
+    saving_error_percent: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Standard error of the saving, in points of percent; 1.96 of it on each side are an interval of "
+        "95 %. It covers the errors of the measured instructions and of the realised energy. Absent while one of them "
+        "is not known, and for a plan of the user.",
+    )
+    slowdown_error_percent: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Standard error of the slowdown, in points of percent; 1.96 of it on each side are an interval of "
+        "95 %. It covers the errors of the measured instructions. Absent for a plan of the user.",
+    )
     reason: str = Field(default="", description="Why the ranks run this plan, or none.", max_length=512)
     problem: str = Field(
         default="",

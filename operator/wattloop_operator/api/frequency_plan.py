@@ -176,6 +176,17 @@ class FrequencyPlanStatus(ApiModel):
         description="Time lost against maximum clocks, in percent, likewise. Absent beside a straggler. Negative if "
         "the plan is faster.",
     )
+    saving_error_percent: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Standard error of the saving, in points of percent; 1.96 of it on each side are an interval of "
+        "95 %. It covers the errors of the measured instructions and of the realised energy. Absent while one of them "
+        "is not known, and for a plan of the user.",
+    )
+    slowdown_error_percent: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Standard error of the slowdown, in points of percent; 1.96 of it on each side are an interval of "
+        "95 %. It covers the errors of the measured instructions. Absent for a plan of the user.",
+    )
 
 
 class FrequencyPlan(ApiModel):

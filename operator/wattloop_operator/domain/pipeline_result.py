@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import Self
 
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
@@ -28,14 +29,18 @@ class PipelineResult:
         realised_joules: Realised energy of an iteration.
         saving_percent: Energy saved against maximum clocks; negative if the plan takes more.
         slowdown_percent: Time lost against maximum clocks; negative if the plan is faster.
+        saving_error_percent: Standard error of the saving, in points of percent.
+        slowdown_error_percent: Standard error of the slowdown, in points of percent.
 
     Raises:
         ValueError: A value is invalid.
 
     Example:
-        >>> PipelineResult.from_json(PipelineResult("Plan", "gpt-1", planned_seconds=0.5).to_json())
-        PipelineResult(mode='Plan', plan='gpt-1', planned_seconds=0.5, planned_joules=None, realised_seconds=None, \
-realised_joules=None, saving_percent=None, slowdown_percent=None)
+        >>> text = PipelineResult("Plan", "gpt-1", planned_seconds=0.5).to_json()
+        >>> text
+        '{"mode":"Plan","plan":"gpt-1","planned_seconds":0.5}'
+        >>> PipelineResult.from_json(text).planned_seconds
+        0.5
     """
 
     mode: str
@@ -46,6 +51,8 @@ realised_joules=None, saving_percent=None, slowdown_percent=None)
     realised_joules: float | None = None
     saving_percent: float | None = None
     slowdown_percent: float | None = None
+    saving_error_percent: float | None = None
+    slowdown_error_percent: float | None = None
 
     def __post_init__(self) -> None:
         # The database may contain anything.
@@ -63,15 +70,21 @@ realised_joules=None, saving_percent=None, slowdown_percent=None)
         """The result in the status of a TrainingRecurrence."""
         planned, realised = applied.planned, applied.realised
         energy = None if realised is None else realised.energy_joules
+
+        def number(value: Decimal | None) -> float | None:
+            return None if value is None else float(value)
+
         return cls(
             mode=applied.mode,
             plan=applied.name,
             planned_seconds=None if planned is None else float(planned.time_seconds),
             planned_joules=None if planned is None else float(planned.energy_joules),
             realised_seconds=None if realised is None else float(realised.time_seconds),
-            realised_joules=None if energy is None else float(energy),
-            saving_percent=None if applied.saving_percent is None else float(applied.saving_percent),
-            slowdown_percent=None if applied.slowdown_percent is None else float(applied.slowdown_percent),
+            realised_joules=number(energy),
+            saving_percent=number(applied.saving_percent),
+            slowdown_percent=number(applied.slowdown_percent),
+            saving_error_percent=number(applied.saving_error_percent),
+            slowdown_error_percent=number(applied.slowdown_error_percent),
         )
 
     @classmethod

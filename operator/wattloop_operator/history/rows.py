@@ -47,6 +47,8 @@ class RecurrenceRow:
         realised_iteration_joules: Realised energy of an iteration of one pipeline.
         plan_saving_percent: Energy that the plan saved against maximum clocks.
         plan_slowdown_percent: Time that it lost against maximum clocks.
+        plan_saving_error_percent: Standard error of the saving, in points of percent.
+        plan_slowdown_error_percent: Standard error of the slowdown, in points of percent.
         parameters: Values of the further parameters by name; a column ``param:NAME`` each, after the
             others.
     """
@@ -71,6 +73,8 @@ class RecurrenceRow:
     realised_iteration_joules: float | None = None
     plan_saving_percent: float | None = None
     plan_slowdown_percent: float | None = None
+    plan_saving_error_percent: float | None = None
+    plan_slowdown_error_percent: float | None = None
     parameters: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -158,6 +162,8 @@ def _pipeline_cells(result: PipelineResult | None) -> dict[str, Any]:
         "realised_iteration_joules": result.realised_joules,
         "plan_saving_percent": result.saving_percent,
         "plan_slowdown_percent": result.slowdown_percent,
+        "plan_saving_error_percent": result.saving_error_percent,
+        "plan_slowdown_error_percent": result.slowdown_error_percent,
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from wattloop.pipeline.standard_errors import NORMAL_95
 from wattloop_operator.history.rows import RecurrenceRow
 
 NUMBERS = ("run", "try", "batch", "limit (W)", "epochs")
@@ -65,8 +66,13 @@ def _pipeline_cells(row: RecurrenceRow) -> tuple[str, ...]:
         row.clocks or "–",
         _iteration(row.planned_iteration_seconds, row.planned_iteration_joules),
         _iteration(row.realised_iteration_seconds, row.realised_iteration_joules),
-        formatted_number(row.plan_saving_percent),
+        _with_interval(row.plan_saving_percent, row.plan_saving_error_percent),
     )
+
+
+def _with_interval(value: float | None, error: float | None) -> str:
+    """A value with its interval of 95 %."""
+    return formatted_number(value) + ("" if value is None or error is None else f" ± {NORMAL_95 * error:.2g}")
 
 
 def _iteration(seconds: float | None, joules: float | None) -> str:

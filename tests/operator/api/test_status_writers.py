@@ -128,7 +128,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
     "reconcile.pipeline.plan_status:plan_status": {
         "fplan.status": "observedGeneration conditions recurrence ranks frontier maxClocks chosen realised "
-        "savingPercent slowdownPercent",
+        "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
         "fplan.status.ranks": "expected registered profiled",
     },
     "reconcile.pipeline.plan_status:_iteration": {
@@ -147,7 +147,8 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "cluster.frequency_plans:FrequencyPlanWriter._write": {"trec.status": "frequencyPlan"},
     "reconcile.pipeline.plan_status:applied_plan": {
-        "trec.status.frequencyPlan": "name mode point planned realised savingPercent slowdownPercent reason problem",
+        "trec.status.frequencyPlan": "name mode point planned realised savingPercent slowdownPercent "
+        "savingErrorPercent slowdownErrorPercent reason problem",
     },
     "reconcile.job.pipeline_plan:job_frequency_plan": {"rtj.status.frequencyPlan": "recurrence"},
     "policies:policy_status": {

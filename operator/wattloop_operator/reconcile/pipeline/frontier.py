@@ -10,6 +10,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,6 +36,7 @@ from wattloop_planner.frequency import (
 )
 from wattloop_planner.frequency.pipeline.interpolation import interpolated
 from wattloop_planner.frequency.pipeline.rank_measurements import RankMeasurement, merged_profile
+from wattloop_planner.frequency.pipeline.uncertainty import difference_errors
 
 # Bounds the stored frontier: with more instructions it has fewer points.
 MAX_PLANNED_CLOCKS = 4_000_000
@@ -63,11 +65,17 @@ def _planned(request: PlanningRequest) -> PipelineFrontier:
     profile = profile_of_request(request)
     problem = pipeline_problem(graph, profile, blocking)
     count = min(MAX_FRONTIER_POINTS, max(MIN_POINTS, MAX_PLANNED_CLOCKS // operations))
-    points = tuple(
-        _point(problem, [[int(clock) for clock in row] for row in plan_frequencies(problem, plan)])
+    plans = [
+        [[int(clock) for clock in row] for row in plan_frequencies(problem, plan)]
         for plan in plan_pipeline(problem, count).plans
-    )
+    ]
     highest = [[max(problem.measured[graph.kind_of[each]]) for each in order.tolist()] for order in graph.order]
+    points = tuple(
+        replace(
+            _point(problem, clocks), slowdown_error_seconds=error.time_seconds, saving_error_joules=error.energy_joules
+        )
+        for clocks, error in zip(plans, difference_errors(problem, plans, highest), strict=True)
+    )
     notes = tuple(note[:MAX_NOTE_CHARACTERS] for note in profile.notes[:MAX_NOTES])
     return PipelineFrontier(request.profile_digest, points, _point(problem, highest), blocking, notes=notes)
 

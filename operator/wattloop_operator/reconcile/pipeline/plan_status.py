@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
@@ -22,6 +20,16 @@ from wattloop_operator.api.frequency_plan import (
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.pipeline.liveness import named, silence_timeout, silent_ranks
+from wattloop_operator.reconcile.pipeline.saving import (
+    Measured,
+    chosen_point,
+    is_beside_straggler,
+    measured,
+    saving_error_percent,
+    saving_percent,
+    slowdown_error_percent,
+    slowdown_percent,
+)
 from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineFrontier, PipelineRank, PipelineState
 
 PLANNED, IN_FORCE, RANK_DEAD, MISMATCH = "Planned", "InForce", "RankDead", "Mismatch"
@@ -31,51 +39,6 @@ ERROR_DIGITS = 2
 # Of the recurrence and the job, whose objects other controllers watch too, so that they change rarely.
 APPLIED_DIGITS = 3
 MAX_REASON_CHARACTERS = 512
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What the ranks measured under the present directive.
-
-    Attributes:
-        time_seconds: Time of an iteration of the slowest rank.
-        energy_joules: Energy of an iteration, the mean over the pipelines; None until all ranks report it.
-        iterations: Number of iterations, of the rank with the fewest.
-        energy_error_joules: Standard error of the energy; None until all ranks report theirs.
-    """
-
-    time_seconds: float
-    energy_joules: float | None
-    iterations: int
-    energy_error_joules: float | None = None
-
-
-def measured(state: PipelineState) -> Measured | None:
-    """What the ranks measured under the present plan; None until each of them has reported an iteration."""
-    if state.directive.mode != PLAN or not state.ranks or len(state.ranks) != state.expected_ranks:
-        return None
-    reports = [rank.report for rank in state.ranks.values()]
-    present = [
-        report
-        for report in reports
-        if report is not None
-        and report.applied_directive == state.directive.number
-        and report.measured_iterations
-        and report.iteration_seconds
-    ]
-    if len(present) < len(reports):
-        return None
-    energies = [report.iteration_joules for report in present if report.iteration_joules is not None]
-    errors = [report.iteration_error_joules for report in present if report.iteration_error_joules is not None]
-    registration = next(iter(state.ranks.values())).registration
-    pipelines = registration.ranks // registration.pipeline_parallel
-    return Measured(
-        max(report.iteration_seconds or 0.0 for report in present),
-        sum(energies) / pipelines if len(energies) == len(present) else None,
-        min(report.measured_iterations for report in present),
-        # Each rank reads counters of its own.
-        math.hypot(*errors) / pipelines if len(errors) == len(present) else None,
-    )
 
 
 def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: datetime) -> FrequencyPlanStatus:
@@ -108,6 +71,8 @@ def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: 
                 "realised": before.realised,
                 "saving_percent": before.saving_percent,
                 "slowdown_percent": before.slowdown_percent,
+                "saving_error_percent": before.saving_error_percent,
+                "slowdown_error_percent": before.slowdown_error_percent,
             }
         )
     return _with_chosen(state, status)
@@ -118,7 +83,7 @@ def _with_chosen(state: PipelineState, status: FrequencyPlanStatus) -> Frequency
     if frontier is None or chosen is None:
         return status
     found, point, straggler = measured(state), frontier.points[chosen], state.straggler
-    seconds = None if straggler is None or not _beside_straggler(state) else rounded(straggler.iteration_seconds)
+    seconds = None if straggler is None or not is_beside_straggler(state) else rounded(straggler.iteration_seconds)
     return status.model_copy(
         update={
             "chosen": ChosenPlan(
@@ -131,6 +96,8 @@ def _with_chosen(state: PipelineState, status: FrequencyPlanStatus) -> Frequency
             "realised": None if found is None else _realised(found),
             "saving_percent": _optional(saving_percent(state, found)),
             "slowdown_percent": _optional(slowdown_percent(state, found)),
+            "saving_error_percent": _optional(saving_error_percent(state, found), ERROR_DIGITS),
+            "slowdown_error_percent": _optional(slowdown_error_percent(state, found), ERROR_DIGITS),
         }
     )
 
@@ -151,51 +118,11 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
         realised=None if found is None else _applied_iteration(found),
         saving_percent=_optional(saving_percent(state, found), APPLIED_DIGITS),
         slowdown_percent=_optional(slowdown_percent(state, found), APPLIED_DIGITS),
+        saving_error_percent=_optional(saving_error_percent(state, found), ERROR_DIGITS),
+        slowdown_error_percent=_optional(slowdown_error_percent(state, found), ERROR_DIGITS),
         reason=state.directive.reason[:MAX_REASON_CHARACTERS],
         problem="" if frontier is None else frontier.problem[:MAX_REASON_CHARACTERS],
     )
-
-
-def saving_percent(state: PipelineState, found: Measured | None) -> float | None:
-    """Energy saved against maximum clocks, in percent; None without a plan or without the energy of maximum clocks.
-
-    What an iteration took beyond its plan, such as the optimizer's step, counts at maximum clocks, too. While a
-    pipeline waits for a straggler, both sides wait as long.
-    """
-    frontier, chosen = state.frontier, chosen_point(state)
-    if frontier is None or chosen is None or frontier.highest_clocks is None:
-        return None
-    point, highest = frontier.points[chosen], frontier.highest_clocks
-    planned, base = point.energy_joules, highest.energy_joules
-    if _beside_straggler(state):
-        until = max(point.time_seconds, highest.time_seconds)
-        waiting_watts = frontier.blocking_watts * len(point.clocks_megahertz)
-        planned += waiting_watts * (until - point.time_seconds)
-        base += waiting_watts * (until - highest.time_seconds)
-    beyond = 0.0 if found is None or found.energy_joules is None else max(found.energy_joules - planned, 0.0)
-    return 100 * (base - planned) / (base + beyond) if base > 0 else None
-
-
-def slowdown_percent(state: PipelineState, found: Measured | None) -> float | None:
-    """Time lost against maximum clocks, in percent; None without a plan, and beside a straggler, which takes the time.
-
-    What an iteration took beyond its plan counts at maximum clocks, too.
-    """
-    frontier, chosen = state.frontier, chosen_point(state)
-    if frontier is None or chosen is None or frontier.highest_clocks is None or _beside_straggler(state):
-        return None
-    planned, base = frontier.points[chosen].time_seconds, frontier.highest_clocks.time_seconds
-    beyond = 0.0 if found is None else max(found.time_seconds - planned, 0.0)
-    return 100 * (planned - base) / (base + beyond) if base > 0 else None
-
-
-def chosen_point(state: PipelineState) -> int | None:
-    """The point of the present directive; None if it runs no plan of the present frontier."""
-    directive, frontier = state.directive, state.frontier
-    if directive.mode != PLAN or frontier is None or directive.profile_digest != frontier.profile_digest:
-        return None
-    point = directive.point if directive.straggler_point is None else directive.straggler_point
-    return point if point is not None and point < len(frontier.points) else None
 
 
 def rounded(value: float, digits: int = SIGNIFICANT_DIGITS) -> Decimal:
@@ -210,10 +137,6 @@ def rounded(value: float, digits: int = SIGNIFICANT_DIGITS) -> Decimal:
 
 def _optional(value: float | None, digits: int = SIGNIFICANT_DIGITS) -> Decimal | None:
     return None if value is None else rounded(value, digits)
-
-
-def _beside_straggler(state: PipelineState) -> bool:
-    return state.directive.straggler_point is not None
 
 
 def _iteration(point: FrontierPoint) -> IterationStatus:

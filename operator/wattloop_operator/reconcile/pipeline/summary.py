@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from wattloop.pipeline.messages import PLAN, PROFILE
 from wattloop.pipeline.standard_errors import NORMAL_95
-from wattloop_operator.reconcile.pipeline.plan_status import Measured, chosen_point, measured, saving_percent
+from wattloop_operator.reconcile.pipeline.saving import (
+    Measured,
+    chosen_point,
+    measured,
+    saving_error_percent,
+    saving_percent,
+)
 from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineState
 
 
@@ -30,7 +36,9 @@ def pipeline_summary(state: PipelineState) -> str:
     parts.append("realised " + ("nothing that was measured" if found is None else _realised(found)))
     saving = saving_percent(state, found)
     if saving is not None:
-        parts.append(f"{saving:.1f} % of the energy saved")
+        error = saving_error_percent(state, found)
+        interval = "" if error is None else f" (± {NORMAL_95 * error:.2g})"
+        parts.append(f"{saving:.1f} %{interval} of the energy saved")
     return "; ".join(parts)
 
 

@@ -28,6 +28,7 @@ RUNNING = AppliedFrequencyPlan(
     realised=RealisedIteration(time_seconds=Decimal("1.52"), energy_joules=Decimal(204)),
     saving_percent=Decimal("6.1"),
     slowdown_percent=Decimal(0),
+    saving_error_percent=Decimal("0.2"),
     reason="iterations of 1.5 s by the plan",
 )
 
@@ -86,7 +87,7 @@ def test_the_record_of_an_ended_attempt_has_its_plan(backend_with: Callable[...,
     backend.report(name, epoch=5, metric=0.95, finished=True)
     backend.end_workload(name)
     backend.reconcile()
-    expected = PipelineResult("Plan", "digits-1", 1.5, 200.0, 1.52, 204.0, 6.1, 0.0)
+    expected = PipelineResult("Plan", "digits-1", 1.5, 200.0, 1.52, 204.0, 6.1, 0.0, 0.2)
     assert backend.records[0, 0].pipeline == expected
     # A record of an older version gets it from the object, as long as there is one.
     backend.records[0, 0] = replace(backend.records[0, 0], pipeline=None)

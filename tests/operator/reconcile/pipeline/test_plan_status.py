@@ -7,10 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
-import pytest
-
 from support.pipelines.simulated_ranks import (
-    NEW_STATE,
     SimulatedOperator,
     SimulatedRank,
     exchange,
@@ -23,16 +20,9 @@ from wattloop_operator.api.meta import Condition, ConditionStatus, ObjectMeta, O
 from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.reconcile.pipeline.liveness import silence_timeout
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
-from wattloop_operator.reconcile.pipeline.plan_status import (
-    Measured,
-    applied_plan,
-    measured,
-    plan_status,
-    rounded,
-    saving_percent,
-    slowdown_percent,
-)
-from wattloop_operator.reconcile.pipeline.state import FrontierPoint, IssuedDirective, PipelineFrontier, PipelineState
+from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_status, rounded
+from wattloop_operator.reconcile.pipeline.saving import measured
+from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 
 JOB = OwnerReference(api_version="wattloop.dev/v1alpha1", kind="RecurringTrainingJob", name="gpt", uid="0c3b2d9e")
 
@@ -157,43 +147,17 @@ def test_what_was_realised_stays_after_the_end() -> None:
     plan = made(operator)
     status = status_of(operator, plan)
     ended = status_of(operator, plan.model_copy(update={"status": status}), ended=True)
-    assert (ended.chosen, ended.realised, ended.saving_percent) == (
-        status.chosen,
-        status.realised,
-        status.saving_percent,
+    kept = (
+        "chosen",
+        "realised",
+        "saving_percent",
+        "slowdown_percent",
+        "saving_error_percent",
+        "slowdown_error_percent",
     )
+    assert [getattr(ended, field) for field in kept] == [getattr(status, field) for field in kept]
+    assert None not in (status.saving_error_percent, status.slowdown_error_percent)
     assert conditions(ended)["InForce"].reason == "Ended"
-
-
-POINTS = tuple(FrontierPoint(time, energy, ((1,), (1,))) for time, energy in ((1.2, 80.0), (1.0, 90.0)))
-HIGHEST = FrontierPoint(1.0, 120.0, ((1,), (1,)))
-
-
-def planned(point: int, straggler_point: int | None = None) -> PipelineState:
-    frontier = PipelineFrontier("d", POINTS, HIGHEST, blocking_watts=10.0)
-    directive = IssuedDirective(1, "Plan", profile_digest="d", point=point, straggler_point=straggler_point)
-    return replace(NEW_STATE, frontier=frontier, directive=directive)
-
-
-@pytest.mark.parametrize(
-    ("point", "straggler_point", "found", "saving", "slowdown"),
-    [
-        (1, None, None, 25.0, 0.0),
-        (0, None, None, 100 / 3, 20.0),
-        (1, None, Measured(1.0, 90.0, 5), 25.0, 0.0),
-        # 30 J and 0.5 s beyond the plan are beyond maximum clocks, too.
-        (1, None, Measured(1.5, 120.0, 5), 20.0, 0.0),
-        (0, None, Measured(1.6, None, 5), 100 / 3, 0.2 / 1.4 * 100),
-        # At maximum clocks, both ranks wait for 0.2 s.
-        (1, 0, None, 100 * (124 - 80) / 124, None),
-    ],
-)
-def test_saving_and_slowdown_are_against_maximum_clocks(
-    point: int, straggler_point: int | None, found: Measured | None, saving: float, slowdown: float | None
-) -> None:
-    state = planned(point, straggler_point)
-    assert saving_percent(state, found) == pytest.approx(saving)
-    assert slowdown_percent(state, found) == (None if slowdown is None else pytest.approx(slowdown))
 
 
 def test_nothing_is_realised_until_every_rank_has_reported_the_plan() -> None:

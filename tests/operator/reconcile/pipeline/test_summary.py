@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_until_planned
-from wattloop_operator.reconcile.pipeline.plan_status import chosen_point, measured, saving_percent
+from wattloop_operator.reconcile.pipeline.saving import (
+    chosen_point,
+    measured,
+    saving_error_percent,
+    saving_percent,
+)
 from wattloop_operator.reconcile.pipeline.state import IssuedDirective
 from wattloop_operator.reconcile.pipeline.summary import pipeline_summary
 
@@ -32,7 +37,10 @@ def test_a_plan_is_shown_with_what_it_planned_realised_and_saved(operator: Simul
     assert f"a frequency plan, planned {point.time_seconds:.4g} s and {point.energy_joules:,.1f} J" in text
     assert f"realised {found.time_seconds:.4g} s" in text
     assert f"{found.energy_joules:,.1f} J per iteration (± 2.0 J)" in text
-    assert f"{saving:.1f} % of the energy saved" in text
+    error = saving_error_percent(state, found)
+    assert error is not None
+    assert error > 0
+    assert f"{saving:.1f} % (± {1.96 * error:.2g}) of the energy saved" in text
 
 
 def test_a_plan_without_measured_iterations_is_shown_as_such(operator: SimulatedOperator) -> None:
