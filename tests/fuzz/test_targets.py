@@ -7,17 +7,27 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 
 import pytest
+from fastapi import Request
+from fastapi.routing import APIRoute
 
 from support.fuzzing.campaign import TARGETS, main, open_target
 from support.fuzzing.mutation import mutations
+from support.fuzzing.reporting import ReportingTarget
 from support.fuzzing.target import DefectError, Target
+from wattloop.pipeline.messages import MODES, RankReport
 from wattloop_agent.monitor import server
 from wattloop_operator.api.checks import documents
-from wattloop_operator.reporting import request_handling
+from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.reconcile.pipeline import registrations
+from wattloop_operator.reconcile.pipeline.reports import with_report
+from wattloop_operator.reconcile.pipeline.state import PipelineState
+from wattloop_operator.reporting import pipeline_commits, request_handling
 
 SEED = 20261122
 MUTATIONS = 300
@@ -83,12 +93,41 @@ def test_a_connection_that_the_agent_does_not_close_is_found(target: Target, mon
 
 
 @pytest.mark.parametrize("target", ["reporting"], indirect=True)
-def test_a_missing_body_size_check_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def unchecked(request: object, max_bytes: int) -> object:
-        return json.loads(await request.body())  # type: ignore[attr-defined]
+def test_the_seeds_of_the_reporting_api_reach_every_route(target: Target) -> None:
+    assert isinstance(target, ReportingTarget)
+    for data in target.seeds():
+        target.check(data)
+    routes = {route.path for route in target.app.routes if isinstance(route, APIRoute)}
+    assert target.accepted_routes == routes
+    assert target.modes == set(MODES)
 
+
+async def unchecked_body(request: Request, *_: object) -> object:
+    return json.loads(await request.body())
+
+
+def unordered_report(state: PipelineState, rank: int, report: RankReport, now: datetime) -> PipelineState:
+    ranks = {number: replace(each, report=None) for number, each in state.ranks.items()}
+    return with_report(replace(state, ranks=ranks), rank, report, now)
+
+
+@pytest.mark.parametrize("target", ["reporting"], indirect=True)
+@pytest.mark.parametrize(
+    ("owner", "name", "defect"),
+    [
+        (request_handling, "json_body", unchecked_body),
+        (registrations, "check_schedule", lambda _: None),
+        (registrations.Registrar, "_conflict", lambda *_: None),
+        (pipeline_commits, "with_report", unordered_report),
+        (LocalTokens, "is_authorized", lambda *_: True),
+    ],
+    ids=["a body without a bound", "missing instruction", "contradiction", "late report", "another job's pipeline"],
+)
+def test_a_missing_check_of_the_reporting_api_is_found(
+    target: Target, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, defect: object
+) -> None:
     with monkeypatch.context() as planted:
-        planted.setattr(request_handling, "json_body", unchecked)
+        planted.setattr(owner, name, defect)
         data = failing_input(target)
     target.check(data)
 

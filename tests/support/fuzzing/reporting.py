@@ -11,15 +11,18 @@ import urllib.parse
 from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from support.backends.model_backend import KEY, job
 from support.fuzzing.logs import DefectLog
+from support.fuzzing.pipelines import PIPELINE_TOKENS, PipelineChecks, messages, running_commits, single_messages
 from support.fuzzing.target import DefectError
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import AGENTS, NODE, NOW, ApiServer, report
+from wattloop_operator.api.reporting import Reporting
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
@@ -32,6 +35,7 @@ from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.pipelines import PipelineService
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import open_store
 
@@ -42,7 +46,7 @@ MAX_ANSWER_BYTES = 64 * 1024
 # Twice the maximum size of an attempt's progress in a cluster.
 MAX_OBJECT_BYTES = 512 * 1024
 # The documented responses, and those of HTTP for an unknown path or method.
-CODES = {200, 307, 400, 401, 403, 404, 405, 413, 415, 422, 429, 503}
+CODES = {200, 307, 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 503}
 # Epochs are written with twelve digits.
 ROUNDING = 1e-9
 METHOD = re.compile(r"[A-Z]{1,20}")
@@ -65,6 +69,7 @@ class Answer:
 
     code: int = 0
     body: bytes = b""
+    route: str = ""
 
 
 class ReportingTarget:
@@ -72,10 +77,17 @@ class ReportingTarget:
 
     Each request is a line of method and path, lines of headers, an empty line and a body; a line of
     %% separates requests. ``{own}``, ``{token}`` and ``{agent}`` stand for the path of a
-    recurrence, its token and an agent's token.
+    recurrence, its token and an agent's token; ``{trainer}`` and ``{trainer-token}`` for those of one
+    with the source KubeflowTrainer.
 
     Checks: only documented responses, each of them short JSON; no error in the log; a report
-    changes only the progress of its own recurrence, which never goes back and has a bounded size.
+    changes only the progress of its own recurrence, which never goes back and has a bounded size;
+    a rank's message changes only the pipeline of its own recurrence, whose ranks never contradict
+    each other, and its directive is valid.
+
+    Attributes:
+        app: The application.
+        accepted_routes: Paths of the routes that have accepted a request.
     """
 
     tokens = (
@@ -84,7 +96,7 @@ class ReportingTarget:
         b"content-length: 99999999999999999999999\n", b'"sequence": ', b'"epoch": ', b'"metric": ', b'"gpus": [',
         b'"uuid": ', b'"profile": [', b'"finished": true', b'"rank": 1', b"NaN", b"Infinity", b"1e308", b"1e999",
         b"9223372036854775807", b"9" * 5000, b"[" * 2000, b'"\\ud800"', b'"\\u0000"', b"%00", b"%2e%2e/", b"//",
-        b"\xff\xfe", b"\xc2\xb2",
+        b"\xff\xfe", b"\xc2\xb2", b'"lastUpdatedTime": "2026-03-01T12:00:00Z"', b'"metrics": [', *PIPELINE_TOKENS,
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -95,10 +107,11 @@ class ReportingTarget:
         self._log = self._stack.enter_context(DefectLog("wattloop_operator", "asyncio", level=logging.ERROR))
         tokens = LocalTokens(folder)
         self._recurrence = decide(Snapshot(job()), Attempt(0, 0, "slot-0", NOW))
-        self._name = self._recurrence.metadata.name
-        self._other = "another"
-        for name in (self._name, self._other):
-            self._store.objects.create(RECURRENCE, KEY.namespace, name, self._recurrence.to_wire())
+        self._name, self._other, trainer = self._recurrence.metadata.name, "another", "trainer"
+        other = _of_another_job(self._recurrence, self._other)
+        source = Reporting(source="KubeflowTrainer")
+        for each in (self._recurrence, other, _of_another_job(self._recurrence, trainer, reporting=source)):
+            self._store.objects.create(RECURRENCE, KEY.namespace, each.metadata.name, each.to_wire())
         token = tokens.create_file(KEY.namespace, self._name).read_text()
         api = ClusterApi(ApiServer())
         limits = ReportLimits(lambda: self._seconds)
@@ -107,17 +120,23 @@ class ReportingTarget:
             ClusterNodeAuthorizer(reviews, lambda: self._seconds, AGENTS),
             ClusterNodePods(api, lambda: self._seconds),
             self._store.pod_energies,
-            lambda: NOW + timedelta(seconds=self._seconds),
+            self._now,
         )
         progress_store = LocalProgressStore(self._store.objects, lambda: None)
         service = ReportService(progress_store, tokens, limits=limits, max_wait_seconds=0.0)
-        self._app = create_app(service, nodes)
+        commits = self._stack.enter_context(running_commits(self._store, self._now))
+        pipelines = PipelineService(progress_store, tokens, commits, limits, clock=lambda: self._seconds)
+        self._pipelines = PipelineChecks(self._store, self._recurrence, other, self._now)
+        self.app = create_app(service, nodes, pipelines)
         self._names = {
             b"{own}": f"/v1/namespaces/{KEY.namespace}/recurrences/{self._name}".encode(),
             b"{other}": f"/v1/namespaces/{KEY.namespace}/recurrences/{self._other}".encode(),
+            b"{trainer}": f"/v1/namespaces/{KEY.namespace}/recurrences/{trainer}".encode(),
             b"{token}": token.encode(),
+            b"{trainer-token}": tokens.create_file(KEY.namespace, trainer).read_text().encode(),
             b"{agent}": json_web_token("agent").encode(),
         }
+        self.accepted_routes: set[str] = set()
         self._loop = asyncio.new_event_loop()
 
     def seeds(self) -> list[bytes]:
@@ -149,6 +168,11 @@ class ReportingTarget:
         node = _request("POST", f"/v1/nodes/{NODE}/energy", "{agent}", report())
         decision = _request("GET", "{own}/decision", "{token}", None)
         other = _request("POST", "{other}/progress", "{token}", first)
+        ranks = [_request(method, f"{{own}}/{path}", "{token}", form.to_json()) for method, path, form in messages()]
+        further = [
+            _request(method, f"{{own}}/{path}", "{token}", form.to_json()) for method, path, form in single_messages()
+        ]
+        status = {"lastUpdatedTime": "2026-03-01T12:00:00Z", "metrics": [{"name": "accuracy", "value": "0.5"}]}
         unauthorized = _request("POST", "{own}/progress", "nobody", first)
         return [
             *sent,
@@ -156,8 +180,16 @@ class ReportingTarget:
             decision,
             other,
             unauthorized,
+            *(
+                _request("POST", f"{{{name}}}/trainer-status", f"{{{token}}}", {"trainerStatus": status})
+                for name, token in (("own", "token"), ("trainer", "trainer-token"))
+            ),
+            *(each.replace(b"{own}", b"{other}") for each in (ranks[0], ranks[2], ranks[-1])),
+            *further,
             SEPARATOR.join(sent),
             SEPARATOR.join((decision, sent[1], node)),
+            SEPARATOR.join(ranks),
+            SEPARATOR.join((*ranks[:2], *further, ranks[2])),
         ]
 
     def check(self, data: bytes) -> None:
@@ -170,12 +202,17 @@ class ReportingTarget:
         for request in self._requests(data):
             answer = self._loop.run_until_complete(self._ask(request))
             _check_answer(request, answer)
+            if answer.code == HTTPStatus.OK:
+                self.accepted_routes.add(answer.route)
+            if b"/pipeline/" in request.path and answer.code == HTTPStatus.OK:
+                self._pipelines.check(answer.body)
             after = self._read(self._name)
             _check_change(before, after)
             before = after
         self._log.check()
         if self._read(self._other).status != self._recurrence.status:
             raise DefectError("a report changed another recurrence")
+        self._pipelines.check_other()
 
     def close(self) -> None:
         """See `Target`."""
@@ -183,7 +220,11 @@ class ReportingTarget:
         self._loop.close()
         self._stack.close()
 
+    def _now(self) -> datetime:
+        return NOW + timedelta(seconds=self._seconds)
+
     def _reset(self) -> None:
+        self._pipelines.reset()
         stored = self._store.objects.get(RECURRENCE, KEY.namespace, self._name)
         assert stored is not None
         wire, version = self._recurrence.to_wire(), stored.resource_version
@@ -228,13 +269,13 @@ class ReportingTarget:
             "server": ("127.0.0.1", 8080),
         }
         answer, half = Answer(), len(request.body) // 2
-        chunks = iter((request.body[:half], request.body[half:]))
+        chunks = iter(((request.body[:half], True), (request.body[half:], False)))
 
         async def receive() -> Message:
-            chunk = next(chunks, None)
+            chunk, is_followed = next(chunks, (None, False))
             if chunk is None:
                 return {"type": "http.disconnect"}
-            return {"type": "http.request", "body": chunk, "more_body": chunk is not request.body[half:]}
+            return {"type": "http.request", "body": chunk, "more_body": is_followed}
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -242,8 +283,25 @@ class ReportingTarget:
             else:
                 answer.body += message.get("body", b"")
 
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)
+        answer.route = getattr(scope.get("route"), "path", "")
         return answer
+
+    @property
+    def modes(self) -> set[str]:
+        """The modes of the directives that ranks have got."""
+        return self._pipelines.modes
+
+
+def _of_another_job(recurrence: TrainingRecurrence, name: str, **changes: object) -> TrainingRecurrence:
+    spec, metadata = recurrence.spec, recurrence.metadata
+    job_ref = spec.job_ref.model_copy(update={"uid": f"{name}-uid"})
+    return recurrence.model_copy(
+        update={
+            "metadata": metadata.model_copy(update={"name": name}),
+            "spec": spec.model_copy(update={"job_ref": job_ref, **changes}),
+        }
+    )
 
 
 def _request(method: str, path: str, token: str, body: object) -> bytes:
@@ -256,7 +314,11 @@ def _check_answer(request: Request, answer: Answer) -> None:
     if answer.code not in CODES or len(answer.body) > MAX_ANSWER_BYTES:
         raise DefectError(f"{summary}: {answer.body[:200]!r}")
     if request.method != "HEAD" and answer.code != 307:
-        json.loads(answer.body)
+        json.loads(answer.body, parse_constant=_reject_constant)
+
+
+def _reject_constant(name: str) -> None:
+    raise DefectError(f"an answer has {name}")
 
 
 def _check_change(before: TrainingRecurrence, after: TrainingRecurrence) -> None:
