@@ -18,7 +18,8 @@ from typing import Any
 import h11
 from starlette.responses import PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.server import ServerState
+
+from wattloop_operator.http.open_connections import OpenConnections
 
 logger = logging.getLogger(__name__)
 # At WARNING uvicorn logs each rejected request, which is counted here, and each request for an
@@ -32,6 +33,7 @@ REQUEST_SECONDS = 10.0
 # is gone, too.
 RESPONSE_SECONDS = 60.0
 RECEIVING = frozenset({h11.IDLE, h11.SEND_BODY})
+RECEIVED = frozenset({h11.DONE, h11.MUST_CLOSE})
 # Reasons of rejection: label values of a metric.
 MALFORMED, OVERLOADED = "malformed", "overloaded"
 MESSAGES = {MALFORMED: "invalid HTTP request", OVERLOADED: "too many connections or requests"}
@@ -71,27 +73,33 @@ class RejectedRequests:
         )
 
 
-def limit_concurrency(
-    app: Application, limit: int, state: Callable[[], ServerState], rejected: RejectedRequests
-) -> Application:
-    """An ASGI application that answers 503 while the server has too many connections or running requests.
+def limit_concurrency(app: Application, limit: int, rejected: RejectedRequests) -> Application:
+    """An ASGI application that answers 503 to an address with more than its share while too many requests run.
+
+    From `limit` running requests on, each address that has some may have an equal share of the limit. So at most twice
+    as many run.
 
     Args:
         app: The application.
-        limit: Requests are rejected from this many connections, or other running requests, on.
-        state: The server's connections and running requests.
+        limit: The limit of running requests.
         rejected: Counts the rejected requests.
     """
+    running: Counter[str] = Counter()
 
     async def limited(scope: Any, receive: Any, send: Any) -> None:
-        server = state()
-        # The running requests include this one.
-        if len(server.connections) >= limit or len(server.tasks) > limit:
+        address = (scope.get("client") or ("",))[0]
+        others = len(running) - (address in running)
+        if running.total() >= limit and running[address] >= limit // (others + 1):
             rejected.count(OVERLOADED)
-            app_or_error: Application = PlainTextResponse("Service Unavailable", 503, {"connection": "close"})
-        else:
-            app_or_error = app
-        await app_or_error(scope, receive, send)
+            await PlainTextResponse("Service Unavailable", 503, {"connection": "close"})(scope, receive, send)
+            return
+        running[address] += 1
+        try:
+            await app(scope, receive, send)
+        finally:
+            running[address] -= 1
+            if not running[address]:
+                del running[address]
 
     return limited
 
@@ -101,29 +109,27 @@ class BoundedConnection(H11Protocol):
 
     A request must arrive completely within `REQUEST_SECONDS` of its first byte, or of the
     connection; the client must read its response within `RESPONSE_SECONDS`. Otherwise the
-    connection is closed. Beyond `max_connections` a new connection is closed immediately: each
-    takes a file descriptor, which the rest of the process needs too.
+    connection is closed.
 
     Args:
         rejected: Counts malformed requests.
-        max_connections: Limit of open connections of the server.
+        open_connections: Knows whether the connection waits for its client.
     """
 
     _deadline: asyncio.TimerHandle | None = None
 
-    def __init__(self, *args: Any, rejected: RejectedRequests, max_connections: int, **options: Any) -> None:
+    def __init__(
+        self, *args: Any, rejected: RejectedRequests, open_connections: OpenConnections, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self.logger = CONNECTION_LOGGER
         self._rejected = rejected
-        self._max_connections = max_connections
+        self._open_connections = open_connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
-        if len(self.connections) > self._max_connections:
-            transport.abort()
-        else:
-            self._close_after(REQUEST_SECONDS)
+        self._close_after(REQUEST_SECONDS)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
@@ -133,6 +139,8 @@ class BoundedConnection(H11Protocol):
         super().data_received(data)
         if receiving and self.conn.their_state not in RECEIVING:
             self._close_after(RESPONSE_SECONDS)
+            if self.client is not None and self.conn.their_state in RECEIVED:
+                self._open_connections.serve(self.client)
 
     def send_400_response(self, msg: str) -> None:
         """See `H11Protocol`."""
@@ -142,6 +150,8 @@ class BoundedConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """See `H11Protocol`."""
         super().on_response_complete()
+        if self.client is not None and self.conn.their_state is not h11.DONE:
+            self._open_connections.wait(self.client)
         sent = not self.transport.get_write_buffer_size()
         self._close_after(REQUEST_SECONDS if sent and self.conn.their_state in RECEIVING else RESPONSE_SECONDS)
 

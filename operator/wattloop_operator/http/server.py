@@ -8,21 +8,33 @@ import logging
 import resource
 import socket
 import threading
+from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 import uvicorn
-from uvicorn.server import ServerState
 
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_operator.http.certificates import ServingCertificate
-from wattloop_operator.http.connections import Application, BoundedConnection, RejectedRequests, limit_concurrency
+from wattloop_operator.http.connections import (
+    OVERLOADED,
+    Application,
+    BoundedConnection,
+    RejectedRequests,
+    limit_concurrency,
+)
+from wattloop_operator.http.open_connections import BoundedListener, OpenConnections
 
 logger = logging.getLogger(__name__)
 
+# asyncio gives each TLS connection a buffer of 256 KiB before its client has sent a byte. A record of TLS has 16 KiB.
+TLS_BUFFER_BYTES = 32 * 1024
+SSLProtocol.max_size = TLS_BUFFER_BYTES
+
 KEEP_ALIVE_SECONDS = 10
-MAX_CONCURRENCY = 2_000
+# A connection with TLS takes 145 kB, and a server has twice as many connections as running requests.
+MAX_CONCURRENCY = 1_250
 # One server's connections take at most this part of the process's file descriptors: the database,
 # the API server and the other servers need the rest.
 DESCRIPTORS_PART = 4
@@ -31,16 +43,16 @@ DESCRIPTORS_PART = 4
 class HttpService:
     """One HTTP server.
 
-    It serves a bounded number of connections; beyond it, it answers 503, and beyond twice as many
-    it closes new ones.
+    It runs a bounded number of requests and has a bounded number of connections, of which each address has its share;
+    see `limit_concurrency` and `OpenConnections`.
 
     Args:
         name: Its name, for messages.
         app: The ASGI application.
         bind: The address to listen on; port 0 is any free port.
         certificate: Serves HTTPS with it, unless None.
-        on_rejected: Called with the reason of each request that the application does not receive:
-            `malformed`, or `overloaded` (too many connections or requests).
+        on_rejected: Called with the reason of each request that the application does not receive, and of each
+            connection that is closed for a new one: `malformed`, or `overloaded` (too many connections or requests).
         background: Entered before the server starts and left after it has ended.
 
     Raises:
@@ -59,20 +71,23 @@ class HttpService:
     ) -> None:
         self.name = name
         self._background = contextlib.nullcontext() if background is None else background
-        self._socket = _listen(name, bind)
+        self.max_concurrency = _max_concurrency()
+        rejected = RejectedRequests(name, on_rejected)
+        connections = OpenConnections(2 * self.max_concurrency, lambda: rejected.count(OVERLOADED))
+        self._socket = BoundedListener(_listen(name, bind), connections)
         host, port = self._socket.getsockname()[:2]
         self.address = Address(host, port)
         self.url = f"{'https' if certificate else 'http'}://{self.address}"
-        self.max_concurrency = _max_concurrency()
-        rejected = RejectedRequests(name, on_rejected)
         config = uvicorn.Config(
-            limit_concurrency(app, self.max_concurrency, self._state, rejected),
+            limit_concurrency(app, self.max_concurrency, rejected),
             log_config=None,
             access_log=False,
             lifespan="off",
             http=functools.partial(  # type: ignore[arg-type]
-                BoundedConnection, rejected=rejected, max_connections=2 * self.max_concurrency
+                BoundedConnection, rejected=rejected, open_connections=connections
             ),
+            # uvloop does not accept by the listening socket's own method.
+            loop="asyncio",
             ws="none",
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -104,9 +119,6 @@ class HttpService:
         with self._background:
             self._server.run(sockets=[self._socket])
 
-    def _state(self) -> ServerState:
-        return self._server.server_state
-
 
 @contextlib.contextmanager
 def background(*managers: AbstractContextManager[object]) -> Iterator[None]:
@@ -118,7 +130,7 @@ def background(*managers: AbstractContextManager[object]) -> Iterator[None]:
 
 
 def _max_concurrency() -> int:
-    """Number of connections that one server serves; it holds twice as many, to answer the rest with 503."""
+    """Number of requests that one server runs; it holds twice as many connections."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return MAX_CONCURRENCY if files == resource.RLIM_INFINITY else min(MAX_CONCURRENCY, files // DESCRIPTORS_PART // 2)
 

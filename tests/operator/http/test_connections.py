@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from wattloop.commands.settings import Address
 from wattloop_operator.http import connections, server
-from wattloop_operator.http.connections import MALFORMED, OVERLOADED
+from wattloop_operator.http.connections import MALFORMED
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.request_handling import json_body
 
@@ -119,23 +119,6 @@ def test_a_well_behaved_client_keeps_its_connection() -> None:
     assert len(ports) == 1
 
 
-def test_a_server_answers_503_beyond_its_limit_and_closes_connections_beyond_twice_its_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(server, "MAX_CONCURRENCY", 3)
-    with serving_app() as service, contextlib.ExitStack() as stack:
-        silent = [stack.enter_context(connected(service)) for _ in range(4)]
-        assert httpx.get(f"{service.url}/body").status_code == 503
-        silent += [stack.enter_context(connected(service)) for _ in range(2)]
-        assert is_closed(stack.enter_context(connected(service)))
-        for connection in silent:
-            connection.close()
-        with httpx.Client(base_url=service.url) as client:
-            while (answer := client.post("/body", json={})).status_code == 503:
-                """The server still counts the closed connections."""
-        assert answer.text == "accepted"
-
-
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno > logging.INFO]
 
@@ -152,21 +135,6 @@ def test_malformed_requests_are_counted_and_logged_in_one_line(
                 assert connection.recv(12) == b"HTTP/1.1 400"
     assert rejected == [MALFORMED] * 5
     assert lines_of(caplog) == ["slow: rejected: invalid HTTP request (1 since the last such line)"]
-
-
-def test_requests_beyond_the_limit_are_counted_and_logged_in_one_line(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(connections, "LOG_INTERVAL_SECONDS", math.inf)
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 3600.0)
-    monkeypatch.setattr(server, "MAX_CONCURRENCY", 8)
-    rejected: list[str] = []
-    with serving_app(rejected.append) as service, contextlib.ExitStack() as stack:
-        for _ in range(8):
-            stack.enter_context(connected(service))
-        assert [httpx.get(f"{service.url}/body").status_code for _ in range(5)] == [503] * 5
-    assert rejected == [OVERLOADED] * 5
-    assert lines_of(caplog) == ["slow: rejected: too many connections or requests (1 since the last such line)"]
 
 
 def test_a_request_for_an_upgrade_is_answered_without_it_and_without_a_log_line(
