@@ -30,6 +30,7 @@ MAX_GPU_UUID_CHARACTERS = 52
 MAX_PRODUCT_CHARACTERS = 128
 MAX_REASON_CHARACTERS = 2000
 MAX_REFUSAL_CHARACTERS = 512
+MAX_FAILURE_CHARACTERS = 64
 # Far above real values, so that a sum over an attempt fits the API's decimal strings.
 MAX_NUMBER = 1e14
 MAX_ENERGY_MILLIJOULES = 2 * 10**14  # a GPU of 1 kW for six years
@@ -194,7 +195,15 @@ class Report(WireForm):
         "Samples of an optimizer step over all devices, as the training was told: the decision's batch size, rounded "
         "down to a multiple of the devices; null if the process does not say.",
     ] = None
-    failed: Annotated[bool, "Whether this is the last report of a process that ends by an exception."] = False
+    failure: Annotated[
+        str,
+        String(MAX_FAILURE_CHARACTERS, min_length=0),
+        "Type of the exception that ends the process, whose last report this is; empty if none does.",
+    ] = ""
+    consequence: Annotated[
+        bool,
+        "Whether that exception follows from another process: a lost connection to it, or a signal of the launcher.",
+    ] = False
     verdict_epoch: Annotated[
         int | None,
         Integer(MAX_EPOCHS),

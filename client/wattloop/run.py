@@ -113,7 +113,8 @@ class Run:
         self._consecutive_reached = 0
         self._has_reached = False
         self._loop_ended = False
-        self._began = self._ended = self._failed = False
+        self._began = self._ended = False
+        self._error: BaseException | None = None
         self._metric: float | None = None
         self._diverged = False
         self._samples = 0.0
@@ -137,7 +138,7 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._ended = True
-        self._failed = kind is not None
+        self._error = error
         if kind is None:
             self._publish()
         # A run that ends by an exception reports its energy and that it failed, but not that it finished.
@@ -402,6 +403,7 @@ class Run:
             logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
 
     def _report(self, *, finished: bool) -> Report:
+        from wattloop.failure import failure_name, is_consequence  # noqa: PLC0415
         from wattloop.messages import MAX_BATCH_SIZE, MAX_RANKS, Report  # noqa: PLC0415
 
         self._sequence += 1
@@ -427,7 +429,8 @@ class Run:
             ranks=min(self.environment.ranks, MAX_RANKS),
             profile_ranks=min(self._gpus.profile_ranks, MAX_RANKS),
             batch_size=min(self.batch_size, MAX_BATCH_SIZE),
-            failed=self._failed,
+            failure="" if self._error is None else failure_name(self._error),
+            consequence=self._error is not None and is_consequence(self._error),
         )
 
     def _exchange(self) -> TotalsExchange | None:

@@ -160,6 +160,7 @@ def test_a_failed_run_reports_its_progress_but_not_that_it_finished(report_serve
         train()
     last = report_server.reports[-1]
     assert (last["epoch"], last["metric"], last["finished"]) == (1, 0.1, False)
+    assert (last["failure"], last["consequence"]) == ("ZeroDivisionError", False)
 
 
 def test_a_failed_run_does_not_wait_for_an_unreachable_operator(report_server: ReportServer) -> None:

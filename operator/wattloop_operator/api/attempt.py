@@ -113,6 +113,18 @@ class Heartbeat(ApiModel):
     )
 
 
+class FailedRank(ApiModel):
+    """The process that was the first to report that it failed."""
+
+    rank: int = Field(description="Its rank.", ge=0)
+    failure: str = Field(description="Type of the exception that ended it.", max_length=64)
+    consequence: bool = Field(
+        default=False,
+        description="Whether that exception follows from another process: a lost connection to it, or a signal of the "
+        "launcher.",
+    )
+
+
 class EpochMark(ApiModel):
     """Energy and time of the attempt's GPUs when the training had run a number of epochs."""
 
@@ -264,6 +276,11 @@ class Progress(ApiModel):
         "is rank 0. If others are missing after a failure, they were probably killed.",
         max_length=MAX_MEASURING_RANKS // 4,
         pattern="^[0-9a-f]+$",
+    )
+    first_failure: FailedRank | None = Field(
+        default=None,
+        description="The process that was the first to report that it failed. Absent if none did since the processes "
+        "were started.",
     )
     decided_epoch: int = Field(
         default=0,

@@ -83,6 +83,7 @@ class WorkloadState:
         ended_at: When it ended.
         failure: Why it failed; None if it did not.
         failed_pod: Its pod that failed first; None if it did not fail, or if that is not known.
+        killed_ranks: The ranks that were killed, as far as its launcher says.
         terminating: Whether its deletion has begun.
         message: Details of its state: an exit code, an image that cannot be pulled, no node to run
             on.
@@ -102,6 +103,7 @@ class WorkloadState:
     ended_at: datetime | None = None
     failure: Failure | None = None
     failed_pod: WorkloadPod | None = None
+    killed_ranks: tuple[int, ...] = ()
     terminating: bool = False
     message: str = ""
     unhealthy: str = ""

@@ -23,7 +23,7 @@ from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of
 from wattloop_operator.local.final_energy import FinalEnergy
 from wattloop_operator.local.output_follower import Observe, OutputFollower
-from wattloop_operator.local.processes import ProcessStartError, TrainingProcess
+from wattloop_operator.local.processes import ProcessStartError, TrainingProcess, last_output
 from wattloop_operator.local.recurrence_store import RECURRENCE, recurrence_of, replace_recurrence
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
@@ -33,6 +33,7 @@ from wattloop_operator.reconcile.pipeline.state import PipelineKey
 from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
 from wattloop_operator.workloads.injection import RunAddresses, run_variables
+from wattloop_operator.workloads.launcher_output import MAX_OUTPUT_CHARACTERS, killed_ranks_in
 
 logger = logging.getLogger(__name__)
 
@@ -258,7 +259,7 @@ class LocalBackend:
                     WORKLOAD,
                     namespace,
                     name,
-                    _process_body(process, name),
+                    _process_body(process, name, self._logs / f"{name}.log"),
                     expected_version=stored.resource_version,
                 )
             del self._processes[namespace, name]
@@ -302,6 +303,7 @@ class LocalBackend:
                 ended_at=datetime.fromisoformat(body["endedAt"]),
                 failure=Failure(body["failure"]) if body["failure"] else None,
                 message=body["message"],
+                killed_ranks=tuple(body.get("killedRanks", ())),
             )
         if process is None:
             text = "wattloop run ended while it was running"
@@ -344,14 +346,15 @@ def _reported_its_end(process: TrainingProcess, recurrence: TrainingRecurrence) 
     return process.exit_code == 0 and progress is not None and progress.finished
 
 
-def _process_body(process: TrainingProcess, name: str) -> dict[str, Any]:
+def _process_body(process: TrainingProcess, name: str, log: Path) -> dict[str, Any]:
     code = process.exit_code
     if code == 0:
         return _ended_body(None, "", process)
     if process.ended_by_run or (code is not None and -code in DISRUPTING_SIGNALS):
         return _ended_body(Failure.DISRUPTED, "its process was ended from outside", process)
     how = f"exit code {code}" if code is None or code > 0 else f"killed by signal {signal.Signals(-code).name}"
-    return _ended_body(Failure.CRASHED, f"{how}; see logs/{name}.log", process)
+    body = _ended_body(Failure.CRASHED, f"{how}; see logs/{name}.log", process)
+    return body | {"killedRanks": list(killed_ranks_in(last_output(log, MAX_OUTPUT_CHARACTERS)))}
 
 
 def _ended_body(failure: Failure | None, message: str, process: TrainingProcess | None = None) -> dict[str, Any]:

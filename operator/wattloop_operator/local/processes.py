@@ -119,6 +119,16 @@ class TrainingProcess:
         on_end()
 
 
+def last_output(log: Path, max_bytes: int) -> str:
+    """The end of what was written to a log; empty if it cannot be read."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(stream.seek(0, os.SEEK_END) - max_bytes, 0))
+            return stream.read(max_bytes).decode(errors="replace")
+    except OSError:
+        return ""
+
+
 def _open_log(log: Path) -> IO[bytes]:
     try:
         return log.open("ab")

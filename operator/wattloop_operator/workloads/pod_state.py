@@ -10,6 +10,7 @@ from typing import Any
 
 from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
 from wattloop_operator.domain.snapshot import Failure, WorkloadPod
+from wattloop_operator.workloads.launcher_output import killed_ranks_in
 
 Pod = Mapping[str, Any]
 
@@ -65,6 +66,15 @@ def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
         replace(failure, pod=workload_pod(pod)) for pod in pods for failure in [_failure(pod)] if failure is not None
     ]
     return min(failures, key=lambda each: (each.at, order.get(each.failure, 2)), default=None)
+
+
+def killed_ranks(pods: Iterable[Pod]) -> tuple[int, ...]:
+    """The ranks that were killed, by torchrun's last output where a container's termination message has it."""
+    terminations = (
+        (container.get("state") or {}).get("terminated") or {} for pod in pods for container in _container_statuses(pod)
+    )
+    found = (killed_ranks_in(str(each.get("message") or "")) for each in terminations if each.get("exitCode"))
+    return tuple(sorted({rank for ranks in found for rank in ranks}))
 
 
 def started_at(pods: Iterable[Pod]) -> datetime | None:

@@ -159,7 +159,16 @@ def test_a_rank_that_is_killed_has_an_event_with_its_pod_and_node(
     ranks = {int(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]): pod for pod in pods}
     for rank, pod in ranks.items():
         channel = Training(pod, token_of_pod, tmp_path).channel
-        sent = Report(sequence=1, epoch=1.0, metric=0.5, evaluations=1, rank=rank, ranks=3, failed=rank != 2)
+        sent = Report(
+            sequence=1,
+            epoch=1.0,
+            metric=0.5,
+            evaluations=1,
+            rank=rank,
+            ranks=3,
+            failure="" if rank == 2 else "RuntimeError",
+            consequence=True,
+        )
         assert channel.send_last(sent, 60.0) is not None
     kubelet.fail(ranks[2], exit_code=137)
     ended(key, first_of(key))

@@ -80,7 +80,11 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.attempt.lifecycle:_pods": {"trec.status.pods[]": "uid node"},
     "cluster.progress_store:ClusterProgressStore.write": {"trec.status": "progress"},
     "reconcile.attempt.progress:progress_after": {
-        "trec.status.progress": "ranks endedRanks batchSize gpus gpuProduct maxPowerLimitWatts profile firstEpoch"
+        "trec.status.progress": "ranks batchSize gpus gpuProduct maxPowerLimitWatts profile firstEpoch"
+    },
+    "reconcile.attempt.ended_ranks:ends_after": {
+        "trec.status.progress": "endedRanks firstFailure",
+        "trec.status.progress.firstFailure": "rank failure consequence",
     },
     "reconcile.energy.epoch_usage:first_epoch_mark": {
         "trec.status.progress.firstEpoch": "epoch energyJoules timeSeconds"

@@ -64,3 +64,24 @@ def test_ranks_without_a_process_group_hold_the_same_limit_in_the_same_steps(loc
     assert second == [[chosen] * len(second[0])] * RANKS
     assert [row["outcome"] for row in local_job.rows()] == ["reached", "reached"]
     assert float(local_job.rows()[1]["power_limit_watts"]) == pytest.approx(chosen)
+
+
+# Rank 0 of 4 reports, and torchrun prints which one was killed.
+KILLED = """
+import os, sys
+os.environ |= {"RANK": "0", "WORLD_SIZE": "4"}
+import wattloop
+with wattloop.Run():
+    print("x" * 200_000)
+print("  rank      : 2 (local_rank: 2)")
+print("  exitcode  : -9 (pid: 4713) (SIGKILL)")
+sys.exit(1)
+"""
+
+
+def test_a_killed_rank_is_known_from_the_end_of_the_log(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job(KILLED, retryPolicy={"limit": 0})
+    local_job.run("--recurrences", "1", "--simulated-gpus", "1")
+    assert "rank 2 of 4 was killed; exit code 1; see logs/" in capsys.readouterr().err

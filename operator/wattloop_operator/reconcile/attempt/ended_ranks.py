@@ -1,41 +1,69 @@
-"""Which ranks of an attempt reported their end, so that the one that died first can be named.
+"""Which ranks of an attempt ended and how, so that the one that failed first can be named.
 
-When a process dies, the others of its training fail in their next step, and report that they end. The one
-that was killed does not.
+When a process fails, the others fail in their next collective operation, or their launcher ends them. A process
+that an exception ends reports it before its connections close, so the first such report names the cause,
+unless its exception is a consequence itself. A process that is killed reports nothing: it is one of those that
+did not report, and the launcher may say which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattloop.messages import Report
-from wattloop_operator.api.attempt import MAX_MEASURING_RANKS, Progress
+from wattloop.messages import MAX_RANKS, Report
+from wattloop_operator.api.attempt import MAX_MEASURING_RANKS, FailedRank, Progress
 from wattloop_operator.domain.snapshot import WorkloadState
 
 MAX_NAMED_RANKS = 8
 
 
-def ended_ranks_after(before: Progress, report: Report) -> str:
-    """The bit mask of the ranks that reported their end, after a report."""
-    if not (report.finished or report.failed) or report.rank >= MAX_MEASURING_RANKS:
-        return before.ended_ranks
-    return f"{int(before.ended_ranks, 16) | 1 << report.rank:x}"
+def ends_after(before: Progress, report: Report) -> dict[str, object]:
+    """The fields about ended ranks after a report.
+
+    A rank that reports again after its end was started again by its launcher, and all others with it.
+    """
+    ended = int(before.ended_ranks, 16)
+    bit = 1 << report.rank if report.rank < MAX_MEASURING_RANKS else 0
+    if not (report.finished or report.failure):
+        return {"ended_ranks": "0", "first_failure": None} if ended & bit else {}
+    first = before.first_failure
+    if first is None and report.failure:
+        first = FailedRank(rank=min(report.rank, MAX_RANKS), failure=report.failure, consequence=report.consequence)
+    return {"ended_ranks": f"{ended | bit:x}", "first_failure": first}
 
 
-def killed_ranks(progress: Progress) -> str:
-    """The ranks that ended without a report while others reported their end, as text; empty if there are none.
+def first_failed(progress: Progress, workload: WorkloadState) -> str:
+    """The rank that failed first, or those that may have, as text; empty if nothing is known.
+
+    Args:
+        progress: What the attempt reported.
+        workload: The workload, which has failed.
 
     Example:
-        >>> killed_ranks(Progress(ranks=4, ended_ranks="b"))
+        >>> workload = WorkloadState("a")
+        >>> first_failed(Progress(ranks=4, ended_ranks="b"), workload)
         'rank 2 of 4 ended without a report'
-        >>> killed_ranks(Progress(ranks=4, ended_ranks="0")), killed_ranks(Progress(ranks=4, ended_ranks="f"))
-        ('', '')
+        >>> first_failed(Progress(ranks=4, ended_ranks="3"), workload)
+        'rank 2 or 3 of 4 failed first: they ended without a report'
+        >>> first_failed(Progress(ranks=4, ended_ranks="3"), WorkloadState("a", killed_ranks=(2,)))
+        'rank 2 of 4 was killed'
+        >>> first_failed(Progress(ranks=4, first_failure=FailedRank(rank=1, failure="ValueError")), workload)
+        'rank 1 of 4 failed first (ValueError)'
     """
-    ended = int(progress.ended_ranks, 16)
-    silent = [rank for rank in range(min(progress.ranks, MAX_MEASURING_RANKS)) if not ended >> rank & 1]
-    if not ended or not silent:
+    first, count = progress.first_failure, progress.ranks
+    silent = _silent_ranks(progress)
+    killed = [rank for rank in workload.killed_ranks if rank in silent]
+    if count == 1:
+        return "" if first is None else first.failure
+    if killed:
+        return f"{_one_of(killed, count)} was killed{' first' if len(killed) > 1 else ''}"
+    if first is not None and (not first.consequence or not silent):
+        return f"rank {first.rank} of {count} failed first ({first.failure})"
+    if not _any_ended(progress) or not silent:
         return ""
-    return f"{named_ranks(silent, progress.ranks)} ended without a report"
+    if len(silent) == 1:
+        return f"rank {silent[0]} of {count} ended without a report"
+    return f"{_one_of(silent, count)} failed first: they ended without a report"
 
 
 def named_ranks(ranks: Sequence[int], count: int) -> str:
@@ -51,7 +79,7 @@ def named_ranks(ranks: Sequence[int], count: int) -> str:
 
 
 def dead_rank(progress: Progress, workload: WorkloadState, pods: int) -> str:
-    """The rank of a failed workload that died first, with its pod and node as far as known; empty if none is known.
+    """The rank of a failed workload that failed first, with its pod and node as far as known; empty if none is known.
 
     Args:
         progress: What the attempt reported.
@@ -68,8 +96,34 @@ def dead_rank(progress: Progress, workload: WorkloadState, pods: int) -> str:
     """
     if progress.ranks == 1:
         return ""
-    pod, rank = workload.failed_pod, killed_ranks(progress)
-    if not rank and pod is not None and pod.index is not None and pods == progress.ranks:
+    pod, rank, silent = workload.failed_pod, first_failed(progress, workload), _silent_ranks(progress)
+    if pod is None:
+        return rank
+    if pods == progress.ranks and pod.index in silent and (not rank or _is_uncertain(progress, workload)):
         # Each pod has one rank, that of its index. The others were ended with it, or reported their failure.
         rank = f"rank {pod.index} of {progress.ranks} died"
-    return f"{rank}; {pod} failed first" if rank and pod is not None else rank
+    return f"{rank}; {pod} failed first" if rank else ""
+
+
+def _is_uncertain(progress: Progress, workload: WorkloadState) -> bool:
+    """Whether several ranks may have failed first."""
+    first = progress.first_failure
+    by_report = first is not None and not first.consequence
+    return not by_report and not workload.killed_ranks and len(_silent_ranks(progress)) > 1
+
+
+def _any_ended(progress: Progress) -> bool:
+    return int(progress.ended_ranks, 16) > 0
+
+
+def _silent_ranks(progress: Progress) -> list[int]:
+    """The ranks that did not report their end."""
+    ended = int(progress.ended_ranks, 16)
+    return [rank for rank in range(min(progress.ranks, MAX_MEASURING_RANKS)) if not ended >> rank & 1]
+
+
+def _one_of(ranks: Sequence[int], count: int) -> str:
+    if len(ranks) > MAX_NAMED_RANKS:
+        return f"one of {named_ranks(ranks, count)}"
+    first, last = ", ".join(map(str, ranks[:-1])), ranks[-1]
+    return f"rank {first} or {last} of {count}" if first else f"rank {last} of {count}"

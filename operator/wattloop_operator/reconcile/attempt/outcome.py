@@ -10,7 +10,7 @@ from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.attempt.conditions import unhealthy_devices
-from wattloop_operator.reconcile.attempt.ended_ranks import killed_ranks
+from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
 from wattloop_operator.reconcile.attempt.ending import has_passed_max_epochs, must_end
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
 
@@ -106,7 +106,7 @@ def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: Worklo
     if unhealthy:
         # A broken device must not count against the batch size.
         return Ended(Result.DISRUPTED, f"{unhealthy}; {workload.message}; nothing is learned from it")
-    causes = (killed_ranks(progress), workload.message or "its process died")
+    causes = (first_failed(progress, workload), workload.message or "its process died")
     return Ended(Result.CRASHED, f"batch size {recurrence.spec.batch_size}: {'; '.join(filter(None, causes))}")
 
 

@@ -21,7 +21,7 @@ from wattloop_operator.domain.output_paths import attempt_path
 from wattloop_operator.reconcile.attempt.curve import curve_with
 from wattloop_operator.reconcile.attempt.divergence import has_moved_away
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
-from wattloop_operator.reconcile.attempt.ended_ranks import ended_ranks_after
+from wattloop_operator.reconcile.attempt.ended_ranks import ends_after
 from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of
 from wattloop_operator.reconcile.energy.epoch_usage import first_epoch_mark
 from wattloop_operator.reconcile.energy.rank_measurements import profile_after, ranks_after
@@ -42,7 +42,7 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     progress = before.model_copy(
         update={
             "ranks": ranks,
-            "ended_ranks": ended_ranks_after(before, report),
+            **ends_after(before, report),
             "batch_size": report.batch_size or before.batch_size,
             "gpus": gpus,
             "profile": profile_after(before, report, ranks=ranks, is_newest=is_newest),
@@ -62,6 +62,8 @@ def progress_after_output(recurrence: TrainingRecurrence, seen: OutputReport) ->
         # The training goes on until it has been ended, and the epochs to its target are known already.
         seen = replace(seen, metric=None, epoch=None)
     progress = progress_after(recurrence, report_of(before, seen))
+    # It comes from no process, so it tells nothing of the end or the restart of one.
+    progress = progress.model_copy(update={"ended_ranks": before.ended_ranks, "first_failure": before.first_failure})
     is_new = progress.evaluations != before.evaluations or progress.diverged != before.diverged
     if not (is_new and seen.evaluation):
         return progress

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job, report
-from wattloop_operator.api.attempt import Result
+from wattloop.messages import Report
+from wattloop_operator.api.attempt import FailedRank, Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceStatus
 from wattloop_operator.cluster.events import events_of
-from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPod
+from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPod, WorkloadState
 from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.actions import EmitEvent, WriteRecurrenceStatus
-from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
+from wattloop_operator.reconcile.attempt.output_report import OutputReport
+from wattloop_operator.reconcile.attempt.progress import progress_after, progress_after_output
 from wattloop_operator.workloads.injection import RunAddresses, run_environment
 
 
@@ -21,12 +25,12 @@ from wattloop_operator.workloads.injection import RunAddresses, run_environment
     ("reported", "text"),
     [
         ({0, 1, 3}, "rank 2 of 4 ended without a report; exit code 1"),
-        ({3}, "ranks 0, 1, 2 of 4 ended without a report; exit code 1"),
-        ({0, 1, 2, 3}, "exit code 1"),
+        ({3}, "rank 0, 1 or 2 of 4 failed first: they ended without a report; exit code 1"),
+        ({0, 1, 2, 3}, "rank 0 of 4 failed first (RuntimeError); exit code 1"),
         (set(), "exit code 1"),
     ],
 )
-def test_a_rank_that_is_killed_is_named(reported: set[int], text: str) -> None:
+def test_a_rank_that_ends_without_a_report_is_named(reported: set[int], text: str) -> None:
     backend, name = crashed(reported)
     ended = backend.recurrences[name].status
     assert ended.result is Result.CRASHED
@@ -42,7 +46,16 @@ def test_a_rank_that_is_killed_is_named(reported: set[int], text: str) -> None:
         # torchrun in two pods: the index is not the rank.
         ({0, 1, 3}, 1, 2, "rank 2 of 4 ended without a report; pod a-x of index 1 on node gpu-7 failed first"),
         (set(), 1, 2, None),
-        ({0, 1, 2, 3}, None, 1, None),
+        ({0, 1, 2, 3}, None, 1, "rank 0 of 4 failed first (RuntimeError); pod a-x on node gpu-7 failed first"),
+        # The launcher ended rank 3, and the cluster knows whose pod was first.
+        ({0, 1}, 2, 4, "rank 2 of 4 died; pod a-x of index 2 on node gpu-7 failed first"),
+        # A pod that failed as a consequence is no evidence.
+        (
+            {0, 1},
+            1,
+            4,
+            "rank 2 or 3 of 4 failed first: they ended without a report; pod a-x of index 1 on node gpu-7 failed first",
+        ),
         ({0, 1, 3}, None, 1, "rank 2 of 4 ended without a report; pod a-x on node gpu-7 failed first"),
     ],
 )
@@ -57,6 +70,65 @@ def test_a_rank_that_died_has_an_event_with_its_pod_and_node(
     assert dead == ([] if text is None else [EmitEvent(True, "RankDied", f"recurrence 0 ({name}): {text}")])
 
 
+def failure_of(name: str, *, rank: int, consequence: bool = False) -> Report:
+    return replace(report(), rank=rank, ranks=4, failure=name, consequence=consequence)
+
+
+LOST: dict[str, Any] = {"name": "RuntimeError", "consequence": True}
+
+
+@pytest.mark.parametrize(
+    ("reports", "killed", "text"),
+    [
+        # torchrun ended the others before they noticed.
+        ([failure_of("OutOfMemoryError", rank=2)], (), "rank 2 of 4 failed first (OutOfMemoryError)"),
+        # The others lost their connection to it. One of them was ended.
+        (
+            [failure_of("ValueError", rank=1), failure_of(rank=0, **LOST), failure_of(rank=3, **LOST)],
+            (),
+            "rank 1 of 4 failed first (ValueError)",
+        ),
+        ([failure_of(rank=0, **LOST), failure_of(rank=1, **LOST)], (), "rank 2 or 3 of 4 failed first: they ended"),
+        ([failure_of(rank=0, **LOST), failure_of(rank=1, **LOST)], (3,), "rank 3 of 4 was killed"),
+        ([failure_of("ValueError", rank=0)], (2,), "rank 2 of 4 was killed"),
+        ([], (1, 2), "rank 1 or 2 of 4 was killed first"),
+        # What torchrun says of a rank that reported its end is what followed.
+        ([failure_of("ValueError", rank=0)], (0,), "rank 0 of 4 failed first (ValueError)"),
+        ([failure_of(rank=rank, **LOST) for rank in (3, 0, 1, 2)], (), "rank 3 of 4 failed first (RuntimeError)"),
+        # torchrun started all ranks again.
+        ([failure_of("ValueError", rank=1), replace(report(), rank=1, ranks=4)], (), ""),
+        ([], (), ""),
+    ],
+)
+def test_the_first_failure_is_told_from_its_consequences(
+    reports: list[Report], killed: tuple[int, ...], text: str
+) -> None:
+    backend = ModelBackend(job())
+    recurrence = backend.recurrences[backend.start_attempt()]
+    progress = Progress(ranks=4)
+    for each in reports:
+        status = recurrence.status.model_copy(update={"progress": progress})
+        progress = progress_after(recurrence.model_copy(update={"status": status}), each)
+    found = first_failed(progress, WorkloadState("a", killed_ranks=killed))
+    assert found.startswith(text) if text else not found
+
+
+def test_what_is_seen_from_outside_tells_nothing_of_the_end_of_a_process() -> None:
+    backend = ModelBackend(job())
+    recurrence = backend.recurrences[backend.start_attempt()]
+    failed = progress_after(recurrence, failure_of("ValueError", rank=0))
+    status = recurrence.status.model_copy(update={"progress": failed})
+    # The energy that the training used after its last report.
+    seen = progress_after_output(recurrence.model_copy(update={"status": status}), OutputReport(0))
+    assert (seen.ended_ranks, seen.first_failure) == ("1", FailedRank(rank=0, failure="ValueError"))
+
+
+def test_a_single_process_is_named_by_its_exception() -> None:
+    failed = FailedRank(rank=0, failure="OutOfMemoryError")
+    assert first_failed(Progress(ended_ranks="1", first_failure=failed), WorkloadState("a")) == "OutOfMemoryError"
+    assert first_failed(Progress(), WorkloadState("a")) == ""
+
+
 def crashed(reported: set[int], pod: WorkloadPod | None = None, pods: int = 0) -> tuple[ModelBackend, str]:
     """A job whose attempt of four ranks has crashed, and the attempt's name; some ranks reported their failure."""
     backend = ModelBackend(job())
@@ -65,7 +137,9 @@ def crashed(reported: set[int], pod: WorkloadPod | None = None, pods: int = 0) -
     (name,) = backend.running
     backend.run_workload(name)
     for rank in range(4):
-        sent = replace(report(), rank=rank, ranks=4, failed=rank in reported)
+        sent = replace(
+            report(), rank=rank, ranks=4, failure="RuntimeError" if rank in reported else "", consequence=True
+        )
         recurrence = backend.recurrences[name]
         status = recurrence.status.model_copy(update={"progress": progress_after(recurrence, sent)})
         backend.recurrences[name] = backend._versioned(recurrence.model_copy(update={"status": status}))
