@@ -72,8 +72,9 @@ def environment_of(folder: Path, operator: OperatorStandIn, **more: str) -> dict
     }
 
 
-@pytest.fixture(params=["v2", "v1"])
+@pytest.fixture(params=["v2"])
 def node(request: pytest.FixtureRequest, agent_fixture: AgentFixture, tmp_path: Path) -> Iterator[OrderedNode]:
+    """With the cgroups of this version."""
     authority, folder = CertificateAuthority(), tmp_path / "push"
     folder.mkdir()
     pair = authority.server(["127.0.0.1"], ["operator.example"])
@@ -89,6 +90,7 @@ def node(request: pytest.FixtureRequest, agent_fixture: AgentFixture, tmp_path: 
             yield OrderedNode(cluster, orders, operator)
 
 
+@pytest.mark.parametrize("node", ["v2", "v1"], indirect=True)
 def test_an_ordered_limit_is_the_pods_and_ends_with_its_last_process(node: OrderedNode) -> None:
     trainer = node.cluster.pod("trainer", node.uuids[:2])
     node.orders.limits[trainer.uid] = 250.0

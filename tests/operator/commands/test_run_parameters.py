@@ -39,10 +39,10 @@ SPEC: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> LocalJob:
-    """A job that has run twelve recurrences."""
+    """A job that has run nine recurrences."""
     job = LocalJob(tmp_path_factory.mktemp("job"))
     job.job(TRAINING, **SPEC)
-    assert job.run("--recurrences", "12") == 0
+    assert job.run("--recurrences", "9") == 0
     return job
 
 

@@ -73,7 +73,9 @@ def test_the_same_name_in_another_namespace_or_kind_is_another_object(store: Sto
 def test_a_stale_write_is_rejected(store: Store) -> None:
     read = store.objects.create(KIND, "team", "digits-0", {"status": "old"})
     current = store.objects.replace(KIND, "team", "digits-0", {"status": "new"}, expected_version=read.resource_version)
-    with pytest.raises(ConflictError, match=rf"team/digits-0 has version {current.resource_version}, expected 1"):
+    with pytest.raises(
+        ConflictError, match=rf"team/digits-0 has version {current.resource_version}, expected {read.resource_version}"
+    ):
         store.objects.replace(KIND, "team", "digits-0", {"status": "lost"}, expected_version=read.resource_version)
     with pytest.raises(ConflictError):
         store.objects.delete(KIND, "team", "digits-0", expected_version=read.resource_version)

@@ -1,4 +1,4 @@
-"""Curves that are of no use, or mislead, do no harm: 200 synthetic jobs with and without their curves."""
+"""Curves that are of no use, or mislead, do no harm: 120 synthetic jobs with and without their curves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.synthetic_jobs import KINDS, synthetic_scenario
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.simulation.simulator import simulate
 
-JOBS_PER_KIND = 25
+JOBS_PER_KIND = 15
 
 
 def total_cost(kind: str, seed: int, *, with_curves: bool) -> float:

@@ -19,25 +19,30 @@ DATA = Path(__file__).parents[2] / "data" / "zeus-traces"
 WORKLOAD, TARGET, RECURRENCES = Workload("cifar100", "shufflenetv2", "adadelta"), 0.55, 12
 
 
-class RecordedPolicy:
-    """The default policy; records its inputs and answers until an attempt has run for some epochs."""
+# Recurrence, attempt and epochs.
+Moment = tuple[int, int, float]
 
-    def __init__(self, recurrence: int, attempt: int, epochs: float) -> None:
+
+class RecordedPolicy:
+    """The default policy; records its inputs and answers with their moments, in order."""
+
+    def __init__(self) -> None:
         self._policy = ThompsonSamplingPolicy()
-        self._end = (recurrence, attempt, epochs)
-        self.answers: list[object] = []
+        self._answers: list[tuple[Moment, object, object]] = []
 
     def decide(self, context: DecisionContext) -> Decision:
         decision = self._policy.decide(context)
-        if (context.recurrence, context.attempt) <= self._end[:2]:
-            self.answers.append((context, decision))
+        self._answers.append(((context.recurrence, context.attempt, 0.0), context, decision))
         return decision
 
     def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
         stop = self._policy.review(context, decision, partial)
-        if (context.recurrence, context.attempt, partial.epochs) <= self._end:
-            self.answers.append((partial, stop))
+        self._answers.append(((context.recurrence, context.attempt, partial.epochs), partial, stop))
         return stop
+
+    def answers(self, end: Moment) -> list[tuple[Moment, object, object]]:
+        """Until an attempt has run for some epochs."""
+        return [answer for answer in self._answers if answer[0] <= end]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +69,8 @@ def poisoned(trace: JobTrace, size: Configuration, run: int, epochs: int) -> Job
 @pytest.mark.parametrize("seed", [1, 2])
 def test_decisions_and_reviews_depend_on_the_past_only(scenario: Scenario, seed: int) -> None:
     """The path of each attempt, which no earlier attempt drew, is poisoned beyond each of three epochs."""
-    attempts = list(simulate(scenario, ThompsonSamplingPolicy(), seed))
+    known = RecordedPolicy()
+    attempts = list(simulate(scenario, known, seed))
     drawn: set[tuple[Configuration, int]] = set()
     checked = reviews = 0
     for attempt in attempts:
@@ -72,14 +78,15 @@ def test_decisions_and_reviews_depend_on_the_past_only(scenario: Scenario, seed:
         for epochs in (1, 4, 9) if key not in drawn else ():
             if epochs >= attempt.result.epochs:
                 continue
-            known = RecordedPolicy(attempt.recurrence, attempt.attempt, epochs)
-            unknown = RecordedPolicy(attempt.recurrence, attempt.attempt, epochs)
-            list(simulate(scenario, known, seed))
+            end, unknown = (attempt.recurrence, attempt.attempt, float(epochs)), RecordedPolicy()
             trace = poisoned(scenario.trace, attempt.configuration, attempt.run, epochs)
-            list(simulate(replace(scenario, trace=trace), unknown, seed))
-            assert known.answers == unknown.answers
+            for other in simulate(replace(scenario, trace=trace), unknown, seed):
+                if (other.recurrence, other.attempt) >= end[:2]:
+                    break
+            answers = known.answers(end)
+            assert unknown.answers(end) == answers
             checked += 1
-            reviews += sum(isinstance(each[0], PartialObservation) for each in known.answers)  # type: ignore[index]
+            reviews += sum(isinstance(given, PartialObservation) for _, given, _ in answers)
         drawn.add(key)
     assert checked > 5
     assert reviews > 5

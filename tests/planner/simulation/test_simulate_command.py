@@ -6,6 +6,7 @@ import pytest
 
 from wattloop.commands.main import main
 from wattloop.files.table import MAX_FILE_BYTES
+from wattloop_planner.simulation import tasks
 
 Simulate = Callable[..., int]
 POWER_HEADER = "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power\n"
@@ -71,11 +72,14 @@ def test_seeds_have_three_notations(simulate: Simulate, tmp_path: Path, text: st
     assert {int(r["seed"]) for r in rows(tmp_path / "out.csv")} == seeds
 
 
-def test_jobs_on_all_cores_give_the_same_rows_as_sequential_jobs(simulate: Simulate, tmp_path: Path) -> None:
-    assert simulate(recurrences=700, seeds="1-3", policy="grid") == 0
+def test_jobs_on_all_cores_give_the_same_rows_as_sequential_jobs(
+    simulate: Simulate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "MIN_RECURRENCES_FOR_PROCESSES", 120)
+    assert simulate(recurrences=40, seeds="1-3", policy="grid") == 0
     together = rows(tmp_path / "out.csv")
     for seed in "123":
-        assert simulate(recurrences=700, seeds=seed, policy="grid") == 0
+        assert simulate(recurrences=40, seeds=seed, policy="grid") == 0
         assert rows(tmp_path / "out.csv") == [row for row in together if row["seed"] == seed]
 
 
