@@ -103,11 +103,9 @@ def local_profile(
     )
     file = ProfileFile(Path(options.profile), place.rank, key)
     try:
-        problem, remaining = file.problem(), file.remaining(clocks, place.ranks)
-    except (InputError, OperationError) as error:
-        problem, remaining = str(error), ()
-    if problem:
-        logger.warning("no profile: %s", problem)
+        remaining = file.remaining(clocks, place.ranks)
+    except (UsageError, InputError, OperationError) as error:
+        logger.warning("no profile: %s", error)
         return None
     if len(remaining) < len(clocks):
         logger.info("the profile %s has %d of %d clocks", file.path, len(clocks) - len(remaining), len(clocks))

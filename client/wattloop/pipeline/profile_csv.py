@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from wattloop.errors import UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.files.table import Row, read_table
 from wattloop.pipeline.energy_regression import Estimate
@@ -63,19 +64,6 @@ class ProfileFile:
     rank: int
     key: ProfileKey
 
-    def problem(self) -> str:
-        """Why this run does not continue the file: it has another key; empty if it does, or there is no file.
-
-        Raises:
-            InputError: The file has another form.
-            OperationError: It cannot be read.
-        """
-        found = {ProfileKey(*(row.cells[name] for name in KEY_COLUMNS)) for row in self._rows()}
-        other = next(iter(sorted(found - {self.key}, key=str)), None)
-        if other is None:
-            return ""
-        return f"{self.path} is of {other}, and this run of {self.key}; name another file, or delete it"
-
     def remaining(self, clocks_megahertz: Sequence[int], ranks: int) -> tuple[int, ...]:
         """The clocks to measure that some rank lacks, in the same order.
 
@@ -88,10 +76,12 @@ class ProfileFile:
             ranks: Number of ranks of the job.
 
         Raises:
-            InputError: The file has another form.
+            UsageError: The file has another key.
+            InputError: It has another form.
             OperationError: It cannot be read.
         """
         rows = self._rows()
+        self._check_key(rows)
         by_rank: dict[int, list[Row]] = {}
         for row in rows:
             by_rank.setdefault(row.integer("rank", minimum=0), []).append(row)
@@ -102,6 +92,11 @@ class ProfileFile:
         if not lacking and waits and not any(row.cells["blocking_power"] for row in rows):
             return tuple(clocks_megahertz[:CLOCKS_OF_BLOCKING_POWER])
         return tuple(clock for clock in clocks_megahertz if clock in lacking)
+
+    def _check_key(self, rows: Sequence[Row]) -> None:
+        found = {ProfileKey(*(row.cells[name] for name in KEY_COLUMNS)) for row in rows}
+        for other in sorted(found - {self.key}, key=str):
+            raise UsageError(f"{self.path} is of {other}, and this run of {self.key}; name another file, or delete it")
 
     def store(self, measurements: Sequence[InstructionMeasurement], blocking_watts: float | None) -> None:
         """Replace the rows of this rank by its measurements at the same clocks; the others stay.

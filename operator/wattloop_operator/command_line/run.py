@@ -58,7 +58,7 @@ def add_gpu_options(parser: argparse.ArgumentParser) -> None:
         type=_positive_number,
         metavar="F",
         help="simulated seconds per real second (default: simulated time advances only with the training's work, so "
-        "that the same seed gives the same results on every machine)",
+        "that the same seed gives the same results on every machine; for a job with power.frequencyPlan: 1)",
     )
 
 

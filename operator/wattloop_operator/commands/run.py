@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,6 +14,8 @@ from rich.live import Live
 from wattloop.commands.main import EXIT_FAILURE, EXIT_INTERRUPTED
 from wattloop.errors import UsageError
 from wattloop.interruption import Interrupted
+from wattloop_operator.api.power import FrequencyPlanMode
+from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
@@ -42,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         output=output,
         database=arguments.database,
         recurrences=arguments.recurrences,
-        simulation=simulation_of(arguments),
+        simulation=_with_time(simulation_of(arguments), job),
         seed=arguments.seed,
         print_line=print_line,
     )
@@ -94,6 +97,20 @@ def _print_table(rows: Sequence[RecurrenceRow]) -> None:
     """Print all rows on stdout, in a wide table if stdout is not a terminal."""
     stdout = Console()
     (stdout if stdout.is_terminal else Console(width=PIPED_WIDTH)).print(table_of(rows))
+
+
+def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simulation | None:
+    """The simulated GPUs of a job; in real time if it plans a pipeline and no other time is chosen."""
+    plan = job.spec.power.frequency_plan
+    if simulation is None or simulation.time_scale is not None or plan is None:
+        return simulation
+    if plan.mode is not FrequencyPlanMode.AUTO or job.spec.mode is Mode.ADVISE:
+        return simulation
+    sys.stderr.write(
+        "the job has a frequencyPlan, and the energy of a pipeline's instructions is measured in real time: simulated "
+        "GPUs run at --time-scale 1\n"
+    )
+    return replace(simulation, time_scale=1.0)
 
 
 def simulation_of(arguments: argparse.Namespace) -> Simulation | None:

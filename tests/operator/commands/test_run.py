@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import nvml_simulator
 from support.local_runs.local_runs import HANGING, TRAINING, LocalJob
 from wattloop.commands.main import main
 from wattloop_operator.store.store import open_store
@@ -75,6 +76,30 @@ def test_another_seed_gpu_or_job_needs_another_output_folder(
     local_job.job(name="another")
     assert local_job.run() == 2
     assert "its job is 'tiny', this run's is 'another'; choose another --output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "clock"),
+    [
+        ({"frequencyPlan": {"choice": "Fastest"}}, (), ("scaled", 1.0)),
+        ({"frequencyPlan": {"choice": "Fastest"}}, ("--time-scale", "5"), ("scaled", 5.0)),
+        ({"frequencyPlan": {"mode": "None"}}, (), ("virtual", 1.0)),
+        ({}, (), ("virtual", 1.0)),
+    ],
+)
+def test_simulated_gpus_of_a_job_that_plans_a_pipeline_run_in_real_time(
+    local_job: LocalJob,
+    capsys: pytest.CaptureFixture[str],
+    spec: dict[str, Any],
+    options: tuple[str, ...],
+    clock: tuple[str, float],
+) -> None:
+    local_job.job(suspend=True, power={"limit": {"mode": "None"}, **spec})
+    assert local_job.run(*options) == 1
+    machine = nvml_simulator.describe(local_job.output / "simulated-gpus")
+    assert (machine.clock, machine.scale) == clock
+    noticed = "simulated GPUs run at --time-scale 1" in capsys.readouterr().err
+    assert noticed == (clock == ("scaled", 1.0))
 
 
 # A training that fails in another way in each run.
