@@ -16,6 +16,7 @@ from wattloop.pipeline.run_dump import RunDump
 logger = logging.getLogger("wattloop")
 
 DUMPS_VARIABLE = "WATTLOOP_PIPELINE_DUMPS"
+MAX_NAMED_CLOCKS = 4
 PLAN_FILE = re.compile(r"freqs_pipeline_(\d{1,8})\.py")
 
 
@@ -74,9 +75,24 @@ class MeasurementFiles:
             logger.warning("the profile of this rank is not written: %s", error)
             self._profile = None
 
+    def _warn_of_unknown_energies(self, measured: RankMeasurement) -> None:
+        unknown = [each for each in measured.measurements if each.megahertz and each.energy_joules is None]
+        if self._profile is None or not unknown:
+            return
+        clocks = sorted({each.megahertz for each in unknown}, reverse=True)
+        shown = ", ".join(map(str, clocks[:MAX_NAMED_CLOCKS])) + (" …" if clocks[MAX_NAMED_CLOCKS:] else "")
+        logger.warning(
+            "the profile %s has no energy of %s at %s MHz, which were measured too briefly: energy counters step every "
+            "100 ms; a run with the same file measures them again, best with more profile_iterations",
+            self._profile.path,
+            " and ".join(sorted({each.kind for each in unknown})),
+            shown,
+        )
+
     def close(self, measured: RankMeasurement) -> None:
         """Write everything."""
         self.store_profile(measured)
+        self._warn_of_unknown_energies(measured)
         if self._dump is None:
             return
         try:

@@ -28,6 +28,7 @@ from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord, Observer
 from wattloop.pipeline.iteration_runner import IterationRunner
 from wattloop.pipeline.knobs import Knobs
+from wattloop.pipeline.measurement_files import dump_folder
 from wattloop.pipeline.measurement_setup import (
     DEFAULT_CLOCKS,
     DEFAULT_ITERATIONS,
@@ -245,7 +246,9 @@ class Pipeline:
             if self.environment.report_url:
                 logger.warning("this rank runs the plan that it was given, so the operator plans nothing for it")
         elif not self.environment.report_url:
-            logger.warning("no frequency plan: neither plan= nor an operator is there; the GPUs' clocks stay free")
+            # A run whose dumps are wanted is one to compare with.
+            level = logging.WARNING if dump_folder(self._measures.dumps, self._variables) is None else logging.INFO
+            logger.log(level, "no frequency plan: neither plan= nor an operator is there; the GPUs' clocks stay free")
         elif self._choice.allowed.allowed_megahertz:
             self._service = self._started_service()
         elif described:

@@ -128,8 +128,8 @@ class _EmulatedPlan:
             "planned_energy": self.planned.energy_joules,
             "time": mean.time_seconds,
             "energy": mean.energy_joules,
-            "time_lost_percent": 100 * (mean.time_seconds / self.without_latency.time_seconds - 1),
-            "energy_lost_percent": 100 * (mean.energy_joules / self.without_latency.energy_joules - 1),
+            "time_lost_percent": _percent_beyond(mean.time_seconds, self.without_latency.time_seconds),
+            "energy_lost_percent": _percent_beyond(mean.energy_joules, self.without_latency.energy_joules),
             "clock_changes": self.emulation.clock_changes,
             "late_seconds": self.emulation.late_seconds,
             "shortest_operation": self.shortest_operation_seconds,
@@ -220,3 +220,8 @@ def _write_csv(rows: Sequence[Mapping[str, object]]) -> None:
 
 def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
+
+
+def _percent_beyond(value: float, base: float) -> float:
+    """How much more than a base a value is, in percent; the order of a sum's terms, which changes it, is left out."""
+    return round(100 * (value / base - 1), 9) + 0.0

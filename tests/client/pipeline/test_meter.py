@@ -206,6 +206,23 @@ def test_a_process_that_is_killed_has_stored_the_clocks_before(tmp_path: Path) -
     assert {1410, 1200} <= frequencies
 
 
+def test_a_profile_without_energies_says_so_at_its_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "profile.csv"
+    # An instruction is much shorter than a step of the counter, and there are few steps.
+    rank = MeteredRank(
+        RankOfPipeline(microbatches=2, seconds={"forward": 0.003, "backward": 0.006}),
+        files=MeasurementFiles(profile_file(path), None),
+    )
+    rank.profile(profile_of((1410, 1200)), 20)
+    rank.meter.close()
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        f"the profile {path} has no energy of backward and forward at 1410, 1200 MHz, which were measured too briefly: "
+        "energy counters step every 100 ms; a run with the same file measures them again, best with more "
+        "profile_iterations"
+    )
+
+
 def test_a_file_of_another_form_is_not_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "profile.csv"
     path.write_text("stage,instruction,frequency,time,energy\n0,forward,1410,0.1,20\n")

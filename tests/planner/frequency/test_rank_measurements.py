@@ -88,7 +88,7 @@ def test_an_option_without_a_known_energy_is_left_out_with_a_note() -> None:
     profile = merged_profile("job", [measured("0", 0.1, 30.0), slow])
     assert [option.frequency_megahertz for option in profile.options[0, "forward"]] == [1410]
     assert profile.notes[0] == "stage 0, forward: no energy is known at 1200 MHz, which are left out"
-    with pytest.raises(InputError, match="no measurement with an energy"):
+    with pytest.raises(InputError, match="no energy of stage 0, forward, at 1200 MHz"):
         merged_profile("job", [slow])
 
 
@@ -105,6 +105,17 @@ def test_a_file_with_ranks_is_merged_and_the_order_of_its_rows_does_not_matter(t
     assert [option.frequency_megahertz for option in first] == [1410, 1395]
     assert first[0].time_seconds == pytest.approx(0.1005)
     assert first[1].energy_joules == pytest.approx(29.0)
+
+
+def test_an_instruction_without_any_energy_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "profile.csv"
+    path.write_text(HEADER + "0,forward,1410,0.1,30,0,,\n0,backward,1410,0.2,,0,,\n0,backward,1200,0.2,,0,,\n")
+    message = (
+        r"found no energy of stage 0, backward, at 2 clocks \(1200 to 1410 MHz\), expected an energy at one clock or "
+        "more; measure longer"
+    )
+    with pytest.raises(InputError, match=message):
+        read_profile(path)
 
 
 def test_two_rows_of_one_rank_that_disagree_are_refused(tmp_path: Path) -> None:

@@ -127,7 +127,10 @@ def _not_measured(problem: Problem, operation: int, setting: Setting) -> UsageEr
             f"{place}: found {len(setting.knobs)} knobs, expected {', '.join(knobs) or 'none'} as in --knobs"
         )
     found = f"{setting.frequency_megahertz} MHz {knob_label(knobs, setting.knobs)}".rstrip()
-    return UsageError(f"{place}: found {found}, expected a frequency{' and knobs' if knobs else ''} of the profile")
+    return UsageError(
+        f"{place}: found {found}, expected a frequency{' and knobs' if knobs else ''} of the profile, or one that "
+        "--interpolate adds, with the same step as for the plan"
+    )
 
 
 def realised(problem: Problem, times_seconds: Floats, energies_joules: Floats) -> Realised:

@@ -109,9 +109,9 @@ def _limit(freedom: int) -> float:
 def merged_profile(source: str, measurements: Iterable[RankMeasurement], knobs: tuple[str, ...] = ()) -> Profile:
     """One profile from the measurements of all ranks.
 
-    An option is the mean over the ranks that measured it: time and energy of one rank of its stage. An option
-    without a known energy is left out, with a note. Ranks that disagree beyond their errors are noted, once for
-    each stage and instruction.
+    An option is the mean over the ranks that measured it: time and energy of one rank of its stage. Of an
+    instruction, options without a known energy are left out, with a note, if there are others. Ranks that disagree
+    beyond their errors are noted, once for each stage and instruction.
 
     Args:
         source: Name of the source, for messages.
@@ -120,7 +120,7 @@ def merged_profile(source: str, measurements: Iterable[RankMeasurement], knobs: 
         knobs: Names of the knobs.
 
     Raises:
-        InputError: No measurement has an energy.
+        InputError: There is no measurement, or none of an instruction has an energy.
     """
     found: dict[tuple[int, str], dict[tuple[int, tuple[str, ...]], list[RankMeasurement]]] = defaultdict(
         lambda: defaultdict(list)
@@ -131,8 +131,14 @@ def merged_profile(source: str, measurements: Iterable[RankMeasurement], knobs: 
     notes: list[str] = []
     for key in sorted(found):
         merged, of_kind = _merged_options(found[key])
-        if merged:
-            options[key] = merged
+        if not merged:
+            clocks = sorted({clock for clock, _ in found[key]})
+            raise InputError(
+                source,
+                f"no energy of stage {key[0]}, {key[1]}, at {_clocks(clocks)}",
+                "an energy at one clock or more; measure longer, because energy counters step every 100 ms",
+            )
+        options[key] = merged
         notes.extend(f"stage {key[0]}, {key[1]}: {note}" for note in of_kind)
     if not options:
         raise InputError(source, "no measurement with an energy", "time and energy of each instruction and clock")

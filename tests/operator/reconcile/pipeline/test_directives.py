@@ -211,7 +211,10 @@ def test_a_profile_without_energy_ends_in_free_clocks_and_says_so() -> None:
         operator.plan()
         operator.pass_time(5.0)
     assert operator.state.directive.mode == FREE
-    assert "there is no plan: the profile: found no measurement with an energy" in operator.state.directive.reason
+    assert (
+        "there is no plan: the profile: found no energy of stage 0, backward, at 4 clocks"
+        in operator.state.directive.reason
+    )
 
 
 def test_a_deadline_changes_the_plan_of_a_running_job() -> None:
