@@ -18,7 +18,16 @@ from support.control_plane.failure_report import namespace_sections, pod_section
 from support.control_plane.terminal import past_capture, skipped_for
 from support.images import built_images
 from support.images import missing_requirement as missing_image_program
-from support.kubernetes_node.installation import AGENTS, OPERATORS, helm_of, install, kubectl_of, prepare
+from support.kubernetes_node.installation import (
+    AGENTS,
+    OPERATORS,
+    WITHOUT_SOCKETS,
+    helm_of,
+    install,
+    kubectl_of,
+    mounts_sockets,
+    prepare,
+)
 from support.kubernetes_node.node import About
 from support.kubernetes_node.requirements import missing_requirement
 from support.kubernetes_node.running_node import running_node, runs_already
@@ -99,11 +108,30 @@ def bare_node() -> Iterator[About]:
 
 
 @pytest.fixture(scope="session")
-def node(bare_node: About) -> About:
+def node(bare_node: About) -> Iterator[About]:
     """The node with Wattloop installed by Helm."""
     if not runs_already():
         install(bare_node)
-    return bare_node
+    yield bare_node
+    if runs_already():
+        mount_sockets(bare_node, mounted=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def release(request: pytest.FixtureRequest) -> None:
+    """Training pods have the agent's socket, unless the module has `MOUNTS_SOCKETS = False`.
+
+    An upgrade takes half a minute, so a release stays as it is until a module needs another one.
+    """
+    if request.path.parent == HERE:
+        about = request.getfixturevalue("node")
+        mount_sockets(about, mounted=getattr(request.module, "MOUNTS_SOCKETS", True))
+
+
+def mount_sockets(about: About, *, mounted: bool) -> None:
+    """Upgrade the release if its training pods differ from that."""
+    if mounts_sockets(about) != mounted:
+        install(about, {} if mounted else WITHOUT_SOCKETS, verb="upgrade")
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
@@ -11,28 +9,17 @@ from kubernetes.dynamic import DynamicClient
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.waiting import Object
-from support.kubernetes_node.installation import install
 from support.kubernetes_node.node import About
-from support.kubernetes_node.running_node import runs_already
 from support.kubernetes_node.users import RESTRICTED_SECURITY, make_editor, restrict
 from support.node.digits import Runs, container_of
 from support.node.limit_observer import LimitObserver
 from support.node.paced import paced_job, put_scripts
 from support.node.waits import await_status, observations_of
 
+MOUNTS_SOCKETS = False
 NAMESPACE = "confined"
 HELD_WATTS = 250
 FOUND_WATTS = 400.0
-
-
-@pytest.fixture(scope="module")
-def without_sockets(node: About, request: pytest.FixtureRequest) -> Iterator[None]:
-    """The release without the mount of the agent's socket."""
-    install(node, {"agent.mountSocket": "false"}, verb="upgrade")
-    yield
-    # An upgrade takes a while, and is of no use where the node ends with these tests.
-    if runs_already() or request.session.items[-1].path != request.path:
-        install(node, verb="upgrade")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +27,6 @@ def user(
     node: About,
     kubectl: ClusterCommand,
     core: client.CoreV1Api,
-    without_sockets: None,
 ) -> ClusterCommand:
     """An editor of a restricted namespace."""
     editor = kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))

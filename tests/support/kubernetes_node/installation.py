@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ RELEASE = "wattloop"
 OPERATORS = "wattloop-system"
 AGENTS = "wattloop-agent"
 POD_SECURITY = {OPERATORS: "restricted", AGENTS: "privileged"}
+WITHOUT_SOCKETS = {"agent.mountSocket": "false"}
+"""The values of a release whose training pods do not get the agent's socket."""
 _INSTALL_SECONDS = 400
 
 
@@ -64,6 +67,12 @@ def install(about: About, values: Mapping[str, str] | None = None, *, verb: str 
     waiting = ["--wait", f"--timeout={_INSTALL_SECONDS}s"]
     arguments = [verb, RELEASE, str(CHART), *settings, *waiting]
     return helm_of(about)(*arguments, namespace=OPERATORS, timeout=_INSTALL_SECONDS + 30)
+
+
+def mounts_sockets(about: About) -> bool:
+    """Whether training pods of the installed release get the agent's socket."""
+    values = json.loads(helm_of(about)("get", "values", RELEASE, "--output=json", namespace=OPERATORS))
+    return bool(values["agent"].get("mountSocket", True))
 
 
 def uninstall(about: About) -> str:

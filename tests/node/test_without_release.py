@@ -11,7 +11,7 @@ from kubernetes.dynamic import DynamicClient
 from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.waiting import Object
-from support.kubernetes_node.installation import AGENTS, OPERATORS, install, uninstall
+from support.kubernetes_node.installation import AGENTS, OPERATORS, WITHOUT_SOCKETS, install, uninstall
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
 from support.node.digits import Runs
@@ -67,7 +67,8 @@ def seen(node: About, kubectl: ClusterCommand, core: client.CoreV1Api, cluster: 
     given_back = limits(gpus)
     uninstalled = names(kubectl)
     deleted = kubectl("delete", "trec", other["metadata"]["name"], "--timeout=150s", namespace=NAMESPACE)
-    install(node)
+    # As the next module needs it, which saves an upgrade.
+    install(node, WITHOUT_SOCKETS)
     after = kept.await_recurrence(0)
     history = (before, uninstalled, names(kubectl))
     following = kept.run(1)
