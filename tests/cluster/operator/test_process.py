@@ -1,4 +1,4 @@
-"""The operator as a process with the chart's rights: the example, two replicas, kills."""
+"""The operator as a program, with the chart's rights: the example, two replicas, kills."""
 
 from __future__ import annotations
 
@@ -37,7 +37,14 @@ def start_operator(
         database = f"sqlite:///{tmp_path}/wattloop.db"
         lease = (release.namespace, namespace)
         process = OperatorProcess(
-            operator_kubeconfig, tmp_path, database, lease, name=name, report_port=report_port, options=options
+            operator_kubeconfig,
+            tmp_path,
+            database,
+            lease,
+            name=name,
+            report_port=report_port,
+            options=options,
+            preloaded=False,
         )
         started.append(process)
         return process

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from support.control_plane.preloaded import PreloadedOperator
 from support.control_plane.processes import ServerProcess
 
 WATTLOOP = Path(sys.executable).parent / "wattloop"
@@ -26,6 +28,7 @@ class OperatorProcess(ServerProcess):
         lease: Namespace and name of the Lease; one of the operators of a name leads.
         report_port: Port of the reporting API; 0: any free port.
         options: Further options.
+        preloaded: Whether it is forked from a process that has imported its modules, and not started as a program.
     """
 
     def __init__(
@@ -38,6 +41,7 @@ class OperatorProcess(ServerProcess):
         name: str = "operator",
         report_port: int = 0,
         options: tuple[str, ...] = (),
+        preloaded: bool = True,
     ) -> None:
         command = [
             str(WATTLOOP),
@@ -53,8 +57,12 @@ class OperatorProcess(ServerProcess):
             "--log-format=json",
             *options,
         ]
+        self._preloaded = preloaded
         super().__init__(name, command, folder)
+
+    def _started(self) -> subprocess.Popen[bytes] | PreloadedOperator:
         self._log_start = self.log.stat().st_size
+        return PreloadedOperator(list(map(str, self.command[1:])), self.log) if self._preloaded else super()._started()
 
     def lines(self) -> list[dict[str, Any]]:
         """Its log lines since its start."""

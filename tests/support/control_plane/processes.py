@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+from support.control_plane.preloaded import PreloadedOperator
+
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _LOG_LINES_IN_ERROR = 25
 # The servers in Go collect garbage a quarter as often, which saves a quarter of their processor time.
@@ -32,17 +34,21 @@ class ServerProcess:
         self.name = name
         self.command = command
         self.log = folder / f"{name}.log"
+        self.log.touch()
+        self._process = self._started()
+        self._not_stopped.append(self)
+
+    def _started(self) -> subprocess.Popen[bytes] | PreloadedOperator:
         with self.log.open("ab") as log:
             # A separate session: Ctrl-C must reach only the tests, which stop the servers in order.
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *map(str, command)],
+            return subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *map(str, self.command)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
                 env=os.environ | _ENVIRONMENT,
                 start_new_session=True,
             )
-        self._not_stopped.append(self)
 
     @classmethod
     def not_stopped(cls) -> Sequence[ServerProcess]:
