@@ -25,6 +25,7 @@ from support.control_plane.waiting import Object, wait_until
 HERE = Path(__file__).parent
 CRDS = HERE.parents[1] / "crds"
 SKIPPED = "no Kubernetes control plane"
+TIMEOUT_SECONDS = 500
 NAMESPACE = pytest.StashKey[tuple[DynamicClient, str]]()
 
 
@@ -34,7 +35,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker("cluster")
             # Longer than any wait inside: its own error says what was there instead.
-            item.add_marker(pytest.mark.timeout(500))
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+    # Alone at the end they would occupy one of the two processes of `make test-cluster`.
+    items.sort(key=lambda item: not is_long(item))
+
+
+def is_long(item: pytest.Item) -> bool:
+    """Whether a test has a timeout of its own that is longer than that of the others."""
+    return item.path.is_relative_to(HERE) and any(
+        mark.args[0] > TIMEOUT_SECONDS for mark in item.iter_markers("timeout")
+    )
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

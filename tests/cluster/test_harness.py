@@ -210,7 +210,7 @@ def test_the_error_of_a_timeout_names_the_condition_and_the_objects(cluster: Dyn
         )
 
 
-def test_the_scheduler_binds_a_pod(programs: Mapping[str, Path], tmp_path: Path) -> None:
+def test_the_scheduler_binds_a_pod_and_stopping_ends_every_part(programs: Mapping[str, Path], tmp_path: Path) -> None:
     with (
         running_control_plane(programs, tmp_path) as plane,
         config.new_client_from_config(str(plane.admin_kubeconfig)) as admin,
@@ -233,12 +233,8 @@ def test_the_scheduler_binds_a_pod(programs: Mapping[str, Path], tmp_path: Path)
             bound = f"--for=jsonpath={{.spec.nodeName}}={NODE_NAME}"
             kubectl("wait", f"pod/{pod['metadata']['name']}", bound, "--timeout=150s")
             assert kubelet.run(pod)["status"]["phase"] == "Running"
-
-
-def test_stopping_ends_every_part(programs: Mapping[str, Path], tmp_path: Path) -> None:
-    with running_control_plane(programs, tmp_path) as plane:
         process_ids = plane.process_ids
-        assert set(process_ids) == {"etcd", "kube-apiserver", "kube-controller-manager"}
+        assert set(process_ids) == {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
         assert not all_end_within(process_ids.values(), 0)
     assert all_end_within(process_ids.values(), 0)
 

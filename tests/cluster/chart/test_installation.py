@@ -15,7 +15,7 @@ from support.chart.empty_cluster import HOME, EmptyCluster
 from support.chart.rendering import chosen, documents, render
 from support.chart.training_jobs import JOB, job
 from support.control_plane.chart import CHART, REPOSITORY
-from support.control_plane.commands import CommandError
+from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.cluster_check import check_job
 
@@ -64,7 +64,9 @@ def left_of(cluster: EmptyCluster, manifest: str) -> set[str]:
     }
 
 
-def test_a_release_is_admitted_uninstalled_and_installed_again(empty: EmptyCluster) -> None:
+def test_a_release_is_admitted_uninstalled_and_installed_again_and_users_can_delete_their_objects_without_it(
+    empty: EmptyCluster,
+) -> None:
     notes = install(empty)
     assert "kubectl apply --filename examples/digits/job.yaml" in notes
     manifest = empty.helm("get", "manifest", "wattloop", namespace=HOME)
@@ -83,7 +85,7 @@ def test_a_release_is_admitted_uninstalled_and_installed_again(empty: EmptyClust
 
     empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=150s")
     empty.kubectl.apply(POLICY)
-    empty.kubectl.apply(JOB, namespace="default")
+    empty.kubectl.apply(JOB, JOB | {"metadata": {"name": "deleted"}}, namespace="default")
     kept = [uid_of(empty, "rtj", "digits", "default"), uid_of(empty, "pvc", "wattloop-database", HOME)]
     empty.helm("uninstall", "wattloop", "--wait", namespace=HOME)
     assert left_of(empty, manifest) == definitions | {
@@ -94,38 +96,34 @@ def test_a_release_is_admitted_uninstalled_and_installed_again(empty: EmptyClust
         "ValidatingAdmissionPolicyBinding/wattloop-system.wattloop-agent-socket",
     }
     assert empty.kubectl("get", "gpupowerpolicies", "--output=name").strip() == "gpupowerpolicy.wattloop.dev/kept"
+    # No finalizer waits for an operator that is gone.
+    empty.kubectl("delete", "rtj", "deleted", "--wait", "--timeout=150s", namespace="default")
 
     empty.kubectl("wait", "--for=delete", f"namespace/{AGENTS}", "--timeout=150s")
     install(empty)
     assert len(left_of(empty, manifest)) == len(objects)
     assert [uid_of(empty, "rtj", "digits", "default"), uid_of(empty, "pvc", "wattloop-database", HOME)] == kept
-
-
-def test_users_can_delete_their_objects_without_the_operator(empty: EmptyCluster) -> None:
-    install(empty)
-    empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=150s")
-    empty.kubectl.apply(JOB, namespace="default")
-    empty.helm("uninstall", "wattloop", "--wait", namespace=HOME)
-    # No finalizer waits for an operator that is gone.
-    empty.kubectl("delete", "rtj", "digits", "--wait", "--timeout=150s", namespace="default")
     empty.kubectl("delete", f"--filename={REPOSITORY / 'crds'}", "--wait", "--timeout=150s")
 
 
-def test_the_pods_of_helm_test_are_as_restricted_as_the_operators(empty: EmptyCluster, tmp_path: Path) -> None:
-    (pod,) = chosen(render(empty.helm, {}, tmp_path), "Pod/check")
-    empty.kubectl("create", "serviceaccount", pod["spec"]["serviceAccountName"], namespace=HOME)
-    pod["metadata"]["namespace"] = HOME
-    empty.kubectl.apply(pod, dry_run=True)
-    template = check_job(HOME, "tiny", "wattloop/operator:1")["spec"]["template"]["job"]["template"]
+def test_the_pods_of_helm_test_are_as_restricted_as_the_operators(
+    helm: ClusterCommand, kubectl: ClusterCommand, namespace: str, tmp_path: Path
+) -> None:
+    kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
+    (pod,) = chosen(render(helm, {}, tmp_path), "Pod/check")
+    kubectl("create", "serviceaccount", pod["spec"]["serviceAccountName"], namespace=namespace)
+    pod["metadata"]["namespace"] = namespace
+    kubectl.apply(pod, dry_run=True)
+    template = check_job(namespace, "tiny", "wattloop/operator:1")["spec"]["template"]["job"]["template"]
     training = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training"}, **template}
     training["spec"]["serviceAccountName"] = pod["spec"]["serviceAccountName"]
     assert (
-        empty.kubectl.apply(training, namespace=HOME, dry_run=True)
+        kubectl.apply(training, namespace=namespace, dry_run=True)
         == "pod/training serverside-applied (server dry run)\n"
     )
     training["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
     with pytest.raises(CommandError, match="violates PodSecurity"):
-        empty.kubectl.apply(training, namespace=HOME, dry_run=True)
+        kubectl.apply(training, namespace=namespace, dry_run=True)
 
 
 def test_existing_definitions_are_taken_over_only_on_request(empty: EmptyCluster) -> None:
@@ -161,7 +159,7 @@ def chart_of_before(folder: Path) -> Path:
     return chart
 
 
-def test_an_upgrade_brings_new_fields_of_the_definitions_and_keeps_every_object(
+def test_an_upgrade_applies_changed_values_brings_new_fields_of_the_definitions_and_keeps_every_object(
     empty: EmptyCluster, tmp_path: Path
 ) -> None:
     empty.helm("install", "wattloop", str(chart_of_before(tmp_path)), namespace=HOME)
@@ -174,8 +172,11 @@ def test_an_upgrade_brings_new_fields_of_the_definitions_and_keeps_every_object(
         empty.kubectl.apply(bounded, namespace="default")
     authority = empty.kubectl.json("get", "secret", "wattloop-reporting-authority", namespace=HOME)["data"]
 
-    empty.helm("upgrade", "wattloop", str(CHART), "--reset-then-reuse-values", namespace=HOME)
+    options = ("--reset-then-reuse-values", "--set=operator.image.tag=next")
+    empty.helm("upgrade", "wattloop", str(CHART), *options, namespace=HOME)
 
+    deployment = empty.kubectl.json("get", "deployment", "wattloop-operator", namespace=HOME)
+    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "wattloop/operator:next"
     after = empty.kubectl.json("get", "rtj", "digits", namespace="default")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["spec"] == before["spec"]
@@ -193,10 +194,3 @@ def test_an_upgrade_brings_new_fields_of_the_definitions_and_keeps_every_object(
         else:
             break
     assert empty.kubectl.json("get", "rtj", "digits", namespace="default")["spec"]["maxRecurrences"] == 3
-
-
-def test_an_upgrade_applies_changed_values(empty: EmptyCluster) -> None:
-    install(empty)
-    empty.helm("upgrade", "wattloop", str(CHART), "--set=operator.image.tag=next", namespace=HOME)
-    deployment = empty.kubectl.json("get", "deployment", "wattloop-operator", namespace=HOME)
-    assert deployment["spec"]["template"]["spec"]["containers"][0]["image"] == "wattloop/operator:next"

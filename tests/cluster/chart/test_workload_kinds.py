@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.chart.admission import await_refusal, object_refusal
-from support.chart.empty_cluster import HOME, EmptyCluster
+from support.chart.empty_cluster import HOME, EmptyCluster, running_empty_cluster
 from support.chart.rights import granted_soon
 from support.chart.training_jobs import job
 from support.control_plane.chart import CHART, REPOSITORY
@@ -46,16 +48,21 @@ def train_set(audience: str) -> dict[str, Any]:
     return {"apiVersion": f"{GROUP}/v1", "kind": "TrainSet", "metadata": {"name": "probe"}, "spec": spec}
 
 
-@pytest.fixture
-def cluster(empty: EmptyCluster) -> EmptyCluster:
+@pytest.fixture(scope="module")
+def cluster(programs: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmptyCluster]:
     """A cluster with the chart and a kind that its values name."""
+    with running_empty_cluster(programs, tmp_path_factory.mktemp("workload-kinds")) as empty:
+        install(empty)
+        yield empty
+
+
+def install(empty: EmptyCluster) -> None:
     empty.kubectl.apply(CRD)
     values = f"--set-json=operator.workloadKinds={json.dumps([KIND])}"
     empty.helm("install", "wattloop", str(CHART), values, "--set=agent.enabled=false", namespace=HOME)
     empty.kubectl("wait", "--for=condition=Established", f"crd/trainsets.{GROUP}", "--timeout=150s")
     empty.kubectl("wait", "--for=condition=Established", f"--filename={REPOSITORY / 'crds'}", "--timeout=150s")
     await_refusal(lambda: object_refusal(empty.client, train_set("wattloop.dev/report"), namespace="default"), TOKENS)
-    return empty
 
 
 def test_a_listed_kind_is_allowed_for_the_operator_and_authors(cluster: EmptyCluster) -> None:
