@@ -13,7 +13,7 @@ from support.control_plane.preloaded import PreloadedOperator
 
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _LOG_LINES_IN_ERROR = 25
-# The servers in Go collect garbage a quarter as often, which saves a quarter of their processor time.
+# The servers in Go collect garbage a quarter as often, which saves a sixth of their processor time.
 _ENVIRONMENT = {"GOGC": "400"}
 
 
