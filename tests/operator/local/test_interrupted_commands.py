@@ -136,11 +136,11 @@ def validate(folder: Path) -> list[str]:
 
 # The approximate duration of each command, in seconds, and the number of cases.
 COMMANDS: dict[str, tuple[Callable[[Path], list[str]], float, int]] = {
-    "run": (run, 6.0, 18),
-    "simulate": (simulate, 5.0, 9),
-    "plan": (plan, 6.0, 9),
-    "agent": (agent, 2.0, 6),
-    "validate": (validate, 1.0, 4),
+    "run": (run, 6.0, 10),
+    "simulate": (simulate, 5.0, 5),
+    "plan": (plan, 6.0, 5),
+    "agent": (agent, 2.0, 4),
+    "validate": (validate, 1.0, 3),
 }
 CASES = [
     pytest.param(make, random.Random(f"{name} {case}").uniform(0, longest), SIGNALS[case % 3], id=f"{name}-{case}")
