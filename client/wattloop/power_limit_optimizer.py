@@ -217,6 +217,11 @@ class PowerLimitOptimizer:
 
     def _check(self) -> None:
         """Find invalid arguments before the training begins."""
+        if not callable(getattr(self._selector, "select", None)) or isinstance(self._selector, type):
+            raise UsageError(
+                f"selector is {shown(self._selector)}; it must be an object with a method select, such as "
+                "wattloop.power.selectors.MaxSlowdown(1.1)"
+            )
         SequentialDesign((200.0, 100.0), 1, self._selector, self._mode, self._requirements)
         trial = [Measurement(200.0, 200.0, 1.0), Measurement(100.0, 150.0, 1.5)]
         try:

@@ -233,7 +233,7 @@ def test_a_selector_that_fails_later_does_not_end_the_training(node: Node, caplo
     ("arguments", "message"),
     [
         ({"selector": _Invents()}, "_Invents returned"),
-        ({"selector": object()}, "select of object failed"),
+        ({"selector": object()}, "it must be an object with a method select"),
         ({"mode": "Guessed"}, "Measured, Fitted"),
         ({"limits_watts": (100.0, -1.0)}, "positive number of watts"),
         ({"limits_watts": (100.0, 100.0)}, "twice"),

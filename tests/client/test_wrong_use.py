@@ -75,7 +75,9 @@ def ended_twice() -> None:
         (lambda: EnergyMonitor().end_window("epohc"), "no window 'epohc' is open; no window is open"),
         (lambda: EnergyMonitor().running(["epoch"]), r"found the name \['epoch'\] of a window, expected a string"),  # type: ignore[arg-type]
         (lambda: EnergyMonitor(sync="numpy"), "sync: found 'numpy', expected"),
-        (lambda: optimizer(selector=Cost), "select of type failed"),
+        (lambda: optimizer(selector=Cost), "it must be an object with a method select, such as wattloop"),
+        (lambda: optimizer(selector="Cost"), "selector is 'Cost'; it must be an object with a method select"),
+        (lambda: EnergyMonitor().end_window("x" * 100_000), r"no window 'x{50,100}… is open"),
         (lambda: optimizer(run_or_agent=3), "run_or_agent is 3; it must be a wattloop.Run, the path of an agent's"),
         (lambda: optimizer(requirements=0.02), r"requirements is 0.02; it must be such as Requirements\(margin=0.02\)"),
         (lambda: optimizer(limits_watts=[]), "limits_watts is empty; leave it out to measure the allowed range"),

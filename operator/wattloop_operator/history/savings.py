@@ -80,6 +80,11 @@ def saving_sentence(rows: Sequence[RecurrenceRow]) -> str:
         return "No costs are known yet."
     latest = costs[-5:]
     now = sum(each.cost_joules for each in latest) / len(latest)
+    if not any(each.cost_joules for each in costs):
+        return (
+            "The recurrences cost 0 J: no time passed on the simulated GPUs. Add --time-scale 1, or simulate the work "
+            "of the training with nvml_simulator.occupy."
+        )
     if default is None:
         return (
             f"A recurrence costs {now:,.0f} J now (mean of the last {len(latest)}); the cost of the default "

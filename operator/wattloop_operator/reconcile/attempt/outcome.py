@@ -157,7 +157,10 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
     if progress.stop_requested:
         return _stopped(progress)
     if progress.metric is None:
-        remedy = _REMEDIES[recurrence.spec.reporting.source].format(metric=target.metric)
+        reporting = recurrence.spec.reporting
+        remedy = _REMEDIES[reporting.source].format(metric=target.metric)
+        if reporting.pattern is not None:
+            remedy = f"no line matched spec.reporting.pattern {reporting.pattern!r} with a number; {remedy}"
         return Ended(Result.MISSING_METRIC, f"ended without {target.metric}: {remedy}; nothing is learned from it")
     text = f"{target.metric} got to {progress.metric}, the target is {target.threshold}, after {progress.epoch} epochs"
     return Ended(Result.EXHAUSTED, text)

@@ -58,8 +58,8 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
 def progress_after_output(recurrence: TrainingRecurrence, seen: OutputReport) -> Progress:
     """The progress after something was seen of a training that does not use the client."""
     before = recurrence.status.progress or Progress()
-    if before.reached:
-        # The training goes on until it has been ended, and the epochs to its target are known already.
+    if before.reached or before.diverged:
+        # The training goes on until it has been ended, but its outcome is known already.
         seen = replace(seen, metric=None, epoch=None)
     progress = progress_after(recurrence, report_of(before, seen))
     # It comes from no process, so it tells nothing of the end or the restart of one.

@@ -67,6 +67,29 @@ def test_what_a_training_shows_between_its_target_and_its_end_does_not_count(bac
     assert progress_of(backend, name).finished
 
 
+def test_what_a_training_shows_after_it_has_diverged_does_not_make_it_reach(backend_with: BackendWith) -> None:
+    backend = backend_with(**LOGS)
+    name = backend.start_attempt()
+    # A fast script prints all of it before anything can end it.
+    for epoch, metric in enumerate((0.3, float("inf"), 0.95), start=1):
+        backend.see(name, OutputReport(epoch, metric=metric, epoch=epoch))
+    backend.see(name, OutputReport(4, finished=True))
+    backend.end_workload(name)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result == "Diverged"
+    assert backend.recurrences[name].status.epochs == 2
+
+
+def test_a_pattern_that_matches_no_line_is_named(backend_with: BackendWith) -> None:
+    backend = backend_with(reporting={"source": "Logs", "pattern": "acc: (?P<metric>[0-9]+)"})
+    name = backend.start_attempt()
+    backend.see(name, OutputReport(1, finished=True))
+    backend.end_workload(name)
+    backend.reconcile()
+    message = backend.recurrences[name].status.message
+    assert "no line matched spec.reporting.pattern 'acc: (?P<metric>[0-9]+)' with a number; print a line" in message
+
+
 def test_a_training_that_does_not_end_is_abandoned_after_a_minute(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()
