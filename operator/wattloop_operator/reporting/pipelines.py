@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import threading
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -35,7 +36,7 @@ def plan_by_default(_recurrence: TrainingRecurrence) -> JobPlan:
 
 
 class PipelineService:
-    """The ranks' part of the reporting API, independent of HTTP.
+    """The ranks' part of the reporting API, independent of HTTP. One event loop alone uses it.
 
     Args:
         recurrences: Reads the recurrence of a caller.
@@ -61,11 +62,10 @@ class PipelineService:
         self._commits = commits
         self._limits = limits
         self._plan_of = plan_of
-        self._lock = threading.Lock()
         self._contexts: TTLCache[tuple[str, str], PipelineContext | None] = TTLCache(
             MAX_CONTEXTS, CONTEXT_SECONDS, clock
         )
-        self._reading: dict[tuple[str, str], threading.Lock] = {}
+        self._reading: dict[tuple[str, str], asyncio.Future[PipelineContext | None]] = {}
 
     async def authorize(
         self, token: BearerToken, namespace: str, name: str, address: str = ""
@@ -88,10 +88,7 @@ class PipelineService:
         if not self._authorizer.is_authorized(token, namespace, name):
             await run_in_threadpool(self._authorizer.authorize, token, namespace, name, address)
         self._limits.count_pipeline_message(namespace, name)
-        with self._lock:
-            if (namespace, name) in self._contexts:
-                return self._contexts[namespace, name]
-        return await run_in_threadpool(self._context, (namespace, name))
+        return await self._context((namespace, name))
 
     async def register(self, context: PipelineContext | None, registration: RankRegistration) -> Directive:
         """Register a rank of an authorized caller.
@@ -128,24 +125,22 @@ class PipelineService:
         answer = await self._commits.committed(context, message)
         return Directive(report_seconds=REPORT_SECONDS) if answer is None else answer
 
-    def _context(self, name: tuple[str, str]) -> PipelineContext | None:
+    async def _context(self, name: tuple[str, str]) -> PipelineContext | None:
         """What the recurrence says, read once for all ranks that ask at the same time."""
-        with self._lock:
-            if name in self._contexts:
-                return self._contexts[name]
-            reading = self._reading.setdefault(name, threading.Lock())
-        with reading:
-            with self._lock:
-                if name in self._contexts:
-                    return self._contexts[name]
-            try:
-                context = self._read(*name)
-                with self._lock:
-                    self._contexts[name] = context
-            finally:
-                with self._lock:
-                    self._reading.pop(name, None)
-        return context
+        # One look-up: between two of them it may expire.
+        with contextlib.suppress(KeyError):
+            return self._contexts[name]
+        if name not in self._reading:
+            reading = asyncio.ensure_future(run_in_threadpool(self._read, *name))
+            self._reading[name] = reading
+            reading.add_done_callback(lambda done: self._keep(name, done))
+        # A rank that is gone ends its own wait alone.
+        return await asyncio.shield(self._reading[name])
+
+    def _keep(self, name: tuple[str, str], read: asyncio.Future[PipelineContext | None]) -> None:
+        del self._reading[name]
+        if not read.cancelled() and read.exception() is None:
+            self._contexts[name] = read.result()
 
     def _read(self, namespace: str, name: str) -> PipelineContext | None:
         recurrence = self._recurrences.read(namespace, name)

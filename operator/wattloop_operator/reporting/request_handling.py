@@ -10,7 +10,7 @@ from fastapi import Depends, HTTPException, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 
 from wattloop.errors import OperationError
@@ -32,15 +32,22 @@ from wattloop_operator.reporting.limits import ReportLimits
 
 Result = TypeVar("Result")
 Form = TypeVar("Form", bound=WireForm)
-BEARER = HTTPBearer(auto_error=False, description="A token with the audience of the reporting API.")
 RETRY_SECONDS = 5
 
 
-async def _bearer_token(credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]) -> BearerToken:
-    return BearerToken("" if credentials is None else credentials.credentials)
+class BearerScheme(HTTPBearer):
+    """The caller's token, in the OpenAPI description too; without one it is empty."""
+
+    async def __call__(self, request: Request) -> BearerToken:  # type: ignore[override]
+        """See `HTTPBearer`. One dependency instead of two: each costs a request a tenth of its processor time."""
+        credentials = await super().__call__(request)
+        return BearerToken("" if credentials is None else credentials.credentials)
 
 
-Token = Annotated[BearerToken, Depends(_bearer_token)]
+BEARER = BearerScheme(
+    scheme_name="HTTPBearer", auto_error=False, description="A token with the audience of the reporting API."
+)
+Token = Annotated[BearerToken, Depends(BEARER)]
 
 
 def count_request(limits: ReportLimits, token: BearerToken) -> None:
