@@ -102,13 +102,14 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The node's tests and trainings wait more than they compute, so they run beside the others, which run in sequence. Shared
-# packages are installed before. Every part runs even if another fails; the end names the failed ones.
+# The node's tests and trainings wait more than they compute, so they run beside the others, which run in sequence: those
+# that only compute are last, and occupy both processors when the waiting ones have ended. Shared packages are installed
+# before. Every part runs even if another fails; the end names the failed ones.
 test: $(STAMP) postgres faketime node-packages programs
 	-@$(MAKE) --no-print-directory integrations
 	@echo "Three parts at a time; the programs and images of the node take ten minutes more when they are built first."
 	@echo "The parts test-integrations and test-e2e are shown when all have ended."
-	@$(BIN)/python tests/run_parts.py test-unit test-processes test-cluster --beside test-integrations --beside test-e2e
+	@$(BIN)/python tests/run_parts.py test-cluster test-processes test-unit --beside test-integrations --beside test-e2e
 
 # The folders without such tests are left out, since each of three processes would import their modules.
 test-unit: $(STAMP) postgres
