@@ -49,7 +49,7 @@ class AllowedClocks:
             >>> clocks.refusal((915, 930, 915))
             ''
             >>> clocks.refusal((915, 980))
-            'found 980 MHz, which NVIDIA A40 does not support: it has 3 clocks from 900 to 930 MHz'
+            'found 980 MHz, which NVIDIA A40 does not support: it has 3 clocks from 900 to 930 MHz, the nearest is 930'
             >>> clocks.refusal((900,))
             'found 900 MHz, which the policies of this node do not allow on NVIDIA A40: from 915 to 930 MHz'
         """
@@ -57,7 +57,7 @@ class AllowedClocks:
         if unsupported:
             return (
                 f"found {_listed(unsupported)} MHz, which {self.gpu_product or 'no GPU'} does not support: "
-                f"it has {_described(self.supported_megahertz)}"
+                f"it has {_described(self.supported_megahertz)}{_nearest(self.supported_megahertz, unsupported[0])}"
             )
         forbidden = sorted(set(megahertz) - set(self.allowed_megahertz))
         if forbidden:
@@ -155,6 +155,11 @@ def iteration_clocks(
 def _listed(clocks: list[int]) -> str:
     shown = ", ".join(map(str, clocks[:3]))
     return f"{shown} and {len(clocks) - 3} more" if len(clocks) > 3 else shown
+
+
+def _nearest(clocks: tuple[int, ...], wanted: int) -> str:
+    """The supported clock that is nearest to one between the others, as the end of a sentence."""
+    return f", the nearest is {min(clocks, key=lambda clock: abs(clock - wanted))}" if clocks else ""
 
 
 def _described(clocks: tuple[int, ...], number: str = "{} clocks ") -> str:

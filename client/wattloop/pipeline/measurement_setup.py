@@ -101,6 +101,9 @@ def local_profile(
         if isinstance(wanted, int)
         else tuple(sorted(wanted, reverse=True))
     )
+    if refusal := allowed.refusal(clocks):
+        logger.warning("no profile: profile_clocks: %s", refusal)
+        return None
     file = ProfileFile(Path(options.profile), place.rank, key)
     try:
         remaining = file.remaining(clocks, place.ranks)

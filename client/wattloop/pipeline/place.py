@@ -74,12 +74,14 @@ def pipeline_place(
     Raises:
         UsageError: A number is out of its range, or they contradict each other.
     """
-    own = (stage,) if isinstance(stage, int) else tuple(sorted(set(stage)))
     require_integer("stages", stages, 1, MAX_STAGES)
+    # Of a text, the characters are refused.
+    given = tuple(stage) if isinstance(stage, Sequence) else (stage,)
+    for each in given:
+        require_integer("stage", each, 0, stages - 1)
+    own = tuple(sorted(set(given)))
     if not own:
         raise UsageError("stage: found none, expected one or more")
-    for each in own:
-        require_integer("stage", each, 0, stages - 1)
     pipelines = max(stages // len(own), 1) if pipeline_parallel is None else pipeline_parallel
     require_integer("pipeline_parallel", pipelines, 1, stages)
     if stages % pipelines or stages // pipelines != len(own):

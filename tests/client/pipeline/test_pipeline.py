@@ -97,7 +97,8 @@ def test_a_clock_that_the_gpus_do_not_have_leaves_them_free(
     ) as pipeline:
         iterate(pipeline, node)
         assert pipeline.refusal == (
-            "found 1980 MHz, which NVIDIA A100-SXM4-80GB does not support: it has 81 clocks from 210 to 1410 MHz"
+            "found 1980 MHz, which NVIDIA A100-SXM4-80GB does not support: it has 81 clocks from 210 to 1410 MHz, the "
+            "nearest is 1410"
         )
     assert [record.getMessage() for record in caplog.records] == [
         f"the clocks of this rank's instructions are free: {pipeline.refusal}"
@@ -215,6 +216,9 @@ def test_a_wrong_plan_file_is_refused_when_the_pipeline_is_made(tmp_path: Path, 
     [
         ({"stage": 4, "stages": 4}, "stage: found 4, expected a whole number from 0 to 3"),
         ({"stage": (0, 1, 2), "stages": 4}, "expected the same number of stages"),
+        ({"stage": 0.5, "stages": 1}, "stage: found 0.5, expected a whole number from 0 to"),
+        ({"stage": "0", "stages": 1}, "stage: found '0', expected a whole number from 0 to"),
+        ({"stage": (0, "1"), "stages": 4}, "stage: found '1', expected a whole number from 0 to 3"),
         ({"stage": 0, "stages": 4, "data_rank": 2, "data_parallel": 2}, "data_rank: found 2"),
         ({"stage": 0, "stages": 1, "microbatches": 0}, "microbatches: found 0"),
         ({"stage": 0, "stages": 1, "instructions": ["forward"]}, "expected kind:stage:microbatch"),

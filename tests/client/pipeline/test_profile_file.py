@@ -121,6 +121,16 @@ def test_a_profile_of_another_pipeline_is_left_alone_with_both_sides_named(
     assert message.endswith(f"and this run of {KEY}; name another file, or delete it")
 
 
+def test_clocks_that_the_gpus_do_not_have_are_not_profiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "profile.csv"
+    assert local_profile(MeasurementOptions(path, clocks=(1500, 1000)), ALLOWED, PLACE, KEY) is None
+    (message,) = caplog.messages
+    assert message == (
+        "no profile: profile_clocks: found 1000 MHz, which NVIDIA A40 does not support: it has 3 clocks from 900 to "
+        "1500 MHz, the nearest is 900"
+    )
+
+
 def test_a_file_of_another_form_is_not_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "profile.csv"
     path.write_text("stage,instruction,frequency,time,energy\n0,forward,1410,0.1,20\n")
