@@ -46,6 +46,7 @@ SOURCE_ERRORS: dict[int | str, dict[str, Any]] = {
     409: {"model": ErrorForm, "description": "The attempt has another reporting source than KubeflowTrainer."},
 }
 BODY_ERRORS: dict[int | str, dict[str, Any]] = {
+    411: {"model": ErrorForm, "description": "The body has no Content-Length."},
     413: {"model": ErrorForm, "description": "The body, or the progress that it results in, is too large."},
     415: {"model": ErrorForm, "description": "The body is not application/json."},
 }

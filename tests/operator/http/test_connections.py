@@ -16,10 +16,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wattloop.commands.settings import Address
 from wattloop_operator.http import connections, server
-from wattloop_operator.http.connections import MALFORMED
+from wattloop_operator.http.connections import MALFORMED, PIECE_BYTES
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.request_handling import json_body
 
@@ -77,7 +78,6 @@ def is_closed(connection: socket.socket) -> bool:
         HEAD,
         HEAD + b"Content-Length: 10\r\n\r\n",
         HEAD + b"Content-Length: 10\r\n\r\n{",
-        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
     ],
 )
 def test_the_connection_of_an_incomplete_request_is_closed_and_nothing_is_logged(
@@ -88,6 +88,29 @@ def test_the_connection_of_an_incomplete_request_is_closed_and_nothing_is_logged
         connection.sendall(sent)
         assert is_closed(connection)
     assert [record for record in caplog.records if record.levelno > logging.INFO] == []
+
+
+def test_a_body_in_chunks_is_refused_and_parsed_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    receive = H11Protocol.data_received
+
+    def count(self: H11Protocol, data: bytes) -> None:
+        parsed.append(len(data))
+        receive(self, data)
+
+    monkeypatch.setattr(H11Protocol, "data_received", count)
+    with serving_app() as service, connected(service) as connection:
+        # More than the server reads at once, and less than the buffers of the sockets hold.
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 50_000)
+        assert connection.recv(12) == b"HTTP/1.1 411"
+    assert parsed == [PIECE_BYTES]
+
+
+def test_what_follows_a_malformed_request_is_not_parsed(caplog: pytest.LogCaptureFixture) -> None:
+    with serving_app() as service, connected(service) as connection:
+        connection.sendall(b"no HTTP\r\n\r\n" + b"x" * 10 * PIECE_BYTES)
+        assert connection.recv(12) == b"HTTP/1.1 400"
+    assert lines_of(caplog) == ["slow: rejected: invalid HTTP request (1 since the last such line)"]
 
 
 def test_single_bytes_do_not_extend_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
