@@ -1,4 +1,4 @@
-"""Training processes: they never outlive this process, and end together with all their children."""
+"""Training processes: they never outlive this process, and end together with all processes that they started."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from wattloop.errors import OperationError
-from wattloop_operator.local.watchdog import Watchdog
+from wattloop_operator.local.watchdog import TRAINING_VARIABLE, Watchdog, kill_processes_of
 from wattloop_operator.parent_process import kill_with_parent
 
 # As Kubernetes' terminationGracePeriodSeconds.
@@ -29,7 +29,7 @@ class TrainingProcess:
 
     Args:
         arguments: The program and its arguments.
-        environment: Its full environment.
+        environment: Its environment; `TRAINING_VARIABLE` is added.
         folder: Its working directory.
         log: File that its output is appended to.
         watchdog: Ends its process group if this program is killed.
@@ -55,6 +55,8 @@ class TrainingProcess:
         self.ended_by_run = False
         self.terminating = False
         self._watchdog = watchdog
+        # Of a fixed length, so that none begins another one.
+        self._name = f"{watchdog.folder}/{os.urandom(8).hex()}"
         # Held while it is signalled or waited for.
         self._lock = threading.Lock()
         self._kill_timer: threading.Timer | None = None
@@ -62,7 +64,7 @@ class TrainingProcess:
             try:
                 self._process = subprocess.Popen(  # noqa: S603  the user's own command, as a list, without a shell
                     list(arguments),
-                    env=dict(environment),
+                    env={**environment, TRAINING_VARIABLE: self._name},
                     cwd=folder,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -110,6 +112,7 @@ class TrainingProcess:
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        kill_processes_of(self._name)
         self._watchdog.unwatch(self._process.pid)
         with self._lock:
             self._process.wait()

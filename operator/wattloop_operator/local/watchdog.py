@@ -3,8 +3,12 @@
 The kernel kills a training process together with the run that started it, but not the children of
 the training process. The run registers every process group, and the node agent, with the watchdog.
 When the run ends for any reason, its pipe to the watchdog closes. The watchdog then kills the
-remaining groups, waits until the agent has released every GPU, and removes the run's temporary
-folder. The watchdog creates that folder itself, so that it is always removed.
+remaining groups and the trainings' other processes, waits until the agent has released every GPU, and
+removes the run's temporary folder. The watchdog creates that folder itself, so that it is always removed.
+
+A launcher such as torchrun starts each of its ranks in a session and process group of its own, and dies
+without ending them when it is killed. All processes of a training inherit its environment, so they are
+recognised by a variable in it.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -28,6 +34,9 @@ DONE = "done"
 # An agent releases every GPU within 10 s, or is killed by its own watchdog.
 AGENT_END_SECONDS = 15.0
 PREFIX = "wattloop-"
+# In the environment of a training: the run's folder, and after a slash the training's own name.
+TRAINING_VARIABLE = "WATTLOOP_LOCAL_TRAINING"
+KILL_SECONDS = 10.0
 
 
 class Watchdog:
@@ -116,9 +125,45 @@ def watch_run(messages: IO[bytes], folder: Path) -> None:
         for group in groups:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
+        kill_processes_of(f"{folder}/")
         if agent is not None:
             _wait_for_end(agent)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def kill_processes_of(training: str) -> None:
+    """Kill the processes with this value of `TRAINING_VARIABLE`, or one that it begins, and wait for their end.
+
+    Processes that they start meanwhile are killed, too. It stops after `KILL_SECONDS`: the kernel ends a process only
+    when its driver's call returns.
+    """
+    entry = os.fsencode(f"{TRAINING_VARIABLE}={training}")
+    deadline = time.monotonic() + KILL_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.ExitStack() as opened:
+            found = [opened.enter_context(process) for process in _processes_with(entry)]
+            if not found:
+                return
+            for process in found:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    signal.pidfd_send_signal(process.fileno(), signal.SIGKILL)
+            for process in found:
+                poll = select.poll()
+                poll.register(process, select.POLLIN)
+                poll.poll(max(deadline - time.monotonic(), 0) * 1000)
+
+
+def _processes_with(entry: bytes) -> Iterator[IO[bytes]]:
+    """Descriptors, which the caller closes, of the processes whose environment has an entry that begins so."""
+    for folder in Path("/proc").glob("[1-9]*"):
+        # OSError: it has ended, or belongs to another user.
+        with contextlib.suppress(OSError), contextlib.ExitStack() as unless_yielded:
+            # Opened first: if it ends and another one gets its number, the signal reaches neither.
+            descriptor = os.pidfd_open(int(folder.name))
+            process = unless_yielded.enter_context(os.fdopen(descriptor, "rb", buffering=0))
+            if b"\0" + entry in b"\0" + (folder / "environ").read_bytes():
+                unless_yielded.pop_all()
+                yield process
 
 
 def _wait_for_end(process: int) -> None:

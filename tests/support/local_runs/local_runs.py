@@ -35,7 +35,9 @@ HANGING = """
 import os, subprocess, sys, time
 import wattloop
 with wattloop.Run() as run:
-    child = subprocess.Popen(["sleep", "600"])
+    # One in a session of its own, as torchrun starts its ranks, and one in the group without the environment.
+    child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    subprocess.Popen(["sleep", "600"], env={})
     with open("begun.part", "w") as begun:
         begun.write(f"{os.getpid()} {child.pid}")
     os.replace("begun.part", "begun")

@@ -54,7 +54,8 @@ def first_failed(progress: Progress, workload: WorkloadState) -> str:
     silent = _silent_ranks(progress)
     killed = [rank for rank in workload.killed_ranks if rank in silent]
     if count == 1:
-        return "" if first is None else first.failure
+        # The exit code says more than that the script called sys.exit.
+        return "" if first is None or first.failure == SystemExit.__name__ else first.failure
     if killed:
         return f"{_one_of(killed, count)} was killed{' first' if len(killed) > 1 else ''}"
     if first is not None and (not first.consequence or not silent):
