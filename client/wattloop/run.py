@@ -114,7 +114,6 @@ class Run:
         self._has_reached = False
         self._loop_ended = False
         self._began = self._ended = False
-        self._error: BaseException | None = None
         self._metric: float | None = None
         self._diverged = False
         self._samples = 0.0
@@ -138,11 +137,10 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._ended = True
-        self._error = error
         if kind is None:
             self._publish()
         # A run that ends by an exception reports its energy and that it failed, but not that it finished.
-        report = self._report(finished=kind is None)
+        report = self._report(finished=kind is None, error=error)
         self._gpus.end()
         self._tag_experiments(report, last=True)
         self._channel.send_last(report, LAST_REPORT_TIMEOUT_SECONDS if kind is None else 0.0)
@@ -402,7 +400,7 @@ class Run:
             self.stop_reason = reason
             logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
 
-    def _report(self, *, finished: bool) -> Report:
+    def _report(self, *, finished: bool, error: BaseException | None = None) -> Report:
         from wattloop.failure import failure_name, is_consequence  # noqa: PLC0415
         from wattloop.messages import MAX_BATCH_SIZE, MAX_RANKS, Report  # noqa: PLC0415
 
@@ -429,8 +427,8 @@ class Run:
             ranks=min(self.environment.ranks, MAX_RANKS),
             profile_ranks=min(self._gpus.profile_ranks, MAX_RANKS),
             batch_size=min(self.batch_size, MAX_BATCH_SIZE),
-            failure="" if self._error is None else failure_name(self._error),
-            consequence=self._error is not None and is_consequence(self._error),
+            failure="" if error is None else failure_name(error),
+            consequence=error is not None and is_consequence(error),
         )
 
     def _exchange(self) -> TotalsExchange | None:
