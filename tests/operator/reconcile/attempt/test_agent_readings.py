@@ -18,15 +18,20 @@ from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import EnergySource, TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.attempt.agent_readings import MAX_AGE_SECONDS, needs_agents, with_agent_readings
+from wattloop_operator.reconcile.attempt.agent_readings import (
+    MAX_AGE_SECONDS,
+    MIN_POWER_SECONDS,
+    needs_agents,
+    with_agent_readings,
+)
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.usage import MIN_COVERAGE_PERCENT, usage_of
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
 MAX_WATTS = 700.0
-# Millijoules and microseconds of the readings, times the age over the time in which the power is known.
-ROUNDING_JOULES = 0.05
+# A mark has milliseconds and millijoules.
+ROUNDING_SECONDS, ROUNDING_JOULES = 0.0005, 0.05
 UNLIMITED = {"limit": {"mode": "None"}}
 
 
@@ -60,6 +65,11 @@ class Training:
         used = sum(self.powers[tenth % len(self.powers)] for tenth in range(int(whole)))
         used += part * self.powers[int(whole) % len(self.powers)]
         return idle + used * self.epoch_seconds / len(self.powers)
+
+    @property
+    def rounding_joules(self) -> float:
+        """Error of a mark by the rounding of the one before: the power since then, times the age of the readings."""
+        return ROUNDING_JOULES + max(self.powers) * ROUNDING_SECONDS / MIN_POWER_SECONDS * sum(self.ages)
 
     def energies(self, now: float) -> list[PodEnergy]:
         """The agents' latest reports."""
@@ -120,7 +130,7 @@ def test_the_energy_of_an_epoch_is_known_up_to_the_power_that_changed_since_the_
     # Both marks are off by the age of the readings at most, and readings of several agents by their mean.
     bound = 2 * sum(training.ages) * (max(training.powers) - min(training.powers)) / epochs
     assert time == pytest.approx(training.epoch_seconds, abs=2e-3)
-    assert energy == pytest.approx(per_epoch * gpus, abs=bound + ROUNDING_JOULES)
+    assert energy == pytest.approx(per_epoch * gpus, abs=bound + training.rounding_joules)
 
 
 @given(TRAININGS, st.integers(1, 12))
@@ -129,12 +139,11 @@ def test_at_a_constant_power_nothing_is_lost(training: Training, epochs: int) ->
     progress = constant.after(epochs)
     energy, time = epoch_of(progress)
     gpus, seconds = len(training.ages), training.start_seconds + epochs * training.epoch_seconds
-    assert (energy, time) == pytest.approx(
-        (300.0 * gpus * training.epoch_seconds, training.epoch_seconds), abs=ROUNDING_JOULES
-    )
+    assert time == pytest.approx(training.epoch_seconds, abs=2e-3)
+    assert energy == pytest.approx(300.0 * gpus * training.epoch_seconds, abs=constant.rounding_joules)
     usage = usage_of(progress)
     assert usage is not None
-    assert float(usage.gpu_energy_joules) == pytest.approx(300.0 * gpus * seconds, abs=ROUNDING_JOULES)
+    assert float(usage.gpu_energy_joules) == pytest.approx(300.0 * gpus * seconds, abs=constant.rounding_joules)
     assert float(usage.duration_seconds) == pytest.approx(seconds, abs=2e-3)
     assert (usage.devices, usage.gpu_product, usage.max_power_limit_watts) == (gpus, "NVIDIA A100", 700 * gpus)
 
