@@ -26,6 +26,9 @@ from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy
 MAX_AGE_SECONDS = 60.0
 # Power over less time is less certain than that since the GPU was assigned.
 MIN_POWER_SECONDS = 5.0
+# The error of a mark, over the time since then, is an error of the power, and times the age one of the next mark. So at
+# most half of it remains; with more than the whole, the errors grow from mark to mark.
+MIN_AGES = 2.0
 DECIMALS = 3
 
 
@@ -74,7 +77,7 @@ def _mark(agents: AgentEnergy, epoch: float, now: datetime, before: EpochMark | 
     if not agents.includes_all_gpus or max(ages) > MAX_AGE_SECONDS:
         return None
     joules = agents.energy_millijoules / 1000
-    energy = joules + _power_watts(agents, joules, before) * sum(ages)
+    energy = joules + _power_watts(agents, joules, before, sum(ages)) * sum(ages)
     until_now = (
         replace(each, time_seconds=each.time_seconds + age) for each, age in zip(agents.energies, ages, strict=True)
     )
@@ -94,13 +97,13 @@ def _age_seconds(energy: PodEnergy, now: datetime) -> float:
     return max((now - (energy.measured_at or energy.reported_at)).total_seconds(), 0.0)
 
 
-def _power_watts(agents: AgentEnergy, joules: float, before: EpochMark | None) -> float:
+def _power_watts(agents: AgentEnergy, joules: float, before: EpochMark | None, ages_seconds: float) -> float:
     """Mean power of one GPU since the last mark, or since it was assigned if that was just now."""
     seconds = sum(each.time_seconds - each.start_time_seconds for each in agents.energies)
     power = joules / seconds if seconds > 0 else 0.0
     if before is not None:
         later = seconds - float(before.time_seconds) * len(agents.gpus)
-        if later >= MIN_POWER_SECONDS * len(agents.gpus):
+        if later >= max(MIN_POWER_SECONDS * len(agents.gpus), MIN_AGES * ages_seconds):
             power = max(joules - float(before.energy_joules), 0.0) / later
     maximum = agents.max_power_limit_watts
     return power if maximum is None else min(power, maximum / len(agents.gpus))

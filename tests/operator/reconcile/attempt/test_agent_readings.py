@@ -18,12 +18,7 @@ from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import EnergySource, TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.attempt.agent_readings import (
-    MAX_AGE_SECONDS,
-    MIN_POWER_SECONDS,
-    needs_agents,
-    with_agent_readings,
-)
+from wattloop_operator.reconcile.attempt.agent_readings import MAX_AGE_SECONDS, needs_agents, with_agent_readings
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.usage import MIN_COVERAGE_PERCENT, usage_of
@@ -68,8 +63,8 @@ class Training:
 
     @property
     def rounding_joules(self) -> float:
-        """Error of a mark by the rounding of the one before: the power since then, times the age of the readings."""
-        return ROUNDING_JOULES + max(self.powers) * ROUNDING_SECONDS / MIN_POWER_SECONDS * sum(self.ages)
+        """Error of a mark by the rounding of those before: the age is at most half of the time since the last one."""
+        return ROUNDING_JOULES + max(self.powers) * ROUNDING_SECONDS * len(self.ages)
 
     def energies(self, now: float) -> list[PodEnergy]:
         """The agents' latest reports."""
@@ -146,6 +141,17 @@ def test_at_a_constant_power_nothing_is_lost(training: Training, epochs: int) ->
     assert float(usage.gpu_energy_joules) == pytest.approx(300.0 * gpus * seconds, abs=constant.rounding_joules)
     assert float(usage.duration_seconds) == pytest.approx(seconds, abs=2e-3)
     assert (usage.devices, usage.gpu_product, usage.max_power_limit_watts) == (gpus, "NVIDIA A100", 700 * gpus)
+
+
+@pytest.mark.parametrize("epoch_seconds", [9.0, 13.5, 15.9, 24.0, 60.0])
+def test_the_errors_of_marks_do_not_grow_from_epoch_to_epoch(epoch_seconds: float) -> None:
+    training = Training(20.0, epoch_seconds, [300.0, 310.0, 290.0], [8.0])
+    for epochs in (10, 40, 160):
+        usage = usage_of(training.after(epochs))
+        assert usage is not None
+        # At most the age times the difference of the power in these seconds from the mean.
+        exact = training.energy(20.0 + epochs * epoch_seconds)
+        assert float(usage.gpu_energy_joules) == pytest.approx(exact, abs=8.0 * 20.0)
 
 
 STEADY = Training(30.0, 60.0, [300.0], [5.0, 5.0])
