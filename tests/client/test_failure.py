@@ -1,4 +1,4 @@
-"""An exception that ends a process is told from one that follows from another process."""
+"""An exception that ends a process is distinguished from one that follows from another process."""
 
 from __future__ import annotations
 

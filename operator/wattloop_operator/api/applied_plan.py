@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.model import ApiModel
+
+SavingError = Annotated[
+    NonNegativeDecimalString | None,
+    Field(
+        description="Standard error of the saving, in points of percent; 1.96 of it on each side are an interval of "
+        "95 %. It covers the errors of the measured instructions and of the realised energy. Absent while one of them "
+        "is not known, and for a plan of the user.",
+    ),
+]
+SlowdownError = Annotated[
+    NonNegativeDecimalString | None,
+    Field(
+        description="Standard error of the slowdown, in points of percent; 1.96 of it on each side are an interval of "
+        "95 %. It covers the errors of the measured instructions. Absent for a plan of the user.",
+    ),
+]
 
 
 class IterationStatus(ApiModel):
@@ -50,17 +68,8 @@ class AppliedFrequencyPlan(ApiModel):
     slowdown_percent: DecimalString | None = Field(
         default=None, description="Time lost against maximum clocks, in percent. Absent beside a straggler."
     )
-    saving_error_percent: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Standard error of the saving, in points of percent; 1.96 of it on each side are an interval of "
-        "95 %. It covers the errors of the measured instructions and of the realised energy. Absent while one of them "
-        "is not known, and for a plan of the user.",
-    )
-    slowdown_error_percent: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Standard error of the slowdown, in points of percent; 1.96 of it on each side are an interval of "
-        "95 %. It covers the errors of the measured instructions. Absent for a plan of the user.",
-    )
+    saving_error_percent: SavingError = None
+    slowdown_error_percent: SlowdownError = None
     reason: str = Field(default="", description="Why the ranks run this plan, or none.", max_length=512)
     problem: str = Field(
         default="",

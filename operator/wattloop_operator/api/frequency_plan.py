@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
-from wattloop_operator.api.applied_plan import IterationStatus, RealisedIteration
+from wattloop_operator.api.applied_plan import IterationStatus, RealisedIteration, SavingError, SlowdownError
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ
 from wattloop_operator.api.meta import Conditions, ObjectMeta
@@ -176,17 +176,8 @@ class FrequencyPlanStatus(ApiModel):
         description="Time lost against maximum clocks, in percent, likewise. Absent beside a straggler. Negative if "
         "the plan is faster.",
     )
-    saving_error_percent: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Standard error of the saving, in points of percent; 1.96 of it on each side are an interval of "
-        "95 %. It covers the errors of the measured instructions and of the realised energy. Absent while one of them "
-        "is not known, and for a plan of the user.",
-    )
-    slowdown_error_percent: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Standard error of the slowdown, in points of percent; 1.96 of it on each side are an interval of "
-        "95 %. It covers the errors of the measured instructions. Absent for a plan of the user.",
-    )
+    saving_error_percent: SavingError = None
+    slowdown_error_percent: SlowdownError = None
 
 
 class FrequencyPlan(ApiModel):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.recurrence_objects import recurrence_object
 from wattloop.errors import OperationError
 from wattloop.node_energy import PodGpuUsage
 from wattloop_operator.cluster.api import ClusterApi
@@ -19,25 +20,7 @@ USAGE = PodGpuUsage("pod-uid", "team", POD, "train", "GPU-0", False, 5000, 10, 1
 
 
 def recurrence(*pods: dict[str, str]) -> dict[str, Any]:
-    return {
-        "apiVersion": "wattloop.dev/v1alpha1",
-        "kind": "TrainingRecurrence",
-        "metadata": {"name": NAME, "namespace": "team", "uid": "recurrence-uid", "resourceVersion": "5"},
-        "spec": {
-            "jobRef": {"name": "digits", "uid": "job-uid"},
-            "index": 3,
-            "attempt": 1,
-            "slot": "s",
-            "scheduledTime": "2026-03-01T12:00:00Z",
-            "batchSize": 64,
-            "maxEpochs": 5,
-            "target": {"metric": "accuracy", "threshold": "0.9"},
-            "learningRateScale": "1",
-            "energyWeightPercent": 50,
-            "decision": {"policy": "fixed", "kind": "Default", "reason": "r", "seed": "1", "digest": "d"},
-        },
-        "status": {"pods": list(pods)},
-    }
+    return recurrence_object(NAME, status={"pods": list(pods)}, index=3, attempt=1)
 
 
 def owned_by(uid: str, name: str, own_uid: str, **more: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import job
+from support.recurrence_objects import recurrence_object
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
@@ -62,26 +63,13 @@ class Cluster:
 
     def write_recurrence(self, **status: Any) -> None:
         workload = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": "workload-uid"}
-        self.recurrence = {
-            "apiVersion": "wattloop.dev/v1alpha1",
-            "kind": "TrainingRecurrence",
-            "metadata": {"name": NAME, "namespace": "team", "uid": "uid", "resourceVersion": self._version()},
-            "spec": {
-                "jobRef": {"name": "digits", "uid": "job-uid"},
-                "index": 0,
-                "attempt": 0,
-                "slot": "s",
-                "scheduledTime": "2026-03-01T12:00:00Z",
-                "batchSize": 64,
-                "maxEpochs": 5,
-                "target": {"metric": "accuracy", "threshold": "0.9"},
-                "learningRateScale": "1",
-                "energyWeightPercent": 50,
-                "reporting": {"source": self.source},
-                "decision": {"policy": "fixed", "kind": "Default", "reason": "r", "seed": "1", "digest": "d"},
-            },
-            "status": {"workloadRef": workload, **status},
-        }
+        self.recurrence = recurrence_object(
+            NAME,
+            "uid",
+            self._version(),
+            {"workloadRef": workload, **status},
+            reporting={"source": self.source},
+        )
         self.cache.put_recurrence(self.recurrence)
 
     def workload(self, *conditions: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from support.recurrence_objects import recurrence_object
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
@@ -28,24 +29,7 @@ JOB = RecurringTrainingJob.from_wire(
         },
     }
 )
-RECURRENCE = {
-    "apiVersion": "wattloop.dev/v1alpha1",
-    "kind": "TrainingRecurrence",
-    "metadata": {"name": NAME, "namespace": "team", "uid": "recurrence-uid", "resourceVersion": "5"},
-    "spec": {
-        "jobRef": {"name": "digits", "uid": "job-uid"},
-        "index": 0,
-        "attempt": 0,
-        "slot": "s",
-        "scheduledTime": "2026-03-01T12:00:00Z",
-        "batchSize": 64,
-        "maxEpochs": 5,
-        "target": {"metric": "accuracy", "threshold": "0.9"},
-        "learningRateScale": "1",
-        "energyWeightPercent": 50,
-        "decision": {"policy": "fixed", "kind": "Default", "reason": "r", "seed": "1", "digest": "d"},
-    },
-}
+RECURRENCE = recurrence_object(NAME)
 
 
 def controlled(name: str, uid: str, kind: str, owner: str, owner_uid: str, **labels: str) -> dict[str, Any]:
