@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,16 @@ from hypothesis import strategies as st
 from scipy.special import chdtri
 
 from wattloop.errors import InputError
+from wattloop_planner.frequency import (
+    OneForwardOneBackward,
+    Option,
+    evaluate,
+    pipeline_problem,
+    plan_frequencies,
+    plan_pipeline,
+    schedule_graph,
+)
+from wattloop_planner.frequency.pipeline.estimated_energy import with_estimated_energy
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
 from wattloop_planner.frequency.pipeline.rank_measurements import (
     RankMeasurement,
@@ -87,9 +99,50 @@ def test_an_option_without_a_known_energy_is_left_out_with_a_note() -> None:
     slow = RankMeasurement("0", 0, "forward", 1200, 0.12, None)
     profile = merged_profile("job", [measured("0", 0.1, 30.0), slow])
     assert [option.frequency_megahertz for option in profile.options[0, "forward"]] == [1410]
-    assert profile.notes[0] == "stage 0, forward: no energy is known at 1200 MHz, which are left out"
+    assert profile.notes[0] == "stage 0, forward: no energy is known at 1200 MHz, so options are left out"
     with pytest.raises(InputError, match="no energy of stage 0, forward, at 1200 MHz"):
         merged_profile("job", [slow])
+
+
+def test_maximum_clocks_keep_their_measured_time_where_the_energy_of_the_highest_clock_is_not_known() -> None:
+    """A plan that costs no time then costs none: the time of maximum clocks was that of the next lower clock."""
+    seconds = {1410: 0.100, 1335: 0.1008, 1260: 0.1035, 1185: 0.108}
+    watts = {1410: 400, 1335: 350, 1260: 310, 1185: 280}
+    factors = {"forward": 1.0, "backward": 2.0}
+    every = [
+        RankMeasurement(str(stage), stage, kind, clock, time, time * watts[clock])
+        for stage, kind, clock in itertools.product(range(2), factors, seconds)
+        for time in [factors[kind] * seconds[clock]]
+    ]
+    partly = [
+        replace(each, energy_joules=None) if (each.instruction, each.frequency_megahertz) == ("forward", 1410) else each
+        for each in every
+    ]
+    graph = schedule_graph(OneForwardOneBackward(2, 4))
+    complete = pipeline_problem(graph, merged_profile("job", every), 60.0)
+    exact = evaluate(complete, [[1410] * 8] * 2).time_seconds
+    profile = merged_profile("job", partly)
+    problem = pipeline_problem(graph, profile, 60.0)
+    assert evaluate(problem, [[1410] * 8] * 2).time_seconds == pytest.approx(exact, rel=1e-12)
+    fastest = plan_pipeline(problem).plans[-1]
+    assert evaluate(complete, plan_frequencies(problem, fastest)).time_seconds == pytest.approx(exact, rel=1e-12)
+    assert any("stage 0, forward: no energy is known at 1410 MHz; it is estimated" in each for each in profile.notes)
+
+
+@given(st.floats(0.2, 3.0), st.floats(20.0, 150.0), st.integers(1, 3))
+def test_an_estimated_energy_is_within_its_stated_interval_of_a_power_that_is_convex_in_the_clock(
+    exponent: float, idle: float, unknown: int
+) -> None:
+    def option(clock: int) -> Option:
+        return Option(clock, 100.0 / clock, (idle + 300 * (clock / 1410) ** exponent) * 100.0 / clock)
+
+    clocks = range(1410, 1000, -75)
+    known = [option(clock) for clock in clocks[unknown:]]
+    exact = option(clocks[0])
+    found = with_estimated_energy(replace(exact, energy_joules=0.0), known)
+    assert found.time_seconds == exact.time_seconds
+    assert found.energy_error_joules is not None
+    assert abs(found.energy_joules - exact.energy_joules) <= 1.96 * found.energy_error_joules
 
 
 def test_a_file_with_ranks_is_merged_and_the_order_of_its_rows_does_not_matter(tmp_path: Path) -> None:

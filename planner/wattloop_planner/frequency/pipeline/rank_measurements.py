@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from wattloop.errors import InputError
+from wattloop_planner.frequency.pipeline.estimated_energy import with_estimated_energy
 from wattloop_planner.frequency.pipeline.profiles import RELATIVE_NOISE, Option, Profile, profile_of
 
 # Quantile of the normal distribution beyond which ranks disagree: one agreeing set of 1,000 is reported.
@@ -109,9 +110,10 @@ def _limit(freedom: int) -> float:
 def merged_profile(source: str, measurements: Iterable[RankMeasurement], knobs: tuple[str, ...] = ()) -> Profile:
     """One profile from the measurements of all ranks.
 
-    An option is the mean over the ranks that measured it: time and energy of one rank of its stage. Of an
-    instruction, options without a known energy are left out, with a note, if there are others. Ranks that disagree
-    beyond their errors are noted, once for each stage and instruction.
+    An option is the mean over the ranks that measured it: time and energy of one rank of its stage. If an
+    instruction has options without a known energy beside others, those above all known clocks keep their time with an
+    estimated energy, and the rest are left out, with notes. Ranks that disagree beyond their errors are noted, once
+    for each stage and instruction.
 
     Args:
         source: Name of the source, for messages.
@@ -149,14 +151,14 @@ def _merged_options(
     groups: dict[tuple[int, tuple[str, ...]], list[RankMeasurement]],
 ) -> tuple[list[Option], list[str]]:
     options: list[Option] = []
-    without_energy: list[int] = []
+    without_energy: list[Option] = []
     disagreeing: list[tuple[int, str]] = []
     for (clock, knobs), group in groups.items():
         measured = [each for each in group if each.energy_joules is not None]
-        if not measured:
-            without_energy.append(clock)
-            continue
         time = weighted_mean([each.time_seconds for each in group], [each.time_error_seconds for each in group])
+        if not measured:
+            without_energy.append(Option(clock, time.mean, 0.0, group[0].line, knobs, time.error))
+            continue
         energy = weighted_mean(
             [each.energy_joules for each in measured if each.energy_joules is not None],
             [each.energy_error_joules for each in measured],
@@ -166,16 +168,35 @@ def _merged_options(
             disagreeing.append((clock, _extremes(group, "time")))
         elif energy.disagree:
             disagreeing.append((clock, _extremes(measured, "energy")))
+    estimated, left_out = _estimated(without_energy, options)
     notes = []
-    if without_energy:
-        notes.append(f"no energy is known at {_clocks(without_energy)}, which are left out")
+    if estimated:
+        notes.append(
+            f"no energy is known at {_clocks([each.frequency_megahertz for each in estimated])}; it is estimated from "
+            "the power at lower clocks"
+        )
+    if left_out:
+        notes.append(f"no energy is known at {_clocks(left_out)}, so options are left out")
     if disagreeing:
         clock, extremes = max(disagreeing)
         notes.append(
             f"ranks disagree beyond their errors at {_clocks([clock for clock, _ in disagreeing])}; at {clock} MHz "
             f"{extremes}. Their mean is used, and the difference counts as an error"
         )
-    return options, notes
+    return [*options, *estimated], notes
+
+
+def _estimated(without_energy: Sequence[Option], known: Sequence[Option]) -> tuple[list[Option], list[int]]:
+    """The options above all known clocks, with an estimated energy, and the clocks of the others."""
+    estimated: list[Option] = []
+    left_out: list[int] = []
+    for option in without_energy:
+        same = [each for each in known if each.knobs == option.knobs]
+        if same and option.frequency_megahertz > max(each.frequency_megahertz for each in same):
+            estimated.append(with_estimated_energy(option, same))
+        else:
+            left_out.append(option.frequency_megahertz)
+    return estimated, left_out
 
 
 def _extremes(group: Sequence[RankMeasurement], quantity: str) -> str:
