@@ -31,7 +31,7 @@ from wattloop_planner.observations import Outcome
 READY = "Ready"
 LAST_RUN = "LastRunSucceeded"
 LEARNS = "Learns"
-TARGET = "TargetReachable"
+TARGET = "TargetUnreachable"
 METRIC = "MetricKept"
 TRANSFER = "Transferred"
 # A message names at most this many batch sizes.
@@ -102,7 +102,7 @@ def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[
 def _target(
     snapshot: Snapshot, ended: Sequence[RecurrenceHistory], records: Sequence[ObservationRecord]
 ) -> Iterator[tuple[str, bool, str, str]]:
-    """Whether any attempt has reached the target; not before a recurrence has ended without it.
+    """Whether no attempt has reached the target; not before a recurrence has ended without it.
 
     An attempt with another target has reached it too if its curve has.
     """
@@ -110,7 +110,7 @@ def _target(
     if any(record.result == Result.REACHED.value for record in records) or any(
         each.outcome is Outcome.REACHED for each in converted
     ):
-        yield TARGET, True, "Reached", ""
+        yield TARGET, False, "Reached", ""
         return
     tried = [each for each in observations.observations(records) if each.epochs > 0]
     if not tried or not ended:
@@ -123,7 +123,7 @@ def _target(
         f"{objective.target.threshold} within {objective.max_epochs} epochs{_best_metric(snapshot, records)}; {easier} "
         "objective.target.threshold, raise objective.maxEpochs, or fix the training"
     )
-    yield TARGET, False, "NeverReached", text
+    yield TARGET, True, "NeverReached", text
 
 
 def _best_metric(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> str:
@@ -153,10 +153,10 @@ def target_event(before: Iterable[Condition], after: Iterable[Condition], name: 
         after: Its current conditions.
         name: Namespace and name of the job.
     """
-    if any(each.type == TARGET and each.status is ConditionStatus.FALSE for each in before):
+    if any(each.type == TARGET and each.status is ConditionStatus.TRUE for each in before):
         return None
-    never = next((each for each in after if each.type == TARGET and each.status is ConditionStatus.FALSE), None)
-    return None if never is None else EmitEvent(True, "TargetUnreachable", f"{name}: {never.message}")
+    never = next((each for each in after if each.type == TARGET and each.status is ConditionStatus.TRUE), None)
+    return None if never is None else EmitEvent(True, TARGET, f"{name}: {never.message}")
 
 
 def _metric(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:

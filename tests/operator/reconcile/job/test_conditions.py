@@ -33,21 +33,21 @@ def test_an_unreached_target_has_a_condition_with_the_attempts_and_a_remedy(
 ) -> None:
     backend = backend_with(retryPolicy={"limit": 0}, policy={"fixed": {}})
     backend.reconcile()
-    assert condition_of_type(backend, "TargetReachable") is None
+    assert condition_of_type(backend, "TargetUnreachable") is None
     run_once(backend, metric=0.5)
     run_once(backend, metric=0.6)
-    never = condition_of_type(backend, "TargetReachable")
+    never = condition_of_type(backend, "TargetUnreachable")
     assert never is not None
-    assert (never.status, never.reason) == ("False", "NeverReached")
+    assert (never.status, never.reason) == ("True", "NeverReached")
     assert "none of 2 attempts (batch sizes 64) reached accuracy 0.9 within 50 epochs" in never.message
     assert "the best was 0.6 with batch size 64 after 50 epochs; lower objective.target.threshold" in never.message
     events = [(each.warning, each.reason) for each in backend.events]
     assert events == [(True, "TargetUnreachable")]
     assert backend.events[0].message.startswith("team/digits: none of 1 attempts (batch sizes 64)")
     run_once(backend, metric=0.95)
-    now = condition_of_type(backend, "TargetReachable")
+    now = condition_of_type(backend, "TargetUnreachable")
     assert now is not None
-    assert now.status == "True"
+    assert now.status == "False"
     assert condition_of_type(backend, "Learns") is None
 
 
@@ -71,7 +71,7 @@ def test_a_target_that_no_batch_size_reaches_costs_one_attempt_per_recurrence(
     while backend.running:
         size = backend.recurrences[backend.running[0]].spec.batch_size
         first.append(attempt_once(backend, metrics[size]))
-        assert (condition_of_type(backend, "TargetReachable") is None) == bool(backend.running)
+        assert (condition_of_type(backend, "TargetUnreachable") is None) == bool(backend.running)
     assert (first[0], sorted(first)) == (64, [16, 32, 64, 128])
     for _ in range(3):
         backend.advance(3600)
@@ -79,18 +79,18 @@ def test_a_target_that_no_batch_size_reaches_costs_one_attempt_per_recurrence(
         assert backend.recurrences[backend.running[0]].spec.decision.last_attempt
         attempt_once(backend, 0.55)
         assert not backend.running
-    never = condition_of_type(backend, "TargetReachable")
+    never = condition_of_type(backend, "TargetUnreachable")
     assert never is not None
-    assert never.status == "False"
+    assert never.status == "True"
     assert "none of 7 attempts" in never.message
     assert "the best was 0.8 with batch size 64 after 50 epochs" in never.message
     assert [each.reason for each in backend.events] == ["TargetUnreachable"]
     backend.advance(3600)
     backend.reconcile()
     attempt_once(backend, 0.95)
-    now = condition_of_type(backend, "TargetReachable")
+    now = condition_of_type(backend, "TargetUnreachable")
     assert now is not None
-    assert (now.status, now.reason) == ("True", "Reached")
+    assert (now.status, now.reason) == ("False", "Reached")
 
 
 def test_the_best_metric_of_a_loss_is_the_lowest(backend_with: Callable[..., ModelBackend]) -> None:
@@ -100,7 +100,7 @@ def test_the_best_metric_of_a_loss_is_the_lowest(backend_with: Callable[..., Mod
     )
     for metric in (0.5, 0.3, 0.4):
         run_once(backend, metric)
-    never = condition_of_type(backend, "TargetReachable")
+    never = condition_of_type(backend, "TargetUnreachable")
     assert never is not None
     assert "the best was 0.3 with batch size 64 after 50 epochs; raise objective.target.threshold" in never.message
 
@@ -114,7 +114,7 @@ def test_the_best_metric_may_be_that_of_an_earlier_evaluation(backend_with: Call
     backend.run_workload(backend.running[0])
     backend.end_workload(backend.running[0])
     backend.reconcile()
-    never = condition_of_type(backend, "TargetReachable")
+    never = condition_of_type(backend, "TargetUnreachable")
     assert never is not None
     assert "the best was 0.85 with batch size 64 after 20 epochs" in never.message
 

@@ -239,8 +239,8 @@ def test_the_curves_of_earlier_runs_say_when_they_reached_another_threshold(
     assert (learning.since_recurrence, learning.attempts) == (None, 6)
     assert learning.carried_over == "6 attempt(s) with another target count through the curve of their metric"
     assert (backend.job.status.best_batch_size is not None) is reachable
-    found = [each.status for each in backend.job.status.conditions if each.type == "TargetReachable"]
-    assert found == ([ConditionStatus.TRUE] if reachable else [])
+    found = [each.status for each in backend.job.status.conditions if each.type == "TargetUnreachable"]
+    assert found == ([ConditionStatus.FALSE] if reachable else [])
 
 
 def test_after_a_lower_threshold_the_runs_before_count_as_if_they_had_had_it(
@@ -301,8 +301,8 @@ def test_savings_after_a_changed_target_are_those_of_the_present_one(
     assert (savings.default_cost_joules, savings.cost_joules, savings.latest_cost_percent) == (500, 0, 0)
     latest, earlier = backend.job.status.recent_recurrences
     assert (latest.relative_to_default_percent, earlier.relative_to_default_percent) == (100, None)
-    reachable = next(each for each in backend.job.status.conditions if each.type == "TargetReachable")
-    assert reachable.status is ConditionStatus.TRUE
+    unreachable = next(each for each in backend.job.status.conditions if each.type == "TargetUnreachable")
+    assert unreachable.status is ConditionStatus.FALSE
 
 
 def test_the_original_target_gets_its_observations_back(backend_with: Callable[..., ModelBackend]) -> None:
