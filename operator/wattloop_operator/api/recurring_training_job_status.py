@@ -99,6 +99,23 @@ class Savings(ApiModel):
     )
 
 
+class JobFigures(ApiModel):
+    """The figures of the job for people: rounded, with units. An unknown one reads "unknown" or "not known yet"."""
+
+    cost: str = Field(default="", description="Cost of the latest ended recurrence in kWh, kJ or J.", max_length=32)
+    metric: str = Field(
+        default="",
+        description="Last value of the metric in the latest ended recurrence, with four digits. Empty if none.",
+        max_length=32,
+    )
+    saved: str = Field(
+        default="",
+        description="Cost saved so far in percent of the cost in the default configuration, with its interval of 90 %, "
+        'or "not known yet".',
+        max_length=64,
+    )
+
+
 class ActiveRecurrence(ApiModel):
     """A reference to an active recurrence."""
 
@@ -131,6 +148,9 @@ class RecentRecurrence(ApiModel):
         default=None, description="Duration over all attempts, in seconds."
     )
     completion_time: Time | None = Field(default=None, description="End of the last attempt.")
+    metric: DecimalString | None = Field(
+        default=None, description="Last value of the target's metric in the last attempt. Absent if none was reported."
+    )
     reason: str = Field(default="", description="Why the policy chose the batch size.", max_length=1024)
 
 
@@ -255,6 +275,10 @@ class RecurringTrainingJobStatus(ApiModel):
     totals: Totals | None = Field(default=None, description="Totals of all attempts so far.")
     savings: Savings | None = Field(
         default=None, description="Savings relative to running every recurrence in the default configuration."
+    )
+    figures: JobFigures | None = Field(
+        default=None,
+        description="Cost, metric and saving for people. Absent before the first recurrence has ended.",
     )
     recent_recurrences: Annotated[tuple[RecentRecurrence, ...], Field(max_length=10, json_schema_extra=ATOMIC)] = Field(
         default=(), description="The 10 latest recurrences with their costs, newest first."

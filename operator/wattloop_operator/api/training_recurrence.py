@@ -226,6 +226,22 @@ class Cost(ApiModel):
     )
 
 
+class Figures(ApiModel):
+    """The figures of the attempt for people: rounded, with units. An unknown one reads "unknown"."""
+
+    energy: str = Field(default="", description="Energy of the GPUs in kWh, kJ or J.", max_length=32)
+    time: str = Field(default="", description="Duration in h, min or s.", max_length=32)
+    cost: str = Field(default="", description="Cost in kWh, kJ or J.", max_length=32)
+    money: str = Field(
+        default="",
+        description="Price of the energy. Empty unless spec.objective.price of the job is set.",
+        max_length=32,
+    )
+    metric: str = Field(
+        default="", description="Last value of the target's metric, with four digits. Empty if none.", max_length=32
+    )
+
+
 class PodReference(ApiModel):
     """A reference to a pod of the attempt."""
 
@@ -270,6 +286,9 @@ class TrainingRecurrenceStatus(ApiModel):
         "report of a node agent has changed usage and cost since. 0 devices: no usage was known.",
     )
     cost: Cost | None = Field(default=None, description="Cost of the attempt.")
+    figures: Figures | None = Field(
+        default=None, description="Energy, time, cost and metric for people. Absent while the attempt is active."
+    )
     result: Result | None = Field(
         default=None,
         description="Result of the attempt. Absent while it is active. Reached: it reached the target. Stopped: it "

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from wattloop.pipeline.standard_errors import NORMAL_95
+from wattloop_operator.domain.quantities import number_text
 from wattloop_operator.history.rows import RecurrenceRow
 
 NUMBERS = ("run", "try", "batch", "limit (W)", "epochs")
@@ -35,30 +36,18 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
             str(row.recurrence),
             str(row.attempt),
             str(row.configuration),
-            formatted_number(row.power_limit_watts),
-            formatted_number(row.epochs),
+            number_text(row.power_limit_watts),
+            number_text(row.epochs),
             row.outcome,
-            formatted_number(row.energy_joules),
-            formatted_number(row.time_seconds),
-            formatted_number(row.cost_joules),
+            number_text(row.energy_joules),
+            number_text(row.time_seconds),
+            number_text(row.cost_joules),
             _saved(row),
             *(_pipeline_cells(row) if pipelines else ()),
             row.reason,
             style=None if row.reached else "dim",
         )
     return table
-
-
-def formatted_number(value: float | None) -> str:
-    """Four significant digits, or more if the integer part has more.
-
-    Example:
-        >>> formatted_number(1234567.8), formatted_number(12.3456), formatted_number(250.0), formatted_number(None)
-        ('1,234,568', '12.35', '250', '–')
-    """
-    if value is None:
-        return "–"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _pipeline_cells(row: RecurrenceRow) -> tuple[str, ...]:
@@ -72,13 +61,11 @@ def _pipeline_cells(row: RecurrenceRow) -> tuple[str, ...]:
 
 def _with_interval(value: float | None, error: float | None) -> str:
     """A value with its interval of 95 %."""
-    return formatted_number(value) + ("" if value is None or error is None else f" ± {NORMAL_95 * error:.2g}")
+    return number_text(value) + ("" if value is None or error is None else f" ± {NORMAL_95 * error:.2g}")
 
 
 def _iteration(seconds: float | None, joules: float | None) -> str:
-    known = (
-        f"{formatted_number(value)} {unit}" for value, unit in ((seconds, "s"), (joules, "J")) if value is not None
-    )
+    known = (f"{number_text(value)} {unit}" for value, unit in ((seconds, "s"), (joules, "J")) if value is not None)
     return ", ".join(known) or "–"
 
 

@@ -14,10 +14,10 @@ from rich.table import Table
 
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.domain.names import slot_in_name
+from wattloop_operator.domain.quantities import number_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import cell_text, rows_of
-from wattloop_operator.history.table import formatted_number
 from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front
 
 SLOT = re.compile(r"b([0-9]{1,18})-(p([0-9]{1,9})|free)-r([0-9]{1,9})")
@@ -152,7 +152,7 @@ def table_of_sweep(rows: Sequence[SweepRow], points: Sequence[TradeoffPoint]) ->
         costs = [run.cost_joules for run in reached if run.cost_joules is not None]
         table.add_row(
             str(batch_size),
-            formatted_number(limit),
+            number_text(limit),
             f"{len(reached)}/{len(runs)}",
             _mean(run.epochs for run in reached),
             _mean(run.energy_joules for run in reached),
@@ -170,4 +170,4 @@ def _order(point: GridPoint) -> tuple[int, int, int]:
 
 def _mean(values: Iterable[float]) -> str:
     known = list(values)
-    return formatted_number(fmean(known) if known else None)
+    return number_text(fmean(known) if known else None)

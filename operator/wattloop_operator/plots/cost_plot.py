@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from wattloop_operator.domain.quantities import energy_unit
 from wattloop_operator.history.rows import RecurrenceRow
 from wattloop_operator.history.savings import RecurrenceCost, comparable_rows, costs_of, running_saving_joules
 from wattloop_operator.plots.style import (
     DASHES,
-    ENERGY_UNITS,
     FAINT,
     INK,
     LOST,
@@ -25,7 +25,6 @@ from wattloop_operator.plots.style import (
     save,
     show_text,
     style,
-    unit_for,
 )
 
 
@@ -67,7 +66,7 @@ def _draw(title: str, rows: Sequence[RecurrenceRow], default_cost_joules: float 
 
 def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joules: float | None) -> None:
     largest = max(*(each.cost_joules for each in costs), default_cost_joules or 0.0)
-    size, unit = unit_for(largest, ENERGY_UNITS)
+    size, unit = energy_unit(largest)
     colours = colours_of(configuration for each in costs for configuration, _ in each.attempts)
     for each in costs:
         bottom = 0.0
@@ -102,7 +101,7 @@ def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joul
 
 def _draw_saving(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joules: float) -> None:
     saved = running_saving_joules(costs, default_cost_joules)
-    size, unit = unit_for(max(abs(each) for each in saved), ENERGY_UNITS)
+    size, unit = energy_unit(max(abs(each) for each in saved))
     indices = [each.recurrence for each in costs]
     heights = [each / size for each in saved]
     axes.fill_between(

@@ -42,18 +42,6 @@ STYLE: dict[Any, Any] = {
     "legend.fontsize": 9.0,
 }
 Colour = tuple[float, float, float, float]
-ENERGY_UNITS = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
-TIME_UNITS = ((3600.0, "h"), (60.0, "min"), (1.0, "s"))
-
-
-def unit_for(value: float, units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
-    """The largest unit in which this value is at least 2: its size and its name.
-
-    Example:
-        >>> unit_for(5_400.0, ENERGY_UNITS), unit_for(90.0, TIME_UNITS), unit_for(0.0, TIME_UNITS)
-        ((1000.0, 'kJ'), (1.0, 's'), (1.0, 's'))
-    """
-    return next((unit for unit in units if value >= 2 * unit[0]), units[-1])
 
 
 def colours_of(configurations: Iterable[Configuration]) -> dict[Configuration, Colour]:

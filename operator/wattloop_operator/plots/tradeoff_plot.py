@@ -11,17 +11,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from wattloop_operator.domain.quantities import energy_unit, time_unit
 from wattloop_operator.plots.style import (
     DASHES,
-    ENERGY_UNITS,
     INK,
-    TIME_UNITS,
     colours_of,
     new_figure,
     save,
     show_text,
     style,
-    unit_for,
 )
 from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front
 
@@ -54,8 +52,8 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
     if not points:
         show_text(axes, "No batch size has reached the target yet.")
         return figure
-    energy, energy_unit = unit_for(min(point.energy_joules for point in points), ENERGY_UNITS)
-    time, time_unit = unit_for(min(point.time_seconds for point in points), TIME_UNITS)
+    energy, energy_name = energy_unit(min(point.energy_joules for point in points))
+    time, time_name = time_unit(min(point.time_seconds for point in points))
     scale = (time, energy)
     colours = colours_of(point.configuration for point in points)
     for configuration, group in itertools.groupby(points, key=lambda point: point.configuration):
@@ -80,8 +78,8 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
             )
     _make_logarithmic(axes)
     _draw_front(axes, pareto_front(points), scale)
-    axes.set_xlabel(f"time to the target ({time_unit})")
-    axes.set_ylabel(f"energy to the target ({energy_unit})")
+    axes.set_xlabel(f"time to the target ({time_name})")
+    axes.set_ylabel(f"energy to the target ({energy_name})")
     handles = [Line2D([], [], color=colour, marker="o", label=str(each)) for each, colour in colours.items()]
     handles += [
         Line2D([], [], color=INK, linestyle=DASHES, linewidth=1.6, label="Pareto front"),

@@ -24,7 +24,7 @@ USAGE = (
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
         "rtj.status": "observedGeneration conditions active nextScheduleTime lastScheduleTime lastMissedTime "
-        "lastRunRequest forgotten learning counts frequencyPlan published totals savings recentRecurrences",
+        "lastRunRequest forgotten learning counts frequencyPlan published totals savings figures recentRecurrences",
         "rtj.status.active[]": "name uid",
         "rtj.status.counts": "active recurrences attempts reached failed missed",
     },
@@ -52,8 +52,9 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.job.status:_recent": {
         "rtj.status.recentRecurrences[]": "name index attempts batchSize parameters powerLimitWatts result costJoules "
-        "relativeToDefaultPercent gpuEnergyJoules durationSeconds completionTime reason",
+        "relativeToDefaultPercent gpuEnergyJoules durationSeconds completionTime metric reason",
     },
+    "reconcile.job.status:_figures": {"rtj.status.figures": "cost metric saved"},
     "reconcile.conditions:condition": {
         "rtj.status.conditions[]": CONDITION,
         "trec.status.conditions[]": CONDITION,
@@ -65,6 +66,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.cost.money": MONEY,
     },
     "reconcile.energy.usage:cost_status": {"trec.status.cost": "joules relativeToDefaultPercent money"},
+    "reconcile.energy.figures:attempt_figures": {"trec.status.figures": "energy time cost money metric"},
     "reconcile.energy.usage:_agents_usage": {"trec.status.usage": USAGE, "trec.status.usageAtOutcome": USAGE},
     "reconcile.energy.usage:usage_at_end": {
         "trec.status.usage": "reportedEnergyJoules maxPowerLimitWatts",
@@ -72,8 +74,8 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {
-        "trec.status": "conditions workloadRef pods imageDigest startTime completionTime usage cost result epochs "
-        "message",
+        "trec.status": "conditions workloadRef pods imageDigest startTime completionTime usage cost figures "
+        "result epochs message",
     },
     "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind name uid"},
     "reconcile.attempt.late_usage:with_late_usage": {"trec.status": "usageAtOutcome"},

@@ -16,6 +16,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
 from wattloop_operator.reconcile.attempt.conditions import ENERGY_AGREES, energy_conditions
 from wattloop_operator.reconcile.energy.agent_energy import END_ROUNDING_SECONDS, agent_energy_of
+from wattloop_operator.reconcile.energy.figures import attempt_figures
 from wattloop_operator.reconcile.energy.usage import cost_of, cost_status, usage_at_end
 from wattloop_operator.reconcile.learning.costs import default_cost
 
@@ -36,8 +37,8 @@ def with_late_usage(
     usage = usage_at_end(progress, agents, started=status.start_time, until=until)
     if usage is None or usage == status.usage:
         return
-    cost = cost_of(recurrence.spec, progress, usage)
     price, default = snapshot.job.spec.objective.price, default_cost(snapshot, recurrence.spec.target)
+    cost = cost_status(cost_of(recurrence.spec, progress, usage), default, float(usage.gpu_energy_joules), price)
     conditions = tuple(each for each in status.conditions if each.type != ENERGY_AGREES)
     yield WriteRecurrenceStatus(
         recurrence,
@@ -46,7 +47,8 @@ def with_late_usage(
                 "conditions": (*conditions, *energy_conditions(recurrence, agents, until, now)),
                 "usage": usage,
                 "usage_at_outcome": status.usage_at_outcome or status.usage or UNKNOWN_USAGE,
-                "cost": cost_status(cost, default, float(usage.gpu_energy_joules), price),
+                "cost": cost,
+                "figures": attempt_figures(usage, cost, progress),
             }
         ),
     )

@@ -33,6 +33,7 @@ from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
+from wattloop_operator.reconcile.energy.figures import attempt_figures
 from wattloop_operator.reconcile.energy.usage import cost_of, cost_status, usage_at_end
 from wattloop_operator.reconcile.learning.costs import default_cost
 
@@ -131,9 +132,10 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
     started = recurrence.status.start_time or (None if workload is None else workload.started_at)
     until = coverage_end(workload, snapshot.agent_report_timeout_seconds, now)
     usage = usage_at_end(progress, agents, started=started, until=until)
-    cost = cost_of(recurrence.spec, progress, usage)
     energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
     default = default_cost(snapshot, recurrence.spec.target)
+    price = snapshot.job.spec.objective.price
+    cost = cost_status(cost_of(recurrence.spec, progress, usage), default, energy, price)
     return WriteRecurrenceStatus(
         recurrence,
         recurrence.status.model_copy(
@@ -154,7 +156,8 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                 "start_time": started,
                 "completion_time": (None if workload is None else workload.ended_at) or now,
                 "usage": usage,
-                "cost": cost_status(cost, default, energy, snapshot.job.spec.objective.price),
+                "cost": cost,
+                "figures": attempt_figures(usage, cost, progress),
                 "result": ended.result,
                 "epochs": to_decimal(0) if progress.epoch is None else progress.epoch,
                 "message": ended.message[:MAX_MESSAGE_CHARACTERS],

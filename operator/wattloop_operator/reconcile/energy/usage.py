@@ -17,9 +17,9 @@ from wattloop_operator.api.training_recurrence import (
     TrainingRecurrenceSpec,
     Usage,
 )
+from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, process_uncertainty_joules
 
-JOULES_PER_KILOWATT_HOUR = 3_600_000
 # More than any run can cost. Counters that give more are invalid, so the cost counts as unknown.
 MAX_COST_JOULES = 1e14
 # Millijoules, as the counters have them, and milliseconds.

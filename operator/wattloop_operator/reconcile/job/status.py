@@ -13,12 +13,14 @@ from wattloop_operator.api.recurring_training_job_status import (
     ActiveRecurrence,
     ArmStatus,
     Counts,
+    JobFigures,
     Learning,
     RecentRecurrence,
     RecurringTrainingJobStatus,
     Savings,
     Totals,
 )
+from wattloop_operator.domain.quantities import NOT_KNOWN_YET, energy_text, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import carbon_grams, money, relative_percent
 from wattloop_operator.reconcile.job.conditions import job_conditions
@@ -61,6 +63,7 @@ def job_status(
     recent = _recent(snapshot, histories, default)
     eta = spec.objective.energy_weight_percent / 100
     ended = _ended(histories, open_indices)
+    savings = _savings(snapshot, ended, default)
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
         conditions=job_conditions(snapshot, readiness, _ended(histories_of(records), open_indices), current, now),
@@ -86,7 +89,8 @@ def job_status(
         frequency_plan=job_frequency_plan(snapshot),
         published=_published(snapshot),
         totals=_totals(snapshot, histories, eta),
-        savings=_savings(snapshot, ended, default),
+        savings=savings,
+        figures=_figures(ended, eta, savings),
         **_arms(snapshot, recent),
     )
 
@@ -188,6 +192,7 @@ def _recent(
                 "gpu_energy_joules": round(each.energy_joules, 3),
                 "duration_seconds": round(each.time_seconds, 3),
                 "completion_time": latest.finished_at,
+                "metric": latest.metric,
                 "reason": latest.reason[:1024],
             }
         )
@@ -248,6 +253,17 @@ def _savings(snapshot: Snapshot, ended: list[RecurrenceHistory], default: float 
             "carbon_grams": carbon_grams(saved_energy, objective.carbon),
         }
     return Savings.model_validate(values)
+
+
+def _figures(ended: list[RecurrenceHistory], eta: float, savings: Savings | None) -> JobFigures | None:
+    """The figures of the latest ended recurrence, and the saving, with units."""
+    if not ended:
+        return None
+    return JobFigures(
+        cost=energy_text(ended[-1].cost_joules(eta)),
+        metric=metric_text(ended[-1].latest.metric),
+        saved=NOT_KNOWN_YET if savings is None else f"{savings.cost_percent:.0f} %",
+    )
 
 
 def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str, Any]:
