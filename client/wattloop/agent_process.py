@@ -49,6 +49,8 @@ def start_agent(
     reading, writing = os.pipe()
     command = [
         sys.executable,
+        # No file of the current folder is imported instead of a module: the parent of a clone has a folder `wattloop`.
+        "-P",
         "-m",
         "wattloop_agent",
         "--socket",

@@ -104,6 +104,8 @@ class PowerControllerSupervisor:
             self._process = subprocess.Popen(  # noqa: S603 - a module of this package; a fork takes a millisecond
                 [
                     sys.executable,
+                    # No file of the current folder is imported instead of a module.
+                    "-P",
                     "-m",
                     "wattloop_agent.commands.power_controller",
                     "--connection",

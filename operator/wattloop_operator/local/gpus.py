@@ -59,7 +59,8 @@ def simulate_gpus(simulation: Simulation, state: Path) -> dict[str, str]:
         OperationError: They cannot be created.
         wattloop.interruption.Interrupted: This program was asked to end meanwhile.
     """
-    arguments = [sys.executable, "-m", "nvml_simulator", str(state), "--permission", "anyone"]
+    # -P, so that no file of the current folder is imported instead of a module.
+    arguments = [sys.executable, "-P", "-m", "nvml_simulator", str(state), "--permission", "anyone"]
     arguments += ["--model", simulation.model, "--count", str(simulation.count), "--seed", str(simulation.seed)]
     if simulation.time_scale is None:
         arguments += ["--clock", "virtual"]
