@@ -4,9 +4,18 @@
 itself be importable (it would shadow the standard library), so the roots are walked here.
 
 The extensions keep to Python's stable ABI, so one wheel serves every Python from 3.11 on.
+
+An editable installation adds the source roots to the path. By default, setuptools would install an import hook that
+comes after the path: a folder named `wattloop` beside a training script, such as a clone, would hide the package.
 """
 
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from setuptools import Extension, find_packages, setup
+from setuptools.command.editable_wheel import editable_wheel
 
 ROOTS = ("client", "operator", "agent", "planner", "simulator")
 NATIVE = "planner/wattloop_planner/frequency/native"
@@ -26,7 +35,34 @@ def extension(name: str, sources: list[str], headers: list[str]) -> Extension:
     )
 
 
+class SourceRoots:
+    """How an editable installation finds the packages: a file .pth with the source roots."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> "SourceRoots":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Have nothing to clean up."""
+
+    def __call__(self, wheel: Any, files: list[str], mapping: Mapping[str, str]) -> None:  # noqa: ARG002 - setuptools'
+        """Write the file into the wheel."""
+        roots = Path(__file__).resolve().parent
+        lines = "".join(f"{roots / root}\n" for root in ROOTS)
+        wheel.writestr(f"__editable__.{self.name}.pth", os.fsencode(lines))
+
+
+class EditableWheel(editable_wheel):
+    """The wheel of an editable installation."""
+
+    def _select_strategy(self, name: str, tag: str, build_lib: str) -> SourceRoots:  # noqa: ARG002 - setuptools'
+        return SourceRoots(name)
+
+
 setup(
+    cmdclass={"editable_wheel": EditableWheel},
     packages=sorted(package for root in ROOTS for package in find_packages(root)),
     ext_modules=[
         extension(
