@@ -8,7 +8,8 @@ from pydantic import Field
 
 from wattloop.environment import RunTarget
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
-from wattloop_operator.api.model import ApiModel
+from wattloop_operator.api.metric_words import LOWER_IS_BETTER_PATTERN
+from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule
 
 # A client that cannot deliver a report waits for up to 30 s, and reports every quarter of the deadline.
 MIN_PROGRESS_DEADLINE_SECONDS = 60
@@ -24,6 +25,15 @@ class Direction(StrEnum):
 class Target(ApiModel):
     """The metric value at which a model is good enough."""
 
+    rules = (
+        Rule(
+            f"has(self.direction) || !self.metric.matches(r'{LOWER_IS_BETTER_PATTERN}')",
+            "direction: Minimize, because the metric's name says that lower is better (a loss, an error, a "
+            "perplexity); or direction: Maximize if higher is better",
+            ".direction",
+        ),
+    )
+
     metric: str = Field(
         description="Name of the metric as the training reports it, such as validation_accuracy.",
         min_length=1,
@@ -33,7 +43,10 @@ class Target(ApiModel):
     direction: Direction = Field(
         default=Direction.MAXIMIZE,
         description="Maximize: the target is reached at or above the threshold (accuracy). Minimize: the target is "
-        "reached at or below the threshold (loss, error, perplexity).",
+        "reached at or below the threshold (loss, error, perplexity). Absent: Maximize, unless a word of the metric's "
+        "name says that lower is better (such as loss, error, perplexity, wer, rmse); a direction is then required.",
+        # A rule sees an object with its defaults, so a stored default would look like the user's choice.
+        json_schema_extra=UNPUBLISHED_DEFAULT,
     )
     threshold: DecimalString = Field(description="The value to reach, a decimal in quotes such as '0.76'.")
     consecutive_evaluations: int = Field(

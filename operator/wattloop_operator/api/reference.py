@@ -59,8 +59,8 @@ columns marked * need `--output wide`.
 
 - The API server checks the schema and the rules of this page at `kubectl apply`.
 - `wattloop validate FILE` checks the same without a cluster, and reports line, column and the expected value. It also
-  rejects schedules that never occur (30 February), unknown time zones, duplicate keys and null instead of a string. It
-  reports features of a valid job that this version does not support.
+  rejects schedules that never occur (30 February), duplicate keys and null instead of a string. It reports features of
+  a valid job that this version does not support.
 - The operator checks the template by a dry run on the API server, and the schedule. It reports the result in the
   condition `Ready` of the job.
 
@@ -71,6 +71,8 @@ columns marked * need `--output wide`.
   them.
 - The members of a union (`trigger`, `policy`, `template`, the source of a plan) exclude each other.
 - The API server does not set a default for `policy`: a stored default would conflict with the policy of a later apply.
+  Nor for the target's `direction`: it could not be told from a choice, which a metric such as a loss needs. The objects
+  of attempts state the direction.
 """
 
 

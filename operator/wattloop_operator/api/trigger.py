@@ -28,6 +28,7 @@ CRON_FIELDS = (
     _cron_field(WEEKDAY, f"|{WEEKDAY}(#[1-5]|L)"),
 )
 CRON_PATTERN = f"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|(?i:{' +'.join(CRON_FIELDS)}))$"
+SOME_TIME = "2026-01-01T00:00:00Z"
 
 
 class CronTrigger(ApiModel):
@@ -44,6 +45,12 @@ class CronTrigger(ApiModel):
             "five cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5', "
             "or one of @hourly, @daily, @weekly, @monthly, @yearly",
             ".schedule",
+        ),
+        Rule(
+            # The API server knows the time zones; an unknown one is an error of `getFullYear`.
+            f"self.timeZone != 'Local' && timestamp('{SOME_TIME}').getFullYear(self.timeZone) > 0",
+            "a name of the IANA time zone database such as Europe/Paris",
+            ".timeZone",
         ),
     )
 

@@ -182,6 +182,41 @@ def test_a_rule_for_updates_does_not_apply_to_a_manifest() -> None:
     assert not check_text("f.yaml", text).problems
 
 
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "loss", "eval_loss", "val_loss", "val/loss", "valLoss", "lossMean", "MSELoss", "loss2", "test_error",
+        "errorRate", "top1-err", "perplexity", "ppl", "WER", "wer", "cer", "valWER", "mae", "mse", "RMSE", "val_rmse",
+        "bits-per-byte", "bits_per_character", "bitsPerByte", "nll", "negative_log_likelihood", "fid", "FID.50k",
+        "crossEntropy", "train.cross_entropy", "edit_distance",
+    ],
+)  # fmt: skip
+def test_a_metric_whose_name_says_that_lower_is_better_needs_a_direction(metric: str) -> None:
+    (problem,) = check_text("m", manifest_with_target(metric=metric)).problems
+    assert (problem.path, problem.found) == ("spec.objective.target", "no direction")
+    assert problem.expected.startswith("direction: Minimize")
+    for direction in ("Minimize", "Maximize"):
+        assert not check_text("m", manifest_with_target(metric=metric, direction=direction)).problems
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "accuracy", "val_accuracy", "f1", "bleu", "mIoU", "score", "reward", "terminal_reward", "mean_return",
+        "certainty", "lossless_ratio", "glossary_hits", "errands_done", "kidney_dice", "fidelity", "power",
+        "tower_height", "terse", "pass-at-1", "auc", "R2", "quality",
+    ],
+)  # fmt: skip
+def test_another_metric_needs_no_direction(metric: str) -> None:
+    assert not check_text("m", manifest_with_target(metric=metric)).problems
+
+
+def manifest_with_target(**target: str) -> str:
+    document = yaml.safe_load(MINIMAL.read_text(encoding="utf-8"))
+    document["spec"]["objective"]["target"] = {"threshold": "0.5", **target}
+    return json.dumps(document)
+
+
 def test_a_generated_name_may_be_30_characters_long() -> None:
     text = MINIMAL.read_text(encoding="utf-8")
     fits = text.replace("name: digits", f"generateName: {'a' * 29}-", 1)
