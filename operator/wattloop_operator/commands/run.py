@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,15 +18,16 @@ from wattloop_operator.api.power import FrequencyPlanMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.rows import RecurrenceRow, rows_of
+from wattloop_operator.history.rows import rows_of
 from wattloop_operator.history.savings import summary
-from wattloop_operator.history.table import table_of
-from wattloop_operator.local.display import AttemptReporter, JsonLinesWriter, live_table
+from wattloop_operator.local.attempt_line import PLAIN_WIDTH, ended_attempts, header, line_text
+from wattloop_operator.local.display import AttemptReporter, JsonLinesWriter
 from wattloop_operator.local.gpus import Simulation, has_driver
 from wattloop_operator.local.job_file import read_job
+from wattloop_operator.local.live_view import LiveView
 from wattloop_operator.local.local_run import LocalRun
 
-ROWS_WHILE_RUNNING = 20
+# Width of the table of a sweep if stdout is not a terminal.
 PIPED_WIDTH = 160
 
 
@@ -58,10 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
         stderr.print(f"wattloop run: interrupted; the same command continues the run in {output}")
         return EXIT_INTERRUPTED
     history = JobHistory.of_snapshot(snapshot)
-    rows = rows_of(history)
-    if arguments.format == "table":
-        _print_table(rows)
-    stderr.print(f"\n{summary(history, rows)}\nTable and plots: {output}")
+    if arguments.format == "table" and not (stderr.is_terminal and sys.stdout.isatty()):
+        _print_table(history)
+    stderr.print(f"\n{summary(history, rows_of(history))}\nTable with the whole reasons, and plots: {output}")
     if not reporter.results:
         stderr.print(
             "Nothing was left to run. To continue, give a larger --recurrences; to start over, another --output."
@@ -77,12 +77,8 @@ def _carry_out(run: LocalRun, output_format: str, stderr: Console, reporter: Att
     if not stderr.is_terminal:
         return run.carry_out(reporter.show)
     with Live(console=stderr, transient=True, auto_refresh=False) as live:
-        return run.carry_out(
-            _both(
-                reporter.show,
-                lambda snapshot: live.update(live_table(snapshot, ROWS_WHILE_RUNNING), refresh=True),
-            )
-        )
+        view = LiveView(live, stderr, run.recurrences or run.job.spec.max_recurrences)
+        return run.carry_out(_both(reporter.show, view.show))
 
 
 def _both(first: Callable[[Snapshot], None], second: Callable[[Snapshot], None]) -> Callable[[Snapshot], None]:
@@ -93,10 +89,11 @@ def _both(first: Callable[[Snapshot], None], second: Callable[[Snapshot], None])
     return show
 
 
-def _print_table(rows: Sequence[RecurrenceRow]) -> None:
-    """Print all rows on stdout, in a wide table if stdout is not a terminal."""
-    stdout = Console()
-    (stdout if stdout.is_terminal else Console(width=PIPED_WIDTH)).print(table_of(rows))
+def _print_table(history: JobHistory) -> None:
+    """Print a line for each attempt on stdout, without control characters."""
+    attempts = ended_attempts(history)
+    lines = [header(PLAIN_WIDTH), *(line_text(each, PLAIN_WIDTH) for each in attempts)] if attempts else []
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
 def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simulation | None:

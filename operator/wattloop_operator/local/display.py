@@ -1,4 +1,4 @@
-"""Output of a local run: a live table, JSON lines, and messages about failed attempts."""
+"""Output of a local run besides its table: JSON lines, and messages about failed attempts."""
 
 from __future__ import annotations
 
@@ -6,40 +6,14 @@ import json
 from collections.abc import Callable
 from typing import IO
 
-from rich.table import Table
-
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import json_object, rows_of
-from wattloop_operator.history.table import table_of
-from wattloop_operator.reconcile.learning.observations import sorted_values
-from wattloop_planner.bandit.configuration import Configuration
 
 # The live table shows these. The other results need a message, which the table has no room for.
 EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED, Result.DIVERGED})
 INFORMATIVE_RESULTS = EXPECTED_RESULTS | {Result.EXHAUSTED, Result.DEADLINE_EXCEEDED}
-
-
-def live_table(snapshot: Snapshot, max_rows: int) -> Table:
-    """The table of the latest recurrences, with the running ones at its end.
-
-    Args:
-        snapshot: The state of the job.
-        max_rows: How many of the latest ended attempts to show.
-    """
-    history = JobHistory.of_snapshot(snapshot)
-    table = table_of(rows_of(history)[-max_rows:], f"{history.title}: cost of each recurrence")
-    for each in snapshot.recurrences:
-        if each.status.result is None:
-            spec, progress = each.spec, each.status.progress
-            epoch = "" if progress is None or progress.epoch is None else f"{progress.epoch:f}"
-            limit = "" if spec.power_limit_watts is None else str(spec.power_limit_watts)
-            chosen = str(Configuration(spec.batch_size, sorted_values(spec.parameters)))
-            cells = [str(spec.index), str(spec.attempt), chosen, limit, epoch, "running"]
-            cells += [""] * (len(table.columns) - len(cells) - 1)
-            table.add_row(*cells, spec.decision.reason, style="cyan")
-    return table
 
 
 class JsonLinesWriter:

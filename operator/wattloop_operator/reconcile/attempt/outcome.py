@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.quantities import metric_text
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.attempt.conditions import unhealthy_devices
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
@@ -153,7 +155,8 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
     """
     target = recurrence.spec.target
     if progress.reached:
-        return Ended(Result.REACHED, f"{target.metric} reached {progress.metric} after {progress.epoch} epochs")
+        text = f"{target.metric} reached {_metric_text(progress, target)} after {progress.epoch} epochs"
+        return Ended(Result.REACHED, text)
     if progress.stop_requested:
         return _stopped(progress)
     if progress.metric is None:
@@ -162,8 +165,19 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
         if reporting.pattern is not None:
             remedy = f"no line matched spec.reporting.pattern {reporting.pattern!r} with a number; {remedy}"
         return Ended(Result.MISSING_METRIC, f"ended without {target.metric}: {remedy}; nothing is learned from it")
-    text = f"{target.metric} got to {progress.metric}, the target is {target.threshold}, after {progress.epoch} epochs"
+    got = f"{target.metric} got to {_metric_text(progress, target)}"
+    text = f"{got}, the target is {target.threshold}, after {progress.epoch} epochs"
     return Ended(Result.EXHAUSTED, text)
+
+
+def _metric_text(progress: Progress, target: Target) -> str:
+    """The latest metric in four significant digits; in all if the rounded one is on another side of the threshold."""
+    if progress.metric is None:
+        return "an unknown value"
+    exact = float(progress.metric)
+    rounded = metric_text(exact)
+    same_side = target.run_target.reached_by(float(rounded)) == target.run_target.reached_by(exact)
+    return rounded if same_side else f"{progress.metric}"
 
 
 def _last_report(progress: Progress) -> str:

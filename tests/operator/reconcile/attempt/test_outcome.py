@@ -200,3 +200,22 @@ def test_an_attempt_without_a_metric_is_not_retried(backend: ModelBackend) -> No
     reports_nothing(backend, name)
     backend.reconcile()
     assert backend.running == []
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        (0.907941254456, "accuracy reached 0.9079 after 5 epochs"),
+        # Rounded to four digits it would have reached the target.
+        (0.899999995, "accuracy got to 0.899999995, the target is 0.9, after 5 epochs"),
+    ],
+)
+def test_a_message_has_four_digits_of_a_metric_unless_they_contradict_the_result(
+    backend_with: Callable[..., ModelBackend], metric: float, message: str
+) -> None:
+    backend = backend_with(**NEVER_RETRY)
+    name = backend.start_attempt()
+    backend.report(name, sequence=1, epoch=5, metric=metric, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    assert backend.recurrences[name].status.message == message

@@ -1,0 +1,75 @@
+"""The lines of ended attempts: none is wider than the terminal, whatever the history holds."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.databases.sample_record import RECORD
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.local.attempt_line import ended_attempts, header, line_text, reason_code
+from wattloop_operator.store import RESULTS, ObservationRecord
+from wattloop_planner.bandit.configuration import Configuration
+
+FIGURES = st.one_of(st.just(0.0), st.floats(1e-9, 1e14))
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=64)
+PARAMETERS = st.dictionaries(st.sampled_from(("learning_rate", "optimizer", "warmup")), TEXTS, max_size=3)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> ObservationRecord:
+    parameters = draw(PARAMETERS)
+    return dataclasses.replace(
+        RECORD,
+        recurrence=draw(st.integers(0, 10**6)),
+        attempt=draw(st.integers(0, 20)),
+        batch_size=draw(st.integers(1, 2**31)),
+        power_limit_watts=draw(st.one_of(st.none(), st.floats(1, 1e5))),
+        result=draw(st.sampled_from(sorted(RESULTS))),
+        epochs=draw(FIGURES),
+        metric=draw(st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))),
+        energy_joules=draw(FIGURES),
+        time_seconds=draw(FIGURES),
+        reason=draw(TEXTS),
+        parameters=tuple(sorted(parameters.items())),
+    )
+
+
+@given(records(), st.integers(20, 200))
+def test_every_line_fits_into_the_terminal_and_has_no_control_character(record: ObservationRecord, width: int) -> None:
+    (attempt,) = ended_attempts(JobHistory("team", "digits", 0.5, 32, (record,)))
+    for line in (header(width), line_text(attempt, width)):
+        assert len(line) <= width
+        assert line.isprintable()
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_run_configuration_result_and_reason_are_shown_at_any_width(width: int) -> None:
+    attempts = ended_attempts(JobHistory("team", "digits", 0.5, 32, (RECORD,)))
+    line = line_text(attempts[0], width)
+    assert [line.split()[each] for each in (0, 1, -2, -1)] == ["0", "32@300", "reached", "trial"]
+
+
+def test_a_metric_has_four_digits() -> None:
+    record = dataclasses.replace(RECORD, metric=0.907941254456)
+    (attempt,) = ended_attempts(JobHistory("team", "digits", 0.5, 32, (record,)))
+    assert " 0.9079 " in line_text(attempt, 80)
+
+
+def test_a_wide_terminal_shows_all_parameters() -> None:
+    configuration = Configuration(64, (("learning_rate", "0.000125"), ("optimizer", "adamw")))
+    record = dataclasses.replace(RECORD, batch_size=64, parameters=configuration.parameters)
+    (attempt,) = ended_attempts(JobHistory("team", "digits", 0.5, 32, (record,)))
+    assert "64,0.000125,adamw@300" in line_text(attempt, 120)
+    assert "64,0.00…" in line_text(attempt, 80)
+
+
+@pytest.mark.parametrize(
+    ("kind", "attempt", "code"),
+    [("Default", 0, "default"), ("Incumbent", 0, "incumbent"), ("Comparison", 0, "compare"), ("Sample", 1, "retry")],
+)
+def test_a_reason_is_one_short_word(kind: str, attempt: int, code: str) -> None:
+    assert reason_code(kind, attempt) == code
