@@ -1,18 +1,23 @@
 """Keys, labels and names of objects.
 
-A recurrence's name follows from its job and slot. The name therefore acts as a lock: no slot can be
-started twice.
+A recurrence's name follows from its job, index and slot. The name therefore acts as a lock: a start
+that is repeated after a crash has the same index and slot. The index comes first and has leading
+zeros, because kubectl lists objects by name.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import re
 from dataclasses import dataclass
 from datetime import datetime
 
 JOB_LABEL = "wattloop.dev/job"
 RECURRENCE_LABEL = "wattloop.dev/recurrence"
-RUN_REQUEST_PREFIX = "run-"
+RUN_REQUEST_PREFIX = "r"
+INDEX_DIGITS = 5
+INDEX = re.compile(rf"[0-9]{{{INDEX_DIGITS},}}-")
 
 
 @dataclass(frozen=True)
@@ -38,8 +43,14 @@ def slot_of_time(moment: datetime) -> str:
 
 
 def slot_of_request(run_request: str) -> str:
-    """The slot of a run request. The same text always gives the same slot."""
-    return RUN_REQUEST_PREFIX + hashlib.blake2b(run_request.encode(), digest_size=5).hexdigest()
+    """The slot of a run request. The same text always gives the same slot.
+
+    Example:
+        >>> slot_of_request("now")
+        'rojhpb1d9'
+    """
+    digest = hashlib.blake2b(run_request.encode(), digest_size=5).digest()
+    return RUN_REQUEST_PREFIX + base64.b32hexencode(digest).decode().lower()
 
 
 def is_run_request(slot: str) -> bool:
@@ -52,21 +63,23 @@ def is_run_request(slot: str) -> bool:
     return slot.startswith(RUN_REQUEST_PREFIX)
 
 
-def recurrence_name(job_name: str, slot: str, attempt: int) -> str:
+def recurrence_name(job_name: str, index: int, slot: str, attempt: int) -> str:
     """Name of the TrainingRecurrence, and of its workload.
 
     Example:
-        >>> recurrence_name("digits", "1772323200", 0)
-        'digits-1772323200-0'
+        >>> recurrence_name("digits", 7, "1772323200", 0)
+        'digits-00007-1772323200-0'
     """
-    return f"{job_name}-{slot}-{attempt}"
+    return f"{job_name}-{index:0{INDEX_DIGITS}}-{slot}-{attempt}"
 
 
 def slot_in_name(job_name: str, name: str) -> str:
-    """The slot that a recurrence's name contains.
+    """The slot that a recurrence's name contains; names of older versions have no index.
 
     Example:
-        >>> slot_in_name("digits", "digits-1772323200-0")
-        '1772323200'
+        >>> slot_in_name("digits", "digits-00007-1772323200-0"), slot_in_name("digits", "digits-1772323200-0")
+        ('1772323200', '1772323200')
     """
-    return name.removeprefix(f"{job_name}-").rpartition("-")[0]
+    indexed_slot = name.removeprefix(f"{job_name}-").rpartition("-")[0]
+    index = INDEX.match(indexed_slot)
+    return indexed_slot if index is None else indexed_slot[index.end() :]

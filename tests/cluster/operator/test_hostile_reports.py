@@ -45,7 +45,7 @@ MAX_OBJECT_BYTES = 512 * 1024
 
 
 def name_of(key: JobKey) -> str:
-    return recurrence_name(key.name, slot_of_request("first"), 0)
+    return recurrence_name(key.name, 0, slot_of_request("first"), 0)
 
 
 def post(reporting: HttpService, key: JobKey, token: str, **changes: Any) -> httpx.Response:

@@ -55,7 +55,7 @@ def key(_job_sets: None, kubectl: ClusterCommand, namespace: str) -> JobKey:
 
 
 def name_of(key: JobKey) -> str:
-    return recurrence_name(key.name, slot_of_request("first"), 0)
+    return recurrence_name(key.name, 0, slot_of_request("first"), 0)
 
 
 def await_status(cluster: DynamicClient, key: JobKey, holds: Callable[[Object], bool], what: str) -> None:

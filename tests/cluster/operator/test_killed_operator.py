@@ -172,7 +172,7 @@ def cell(
     }
     with single_agent(agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log):
         key = make_job(power={"limit": {"mode": "Fixed", "watts": 250}})
-        (pod,) = kubelet.pods_of_job(recurrence_name(key.name, slot_of_request("first"), 0), namespace)
+        (pod,) = kubelet.pods_of_job(recurrence_name(key.name, 0, slot_of_request("first"), 0), namespace)
         cell.pod = kubelet.run(pod)
         trainings_token.write_text(token_of_pod(cell.pod, AUDIENCE))
         cell.train(

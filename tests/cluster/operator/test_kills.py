@@ -39,7 +39,7 @@ ENERGY_MILLIJOULES = 7_500_000
 
 
 def attempt(key: JobKey, number: int) -> str:
-    return recurrence_name(key.name, slot_of_request("first"), number)
+    return recurrence_name(key.name, 0, slot_of_request("first"), number)
 
 
 class Case:

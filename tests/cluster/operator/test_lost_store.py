@@ -32,10 +32,10 @@ def run_all(
     kubelet: Kubelet,
     **spec: int,
 ) -> None:
-    for request in RUNS:
+    for index, request in enumerate(RUNS):
         make_job(runRequest=request, **spec)
         operator.reconcile(key)
-        name = recurrence_name(key.name, slot_of_request(request), 0)
+        name = recurrence_name(key.name, index, slot_of_request(request), 0)
         training = train(key, name)
         training.reach_target()
         kubelet.succeed(training.pod)
@@ -99,7 +99,7 @@ def test_a_run_request_starts_one_run_even_if_its_recurrence_is_deleted(
 ) -> None:
     key = make_job(successfulHistoryLimit=0)
     operator.reconcile(key)
-    name = recurrence_name(key.name, slot_of_request("first"), 0)
+    name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
     training = train(key, name)
     training.reach_target()
     kubelet.succeed(training.pod)

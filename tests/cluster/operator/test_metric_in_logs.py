@@ -68,7 +68,7 @@ def test_a_training_that_prints_its_metric_is_ended_at_its_target_and_read_on_by
     start = operators(READ_LOGS)
     operator = start()
     key = make_job(reporting=LOGS)
-    name = recurrence_name(key.name, slot_of_request("first"), 0)
+    name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
     (pod,) = node.pods_of_job(name, key.namespace)
     assert [volume["name"] for volume in pod["spec"].get("volumes", ()) if "wattloop" in volume["name"]] == []
     node.run(pod)
@@ -94,7 +94,7 @@ def test_the_last_lines_of_a_training_that_ends_by_itself_are_in_its_outcome(
 ) -> None:
     operators(READ_LOGS)()
     key = make_job(reporting=LOGS, retryPolicy={"limit": 0})
-    name = recurrence_name(key.name, slot_of_request("first"), 0)
+    name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
     (pod,) = node.pods_of_job(name, key.namespace)
     running = node.run(pod)
     logs.write(pod["metadata"]["name"], "epoch 1: accuracy 0.3")

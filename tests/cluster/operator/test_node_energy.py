@@ -46,7 +46,7 @@ POWER = ((0.0, 50.0), (2.0, 200.0), (22.0, 50.0))
 
 
 def name_of(key: JobKey) -> str:
-    return recurrence_name(key.name, slot_of_request("first"), 0)
+    return recurrence_name(key.name, 0, slot_of_request("first"), 0)
 
 
 def with_gpu() -> dict[str, Any]:

@@ -27,7 +27,7 @@ RecurrencesOf = Callable[[JobKey], list[Object]]
 
 
 def first_of(key: JobKey, request: str = "first", attempt: int = 0) -> str:
-    return recurrence_name(key.name, slot_of_request(request), attempt)
+    return recurrence_name(key.name, 0, slot_of_request(request), attempt)
 
 
 def learned(operator: InProcessOperator, key: JobKey) -> tuple[Observation, ...]:

@@ -64,7 +64,7 @@ def train_sets(kubectl: ClusterCommand, release: Release) -> Iterator[None]:
 
 
 def name_of(key: JobKey) -> str:
-    return recurrence_name(key.name, slot_of_request("first"), 0)
+    return recurrence_name(key.name, 0, slot_of_request("first"), 0)
 
 
 def set_condition(kubectl: ClusterCommand, key: JobKey, kind: str) -> None:
@@ -131,7 +131,7 @@ def test_a_running_workload_of_another_kind_is_polled_and_ended_at_its_deadline(
     results = [each["status"].get("result") for each in recurrences_of(key)]
     assert results == ["Cancelled", None]
     left = kubectl.json("get", "trainsets", namespace=key.namespace)["items"]
-    assert [each["metadata"]["name"] for each in left] == [recurrence_name(key.name, slot_of_request("second"), 0)]
+    assert [each["metadata"]["name"] for each in left] == [recurrence_name(key.name, 1, slot_of_request("second"), 0)]
 
 
 def test_a_kind_that_the_cluster_lacks_is_reported(

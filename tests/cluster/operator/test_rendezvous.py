@@ -26,7 +26,7 @@ def test_the_pods_of_an_attempt_get_a_service_that_the_recurrence_owns(
 ) -> None:
     key = make_job(template=template(completions=2, parallelism=2))
     operator.reconcile(key)
-    name = recurrence_name(key.name, slot_of_request("first"), 0)
+    name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
     service = kubectl.json("get", "service", name, namespace=key.namespace)
     recurrence = kubectl.json("get", "trec", name, namespace=key.namespace)
     assert [owner["uid"] for owner in service["metadata"]["ownerReferences"]] == [recurrence["metadata"]["uid"]]
@@ -48,7 +48,7 @@ def test_a_service_of_someone_else_is_not_used(
     operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand, job_of: JobOf
 ) -> None:
     key = make_job(template=template(completions=2, parallelism=2))
-    name = recurrence_name(key.name, slot_of_request("first"), 0)
+    name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
     own = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
     kubectl.apply(own, namespace=key.namespace)
     operator.reconcile(key)

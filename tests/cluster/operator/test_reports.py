@@ -40,7 +40,7 @@ RecurrencesOf = Callable[[JobKey], list[Object]]
 
 
 def name_of(key: JobKey) -> str:
-    return recurrence_name(key.name, slot_of_request("first"), 0)
+    return recurrence_name(key.name, 0, slot_of_request("first"), 0)
 
 
 def post(reporting: HttpService, key: JobKey, token: str) -> httpx.Response:

@@ -33,7 +33,7 @@ def test_a_resync_repairs_what_a_watch_has_missed(
     for kind in kinds:
         assert key in missed(transport, cache, kind)
         assert key not in missed(transport, cache, kind), "the cache is repaired"
-    name = recurrence_name(key.name, slot_of_request("first"), 0)
+    name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
     assert cache.workloads.get((key.namespace, name)) is not None
     kubectl("delete", "rtj", key.name, "--cascade=foreground", namespace=key.namespace)
     for kind in kinds:
@@ -48,7 +48,7 @@ def test_only_pods_of_running_recurrences_are_stored(
 ) -> None:
     key = make_job()
     operator.reconcile(key)
-    name = recurrence_name(key.name, slot_of_request("first"), 0)
+    name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
     (pod,) = kubelet.pods_of_job(name, key.namespace)
     cache = ObjectCache()
     assert key in missed(transport, cache, "Pod")

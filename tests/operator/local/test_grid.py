@@ -28,7 +28,7 @@ POINTS = st.builds(
 
 
 def record(point: GridPoint, index: int, attempt: int = 0, **changes: Any) -> ObservationRecord:
-    names = {"job_name": KEY.name, "recurrence_name": recurrence_name(KEY.name, point.slot, attempt)}
+    names = {"job_name": KEY.name, "recurrence_name": recurrence_name(KEY.name, 0, point.slot, attempt)}
     return replace(RECORD, recurrence=index, attempt=attempt, batch_size=point.batch_size, **{**names, **changes})
 
 

@@ -35,10 +35,10 @@ def test_a_job_is_named_as_its_recurrence_and_owned_by_it(
     job = make_job()
     made = manifest(job, recurrence_of(job), ADDRESSES)
     assert (made["apiVersion"], made["kind"]) == ("batch/v1", "Job")
-    assert made["metadata"]["name"] == "digits-1772323200-0"
+    assert made["metadata"]["name"] == "digits-00000-1772323200-0"
     (owner,) = made["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("TrainingRecurrence", "recurrence-uid", True)
-    labels = {"wattloop.dev/job": "digits", "wattloop.dev/recurrence": "digits-1772323200-0"}
+    labels = {"wattloop.dev/job": "digits", "wattloop.dev/recurrence": "digits-00000-1772323200-0"}
     assert made["metadata"]["labels"] == labels
     assert made["spec"]["template"]["metadata"]["labels"] == labels
 
@@ -56,7 +56,7 @@ def test_the_environment_has_the_decision(
     assert read.target is not None
     assert (read.target.metric, read.target.threshold) == ("accuracy", 0.9)
     assert read.parameters == {"DROPOUT": "0.1"}
-    assert read.report_url == "https://reports:8080/v1/namespaces/team/recurrences/digits-1772323200-0"
+    assert read.report_url == "https://reports:8080/v1/namespaces/team/recurrences/digits-00000-1772323200-0"
     assert read.token_file == "/var/run/secrets/wattloop.dev/token"
     assert read.agent_socket == ""
 
@@ -298,7 +298,7 @@ def test_every_pod_template_of_another_kind_gets_the_injection(
     pod = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
     read = environment(pod["spec"]["containers"][0])
     assert (read.batch_size, read.per_device_batch_size) == (60, 5)
-    assert pod["metadata"]["labels"]["wattloop.dev/recurrence"] == "digits-1772323200-0"
+    assert pod["metadata"]["labels"]["wattloop.dev/recurrence"] == "digits-00000-1772323200-0"
 
 
 def test_a_kind_without_pod_templates_is_refused(
@@ -321,7 +321,7 @@ def test_an_attempt_writes_into_a_folder_of_its_own_on_a_volume_of_its_container
         container = {"name": "train", "image": "train:1", "volumeMounts": [{"name": "models", "mountPath": path}]}
         job = make_job(container, output={"directory": "/models/digits"})
         read = environment(containers(manifest(job, recurrence_of(job), ADDRESSES))[0])
-        assert read.output_directory == "/models/digits/attempts/digits-1772323200-0-recurren"
+        assert read.output_directory == "/models/digits/attempts/digits-00000-1772323200-0-recurren"
         assert read.current_model == "/models/digits/current"
 
 
@@ -330,7 +330,7 @@ def test_a_model_in_an_object_store_needs_no_volume(
 ) -> None:
     job = make_job(output={"directory": "s3://models/digits"})
     read = environment(containers(manifest(job, recurrence_of(job), ADDRESSES))[0])
-    assert read.output_directory == "s3://models/digits/attempts/digits-1772323200-0-recurren"
+    assert read.output_directory == "s3://models/digits/attempts/digits-00000-1772323200-0-recurren"
     assert read.current_model == "s3://models/digits/current.json"
 
 

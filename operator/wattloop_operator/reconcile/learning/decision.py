@@ -254,7 +254,7 @@ def _cost_limit(stop_cost_joules: float | None) -> float | None:
 
 
 def _metadata(job: RecurringTrainingJob, attempt: Attempt) -> ObjectMeta:
-    name = recurrence_name(job.metadata.name, attempt.slot, attempt.attempt)
+    name = recurrence_name(job.metadata.name, attempt.index, attempt.slot, attempt.attempt)
     return ObjectMeta(
         name=name,
         namespace=job.metadata.namespace,
