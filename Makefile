@@ -12,7 +12,7 @@ INTEGRATIONS := .venv-integrations
 INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 
 .PHONY: help install demo test postgres faketime test-unit test-processes test-cluster test-integrations test-e2e
-.PHONY: integrations node-packages programs cluster cluster-down fuzz lint format generate constraints images clean
+.PHONY: integrations node-packages programs cluster cluster-down fuzz lint format generate constraints images dist release clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
@@ -26,6 +26,8 @@ help:
 	@echo "make fuzz          fuzzes the agent's socket, the reporting API and manifests, SECONDS each (default: 60)"
 	@echo "make lint          ruff, mypy, import-linter, generated files up to date"
 	@echo "make images        the images of operator, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
+	@echo "make dist          source archive, wheel and chart package in dist/, to install elsewhere"
+	@echo "make release       the images, pushed to REGISTRY, and in dist/ the chart that names them, for helm install"
 	@echo "make constraints   the versions and hashes of all that is installed: the files constraints*.txt"
 	@echo "make generate      writes the generated files: CRDs, OpenAPI, the pages of the API and the metrics"
 
@@ -201,8 +203,20 @@ IMAGE_BUILDER ?= docker
 # See images/build.py --help: --base, --tag, the names of images.
 IMAGE_OPTIONS ?=
 
+# Host and path of a registry that the cluster's nodes pull from, such as registry.example/team.
+REGISTRY ?=
+OF_REGISTRY = $(if $(REGISTRY),--registry '$(REGISTRY)')
+
 images: $(STAMP)
-	$(BIN)/python images/build.py --builder '$(IMAGE_BUILDER)' $(IMAGE_OPTIONS)
+	$(BIN)/python images/build.py --builder '$(IMAGE_BUILDER)' $(OF_REGISTRY) $(IMAGE_OPTIONS)
+
+dist: $(STAMP)
+	$(BIN)/python images/distributions.py $(OF_REGISTRY)
+
+# All that `helm install` needs: images in the registry, and in dist/ the chart that names them.
+release:
+	@test -n '$(REGISTRY)' || { echo 'name the registry: make release REGISTRY=registry.example/team' >&2; exit 2; }
+	@$(MAKE) --no-print-directory images dist
 
 clean:
 	rm -rf $(VENV) $(INTEGRATIONS) build dist

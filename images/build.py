@@ -7,6 +7,7 @@ extensions, and docker or buildah:
     .venv/bin/python images/build.py
     .venv/bin/python images/build.py --builder buildah --tag 0.1.0-rc1 operator agent
     .venv/bin/python images/build.py --builder 'buildah --storage-driver vfs' --builder-option=--isolation=chroot
+    .venv/bin/python images/build.py --registry registry.example/team
     .venv/bin/python images/build.py --context-only --context /tmp/context
 """
 
@@ -91,9 +92,9 @@ def make_context(
     with tempfile.TemporaryDirectory(prefix="wattloop-sources-") as sources:
         # Built from a copy: a build folder of an earlier version in the tree would add its modules to the wheel.
         for name in SOURCES:
-            _copy(REPOSITORY / name, Path(sources) / name)
-        _pip_wheel("--wheel-dir", str(folder / "wattloop"), "--no-deps", "--no-build-isolation", sources)
-    _copy(TRAINING, folder / "digits")
+            copy_source(REPOSITORY / name, Path(sources) / name)
+        pip_wheel("--wheel-dir", str(folder / "wattloop"), "--no-deps", "--no-build-isolation", sources)
+    copy_source(TRAINING, folder / "digits")
     if sbom is not None:
         shutil.copytree(sbom, folder / "sbom")
         return
@@ -105,7 +106,7 @@ def make_context(
 def download(folder: Path) -> None:
     """Creates a folder of the lock's wheels, each checked against its hash."""
     folder.mkdir()
-    _pip_wheel("--wheel-dir", str(folder), "--require-hashes", "--requirement", str(LOCK))
+    pip_wheel("--wheel-dir", str(folder), "--require-hashes", "--requirement", str(LOCK))
 
 
 def write_lists(folder: Path, images: Sequence[Image]) -> None:
@@ -148,26 +149,38 @@ def _forget_places(document: Path) -> None:
     document.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _pip_wheel(*arguments: str) -> None:
+def pip_wheel(*arguments: str) -> None:
+    """Builds wheels with the pip of this Python."""
     _run([sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", *arguments])
 
 
-def _copy(source: Path, destination: Path) -> None:
+def copy_source(source: Path, destination: Path) -> None:
+    """Copies a file, or a folder without what builds leave in it."""
     if source.is_dir():
         shutil.copytree(source, destination, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so"))
     else:
         shutil.copy(source, destination)
 
 
+def image_name(name: str, registry: str = "") -> str:
+    """An image's name in a registry, without a tag.
+
+    Example:
+        >>> image_name("operator", "registry.example/team")
+        'registry.example/team/wattloop/operator'
+    """
+    return f"{registry}/wattloop/{name}" if registry else f"wattloop/{name}"
+
+
 def build_image(
-    image: Image, context: Path, builder: Sequence[str], options: Sequence[str], *, base: str, tag: str
+    image: Image, context: Path, builder: Sequence[str], options: Sequence[str], *, base: str, tag: str, registry: str
 ) -> str:
     """Builds one image and returns its id, the digest of its configuration.
 
     Raises:
         subprocess.CalledProcessError: The builder failed; it has said why.
     """
-    name = f"wattloop/{image.name}:{tag}"
+    name = f"{image_name(image.name, registry)}:{tag}"
     arguments = {
         "BASE": base,
         "BASE_DIGEST": digest_of(base),
@@ -221,6 +234,9 @@ def main() -> int:
     parser.add_argument(
         "--require-digest", action="store_true", help="refuse a base that is not named by digest, NAME@sha256:…"
     )
+    parser.add_argument(
+        "--registry", default="", help="HOST[:PORT][/PATH]: name the images in this registry, and push them"
+    )
     parser.add_argument("--output", type=Path, help="write images.json and each image's SBOM into this folder")
     parser.add_argument("--tag", default=project()["version"], help="of the images made (the version)")
     parser.add_argument(
@@ -256,10 +272,13 @@ def main() -> int:
                         arguments.builder_option,
                         base=arguments.base,
                         tag=arguments.tag,
+                        registry=arguments.registry,
                     )
-                    name = f"wattloop/{image.name}"
+                    name = image_name(image.name, arguments.registry)
                     built.append({"name": name, "tag": arguments.tag, "id": made, "base": arguments.base})
                     sys.stdout.write(f"{name}:{arguments.tag} {made}\n")
+                for each in built if arguments.registry else ():
+                    _run([*shlex.split(arguments.builder), "push", f"{each['name']}:{each['tag']}"])
             if arguments.output is not None:
                 write_output(arguments.output, context, images, built)
     except FileNotFoundError as error:

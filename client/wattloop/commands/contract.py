@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from importlib import import_module
 
 from wattloop.errors import OperationError
+from wattloop.installation import how_to_install
 
 EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_planner": "planner"}
 
@@ -75,11 +76,11 @@ class Deferred:
 
 
 def missing_module(module: str, error: ModuleNotFoundError) -> str:
-    """The message for a missing module: its name, and the extra to install.
+    """The message for a missing module: its name, and how to install the extra that has it.
 
     Args:
         module: The module of the command.
         error: The error of its import.
     """
     extra = EXTRAS.get(module.partition(".")[0], "operator")
-    return f"needs the module {error.name}, which is not installed; install it with: pip install 'wattloop[{extra}]'"
+    return f"needs the module {error.name}, which is not installed; {how_to_install(extra)}"

@@ -33,7 +33,7 @@ class EnergyMonitor:
 
     Windows may be nested and may overlap. The begin and the end of a window read the clock, and nothing
     else: one thread of the process reads the GPUs for all monitors, from the node's agent if
-    ``WATTLOOP_AGENT_SOCKET`` names its socket, else with NVML (``pip install 'wattloop[nvml]'``). Without
+    ``WATTLOOP_AGENT_SOCKET`` names its socket, else with NVML (the extra ``nvml``). Without
     either, one warning is logged, and windows measure time alone.
 
     The windows of `begin_window` belong to the monitor: any thread or asyncio task may end one that another

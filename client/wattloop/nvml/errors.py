@@ -25,11 +25,13 @@ class NvmlError(OperationError):
         code: NVML's return code.
         text: NVML's description of the code.
         gpu: UUID of the GPU concerned; None if the call concerns no GPU.
+        next_step: What to do about it.
     """
 
     next_step = "see NVML's documentation of this call"
 
-    def __init__(self, call: str, code: int, text: str, *, gpu: str | None = None) -> None:
+    def __init__(self, call: str, code: int, text: str, *, gpu: str | None = None, next_step: str = "") -> None:
+        self.next_step = next_step or self.next_step
         self.call = call
         self.code = code
         self.text = text
@@ -71,7 +73,7 @@ class GpuLost(NvmlError):  # noqa: N818
 class LibraryMissing(NvmlError):  # noqa: N818
     """NVML is not available on this machine: no binding, no library, no driver, or versions that do not match."""
 
-    next_step = "install the NVIDIA driver (and nvidia-ml-py: pip install 'wattloop[nvml]'), or use simulated GPUs"
+    next_step = "install the NVIDIA driver, or use simulated GPUs"
 
 
 _KINDS: dict[int, type[NvmlError]] = {

@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wattloop.installation import how_to_install
 from wattloop.nvml.errors import LIBRARY_NOT_FOUND, LibraryMissing, nvml_error
 
 if TYPE_CHECKING:
@@ -25,7 +26,12 @@ def binding() -> ModuleType:
     try:
         import pynvml  # noqa: PLC0415 - the bare client must import without it
     except ImportError as error:
-        raise LibraryMissing("import pynvml", LIBRARY_NOT_FOUND, "the Python binding is not installed") from error
+        raise LibraryMissing(
+            "import pynvml",
+            LIBRARY_NOT_FOUND,
+            "the Python binding is not installed",
+            next_step=how_to_install("nvml"),
+        ) from error
     module: ModuleType = pynvml
     return module
 

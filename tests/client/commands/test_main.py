@@ -16,6 +16,7 @@ import pytest
 from wattloop.commands import main as command_line
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import InputError, OperationError, UsageError
+from wattloop.installation import how_to_install
 
 FUNCTIONS: dict[str, Callable[[argparse.Namespace], int]] = {}
 
@@ -103,7 +104,7 @@ def test_an_entry_point_without_its_extra_is_an_error_that_names_the_extra(
     entry = EntryPoint("plan", "wattloop_planner.no_such_module:COMMAND", command_line.GROUP)
     monkeypatch.setattr(command_line, "entry_points", lambda group: [entry])
     assert command_line.main(["plan"]) == 1
-    assert "pip install 'wattloop[planner]'" in capsys.readouterr().err
+    assert how_to_install("planner") in capsys.readouterr().err
 
 
 def test_a_subcommand_without_its_extra_is_an_error_that_names_the_extra(
@@ -113,7 +114,7 @@ def test_a_subcommand_without_its_extra_is_an_error_that_names_the_extra(
     assert command_line.main(["try"]) == 1
     captured = capsys.readouterr().err
     assert captured.startswith("wattloop try: needs the module wattloop_planner.no_such_module, which is not installed")
-    assert "pip install 'wattloop[planner]'" in captured
+    assert how_to_install("planner") in captured
 
 
 def test_the_check_of_arguments_runs_before_the_subcommand(

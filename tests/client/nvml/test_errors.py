@@ -121,7 +121,7 @@ def test_a_missing_library_is_an_error_that_names_it() -> None:
 def test_a_missing_binding_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     library.binding.cache_clear()
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    with pytest.raises(LibraryMissing, match=r"the Python binding is not installed.*wattloop\[nvml\]"):
+    with pytest.raises(LibraryMissing, match=r"the Python binding is not installed.*\[nvml\]"):
         Session().open()
     library.binding.cache_clear()
 
