@@ -61,4 +61,6 @@ def test_an_installation_of_unknown_or_removed_origin_names_the_page(
 
 def test_the_client_alone_is_installed_for_another_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded(tmp_path, monkeypatch, json.dumps({"dir_info": {}, "url": f"file://{tmp_path}"}))
-    assert how_to_install(python="/opt/py/bin/python") == f"install it with: /opt/py/bin/python -m pip install {tmp_path}"
+    assert (
+        how_to_install(python="/opt/py/bin/python") == f"install it with: /opt/py/bin/python -m pip install {tmp_path}"
+    )
