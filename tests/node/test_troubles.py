@@ -88,8 +88,9 @@ def test_a_missing_command_is_named_and_counts_against_no_batch_size(
     container_of(job)["command"] = ["/no/such/command"]
     runs = start(user, cluster, job)
     ended = await_condition(cluster, NAMESPACE, "no-command", "Complete", status="True", message="/no/such/command")
-    assert ended["reason"] == "Disrupted"
+    assert ended["reason"] == "StartFailed"
     assert "could not be started" in ended["message"]
+    assert "no batch size is blamed" in ended["message"]
     assert observations_of(runs.status()) == 0
 
 

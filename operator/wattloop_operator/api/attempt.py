@@ -35,6 +35,8 @@ class Result(StrEnum):
     EXHAUSTED: It ran all epochs without reaching the target.
     DIVERGED: It was stopped because its metric was not finite or, in a trial, moved away from the target.
     CRASHED: Its process failed by itself (an exception, out of memory).
+    START_FAILED: It failed before its first epoch by a mistake in its command, script or files; no batch size is
+        blamed, and the policy learns nothing from it.
     HUNG: It sent no report for progressDeadlineSeconds and was terminated; counts as a crash.
     DEADLINE_EXCEEDED: It was still running at the active deadline and was terminated.
     MISSING_METRIC: It succeeded without reporting the metric; the policy learns nothing from it.
@@ -48,6 +50,7 @@ class Result(StrEnum):
     EXHAUSTED = "Exhausted"
     DIVERGED = "Diverged"
     CRASHED = "Crashed"
+    START_FAILED = "StartFailed"
     HUNG = "Hung"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     MISSING_METRIC = "MissingMetric"

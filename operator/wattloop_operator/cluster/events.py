@@ -31,6 +31,7 @@ MAX_NOTE_CHARACTERS = 1024
 WARNING_RESULTS = frozenset(
     {
         Result.CRASHED,
+        Result.START_FAILED,
         Result.HUNG,
         Result.DEADLINE_EXCEEDED,
         Result.MISSING_METRIC,

@@ -35,11 +35,13 @@ class Failure(StrEnum):
     """Why a workload failed.
 
     CRASHED: Its process failed by itself, for example out of memory. It counts against the batch
-    size. DISRUPTED: The cluster or the machine ended it. It gives no information about the batch
+    size, unless its output shows a mistake of the script. NOT_STARTED: Its program could not be started: its
+    command is wrong. DISRUPTED: The cluster or the machine ended it. It gives no information about the batch
     size. DEADLINE: It exceeded its own deadline.
     """
 
     CRASHED = "Crashed"
+    NOT_STARTED = "NotStarted"
     DISRUPTED = "Disrupted"
     DEADLINE = "Deadline"
 
@@ -83,6 +85,10 @@ class WorkloadState:
         ended_at: When it ended.
         failure: Why it failed; None if it did not.
         failed_pod: Its pod that failed first; None if it did not fail, or if that is not known.
+        exit_code: Exit code of the process that failed first; negative or above 128 for a signal; None if it did not
+            fail, or if that is not known.
+        output: The end of what that process printed, as far as it is known. Untrusted.
+        log: Where its whole output is: a file or a command; empty if that is not known.
         killed_ranks: The ranks that were killed, as far as its launcher says.
         terminating: Whether its deletion has begun.
         message: Details of its state: an exit code, an image that cannot be pulled, no node to run
@@ -103,6 +109,9 @@ class WorkloadState:
     ended_at: datetime | None = None
     failure: Failure | None = None
     failed_pod: WorkloadPod | None = None
+    exit_code: int | None = None
+    output: str = ""
+    log: str = ""
     killed_ranks: tuple[int, ...] = ()
     terminating: bool = False
     message: str = ""

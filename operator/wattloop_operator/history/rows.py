@@ -28,7 +28,7 @@ class RecurrenceRow:
         batch_size: The chosen batch size.
         power_limit_watts: The power limit of each GPU at the end; None if there was none.
         epochs: Epochs run.
-        outcome: Its result: reached, stopped, exhausted, diverged, crashed, hung,
+        outcome: Its result: reached, stopped, exhausted, diverged, crashed, start-failed, hung,
             deadline-exceeded, missing-metric, disrupted, cancelled or name-conflict.
         energy_joules: Energy of all its GPUs.
         time_seconds: Its duration.

@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 JOB = "RecurringTrainingJob"
 WORKLOAD = "Workload"
+# Of the output of a failed process: a traceback behind that of its launcher.
+MAX_STORED_CHARACTERS = 8 * 1024
 DISRUPTING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -241,7 +243,7 @@ class LocalBackend:
         except ProcessStartError as error:
             self._finish_following(namespace, name)
             self._store.objects.delete(WORKLOAD, namespace, name)
-            self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.CRASHED, str(error)))
+            self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.NOT_STARTED, str(error)))
 
     def _store_ended(self) -> None:
         """Store how processes ended, so that a later run resumes from there."""
@@ -259,7 +261,7 @@ class LocalBackend:
                     WORKLOAD,
                     namespace,
                     name,
-                    _process_body(process, name, self._logs / f"{name}.log"),
+                    _process_body(process, self._logs / f"{name}.log"),
                     expected_version=stored.resource_version,
                 )
             del self._processes[namespace, name]
@@ -303,6 +305,9 @@ class LocalBackend:
                 ended_at=datetime.fromisoformat(body["endedAt"]),
                 failure=Failure(body["failure"]) if body["failure"] else None,
                 message=body["message"],
+                exit_code=body.get("exitCode"),
+                output=body.get("output", ""),
+                log=body.get("log", ""),
                 killed_ranks=tuple(body.get("killedRanks", ())),
             )
         if process is None:
@@ -346,15 +351,20 @@ def _reported_its_end(process: TrainingProcess, recurrence: TrainingRecurrence) 
     return process.exit_code == 0 and progress is not None and progress.finished
 
 
-def _process_body(process: TrainingProcess, name: str, log: Path) -> dict[str, Any]:
+def _process_body(process: TrainingProcess, log: Path) -> dict[str, Any]:
     code = process.exit_code
     if code == 0:
         return _ended_body(None, "", process)
     if process.ended_by_run or (code is not None and -code in DISRUPTING_SIGNALS):
         return _ended_body(Failure.DISRUPTED, "its process was ended from outside", process)
     how = f"exit code {code}" if code is None or code > 0 else f"killed by signal {signal.Signals(-code).name}"
-    body = _ended_body(Failure.CRASHED, f"{how}; see logs/{name}.log", process)
-    return body | {"killedRanks": list(killed_ranks_in(last_output(log, MAX_OUTPUT_CHARACTERS)))}
+    output = last_output(log, MAX_OUTPUT_CHARACTERS)
+    return _ended_body(Failure.CRASHED, how, process) | {
+        "exitCode": code,
+        "output": output[-MAX_STORED_CHARACTERS:],
+        "log": str(log),
+        "killedRanks": list(killed_ranks_in(output)),
+    }
 
 
 def _ended_body(failure: Failure | None, message: str, process: TrainingProcess | None = None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import IO
 
 from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import json_object, rows_of
@@ -14,6 +15,9 @@ from wattloop_operator.history.rows import json_object, rows_of
 # The live table shows these. The other results need a message, which the table has no room for.
 EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED, Result.DIVERGED})
 INFORMATIVE_RESULTS = EXPECTED_RESULTS | {Result.EXHAUSTED, Result.DEADLINE_EXCEEDED}
+
+# Mistakes of a user repeat, with a message of many lines.
+MISTAKES = frozenset({Result.START_FAILED, Result.CRASHED, Result.MISSING_METRIC})
 
 
 class JsonLinesWriter:
@@ -53,6 +57,7 @@ class AttemptReporter:
         self._table = table
         self._known: set[str] | None = None
         self.results: list[Result] = []
+        self._last_message = ""
         self._informative = False
 
     def show(self, snapshot: Snapshot) -> None:
@@ -66,8 +71,17 @@ class AttemptReporter:
             has_metric = status.progress is not None and status.progress.metric is not None
             self._informative |= status.result in INFORMATIVE_RESULTS and has_metric
             if status.result not in EXPECTED_RESULTS or not self._table:
-                self._print_line(f"run {spec.index}, try {spec.attempt} ({name}): {status.result}: {status.message}")
+                self._print_line(f"run {spec.index}, try {spec.attempt} ({name}): {self._described(ended[name])}")
         self._known = (self._known or set()) | ended.keys()
+
+    def _described(self, recurrence: TrainingRecurrence) -> str:
+        """The result and its message, without the message if it is that of the attempt before."""
+        status = recurrence.status
+        # Only the names of their logs differ.
+        message = status.message.replace(recurrence.metadata.name, "")
+        repeated = status.result in MISTAKES and message == self._last_message
+        self._last_message = message
+        return f"{status.result}: {'as before' if repeated else status.message}"
 
     @property
     def is_informative(self) -> bool:

@@ -23,7 +23,7 @@ from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front
 SLOT = re.compile(r"b([0-9]{1,18})-(p([0-9]{1,9})|free)-r([0-9]{1,9})")
 MAX_RUNS = 10_000
 # Results that say nothing about a point: it is run again.
-REPEATED_RESULTS = frozenset({Result.DISRUPTED.value, Result.CANCELLED.value})
+REPEATED_RESULTS = frozenset({Result.DISRUPTED.value, Result.CANCELLED.value, Result.START_FAILED.value})
 
 
 @dataclass(frozen=True, order=True)

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 from wattloop import interruption
 from wattloop.errors import OperationError
-from wattloop_operator.api.meta import ConditionStatus
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import Backend, reconcile
@@ -18,6 +19,7 @@ from wattloop_operator.reconcile.job.conditions import READY
 MAX_SLEEP_SECONDS = 15.0
 # The only reason for Ready to be False that is not a failure.
 ALL_STARTED = "AllStarted"
+START_FAILED = Result.START_FAILED.value
 
 
 class Runner:
@@ -59,7 +61,7 @@ class Runner:
             wake_at = reconcile(self._backend, self._key, self._clock)
             snapshot = self._show_snapshot()
             status = snapshot.job.status
-            if not status.active and wake_at is None:
+            if not status.active and (wake_at is None or _fails_at_start(snapshot)):
                 self._check_done(snapshot)
                 return snapshot
             self._wait(wake_at)
@@ -85,6 +87,19 @@ class Runner:
 
     @staticmethod
     def _check_done(snapshot: Snapshot) -> None:
-        ready = next((each for each in snapshot.job.status.conditions if each.type == READY), None)
+        if _fails_at_start(snapshot):
+            text = "the training fails at its start (see above); fix it, then run the same command again"
+            raise OperationError(f"{snapshot.job.metadata.name}: {text}")
+        ready = _ready(snapshot)
         if ready is not None and ready.status is not ConditionStatus.TRUE and ready.reason != ALL_STARTED:
             raise OperationError(f"{snapshot.job.metadata.name}: {ready.reason}: {ready.message}")
+
+
+def _ready(snapshot: Snapshot) -> Condition | None:
+    return next((each for each in snapshot.job.status.conditions if each.type == READY), None)
+
+
+def _fails_at_start(snapshot: Snapshot) -> bool:
+    """Whether the job waits because its training fails at the start: on this machine its user fixes it meanwhile."""
+    ready = _ready(snapshot)
+    return ready is not None and ready.status is ConditionStatus.FALSE and ready.reason == START_FAILED

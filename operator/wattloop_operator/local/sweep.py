@@ -110,6 +110,7 @@ class Sweep:
             recurrence = decide_point(snapshot, history, point, datetime.now(UTC))
             started.backend.carry_out(snapshot, CreateRecurrence(recurrence))
             snapshot = runner.run()
+            _check_started(snapshot, recurrence.metadata.name)
 
     def _check_limits(self, started: StartedRun) -> None:
         if not any(self.grid.power_limits):
@@ -205,6 +206,17 @@ def _check_held(snapshot: Snapshot) -> None:
             continue
         reason = progress.power_limit_refusal or "its training did not use wattloop.Run, or found no GPU"
         raise OperationError(f"{each.spec.decision.reason}: the limit was not held: {reason}")
+
+
+def _check_started(snapshot: Snapshot, name: str) -> None:
+    """Check that a run did not fail at its start: those of all other points would fail too.
+
+    Raises:
+        OperationError: It failed there.
+    """
+    ended = next((each.status for each in snapshot.recurrences if each.metadata.name == name), None)
+    if ended is not None and ended.result is Result.START_FAILED:
+        raise OperationError("the training fails at its start (see above); fix it, then run the same command again")
 
 
 def _training_digest(job: RecurringTrainingJob) -> str:

@@ -100,12 +100,15 @@ class Injection:
         variables: Environment of the training containers.
         addresses: Addresses whose token, certificates and socket are mounted.
         grace_seconds: Time between SIGTERM and SIGKILL, unless the template has one; None: Kubernetes' default.
+        keeps_last_output: Whether the kubelet copies the end of a failed training container's log into the pod's
+            status, from where a message quotes it, unless the template decides that.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
     addresses: ClusterAddresses = ClusterAddresses()
     grace_seconds: int | None = None
+    keeps_last_output: bool = False
 
 
 def injection_of(
@@ -125,7 +128,10 @@ def injection_of(
         addresses = replace(addresses, agent_folder="") if sends else ClusterAddresses()
     variables = run_variables(job, recurrence, addresses.in_pod(), devices, pods=_indexed_pods(job))
     grace_seconds = GRACE_SECONDS if recurrence.spec.reporting.is_ended_from_outside else None
-    return Injection(labels_of(recurrence, job.spec.template.labels), variables, addresses, grace_seconds)
+    # Otherwise the log would be read as what the training wrote into its termination message.
+    keeps_last_output = recurrence.spec.reporting.source is not ReportingSource.TERMINATION_MESSAGE
+    labels = labels_of(recurrence, job.spec.template.labels)
+    return Injection(labels, variables, addresses, grace_seconds, keeps_last_output)
 
 
 def run_variables(
@@ -235,6 +241,8 @@ def with_injection(
         spec["volumes"] = [*(spec.get("volumes") or ()), *volumes]
     for container in _training(spec, training_containers):
         _inject(container, injection.variables, mounts)
+        if injection.keeps_last_output and container.get("terminationMessagePolicy") is None:
+            container["terminationMessagePolicy"] = "FallbackToLogsOnError"
     return pod
 
 

@@ -86,7 +86,7 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
     """
     metadata, status = body["metadata"], body.get("status") or {}
     failed, complete = _true_condition(body, "Failed"), _true_condition(body, "Complete")
-    phase, failure, ended_at, failed_pod = WorkloadPhase.PENDING, None, None, None
+    phase, failure, ended_at, first = WorkloadPhase.PENDING, None, None, None
     message, unhealthy = "", unhealthy_devices(pods)
     if complete is not None:
         phase = WorkloadPhase.SUCCEEDED
@@ -95,7 +95,6 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
         phase = WorkloadPhase.FAILED
         failure, message = _failure(failed, pods)
         first = first_failure(pods)
-        failed_pod = None if first is None else first.pod
         ended_at = time_of(failed.get("lastTransitionTime"))
     elif any_running(pods) or status.get("ready"):
         phase, message = WorkloadPhase.RUNNING, unhealthy
@@ -115,7 +114,10 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
         ended_at=ended_at,
         terminating=metadata.get("deletionTimestamp") is not None,
         failure=failure,
-        failed_pod=failed_pod,
+        failed_pod=None if first is None else first.pod,
+        exit_code=None if first is None else first.exit_code,
+        output="" if first is None else first.output,
+        log="" if first is None else first.log,
         killed_ranks=killed_ranks(pods) if phase is WorkloadPhase.FAILED else (),
         message=message,
         unhealthy=unhealthy,

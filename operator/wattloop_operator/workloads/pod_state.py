@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from wattloop.printable import printable
 from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
 from wattloop_operator.domain.snapshot import Failure, WorkloadPod
 from wattloop_operator.workloads.launcher_output import killed_ranks_in
@@ -29,7 +30,7 @@ DISRUPTIONS = frozenset(
 )
 DISRUPTION_TARGET = "DisruptionTarget"
 OUT_OF_MEMORY = "OOMKilled"
-# Reasons of a container whose program never ran: its command is wrong, not its training.
+# Reasons of a container whose program never ran: its command is wrong, or what it needs is not in the image.
 NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
 # Normal reasons to wait; if something is wrong, an Event of the pod has the cause.
 NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
@@ -49,19 +50,25 @@ class PodFailure:
         at: Its time.
         message: Its cause as text.
         pod: The pod; None before it is known.
+        exit_code: Exit code of its container; None if no container's end is the failure.
+        output: The termination message of that container.
+        log: The command that shows the whole output; empty if the container never ran.
     """
 
     failure: Failure
     at: datetime
     message: str
     pod: WorkloadPod | None = None
+    exit_code: int | None = None
+    output: str = ""
+    log: str = ""
 
 
 def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
     """The earliest failure: if one pod of several fails, the others fail as a consequence."""
     # In the same second a disruption takes precedence: a batch size is not blamed for what the
     # cluster did.
-    order = {Failure.DISRUPTED: 0, Failure.CRASHED: 1}
+    order = {Failure.DISRUPTED: 0, Failure.CRASHED: 1, Failure.NOT_STARTED: 1}
     failures = [
         replace(failure, pod=workload_pod(pod)) for pod in pods for failure in [_failure(pod)] if failure is not None
     ]
@@ -230,19 +237,29 @@ def _failure(pod: Pod) -> PodFailure | None:
         return PodFailure(Failure.DEADLINE, LATEST, f"pod {name}: it exceeded its activeDeadlineSeconds")
     crashes = [(container, terminated) for container, terminated in ended if terminated.get("exitCode") != 0]
     if crashes and metadata.get("deletionTimestamp") is None:
-        container, terminated = min(crashes, key=lambda each: time_of(each[1].get("finishedAt")) or LATEST)
-        at = time_of(terminated.get("finishedAt")) or LATEST
-        crash = f"{_indexed(metadata)}{_crash(str(container.get('name')), terminated)}"
-        unhealthy = _unhealthy(pod)
-        # A batch size is not blamed for a broken device or a missing program.
-        disrupted = unhealthy or terminated.get("reason") in NOT_STARTED
-        return PodFailure(
-            Failure.DISRUPTED if disrupted else Failure.CRASHED, at, "; ".join(filter(None, (unhealthy, crash)))
-        )
+        return _container_failure(pod, *min(crashes, key=lambda each: time_of(each[1].get("finishedAt")) or LATEST))
     if status.get("phase") == "Failed":
         text = _joined(f"pod {name}: {status.get('reason') or 'it was ended'}", status.get("message"))
         return PodFailure(Failure.DISRUPTED, LATEST, text)
     return None
+
+
+def _container_failure(pod: Pod, container: Mapping[str, Any], terminated: Mapping[str, Any]) -> PodFailure:
+    """The failure of a container that ended with an exit code or a signal, or that could not be started."""
+    metadata, unhealthy = pod.get("metadata") or {}, _unhealthy(pod)
+    name, started = str(container.get("name")), terminated.get("reason") not in NOT_STARTED
+    text = f"{_indexed(metadata)}{_crash(name, terminated)}"
+    failure = Failure.CRASHED if started else Failure.NOT_STARTED
+    place = " ".join(filter(None, (f"-n {metadata['namespace']}" if metadata.get("namespace") else "", f"-c {name}")))
+    return PodFailure(
+        # A batch size is not blamed for a broken device.
+        Failure.DISRUPTED if unhealthy else failure,
+        time_of(terminated.get("finishedAt")) or LATEST,
+        "; ".join(filter(None, (unhealthy, text))),
+        exit_code=terminated.get("exitCode"),
+        output=str(terminated.get("message") or "") if started else "",
+        log=f"kubectl logs {metadata.get('name', '')} {place}" if started else "",
+    )
 
 
 def workload_pod(pod: Pod) -> WorkloadPod:
@@ -268,15 +285,12 @@ def _crash(container: str, terminated: Mapping[str, Any]) -> str:
     if terminated.get("reason") == OUT_OF_MEMORY:
         return f"container {container} ran out of memory (OOMKilled, exit code {code}); raise its memory limit"
     if terminated.get("reason") in NOT_STARTED:
-        return _joined(
-            f"container {container} could not be started ({terminated['reason']})", terminated.get("message")
-        )
+        refusal = printable(str(terminated.get("message") or "").strip())
+        return _joined(f"container {container} could not be started ({terminated['reason']})", refusal)
     signal = terminated.get("signal")
     how = f"signal {signal}" if signal else f"exit code {code}"
     reason = terminated.get("reason")
-    return _joined(
-        f"container {container} ended with {how}" + (f" ({reason})" if reason else ""), terminated.get("message")
-    )
+    return f"container {container} ended with {how}" + (f" ({reason})" if reason else "")
 
 
 def _unhealthy(pod: Pod) -> str:

@@ -409,3 +409,24 @@ def test_a_rendezvous_of_pods_with_host_names_of_their_own_is_refused(
     job = make_job(template={**indexed(**pod), "rendezvous": {}})
     with pytest.raises(TemplateError, match="remove hostname and subdomain"):
         manifest(job, recurrence_of(job), ADDRESSES)
+
+
+@pytest.mark.parametrize(
+    ("container", "reporting", "policy"),
+    [
+        ({}, {}, "FallbackToLogsOnError"),
+        ({"terminationMessagePolicy": "File"}, {}, "File"),
+        # The log would be read as what the training wrote into its termination message.
+        ({}, {"source": "TerminationMessage"}, None),
+    ],
+)
+def test_the_pods_status_keeps_the_end_of_the_log_of_a_failed_training(
+    make_job: Callable[..., RecurringTrainingJob],
+    recurrence_of: RecurrenceOf,
+    container: dict[str, Any],
+    reporting: dict[str, Any],
+    policy: str | None,
+) -> None:
+    job = make_job({"name": "train", "image": "train:1", **container}, reporting=reporting)
+    (made,) = containers(manifest(job, recurrence_of(job), ADDRESSES))
+    assert made.get("terminationMessagePolicy") == policy

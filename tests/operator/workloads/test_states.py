@@ -61,7 +61,7 @@ def with_devices(status: dict[str, Any], **health: str) -> dict[str, Any]:
         (
             [FAILED],
             [pod(**terminated(128, reason="StartError", message="exec: no such file"))],
-            Failure.DISRUPTED,
+            Failure.NOT_STARTED,
             "container train could not be started (StartError): exec: no such file",
         ),
         (
@@ -176,6 +176,15 @@ def test_the_state_of_a_job_follows_from_its_conditions_and_pods(
     assert message in state.message
     if not message:
         assert state.message == ""
+
+
+def test_the_output_of_a_failed_container_is_its_termination_message_and_its_log_can_be_read() -> None:
+    failed = pod(**terminated(1, message="ImportError: no torch"))
+    failed["metadata"]["namespace"] = "team"
+    state = job_state(job(FAILED), [failed], "recurrence-uid")
+    assert (state.exit_code, state.output) == (1, "ImportError: no torch")
+    assert state.log == "kubectl logs a-x -n team -c train"
+    assert "ImportError" not in state.message
 
 
 def test_a_job_started_when_its_first_container_did() -> None:

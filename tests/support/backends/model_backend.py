@@ -224,11 +224,25 @@ class ModelBackend:
             all_running_since=self.now,
         )
 
-    def end_workload(self, name: str, failure: Failure | None = None, message: str = "") -> None:
+    def end_workload(
+        self,
+        name: str,
+        failure: Failure | None = None,
+        message: str = "",
+        *,
+        exit_code: int | None = None,
+        output: str = "",
+    ) -> None:
         """Its process ends."""
         phase = WorkloadPhase.SUCCEEDED if failure is None else WorkloadPhase.FAILED
         self.workloads[name] = replace(
-            self.workloads[name], phase=phase, failure=failure, message=message, ended_at=self.now
+            self.workloads[name],
+            phase=phase,
+            failure=failure,
+            message=message,
+            ended_at=self.now,
+            exit_code=exit_code,
+            output=output,
         )
 
     def report(self, name: str, **fields: Any) -> None:

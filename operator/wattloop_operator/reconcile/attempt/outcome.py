@@ -14,7 +14,9 @@ from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadSt
 from wattloop_operator.reconcile.attempt.conditions import unhealthy_devices
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
 from wattloop_operator.reconcile.attempt.ending import has_passed_max_epochs, must_end
+from wattloop_operator.reconcile.attempt.printed_error import quoted_output
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
+from wattloop_operator.reconcile.attempt.start_failure import BLAMES_NONE, start_failure
 
 GRACE_SECONDS = 60
 MAX_MESSAGE_CHARACTERS = 4096
@@ -79,7 +81,7 @@ def assess(
     if workload.phase is WorkloadPhase.SUCCEEDED:
         return _from_reports(recurrence, progress)
     if workload.phase is WorkloadPhase.FAILED:
-        return _failed(recurrence, progress, workload)
+        return _failed(recurrence, progress, workload, now)
     started_at = workload.started_at or recurrence.status.start_time
     deadline = None
     if deadline_seconds is not None and started_at is not None:
@@ -97,7 +99,7 @@ def _without_workload(recurrence: TrainingRecurrence, progress: Progress) -> End
     return Ended(Result.CANCELLED, "its workload was deleted before it ended; it is not started again")
 
 
-def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState) -> Ended:
+def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState, now: datetime) -> Ended:
     if progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence):
         return _from_reports(recurrence, progress)
     if workload.failure is Failure.DISRUPTED:
@@ -108,8 +110,21 @@ def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: Worklo
     if unhealthy:
         # A broken device must not count against the batch size.
         return Ended(Result.DISRUPTED, f"{unhealthy}; {workload.message}; nothing is learned from it")
+    started = workload.started_at or recurrence.status.start_time
+    mistake = start_failure(progress, workload, started, workload.ended_at or now)
+    if mistake:
+        text = f"it failed at its start: {workload.message or 'its process died'}; {mistake}; {BLAMES_NONE}"
+        return Ended(Result.START_FAILED, f"{text}{_output_of(workload)}")
     causes = (first_failed(progress, workload), workload.message or "its process died")
-    return Ended(Result.CRASHED, f"batch size {recurrence.spec.batch_size}: {'; '.join(filter(None, causes))}")
+    text = f"batch size {recurrence.spec.batch_size}: {'; '.join(filter(None, causes))}"
+    return Ended(Result.CRASHED, f"{text}{_output_of(workload)}")
+
+
+def _output_of(workload: WorkloadState) -> str:
+    """Where the whole output of a failed process is, and its last lines."""
+    lines = quoted_output(workload.output)
+    quoted = f". The last lines of its output:{lines}" if lines else ""
+    return f"{f'; see {workload.log}' if workload.log else ''}{quoted}"
 
 
 def _hung(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState) -> Ended:

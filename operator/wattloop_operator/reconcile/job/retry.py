@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import CreateRecurrence
-from wattloop_operator.reconcile.job.recurrences import Recurrence, recurrences_of
-from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, recurrences_of
+from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.decision import Attempt, Prescribed, decide
+from wattloop_operator.reconcile.learning.warm_start import training_digest
+from wattloop_planner.bandit.configuration import Configuration
 
 RETRIED_RESULTS = frozenset(
     {
@@ -23,25 +27,30 @@ RETRIED_RESULTS = frozenset(
 )
 # Results after which a retry follows even if the decision ends the recurrence with the attempt.
 ALWAYS_RETRIED_RESULTS = frozenset({Result.CRASHED, Result.HUNG, Result.DISRUPTED})
+# After failures at the start a job without a calendar waits, twice as long after each.
+FIRST_WAIT_SECONDS = 30
+MAX_WAIT_SECONDS = 3600
 
 
-def is_retry_due(recurrence: Recurrence, limit: int) -> bool:
+def is_retry_due(snapshot: Snapshot, recurrence: Recurrence) -> bool:
     """Whether another attempt of this recurrence must start.
 
-    Args:
-        recurrence: The recurrence.
-        limit: The job's `spec.retryPolicy.limit`: the index of the last attempt that may start.
+    A failure at the start is retried once, since a file system may have been away. If the recurrence before failed
+    there too, with the same template, it is not retried: the mistake is still there.
     """
     latest = recurrence.latest
-    retried = ALWAYS_RETRIED_RESULTS if latest.spec.decision.last_attempt else RETRIED_RESULTS
-    return latest.status.result in retried and latest.spec.attempt < limit
+    if latest.status.result is None or latest.spec.attempt >= snapshot.job.spec.retry_policy.limit:
+        return False
+    if latest.status.result is Result.START_FAILED:
+        failed = sum(each.status.result is Result.START_FAILED for each in recurrence.attempts)
+        return failed == 1 and not _failed_at_start_before(snapshot, recurrence)
+    return latest.status.result in (ALWAYS_RETRIED_RESULTS if latest.spec.decision.last_attempt else RETRIED_RESULTS)
 
 
 def open_recurrences(snapshot: Snapshot) -> tuple[Recurrence, ...]:
     """The recurrences with a running attempt or a retry that is due, by rising index."""
-    limit = snapshot.job.spec.retry_policy.limit
     return tuple(
-        each for each in recurrences_of(snapshot) if each.latest.status.result is None or is_retry_due(each, limit)
+        each for each in recurrences_of(snapshot) if each.latest.status.result is None or is_retry_due(snapshot, each)
     )
 
 
@@ -51,9 +60,45 @@ def retry_actions(snapshot: Snapshot, recurrences: Iterable[Recurrence]) -> list
     Raises:
         NoFeasibleArmError: No feasible batch size is left.
     """
-    limit = snapshot.job.spec.retry_policy.limit
-    due = (each.latest.spec for each in recurrences if is_retry_due(each, limit))
-    return [
-        CreateRecurrence(decide(snapshot, Attempt(spec.index, spec.attempt + 1, spec.slot, spec.scheduled_time)))
-        for spec in due
-    ]
+    due = (each for each in recurrences if is_retry_due(snapshot, each))
+    return [CreateRecurrence(decide(snapshot, _next_attempt(each), _prescribed(each))) for each in due]
+
+
+def wait_after_failed_starts(snapshot: Snapshot) -> datetime | None:
+    """When a job without a calendar may start again after failures at the start; None: at once.
+
+    A backend that began to observe the job after the last failure tries at once: somebody started it again.
+    """
+    digest, ended = training_digest(snapshot.job), last_end(snapshot)
+    count = 0
+    for record in reversed(observations.known_records(snapshot)):
+        if record.result != Result.START_FAILED.value or record.template_digest != digest:
+            break
+        count += 1
+    if not count or ended is None or (snapshot.observed_since is not None and ended < snapshot.observed_since):
+        return None
+    # The bound of the exponent keeps the number small; the wait has its maximum long before.
+    return ended + timedelta(seconds=min(FIRST_WAIT_SECONDS * 2 ** min(count, 10), MAX_WAIT_SECONDS))
+
+
+def _next_attempt(recurrence: Recurrence) -> Attempt:
+    spec = recurrence.latest.spec
+    return Attempt(spec.index, spec.attempt + 1, spec.slot, spec.scheduled_time)
+
+
+def _prescribed(recurrence: Recurrence) -> Prescribed | None:
+    """The same configuration again after a failure at the start, which no configuration is to blame for."""
+    spec, result = recurrence.latest.spec, recurrence.latest.status.result
+    if result is not Result.START_FAILED:
+        return None
+    configuration = Configuration(spec.batch_size, observations.sorted_values(spec.parameters))
+    return Prescribed(configuration, f"batch size {configuration} again: attempt {spec.attempt} failed at its start")
+
+
+def _failed_at_start_before(snapshot: Snapshot, recurrence: Recurrence) -> bool:
+    """Whether the recurrence before failed at its start, with the same template."""
+    records = reversed(observations.known_records(snapshot))
+    before = next((each for each in records if each.recurrence < recurrence.index), None)
+    if before is None or before.template_digest != recurrence.latest.spec.template_digest:
+        return False
+    return before.result == Result.START_FAILED.value

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.cron import ScheduleError
 from wattloop_operator.api.recurring_training_job import (
     ConcurrencyPolicy,
@@ -22,7 +23,7 @@ from wattloop_operator.domain.training_output import pattern_problem
 from wattloop_operator.reconcile.actions import Action, CreateRecurrence, EmitEvent
 from wattloop_operator.reconcile.attempt.lifecycle import cancel_attempt
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, latest_slot_time, next_index, used_slots
-from wattloop_operator.reconcile.job.retry import is_retry_due, retry_actions
+from wattloop_operator.reconcile.job.retry import is_retry_due, retry_actions, wait_after_failed_starts
 from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, find_slots
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_planner.bandit.policy import NoFeasibleArmError
@@ -30,6 +31,10 @@ from wattloop_planner.bandit.policy import NoFeasibleArmError
 MAX_ACTIVE = 64
 # With missedRunPolicy Skip, a start that is later than this is missed.
 SKIP_SECONDS = 60
+FAILED_STARTS = (
+    "the training fails at its start, as status.message of the latest TrainingRecurrence shows; fix it. A change of "
+    "spec.template or a run request starts it at once"
+)
 OUTPUT_NOT_READ = (
     "spec.reporting.source Logs: this operator does not read the logs of pods; start it with --read-pod-logs yes (in "
     "the chart, operator.readPodLogs: true)"
@@ -83,7 +88,7 @@ def start_actions(
         )
     except ScheduleError as error:
         return [], Readiness(ready=False, reason="InvalidSchedule", message=f"spec.trigger.cron.{error}")
-    blocked = _blocked(snapshot, open_now)
+    blocked = _blocked(snapshot, open_now) or _wait_after_failed_starts(snapshot, open_now, now)
     if blocked is not None:
         return [], blocked
     ready = Readiness(ready=True, reason="Scheduled", message="", next_start=slots.next_slot)
@@ -110,10 +115,22 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness 
     if snapshot.refusal:
         return Readiness(ready=False, reason="TemplateRejected", message=snapshot.refusal)
     done = spec.max_recurrences is not None and next_index(snapshot) >= spec.max_recurrences
-    if done and not any(is_retry_due(each, spec.retry_policy.limit) for each in open_now):
+    if done and not any(is_retry_due(snapshot, each) for each in open_now):
         text = f"all {spec.max_recurrences} recurrences of spec.maxRecurrences were started"
         return Readiness(ready=False, reason="AllStarted", message=text)
     return None
+
+
+def _wait_after_failed_starts(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime) -> Readiness | None:
+    """The wait of a job without a calendar whose training fails at its start; None if it waits for nothing."""
+    request = snapshot.job.spec.run_request
+    requested = request is not None and _is_new_request(snapshot, request)
+    if open_now or requested or snapshot.job.spec.trigger.continuous is None:
+        return None
+    until = wait_after_failed_starts(snapshot)
+    if until is None or until <= now:
+        return None
+    return Readiness(False, Result.START_FAILED.value, FAILED_STARTS, next_start=until)
 
 
 def _unreadable_output(snapshot: Snapshot) -> Readiness | None:

@@ -60,6 +60,19 @@ class Attempt:
     scheduled: datetime
 
 
+@dataclass(frozen=True)
+class Prescribed:
+    """A configuration that an attempt must run.
+
+    Attributes:
+        configuration: The configuration.
+        reason: Why, as a sentence for the user.
+    """
+
+    configuration: Configuration
+    reason: str
+
+
 def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionContext:
     """Everything that the policy decides an attempt from."""
     job, spec = snapshot.job, snapshot.job.spec
@@ -146,14 +159,22 @@ def _policy_settings(spec: RecurringTrainingJobSpec) -> tuple[str, dict[str, flo
     return "thompsonSampling", settings | {"window": window}
 
 
-def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
+def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None = None) -> TrainingRecurrence:
     """Decide one attempt.
+
+    Args:
+        snapshot: The state of the job.
+        attempt: The attempt.
+        prescribed: A configuration to run instead of the policy's choice, if the job still offers it.
 
     Raises:
         NoFeasibleArmError: No feasible batch size is left.
     """
     context = decision_context(snapshot, attempt.index, attempt.attempt)
     kind, decision = _decision(snapshot, context)
+    if prescribed is not None and _is_offered(context, prescribed.configuration):
+        size, parameters = prescribed.configuration.batch_size, prescribed.configuration.parameters
+        decision = replace(decision, batch_size=size, parameters=parameters, reason=prescribed.reason)
     job, spec = snapshot.job, snapshot.job.spec
     advises = kind is DecisionKind.ADVISE
     limit_watts, profile = (None, False) if advises else _power_limit(snapshot, decision.batch_size)
@@ -183,6 +204,10 @@ def decide(snapshot: Snapshot, attempt: Attempt) -> TrainingRecurrence:
             decision=_decision_record(spec.policy.name, kind, decision, context),
         ),
     )
+
+
+def _is_offered(context: DecisionContext, configuration: Configuration) -> bool:
+    return context.space.index(configuration.batch_size, configuration.parameters) is not None
 
 
 def _can_measure_limits(snapshot: Snapshot) -> bool:

@@ -1,0 +1,91 @@
+"""Whether an attempt failed at its start by a mistake of its user, which no batch size is to blame for.
+
+A missing program, package or file, a mistake in the script's text and an unknown flag end a training within seconds
+at every batch size. A lack of memory ends it too, and is the fault of its batch size, whatever else the output shows.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from wattloop_operator.api.attempt import Progress
+from wattloop_operator.domain.snapshot import Failure, WorkloadState
+from wattloop_operator.reconcile.attempt.printed_error import PrintedError, is_out_of_memory, printed_error
+
+# An import from a network file system takes minutes. What fails later has trained, even if it reported nothing.
+START_SECONDS = 600
+IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
+FILE_ERRORS = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirectoryError", "PermissionError"})
+SCRIPT_ERRORS = frozenset({"SyntaxError", "IndentationError", "TabError", "NameError"})
+START_ERRORS = IMPORT_ERRORS | FILE_ERRORS | SCRIPT_ERRORS
+MODULE_WITHOUT_ATTRIBUTE = "AttributeError: module '"
+# Of a shell and of Python's argparse: wrong arguments, a program without permission, a program that does not exist.
+START_EXIT_CODES = {2: "wrong arguments", 126: "not executable", 127: "command not found"}
+# Above, the exit code stands for a signal.
+MAX_EXIT_CODE = 127
+
+COMMAND_REMEDY = "check the command in spec.template: its program, its arguments, and what is installed"
+CLIENT_REMEDY = "install the client wattloop in the Python that runs the script, or run it with a Python that has it"
+IMPORT_REMEDY = "install the package in the Python that runs the script"
+FILE_REMEDY = (
+    "check the path: a relative one begins at the manifest's folder on this machine, and at workingDir in a container"
+)
+SCRIPT_REMEDY = "fix the script"
+BLAMES_NONE = "no batch size is blamed"
+
+
+def start_failure(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> str:
+    """The mistake that ended an attempt at its start, and its remedy; empty if there is none.
+
+    Args:
+        progress: What the attempt reported.
+        workload: Its workload, which has failed.
+        started: When its first process started; None if that is not known.
+        ended: When it ended.
+    """
+    if workload.failure is Failure.NOT_STARTED:
+        return COMMAND_REMEDY
+    if workload.failure is not Failure.CRASHED or not failed_early(progress, started, ended):
+        return ""
+    if is_out_of_memory(workload.message) or is_out_of_memory(workload.output):
+        return ""
+    error = printed_error(workload.output)
+    return _printed_mistake(error, workload.exit_code) or _reported_mistake(error, progress)
+
+
+def failed_early(progress: Progress, started: datetime | None, ended: datetime) -> bool:
+    """Whether an attempt failed soon after its start, and before it reported an epoch or a metric."""
+    if progress.epoch or progress.metric is not None:
+        return False
+    return started is None or ended - started <= timedelta(seconds=START_SECONDS)
+
+
+def _printed_mistake(error: PrintedError | None, exit_code: int | None) -> str:
+    """The mistake that the output and the exit code name."""
+    if exit_code is None or not 0 < exit_code <= MAX_EXIT_CODE:
+        return ""
+    if error is not None and _is_mistake(error):
+        return f"{error.text}; {_remedy(error.name, error.text)}"
+    if exit_code not in START_EXIT_CODES:
+        return ""
+    return f"{START_EXIT_CODES[exit_code] if error is None else error.text}; {COMMAND_REMEDY}"
+
+
+def _reported_mistake(error: PrintedError | None, progress: Progress) -> str:
+    """The mistake that the client reported, where the output names no exception."""
+    first = progress.first_failure
+    if (error is not None and error.name) or first is None or first.consequence or first.failure not in START_ERRORS:
+        return ""
+    return f"{first.failure}; {_remedy(first.failure, '')}"
+
+
+def _is_mistake(error: PrintedError) -> bool:
+    return error.name in START_ERRORS or error.text.startswith(MODULE_WITHOUT_ATTRIBUTE)
+
+
+def _remedy(name: str, text: str) -> str:
+    if "'wattloop'" in text:
+        return CLIENT_REMEDY
+    if name in IMPORT_ERRORS:
+        return IMPORT_REMEDY
+    return FILE_REMEDY if name in FILE_ERRORS else SCRIPT_REMEDY

@@ -1,0 +1,109 @@
+"""Mistakes of a stranger's first hour, through the real `wattloop run`: their message and their attempts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from support.local_runs.local_runs import LocalJob
+
+pytestmark = pytest.mark.processes
+
+RUN = """
+import wattloop, nvml_simulator
+with wattloop.Run() as run:
+    for epoch in run.epochs():
+        nvml_simulator.occupy(0, work=3120.0, intensity=0.8)
+        {statement}
+        run.report(metric=0.1 * (epoch + 1))
+"""
+UNKNOWN_FLAG = "import argparse; argparse.ArgumentParser(prog='train.py').parse_args(['--bach'])"
+OUT_OF_MEMORY = """if run.batch_size >= 32:
+            raise MemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")"""
+
+
+@pytest.fixture
+def local_job(tmp_path: Path) -> LocalJob:
+    job = LocalJob(tmp_path / "run")
+    job.folder.mkdir()
+    return job
+
+
+def command_of(local_job: LocalJob, before: str, after: str) -> None:
+    local_job.manifest.write_text(local_job.manifest.read_text().replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("script", "before", "after", "message", "has_log"),
+    [
+        ("", "python", "pyton", "pyton: cannot be started: No such file or directory; check the command", False),
+        ("import torhc", "", "", "No module named 'torhc'; install the package", True),
+        ("open('data.csv')", "", "", "'data.csv'; check the path", True),
+        (UNKNOWN_FLAG, "", "", "unrecognized arguments: --bach; check the command", True),
+        ("", "train.py", "trian.py", "trian.py': [Errno 2] No such file or directory; check the path", True),
+        ("for x in range(3) print(x)", "", "", "SyntaxError: invalid syntax; fix the script", True),
+        (RUN.format(statement="open('missing.bin')"), "", "", "'missing.bin'; check the path", True),
+        (
+            "raise ModuleNotFoundError(\"No module named 'wattloop'\")",
+            "",
+            "",
+            "install the client wattloop in the Python that runs the script",
+            True,
+        ),
+    ],
+)
+def test_a_mistake_costs_two_attempts_of_one_batch_size_and_is_explained_once(
+    local_job: LocalJob,
+    capsys: pytest.CaptureFixture[str],
+    script: str,
+    before: str,
+    after: str,
+    message: str,
+    has_log: bool,
+) -> None:
+    local_job.job(script)
+    command_of(local_job, before, after)
+    assert local_job.run("--recurrences", "20") == 1
+    stderr = capsys.readouterr().err
+    assert local_job.outcomes() == [("0", "0", "start-failed"), ("0", "1", "start-failed")]
+    assert {row["batch_size"] for row in local_job.rows()} == {"32"}
+    assert stderr.count(message) == 1
+    assert "tiny: the training fails at its start (see above); fix it, then run the same command again" in stderr
+    logs = re.findall(r"; see (/\S+\.log)", stderr)
+    assert len(logs) == int(has_log)
+    for log in logs:
+        *_, last = Path(log).read_text().splitlines()
+        assert f"\n  {last}\n" in stderr
+
+
+def test_the_same_command_goes_on_once_the_mistake_is_fixed(local_job: LocalJob) -> None:
+    local_job.job("import torhc")
+    assert local_job.run("--recurrences", "3") == 1
+    local_job.job()
+    assert local_job.run("--recurrences", "3") == 0
+    assert local_job.outcomes()[-2:] == [("1", "0", "reached"), ("2", "0", "reached")]
+
+
+def test_a_batch_size_without_enough_memory_is_given_up_and_others_are_tried(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job(RUN.format(statement=OUT_OF_MEMORY))
+    assert local_job.run("--recurrences", "2") == 0
+    results = {(row["batch_size"], row["outcome"]) for row in local_job.rows()}
+    assert ("32", "crashed") in results
+    assert {size for size, outcome in results if outcome == "reached"} <= {"8", "16"}
+    assert local_job.outcomes()[-1][2] == "reached"
+    assert "Crashed: batch size 32: MemoryError; exit code 1; see /" in capsys.readouterr().err
+
+
+def test_a_crash_after_epochs_counts_against_its_batch_size_and_shows_the_last_lines(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job(RUN.format(statement="open(f'epoch-{1 - epoch}.bin') if epoch else None"), retryPolicy={"limit": 0})
+    assert local_job.run("--recurrences", "1") == 1
+    assert local_job.outcomes() == [("0", "0", "crashed")]
+    stderr = capsys.readouterr().err
+    assert "Crashed: batch size 32: FileNotFoundError; exit code 1; see /" in stderr
+    assert "\n  FileNotFoundError: [Errno 2] No such file or directory: 'epoch-0.bin'\n" in stderr

@@ -1,0 +1,245 @@
+"""Mistakes of a user end an attempt at its start: no batch size is blamed, and few attempts are spent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.backends.model_backend import START, ModelBackend
+from wattloop_operator.api.attempt import FailedRank, Progress, Result
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.reconcile.learning import observations
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    run()\n'
+IMPORT = f"{TRACEBACK}ModuleNotFoundError: No module named 'torhc'\n"
+CLIENT = f"{TRACEBACK}ModuleNotFoundError: No module named 'wattloop'\n"
+OTHER_WATTLOOP = f"{TRACEBACK}AttributeError: module 'wattloop' has no attribute 'Run'\n"
+MISSING_FILE = f"{TRACEBACK}FileNotFoundError: [Errno 2] No such file or directory: 'data.csv'\n"
+USAGE = "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --bach 3\n"
+OUT_OF_MEMORY = f"{TRACEBACK}torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
+CONTINUOUS: dict[str, Any] = {"trigger": {"continuous": {}}}
+
+
+def fail_at_start(backend: ModelBackend, output: str = IMPORT, exit_code: int = 1) -> str:
+    """Start the oldest attempt without a result, and end it as a mistake of its user does; returns its name."""
+    name = backend.start_attempt()
+    backend.advance(3)
+    backend.end_workload(name, Failure.CRASHED, f"exit code {exit_code}", exit_code=exit_code, output=output)
+    backend.reconcile()
+    return name
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "output", "message"),
+    [
+        (1, IMPORT, "No module named 'torhc'; install the package in the Python that runs the script"),
+        (1, CLIENT, "install the client wattloop in the Python that runs the script"),
+        (1, OTHER_WATTLOOP, "install the client wattloop in the Python that runs the script"),
+        (1, MISSING_FILE, "'data.csv'; check the path"),
+        (1, f"{TRACEBACK}PermissionError: [Errno 13] Permission denied: '/data'\n", "check the path"),
+        (1, "  File \"/a.py\", line 1\n    (\n    ^\nSyntaxError: '(' was never closed\n", "fix the script"),
+        (1, f"{TRACEBACK}NameError: name 'trian' is not defined\n", "fix the script"),
+        (2, USAGE, "unrecognized arguments: --bach 3; check the command in spec.template"),
+        (2, "", "wrong arguments; check the command in spec.template"),
+        (126, "sh: 1: ./train.py: Permission denied\n", "Permission denied; check the command"),
+        (127, "sh: 1: pyton: not found\n", "pyton: not found; check the command"),
+    ],
+)
+def test_a_mistake_is_named_with_its_remedy_and_blames_no_batch_size(
+    backend: ModelBackend, exit_code: int, output: str, message: str
+) -> None:
+    status = backend.recurrences[fail_at_start(backend, output, exit_code)].status
+    assert status.result is Result.START_FAILED
+    assert message in status.message
+    assert "no batch size is blamed" in status.message
+    assert status.message.endswith("".join(f"\n  {line}" for line in output.splitlines() if line.strip()))
+    assert observations.observations(tuple(backend.records.values())) == ()
+
+
+def test_a_program_that_cannot_be_started_is_a_mistake(backend: ModelBackend) -> None:
+    name = backend.start_attempt()
+    backend.end_workload(name, Failure.NOT_STARTED, "container train could not be started (StartError): no pyton")
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result is Result.START_FAILED
+    assert "no pyton; check the command in spec.template" in status.message
+
+
+def after_an_epoch(backend: ModelBackend, name: str) -> None:
+    backend.report(name, epoch=1, metric=0.2)
+
+
+def after_a_quarter_of_an_hour(backend: ModelBackend, _name: str) -> None:
+    backend.advance(901)
+
+
+def at_once(_backend: ModelBackend, _name: str) -> None:
+    return
+
+
+@pytest.mark.parametrize(
+    ("when", "exit_code", "output"),
+    [
+        (after_an_epoch, 1, IMPORT),
+        (after_a_quarter_of_an_hour, 1, IMPORT),
+        (after_a_quarter_of_an_hour, 127, ""),
+        (at_once, 1, OUT_OF_MEMORY),
+        (at_once, 2, f"{OUT_OF_MEMORY}{IMPORT}"),
+        (at_once, 1, ""),
+        (at_once, 1, f"{TRACEBACK}UnboundLocalError: cannot access local variable 'loss'\n"),
+        # Signals: a handled exception is in the output, and is not what ended the process.
+        (at_once, -11, IMPORT),
+        (at_once, 137, IMPORT),
+        (at_once, 139, IMPORT),
+    ],
+)
+def test_a_late_failure_a_lack_of_memory_and_a_signal_count_against_the_batch_size(
+    backend: ModelBackend, when: Callable[[ModelBackend, str], None], exit_code: int, output: str
+) -> None:
+    name = backend.start_attempt()
+    when(backend, name)
+    backend.end_workload(name, Failure.CRASHED, f"exit code {exit_code}", exit_code=exit_code, output=output)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is Result.CRASHED
+    assert len(observations.observations(tuple(backend.records.values()))) == 1
+
+
+@pytest.mark.parametrize(
+    ("failed", "result"),
+    [
+        (FailedRank(rank=0, failure="FileNotFoundError"), Result.START_FAILED),
+        (FailedRank(rank=0, failure="FileNotFoundError", consequence=True), Result.CRASHED),
+        (FailedRank(rank=0, failure="OutOfMemoryError"), Result.CRASHED),
+    ],
+)
+def test_without_an_output_the_reported_exception_decides(
+    backend: ModelBackend, failed: FailedRank, result: Result
+) -> None:
+    name = backend.start_attempt()
+    recurrence = backend.recurrences[name]
+    status = recurrence.status.model_copy(update={"progress": Progress(first_failure=failed)})
+    backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+    backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is result
+
+
+def tries(backend: ModelBackend) -> list[tuple[int, int, int]]:
+    specs = [each.spec for each in backend.recurrences.values()]
+    return sorted((spec.index, spec.attempt, spec.batch_size) for spec in specs)
+
+
+def test_a_mistake_costs_two_attempts_of_one_batch_size_and_one_in_each_later_recurrence(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(failedHistoryLimit=10)
+    for _ in range(2):
+        fail_at_start(backend)
+    assert backend.running == []
+    for _ in range(5):
+        backend.advance(3600)
+        fail_at_start(backend)
+        assert backend.running == []
+    default = backend.job.spec.batch_size.default
+    assert tries(backend)[:2] == [(0, 0, default), (0, 1, default)]
+    assert [(index, attempt) for index, attempt, _ in tries(backend)[2:]] == [(index, 0) for index in range(1, 6)]
+    assert {size for _, _, size in tries(backend)} == {default}
+    assert backend.job.status.counts.failed == 6
+    ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
+    assert ready.status == "True"
+
+
+def test_the_next_recurrence_of_a_fixed_script_goes_on_as_if_nothing_had_failed(backend: ModelBackend) -> None:
+    for _ in range(2):
+        fail_at_start(backend)
+    backend.advance(3600)
+    name = backend.start_attempt()
+    assert backend.recurrences[name].spec.decision.reason.startswith("nothing is known yet")
+    backend.report(name, epoch=5, metric=0.95, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is Result.REACHED
+    backend.advance(3600)
+    # A new mistake is retried once again.
+    for _ in range(2):
+        fail_at_start(backend)
+    assert backend.running == []
+
+
+def test_a_mistake_in_a_new_template_is_retried_once(backend: ModelBackend) -> None:
+    for _ in range(2):
+        fail_at_start(backend)
+    container = {"name": "train", "image": "digits:2"}
+    backend.change_spec(template={"job": {"template": {"spec": {"containers": [container]}}}})
+    backend.advance(3600)
+    for _ in range(2):
+        fail_at_start(backend)
+    assert [each[:2] for each in tries(backend)] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_a_deleted_history_brings_no_retry_back(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(failedHistoryLimit=1)
+    for _ in range(2):
+        fail_at_start(backend)
+    for _ in range(3):
+        backend.advance(3600)
+        fail_at_start(backend)
+        assert backend.running == []
+    assert [each[:2] for each in tries(backend)] == [(3, 0)]
+
+
+def test_a_job_without_a_calendar_waits_longer_after_each_failure_at_its_start(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(**CONTINUOUS)
+    for _ in range(2):
+        fail_at_start(backend)
+    waits = []
+    for _ in range(9):
+        assert backend.running == []
+        ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
+        assert (ready.status, ready.reason) == ("False", "StartFailed")
+        until = backend.job.status.next_schedule_time
+        assert until is not None
+        waits.append((until - backend.now).total_seconds())
+        backend.advance(waits[-1])
+        fail_at_start(backend)
+    assert waits == [120, 240, 480, 960, 1920, 3600, 3600, 3600, 3600]
+
+
+def test_a_run_request_a_new_template_or_a_restart_ends_the_wait(backend_with: Callable[..., ModelBackend]) -> None:
+    for change in ("request", "template", "restart"):
+        backend = backend_with(**CONTINUOUS)
+        for _ in range(2):
+            fail_at_start(backend)
+        assert backend.running == []
+        backend.advance(2)
+        if change == "request":
+            backend.change_spec(runRequest="again")
+        elif change == "template":
+            container = {"name": "train", "image": "digits:2"}
+            backend.change_spec(template={"job": {"template": {"spec": {"containers": [container]}}}})
+        else:
+            backend.observed_since = backend.now
+        backend.reconcile()
+        assert len(backend.running) == 1, change
+
+
+def test_the_output_in_a_message_cannot_forge_lines_or_control_a_terminal(backend: ModelBackend) -> None:
+    hostile = f"{TRACEBACK}ImportError: \x1b[2J\u202eevil{'x' * 100_000}\n"
+    status = backend.recurrences[fail_at_start(backend, hostile)].status
+    assert all(line.isprintable() for line in status.message.split("\n"))
+    assert len(status.message) <= 4096
+    assert "no batch size is blamed" in status.message
+
+
+def test_a_mistake_that_ended_before_it_was_observed_to_run_is_known(backend: ModelBackend) -> None:
+    backend.reconcile()
+    (name,) = backend.running
+    backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1, output=IMPORT)
+    backend.workloads[name] = replace(backend.workloads[name], started_at=START)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is Result.START_FAILED
