@@ -54,6 +54,13 @@ def add_gpu_options(parser: argparse.ArgumentParser) -> None:
         help=f"model of simulated GPUs: {', '.join(MODELS)} (default: A100)",
     )
     parser.add_argument(
+        "--simulated-load",
+        metavar="LOAD",
+        help="load that a training puts on the simulated GPUs without knowing them: cpu (busy as long as the training "
+        "uses a processor) or busy=F (busy for this share of its time); default: the manifest's annotation "
+        "wattloop.dev/simulated-load, else none, and the GPUs are idle unless the training occupies them",
+    )
+    parser.add_argument(
         "--time-scale",
         type=_positive_number,
         metavar="F",

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.history.cluster_history import cluster_context, cluster_history
+from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv, write_json
 from wattloop_operator.history.savings import summary
@@ -32,7 +33,10 @@ def run(arguments: argparse.Namespace) -> int:
             write_json(stream, rows)
         else:
             width = None if stream.isatty() else FILE_COLUMNS
-            Console(file=stream, width=width).print(table_of(rows, history.title))
+            console = Console(file=stream, width=width)
+            console.print(table_of(rows, history.title))
+            if note := energy_note([row.energy_origin for row in rows]):
+                console.print(note, markup=False, highlight=False)
     sys.stderr.write(summary(history, rows) + "\n")
     return 0
 

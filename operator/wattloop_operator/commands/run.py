@@ -17,6 +17,7 @@ from wattloop.interruption import Interrupted
 from wattloop_operator.api.power import FrequencyPlanMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.history.savings import summary
@@ -26,6 +27,7 @@ from wattloop_operator.local.gpus import Simulation, has_driver
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.local.live_view import LiveView
 from wattloop_operator.local.local_run import LocalRun
+from wattloop_operator.local.simulated_load import ANNOTATION, SimulatedLoad
 
 # Width of the table of a sweep if stdout is not a terminal.
 PIPED_WIDTH = 160
@@ -46,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         output=output,
         database=arguments.database,
         recurrences=arguments.recurrences,
-        simulation=_with_time(simulation_of(arguments), job),
+        simulation=_with_time(simulation_of(arguments, job), job),
         seed=arguments.seed,
         print_line=print_line,
     )
@@ -93,6 +95,7 @@ def _print_table(history: JobHistory) -> None:
     """Print a line for each attempt on stdout, without control characters."""
     attempts = ended_attempts(history)
     lines = [header(PLAIN_WIDTH), *(line_text(each, PLAIN_WIDTH) for each in attempts)] if attempts else []
+    lines += [note] if (note := energy_note([each.row.energy_origin for each in attempts])) else []
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
@@ -103,6 +106,11 @@ def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simu
         return simulation
     if plan.mode is not FrequencyPlanMode.AUTO or job.spec.mode is Mode.ADVISE:
         return simulation
+    if simulation.load is not None:
+        raise UsageError(
+            "a simulated load is for a training of its own GPUs; the job has a frequencyPlan, whose pipeline "
+            "occupies simulated GPUs by nvml_simulator.occupy: leave --simulated-load out"
+        )
     sys.stderr.write(
         "the job has a frequencyPlan, and the energy of a pipeline's instructions is measured in real time: simulated "
         "GPUs run at --time-scale 1\n"
@@ -110,18 +118,41 @@ def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simu
     return replace(simulation, time_scale=1.0)
 
 
-def simulation_of(arguments: argparse.Namespace) -> Simulation | None:
+def simulation_of(arguments: argparse.Namespace, job: RecurringTrainingJob) -> Simulation | None:
     """The GPUs to simulate; None for this machine's own.
 
+    Args:
+        arguments: The options.
+        job: The job, which may declare a load.
+
     Raises:
-        UsageError: An option needs simulated GPUs, and there are none.
+        UsageError: An option needs simulated GPUs, and there are none, or a load is not valid.
     """
-    count = arguments.simulated_gpus
+    count, load = arguments.simulated_gpus, _declared_load(arguments, job)
+    if load is not None and arguments.time_scale is not None:
+        raise UsageError(
+            "--time-scale and a simulated load exclude each other: with a load, a second of the training is "
+            "a second of the GPUs at full power; leave one out"
+        )
     if count is None:
         if has_driver():
-            if arguments.time_scale is not None:
-                raise UsageError("--time-scale needs simulated GPUs; add --simulated-gpus N")
+            if arguments.time_scale is not None or arguments.simulated_load is not None:
+                option = "--time-scale" if arguments.simulated_load is None else "--simulated-load"
+                raise UsageError(f"{option} needs simulated GPUs; add --simulated-gpus N")
             return None
         sys.stderr.write(f"no NVIDIA driver on this machine: simulating one {arguments.gpu_model}\n")
         count = 1
-    return Simulation(count, arguments.gpu_model, arguments.time_scale, arguments.seed)
+    return Simulation(count, arguments.gpu_model, arguments.time_scale, arguments.seed, load)
+
+
+def _declared_load(arguments: argparse.Namespace, job: RecurringTrainingJob) -> SimulatedLoad | None:
+    """The load of the option, or else of the manifest."""
+    given, place = arguments.simulated_load, "--simulated-load"
+    if given is None:
+        given, place = job.metadata.annotations.get(ANNOTATION), f"{arguments.file}: annotation {ANNOTATION}"
+    if given is None:
+        return None
+    try:
+        return SimulatedLoad.of_text(given)
+    except ValueError as error:
+        raise UsageError(f"{place}: {error}") from None

@@ -14,6 +14,8 @@ from wattloop.errors import UsageError
 from wattloop.interruption import Interrupted
 from wattloop_operator.api.field_types import MAX_BATCH_SIZE
 from wattloop_operator.commands.run import PIPED_WIDTH, simulation_of
+from wattloop_operator.history.energy_origin import energy_note, energy_remedy
+from wattloop_operator.history.rows import rows_of
 from wattloop_operator.local.display import AttemptReporter
 from wattloop_operator.local.grid import MAX_RUNS, Grid, GridPoint, rows_of_sweep, table_of_sweep
 from wattloop_operator.local.job_file import read_job
@@ -30,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     if max(grid.batch_sizes) > MAX_BATCH_SIZE:
         raise UsageError(f"--batch-sizes: found {max(grid.batch_sizes)}, expected at most {MAX_BATCH_SIZE}")
     output = arguments.output or Path("wattloop-sweep") / job.metadata.name
-    sweep = Sweep(arguments.file, job, output, grid, simulation_of(arguments), arguments.seed)
+    sweep = Sweep(arguments.file, job, output, grid, simulation_of(arguments, job), arguments.seed)
     stderr = Console(stderr=True, highlight=False, soft_wrap=True)
     reporter = AttemptReporter(lambda text: stderr.print(text, markup=False))
     # Of the stream itself: notebooks force colours, by which rich takes a pipe for a terminal.
@@ -49,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     rows = rows_of_sweep(history)
     stdout = Console()
     (stdout if stdout.is_terminal else Console(width=PIPED_WIDTH)).print(table_of_sweep(rows, tradeoff_points(history)))
+    if note := energy_note(origins := [row.energy_origin for row in rows_of(history)]):
+        stderr.print(f"\n{note}; {energy_remedy(origins)}")
     stderr.print(f"\nsweep.csv and tradeoff.png: {output}")
     if any(row.outcome == "reached" for row in rows):
         return 0

@@ -9,6 +9,7 @@ from typing import Self
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.energy_origin import origin_of_job
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.advice import advice_text
 from wattloop_operator.reconcile.learning.costs import default_cost_of
@@ -28,6 +29,7 @@ class JobHistory:
         profiles: Its power profiles.
         advice: The advice for the next recurrence; empty unless the job is in mode Advise.
         default_parameters: Default of each further parameter to compare with.
+        energy_origin: Where its energies come from, an `EnergyOrigin`; None if it is not known.
     """
 
     namespace: str
@@ -38,6 +40,7 @@ class JobHistory:
     profiles: tuple[PowerProfileRecord, ...] = ()
     advice: str = ""
     default_parameters: Mapping[str, str] = field(default_factory=dict)
+    energy_origin: str | None = None
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> Self:
@@ -52,6 +55,7 @@ class JobHistory:
             records=observations.known_records(snapshot),
             profiles=observations.known_profiles(snapshot),
             advice=advice_in_status(snapshot.job),
+            energy_origin=origin_of_job(snapshot.job),
         )
 
     @property

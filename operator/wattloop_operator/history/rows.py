@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import IO, Any
 
 from wattloop_operator.domain.pipeline_result import PipelineResult
+from wattloop_operator.history.energy_origin import origin_of_attempt
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
 from wattloop_planner.bandit.configuration import Configuration
@@ -38,6 +39,8 @@ class RecurrenceRow:
             target.
         reason: Why the batch size was chosen.
         image_digest: Digest of the image that ran; None if it is not known.
+        energy_origin: What the energy was measured on in a local run: gpu, simulated, simulated-load (with a declared
+            load), or simulated-idle if the training put no load on the simulated GPUs; None if it is not known.
         clocks: What the ranks of a pipeline did at the end: free, profile or plan; this and the next are None for an
             attempt whose ranks did not register as a pipeline.
         frequency_plan: Name of its FrequencyPlan; None if there was none.
@@ -65,6 +68,7 @@ class RecurrenceRow:
     default_cost_joules: float | None
     reason: str
     image_digest: str | None = None
+    energy_origin: str | None = None
     clocks: str | None = None
     frequency_plan: str | None = None
     planned_iteration_seconds: float | None = None
@@ -108,6 +112,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             default_cost_joules=default if record.target == target else None,
             reason=record.reason,
             image_digest=record.image_digest,
+            energy_origin=origin_of_attempt(record, history.energy_origin),
             parameters=dict(record.parameters),
             **_pipeline_cells(record.pipeline),
         )

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from wattloop_operator.history.energy_origin import energy_note, energy_remedy
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow
 from wattloop_planner.bandit.configuration import Configuration
@@ -82,8 +83,8 @@ def saving_sentence(rows: Sequence[RecurrenceRow]) -> str:
     now = sum(each.cost_joules for each in latest) / len(latest)
     if not any(each.cost_joules for each in costs):
         return (
-            "The recurrences cost 0 J: no time passed on the simulated GPUs. Add --time-scale 1, or simulate the work "
-            "of the training with nvml_simulator.occupy."
+            "The recurrences cost 0 J: no time passed on the simulated GPUs. Add --simulated-load cpu, or --time-scale "
+            "1, or simulate the work of the training with nvml_simulator.occupy."
         )
     if default is None:
         return (
@@ -99,13 +100,15 @@ def saving_sentence(rows: Sequence[RecurrenceRow]) -> str:
 
 
 def summary(history: JobHistory, rows: Sequence[RecurrenceRow]) -> str:
-    """The sentence about the savings and, in mode Advise, the advice for the next recurrence."""
+    """The sentence about the savings, what must be known about it, and, in mode Advise, the advice for the next run."""
     advice = (
         f"\nMode Advise: every run has the default configuration. Advised is {history.advice}."
         if history.advice
         else ""
     )
-    return saving_sentence(rows) + advice
+    origins = [row.energy_origin for row in rows]
+    note = f"\n{energy_note(origins)}; {energy_remedy(origins)}" if energy_note(origins) else ""
+    return saving_sentence(rows) + note + advice
 
 
 def _count(recurrences: int) -> str:

@@ -58,6 +58,7 @@ class LocalBackend:
         watchdog: Ends processes that outlive this program.
         wake: Called, from any thread, when a process has ended.
         observe: Merges what is seen of a training from outside.
+        on_start: Called with the id of each training process that was started; None: nothing is done.
     """
 
     def __init__(
@@ -73,8 +74,10 @@ class LocalBackend:
         watchdog: Watchdog,
         wake: Callable[[], None],
         observe: Observe,
+        on_start: Callable[[int], None] | None = None,
     ) -> None:
         self._store = store
+        self._on_start = on_start
         self._source = source
         self._logs = logs
         self._addresses = addresses
@@ -165,12 +168,11 @@ class LocalBackend:
             self._store.objects.create(JOB, metadata.namespace, metadata.name, job.to_wire())
             return
         before = RecurringTrainingJob.from_wire(stored.body)
-        if before.spec != job.spec:
-            generation = (before.metadata.generation or 0) + 1
+        if before.spec != job.spec or before.metadata.annotations != metadata.annotations:
+            generation = (before.metadata.generation or 0) + (1 if before.spec != job.spec else 0)
+            update = {"generation": generation, "annotations": metadata.annotations}
             self._write_job(
-                before.model_copy(
-                    update={"spec": job.spec, "metadata": before.metadata.model_copy(update={"generation": generation})}
-                )
+                before.model_copy(update={"spec": job.spec, "metadata": before.metadata.model_copy(update=update)})
             )
 
     def end_all(self) -> None:
@@ -244,6 +246,9 @@ class LocalBackend:
             self._finish_following(namespace, name)
             self._store.objects.delete(WORKLOAD, namespace, name)
             self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.NOT_STARTED, str(error)))
+            return
+        if self._on_start is not None:
+            self._on_start(self._processes[namespace, name].pid)
 
     def _store_ended(self) -> None:
         """Store how processes ended, so that a later run resumes from there."""

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from wattloop import interruption
 from wattloop.errors import OperationError
+from wattloop_operator.local.simulated_load import SimulatedLoad
 
 MODELS = ("A40", "V100", "A100", "H100", "H200")
 MAX_GPUS = 64
@@ -31,12 +32,14 @@ class Simulation:
         time_scale: Simulated seconds per real second. None: time advances only with the training's
             work, so that the same training gives the same figures on every machine.
         seed: Seed of the GPUs' uuids and counters.
+        load: The load that trainings put on them without knowing it; None: none.
     """
 
     count: int
     model: str
     time_scale: float | None = None
     seed: int = 0
+    load: SimulatedLoad | None = None
 
 
 def has_driver() -> bool:

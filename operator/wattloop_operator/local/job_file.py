@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -46,7 +47,13 @@ def read_job(path: Path) -> RecurringTrainingJob:
     return jobs[0]
 
 
-def local_job(job: RecurringTrainingJob, seed: int, recurrences: int | None, created: datetime) -> RecurringTrainingJob:
+def local_job(
+    job: RecurringTrainingJob,
+    seed: int,
+    recurrences: int | None,
+    created: datetime,
+    annotations: Mapping[str, str],
+) -> RecurringTrainingJob:
     """The job with the identity and trigger that it has on this machine.
 
     Args:
@@ -55,6 +62,7 @@ def local_job(job: RecurringTrainingJob, seed: int, recurrences: int | None, cre
         recurrences: Run this many, one after another, instead of the schedule; None to follow the
             schedule.
         created: When it first ran here.
+        annotations: Annotations of the job on this machine.
     """
     spec = job.spec
     if recurrences is not None:
@@ -71,6 +79,7 @@ def local_job(job: RecurringTrainingJob, seed: int, recurrences: int | None, cre
                 uid=str(uuid.uuid5(IDENTITY, f"{namespace}/{job.metadata.name}/{seed}")),
                 creation_timestamp=created,
                 generation=1,
+                annotations=dict(annotations),
             ),
             "spec": spec,
         }

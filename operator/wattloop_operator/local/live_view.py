@@ -20,7 +20,9 @@ from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import NONE, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.rows import rows_of
 from wattloop_operator.local.attempt_line import (
     clipped,
     configuration_text,
@@ -85,6 +87,8 @@ class LiveView:
         lines = [text for each in running[:MAX_RUNNING] for text in self._running_lines(each, history)]
         if len(running) > MAX_RUNNING:
             lines.append(Text(f"and {len(running) - MAX_RUNNING} more"))
+        note = energy_note([row.energy_origin for row in rows_of(history)])
+        lines += [Text(line, style="yellow") for line in _wrapped(note, self._console.width, MAX_FACT_LINES)]
         lines.append(Text(self._bar(history, {each.spec.index for each in running})))
         self._live.update(Group(*lines), refresh=True)
 

@@ -24,6 +24,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.energy_origin import ANNOTATION, EnergyOrigin
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.local.backend import LocalBackend
@@ -34,6 +35,7 @@ from wattloop_operator.local.pipeline_reporter import PipelineReporter
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens, running_report_server
 from wattloop_operator.local.runner import Runner
+from wattloop_operator.local.simulated_load import running_load
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
@@ -105,6 +107,7 @@ class LocalRun:
             "job": self.job.metadata.name,
             "seed": self.seed,
             "gpus": "this machine's" if simulation is None else f"{simulation.count} simulated {simulation.model}",
+            "load": None if simulation is None or simulation.load is None else str(simulation.load),
         }
 
     def carry_out(self, show: Callable[[Snapshot], None]) -> Snapshot:
@@ -146,7 +149,8 @@ class LocalRun:
             folder = stack.enter_context(OutputFolder.locked(self.output, self.owner()))
             store = stack.enter_context(open_store(self.database or folder.database))
             interruption.raise_if_requested()
-            job = local_job(self.job, self.seed, self.recurrences, datetime.now(UTC))
+            annotations = {ANNOTATION: self._energy_origin().value}
+            job = local_job(self.job, self.seed, self.recurrences, datetime.now(UTC), annotations)
             if self.database is not None:
                 lock_job(store.objects, job, folder.path)
             wake_event = threading.Event()
@@ -156,12 +160,20 @@ class LocalRun:
             with interruption.wake_on_request(wake_event.set):
                 yield StartedRun(folder, backend, key, wake_event, store.pipelines)
 
+    def _energy_origin(self) -> EnergyOrigin:
+        if self.simulation is None:
+            return EnergyOrigin.GPU
+        return EnergyOrigin.SIMULATED if self.simulation.load is None else EnergyOrigin.SIMULATED_LOAD
+
     def _backend(
         self, stack: contextlib.ExitStack, folder: OutputFolder, store: Store, wake_event: threading.Event
     ) -> LocalBackend:
         environment: dict[str, str] = {}
+        load = None
         if self.simulation is not None:
             environment = simulate_gpus(self.simulation, folder.gpus_state)
+            if self.simulation.load is not None:
+                load = stack.enter_context(running_load(self.simulation.load, folder.gpus_state))
         # Its folder is in the system's temporary folder, because a socket's path has at most 107
         # characters.
         watchdog = stack.enter_context(Watchdog())
@@ -205,6 +217,7 @@ class LocalRun:
             watchdog=watchdog,
             wake=wake_event.set,
             observe=service.observe,
+            on_start=None if load is None else load.follow,
         )
         return backend
 

@@ -80,6 +80,11 @@ class TrainingProcess:
         self._watcher.start()
 
     @property
+    def pid(self) -> int:
+        """Its id."""
+        return self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         """Its exit code; negative for a signal; None while it runs."""
         return None if self.ended_at is None else self._process.returncode

@@ -25,7 +25,9 @@ from wattloop_operator.api.recurring_training_job import Mode, RecurringTraining
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.api.trigger import ManualTrigger, Trigger
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.rows import rows_of
 from wattloop_operator.local.gpus import Simulation, limit_range
 from wattloop_operator.local.grid import Grid, GridPoint, SweepRow, rows_of_sweep, slot_of_record, write_sweep_csv
 from wattloop_operator.local.local_run import LocalRun, StartedRun
@@ -128,7 +130,8 @@ class Sweep:
         history = JobHistory.of_snapshot(snapshot)
         _write(started, history)
         if history.records:
-            write_tradeoff_plot(started.folder.path / PLOT, history.title, tradeoff_points(history))
+            note = energy_note([row.energy_origin for row in rows_of(history)])
+            write_tradeoff_plot(started.folder.path / PLOT, history.title, tradeoff_points(history), note)
 
 
 def grid_job(job: RecurringTrainingJob) -> RecurringTrainingJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.plots.cost_plot import write_cost_plot
@@ -21,6 +22,8 @@ def write_plots(folder: Path, history: JobHistory) -> tuple[Path, ...]:
         OperationError: A file cannot be written.
     """
     cost, tradeoff = folder / "cost.png", folder / "tradeoff.png"
-    write_cost_plot(cost, history.title, rows_of(history))
-    write_tradeoff_plot(tradeoff, history.title, tradeoff_points(history))
+    rows = rows_of(history)
+    note = energy_note([row.energy_origin for row in rows])
+    write_cost_plot(cost, history.title, rows)
+    write_tradeoff_plot(tradeoff, history.title, tradeoff_points(history), note)
     return cost, tradeoff

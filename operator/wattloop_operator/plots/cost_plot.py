@@ -12,6 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from wattloop_operator.domain.quantities import energy_unit
+from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.rows import RecurrenceRow
 from wattloop_operator.history.savings import RecurrenceCost, comparable_rows, costs_of, running_saving_joules
 from wattloop_operator.plots.style import (
@@ -40,7 +41,8 @@ def write_cost_plot(path: str | Path, title: str, rows: Sequence[RecurrenceRow])
         OperationError: The file cannot be written.
     """
     with style():
-        save(_draw(title, rows, rows[-1].default_cost_joules if rows else None), path)
+        figure = _draw(title, rows, rows[-1].default_cost_joules if rows else None)
+        save(figure, path, energy_note([row.energy_origin for row in rows]))
 
 
 def _draw(title: str, rows: Sequence[RecurrenceRow], default_cost_joules: float | None) -> Figure:

@@ -57,12 +57,19 @@ def new_figure(height_inches: float) -> Figure:
     return Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
 
 
-def save(figure: Figure, path: str | Path) -> None:
+def save(figure: Figure, path: str | Path, footer: str = "") -> None:
     """Save a figure as PNG, atomically, with the same bytes for the same figure.
+
+    Args:
+        figure: The figure.
+        path: The file.
+        footer: A line below the figure; empty for none.
 
     Raises:
         OperationError: The file cannot be written.
     """
+    if footer:
+        figure.supxlabel(footer, x=0.01, ha="left", fontsize=9.0, color=LOST)
     with open_atomic_bytes(path) as stream:
         figure.savefig(stream, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
 

@@ -30,19 +30,20 @@ LABEL_HEIGHT = 0.045
 TICKS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
 
 
-def write_tradeoff_plot(path: str | Path, title: str, points: Sequence[TradeoffPoint]) -> None:
+def write_tradeoff_plot(path: str | Path, title: str, points: Sequence[TradeoffPoint], footer: str = "") -> None:
     """Draw energy and time to the target.
 
     Args:
         path: The PNG file.
         title: The job's name.
         points: From `tradeoff_points`. There may be none.
+        footer: A line below the plot; empty for none.
 
     Raises:
         OperationError: The file cannot be written.
     """
     with style():
-        save(_draw(title, points), path)
+        save(_draw(title, points), path, footer)
 
 
 def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:

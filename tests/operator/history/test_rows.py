@@ -28,7 +28,7 @@ def as_csv(history: Any) -> str:
 def test_the_columns_are_those_of_recurrences_csv() -> None:
     assert ",".join(COLUMNS) == (
         "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules,"
-        "default_cost_joules,reason,image_digest,clocks,frequency_plan,planned_iteration_seconds,"
+        "default_cost_joules,reason,image_digest,energy_origin,clocks,frequency_plan,planned_iteration_seconds,"
         "planned_iteration_joules,realised_iteration_seconds,realised_iteration_joules,plan_saving_percent,"
         "plan_slowdown_percent,plan_saving_error_percent,plan_slowdown_error_percent"
     )

@@ -56,7 +56,7 @@ def test_the_sentence_gives_the_current_cost(
 
 def test_runs_without_energy_say_how_to_let_simulated_time_pass(history: Make, record: Make) -> None:
     free = record(0, energy_joules=0.0, time_seconds=0.0)
-    assert "Add --time-scale 1, or simulate the work" in saving_sentence(rows_of(history(free)))
+    assert "Add --simulated-load cpu, or --time-scale 1" in saving_sentence(rows_of(history(free)))
 
 
 def test_the_sentence_counts_one_recurrence_as_one(history: Make, record: Make) -> None:

@@ -1,0 +1,81 @@
+"""Where the energies of a local run come from, and what a reader of its figures must know about it.
+
+A training on simulated GPUs that puts no load on them uses the energy of idle GPUs. Such figures look like
+others, so every view of them says what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.domain.records import ObservationRecord
+
+# On the job of a local run: an `EnergyOrigin`.
+ANNOTATION = "wattloop.dev/energy-origin"
+# Of the simulated GPUs, by their product names.
+IDLE_WATTS = {
+    "NVIDIA A40": 30.0,
+    "Tesla V100-SXM2-32GB": 42.0,
+    "NVIDIA A100-SXM4-80GB": 55.0,
+    "NVIDIA H100 80GB HBM3": 72.0,
+    "NVIDIA H200": 79.6,
+}
+# Energy counters are updated every 0.1 s.
+COUNTER_SECONDS = 0.2
+TOLERANCE = 1.02
+
+IDLE_NOTE = "simulated GPU without a declared load: the energies are those of an idle simulated GPU, not of this script"
+IDLE_REMEDY = "declare a load: --simulated-load cpu, or busy=0.8 (docs/local-mode.md)"
+
+
+class EnergyOrigin(StrEnum):
+    """What the energy of an attempt was measured on.
+
+    GPU: this machine's own GPUs.
+    SIMULATED: simulated GPUs with the load that the training puts on them.
+    SIMULATED_LOAD: simulated GPUs with a declared load.
+    SIMULATED_IDLE: simulated GPUs on which the training put no load.
+    """
+
+    GPU = "gpu"
+    SIMULATED = "simulated"
+    SIMULATED_LOAD = "simulated-load"
+    SIMULATED_IDLE = "simulated-idle"
+
+
+def origin_of_job(job: RecurringTrainingJob | None) -> str | None:
+    """The origin of a local run's energies; None if it is not known, as in a cluster."""
+    return None if job is None else job.metadata.annotations.get(ANNOTATION)
+
+
+def origin_of_attempt(record: ObservationRecord, origin: str | None) -> str | None:
+    """The origin of one attempt's energy.
+
+    Args:
+        record: The attempt.
+        origin: The origin of its job's energies.
+    """
+    if origin != EnergyOrigin.SIMULATED or not record.gpu_count:
+        return origin
+    idle_watts = record.gpu_count * IDLE_WATTS.get(record.gpu_product, 0.0)
+    idle_joules = TOLERANCE * idle_watts * (record.time_seconds + COUNTER_SECONDS)
+    return EnergyOrigin.SIMULATED_IDLE if record.energy_joules <= idle_joules else origin
+
+
+def energy_note(origins: Sequence[str | None]) -> str:
+    """What a reader of these attempts' energies must know; empty if there is nothing.
+
+    Args:
+        origins: The origin of each attempt's energy.
+    """
+    idle = sum(each == EnergyOrigin.SIMULATED_IDLE for each in origins)
+    if not idle:
+        return ""
+    return IDLE_NOTE if idle == len(origins) else f"{IDLE_NOTE} ({idle} of {len(origins)} attempts)"
+
+
+def energy_remedy(origins: Sequence[str | None]) -> str:
+    """What to do about it; empty if nothing is to be done."""
+    return IDLE_REMEDY if EnergyOrigin.SIMULATED_IDLE in origins else ""
