@@ -39,6 +39,7 @@ from wattloop_operator.local.simulated_load import running_load
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
+from wattloop_operator.reconcile.job.conditions import transfer_problem
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
 from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
@@ -83,7 +84,7 @@ class LocalRun:
         simulation: The GPUs to simulate; None for this machine's own.
         seed: Seed of every random draw.
         command: What the output folder is for; a folder of another command is refused.
-        print_line: Prints a line on the pipeline of an ended attempt.
+        print_line: Prints a line on the pipeline of an ended attempt, or on a job that nothing is learned from.
     """
 
     source: Path
@@ -124,6 +125,7 @@ class LocalRun:
         """
         with self.started() as started, contextlib.ExitStack() as stack:
             pipelines = PipelineReporter(started.pipelines, self.print_line)
+            self._report_transfer(started)
 
             def show_all(snapshot: Snapshot) -> None:
                 show(snapshot)
@@ -133,6 +135,13 @@ class LocalRun:
             stack.callback(self._write_results, started.backend, started.key, started.folder)
             stack.callback(started.backend.end_all)
             return Runner(started.backend, started.key, started.wake_event, show_all).run()
+
+    def _report_transfer(self, started: StartedRun) -> None:
+        snapshot = started.backend.read(started.key)
+        problem = "" if snapshot is None else transfer_problem(snapshot)
+        if problem:
+            # The URL of a database may contain a password.
+            self.print_line(f"{problem}; both jobs must have run with the same --database")
 
     @contextlib.contextmanager
     def started(self) -> Iterator[StartedRun]:

@@ -186,6 +186,17 @@ def test_a_training_that_hangs_is_terminated_at_its_deadline(
     assert message in capsys.readouterr().err
 
 
+def test_a_job_that_nothing_can_be_learned_from_is_named(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job(batchSize={"default": 32, "candidates": [8, 16, 32], "learnFrom": "no-such-job"})
+    assert local_job.run("--recurrences", "1") == 0
+    expected = (
+        "spec.batchSize.learnFrom: there is no RecurringTrainingJob no-such-job in namespace local; both jobs must"
+    )
+    assert capsys.readouterr().err.count(expected) == 1
+
+
 def test_a_command_that_cannot_be_started_is_named(local_job: LocalJob, capsys: pytest.CaptureFixture[str]) -> None:
     local_job.job()
     manifest = local_job.manifest.read_text().replace("python", "no-such-program")

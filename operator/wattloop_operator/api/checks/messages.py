@@ -24,6 +24,7 @@ TYPE_NAMES = {
     "number": "a number",
     "boolean": "true or false",
 }
+MAX_PLACES = 2
 COUNTED = {
     "minItems": ("a list", " entries"),
     "maxItems": ("a list", " entries"),
@@ -93,12 +94,16 @@ def unknown_field_text(name: str, path: Path, properties: Iterable[str], root: S
         root: Schema of the whole document, in which the field may belong elsewhere.
     """
     known = sorted(properties)
+    # A field of the status is no input.
+    elsewhere = [other for other in _paths_of(root, name, ()) if other[0] != "status" or path[:1] == ("status",)]
+    if elsewhere:
+        nearest = sorted(elsewhere, key=lambda other: (-_common_steps(other, path), len(other)))
+        # Of several fields below the object, each may be meant.
+        below = [other for other in nearest if other[: len(path)] == path][:MAX_PLACES] if path else []
+        return f"it at {' or '.join(map(format_path, below or nearest[:1]))} (is it misplaced?)"
     close = closest(name, known)
     if close:
         return f"{close} (did you mean it?)"
-    elsewhere = sorted((other for other in _paths_of(root, name, ()) if other[:1] == path[:1]), key=len)
-    if elsewhere:
-        return f"it at {format_path(elsewhere[0])} (is it misplaced?)"
     return f"one of {', '.join(known)}" if known else "no fields here"
 
 
@@ -125,6 +130,11 @@ def _paths_of(schema: Schema, name: str, path: Path) -> Iterator[Path]:
         yield (*path, name)
     for key, part in properties.items():
         yield from _paths_of(part, name, (*path, key))
+
+
+def _common_steps(one: Path, other: Path) -> int:
+    """The number of steps that two paths have in common from the start."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _decimal(value: Any, pattern: str) -> str:

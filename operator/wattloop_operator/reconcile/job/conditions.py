@@ -206,15 +206,30 @@ def _shortfalls(snapshot: Snapshot) -> list[str]:
     return [shortfall_text(each, short[each], snapshot) for each in in_order(short)]
 
 
+def is_source_known(snapshot: Snapshot) -> bool:
+    """Whether the job that this one learns from exists, or has existed and left records."""
+    return snapshot.source_job is not None or bool(snapshot.source_records)
+
+
+def transfer_problem(snapshot: Snapshot) -> str:
+    """Why nothing is learned from the job of `spec.batchSize.learnFrom`; empty if something is, or none is named."""
+    name = snapshot.job.spec.batch_size.learn_from
+    if name is None or source_observations(snapshot):
+        return ""
+    if not is_source_known(snapshot):
+        namespace = snapshot.job.metadata.namespace
+        return f"spec.batchSize.learnFrom: there is no RecurringTrainingJob {name} in namespace {namespace}"
+    others = f"; its {len(snapshot.source_records)} attempt(s) have another target, crashed or are forgotten"
+    return f"{name} has no runs to learn from yet{others if snapshot.source_records else ''}"
+
+
 def _transfer(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
     name = snapshot.job.spec.batch_size.learn_from
     if name is None:
         return
     known = source_observations(snapshot)
     if not known:
-        others = f"; its {len(snapshot.source_records)} attempt(s) have another target, crashed or are forgotten"
-        text = f"{name} has no runs to learn from yet{others if snapshot.source_records else ''}"
-        yield TRANSFER, False, "NothingKnown", text
+        yield TRANSFER, False, "NothingKnown" if is_source_known(snapshot) else "UnknownJob", transfer_problem(snapshot)
         return
     sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in known}))
     text = (

@@ -133,10 +133,11 @@ def test_a_crash_of_the_last_attempt_is_retried(backend_with: Callable[..., Mode
     assert [backend.recurrences[each].spec.attempt for each in backend.running] == [1]
 
 
-def status_with(backend: ModelBackend, learned: tuple[ObservationRecord, ...]) -> Condition:
+def status_with(backend: ModelBackend, learned: tuple[ObservationRecord, ...], *, known: bool = True) -> Condition:
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
-    result = next_actions(replace(snapshot, source_records=learned), START)
+    source = snapshot.job if known else None
+    result = next_actions(replace(snapshot, source_records=learned, source_job=source), START)
     write = next(action for action in result.actions if isinstance(action, WriteJobStatus))
     return next(each for each in write.status.conditions if each.type == "Transferred")
 
@@ -152,6 +153,9 @@ def test_a_condition_tells_what_was_learned_from_another_job(backend_with: Calla
     nothing = status_with(backend, ())
     assert (nothing.status, nothing.reason) == ("False", "NothingKnown")
     assert nothing.message == "source has no runs to learn from yet"
+    unknown = status_with(backend, (), known=False)
+    assert (unknown.status, unknown.reason) == ("False", "UnknownJob")
+    assert "there is no RecurringTrainingJob source" in unknown.message
     other = tuple(replace(record, target_metric="loss") for record in learned)
     nothing = status_with(backend, other)
     assert (nothing.status, nothing.reason) == ("False", "NothingKnown")
