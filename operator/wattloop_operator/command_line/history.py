@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import UsageError
@@ -10,10 +11,14 @@ from wattloop.errors import UsageError
 
 def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     """Add JOB and the options that locate it and set what it is compared with."""
-    parser.add_argument("job", metavar="JOB", help="name of the RecurringTrainingJob")
+    parser.add_argument(
+        "job", metavar="JOB", help="name of the RecurringTrainingJob, or an output folder of wattloop run"
+    )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
-        "--database", metavar="URL", help="read this database: sqlite:///PATH or postgresql://USER:PASSWORD@HOST/NAME"
+        "--database",
+        metavar="DATABASE",
+        help="read this database: a file, a folder that holds wattloop.db, or postgresql://USER:PASSWORD@HOST/NAME",
     )
     source.add_argument(
         "--context", metavar="NAME", help="read the cluster of this kubeconfig context (default: the current one)"
@@ -29,7 +34,7 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_source(arguments: argparse.Namespace) -> None:
-    """Check the values of these options.
+    """Check the values of these options, and replace an output folder by the database in it.
 
     Raises:
         UsageError: A value is out of range, or an option lacks the option that it requires.
@@ -38,8 +43,10 @@ def check_source(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--eta: found {arguments.eta}, expected a weight of energy against time from 0 to 1")
     if arguments.default_batch_size is not None and arguments.default_batch_size < 1:
         raise UsageError(f"--default-batch-size: found {arguments.default_batch_size}, expected at least 1")
+    if arguments.database is None and arguments.context is None and (Path(arguments.job) / "wattloop.db").is_file():
+        arguments.database, arguments.job = arguments.job, None
     if arguments.uid is not None and arguments.database is None:
-        raise UsageError("--uid selects among the jobs of a database; add --database URL")
+        raise UsageError("--uid selects among the jobs of a database; add --database DATABASE")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +63,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 COMMAND = Command(
     description="Shows the cost of each attempt of a RecurringTrainingJob, also relative to the default configuration. "
     "A cluster keeps only the latest recurrences as objects; the operator's database keeps all.",
-    example="  wattloop history digits --database sqlite:///wattloop-output/digits/wattloop.db\n"
+    example="  wattloop history wattloop-output/digits\n"
+    "  wattloop history digits --database sqlite:///shared.db\n"
     "  wattloop history digits --context production --namespace research --format csv --output digits.csv",
     configure=_configure,
     run=Deferred("wattloop_operator.commands.history:run"),

@@ -18,7 +18,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 COMMAND = Command(
     description="Plots cost.png (the cost of each recurrence by batch size, and the cumulative saving) and "
     "tradeoff.png (energy against time of every batch size and power limit in use so far, with the Pareto front).",
-    example="  wattloop plot digits --database sqlite:///wattloop-output/digits/wattloop.db --output plots\n"
+    example="  wattloop plot wattloop-output/digits --output plots\n"
     "  wattloop plot digits --context production --namespace research",
     configure=_configure,
     run=Deferred("wattloop_operator.commands.plot:run"),

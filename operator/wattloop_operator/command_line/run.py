@@ -22,7 +22,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     add_gpu_options(parser)
     parser.add_argument(
-        "--database", metavar="URL", help="database (default: wattloop.db, a SQLite file in the output folder)"
+        "--database",
+        metavar="DATABASE",
+        help="a file or a URL (default: wattloop.db, a SQLite file in the output folder)",
     )
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="output folder (default: wattloop-output/<name of the job>)"

@@ -20,14 +20,14 @@ class JobSelector:
     """Selects a job in a database, and the settings to evaluate it with.
 
     Attributes:
-        name: The job's name.
+        name: The job's name; None for the only job of the database.
         namespace: Its namespace; None for the only namespace with a job of this name.
         uid: Its UID; None for the job of this name that ran last.
         eta: Weight of energy in the cost; None for that of the job, or 0.5 if that is not known.
         default_batch_size: The batch size to compare with; None for that of the job.
     """
 
-    name: str
+    name: str | None
     namespace: str | None = None
     uid: str | None = None
     eta: float | None = None
@@ -80,11 +80,15 @@ def _find(store: Store, selector: JobSelector) -> JobObservations:
     found = [
         job
         for job in jobs
-        if job.job_name == selector.name
+        if selector.name in (None, job.job_name)
         and selector.namespace in (None, job.namespace)
         and selector.uid in (None, job.job_uid)
     ]
-    name = selector.name if selector.namespace is None else f"{selector.namespace}/{selector.name}"
+    names = {job.job_name for job in found}
+    if len(names) > 1:
+        raise UsageError(f"{store.name}: there are several jobs; name one, with --database: {_listed(found)}")
+    wanted = selector.name or "of any name"
+    name = wanted if selector.namespace is None else f"{selector.namespace}/{wanted}"
     name += "" if selector.uid is None else f" of uid {selector.uid}"
     if not found:
         available = _listed(jobs) or "none yet"

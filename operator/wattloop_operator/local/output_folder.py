@@ -19,6 +19,7 @@ from typing import Self
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.store.address import FILE_NAME
 from wattloop_operator.store.objects import ObjectExistsError, Objects
 
 OWNER_FILE = "wattloop-run.json"
@@ -107,7 +108,7 @@ class OutputFolder:
     @property
     def database(self) -> Path:
         """The SQLite file of the store."""
-        return self.path / "wattloop.db"
+        return self.path / FILE_NAME
 
     @property
     def recurrences(self) -> Path:

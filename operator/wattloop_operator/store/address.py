@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from sqlalchemy import URL, make_url
@@ -9,12 +10,18 @@ from sqlalchemy.exc import ArgumentError
 
 from wattloop.errors import UsageError
 
-EXPECTED = "sqlite:///PATH (a file; sqlite:////PATH from the root) or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+EXPECTED = (
+    "a file, a folder that holds wattloop.db, sqlite:///PATH (sqlite:////PATH from the root) or "
+    "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+)
+# The file in the output folder of `wattloop run`.
+FILE_NAME = "wattloop.db"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 SECRET_OPTIONS = frozenset({"password", "sslpassword", "passfile"})
 
 
 def database_url(url: str | Path) -> URL:
-    """The checked URL of a database; a `Path` is a SQLite file.
+    """The checked URL of a database; a `Path` is a SQLite file, a text without a scheme its path or its folder's.
 
     Raises:
         UsageError: The URL is invalid, or is not of a supported database.
@@ -22,7 +29,11 @@ def database_url(url: str | Path) -> URL:
     Example:
         >>> database_url("postgres://planner@db/wattloop").drivername
         'postgresql+psycopg'
+        >>> database_url("history.db").database
+        'history.db'
     """
+    if not isinstance(url, Path) and url and not _SCHEME.match(url):
+        url = Path(url) / FILE_NAME if Path(url).is_dir() else Path(url)
     if isinstance(url, Path):
         return URL.create("sqlite+pysqlite", database=str(url))
     try:

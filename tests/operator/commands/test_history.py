@@ -170,7 +170,7 @@ def test_wrong_usage_is_reported_with_the_expected_value(
 
 def test_a_uid_without_a_database_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "digits", "--uid", "0c3b2d9e"]) == 2
-    assert "add --database URL" in capsys.readouterr().err
+    assert "add --database DATABASE" in capsys.readouterr().err
 
 
 def test_a_missing_database_is_not_created(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,3 +186,38 @@ def test_a_folder_that_cannot_be_created_is_reported(
     (tmp_path / "file").touch()
     assert main(["plot", "digits", "--database", url, "--output", str(tmp_path / "file" / "plots")]) == 1
     assert "cannot create the output folder" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("job")
+def test_an_output_folder_names_its_database_and_its_only_job(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path.parent)
+    assert main(["history", "digits", "--database", url, "--format", "csv"]) == 0
+    expected = capsys.readouterr().out
+    for words in (
+        ["digits", "--database", str(tmp_path)],
+        ["digits", "--database", str(tmp_path / "wattloop.db")],
+        ["digits", "--database", tmp_path.name],
+        [str(tmp_path)],
+        [tmp_path.name, "--namespace", "team"],
+    ):
+        assert main(["history", *words, "--format", "csv"]) == 0
+        assert capsys.readouterr().out == expected
+    assert main(["plot", tmp_path.name, "--output", str(tmp_path)]) == 0
+    assert (tmp_path / "cost.png").exists()
+
+
+def test_a_folder_of_several_jobs_needs_a_name(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.observations.record(dataclasses.replace(RECORD, job_name="letters", job_uid="other", recurrence_name="x"))
+    assert main(["history", str(tmp_path)]) == 2
+    assert "there are several jobs; name one, with --database: team/digits, team/letters" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_database_says_which_file_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "digits", "--database", str(tmp_path)]) == 1
+    assert f"{tmp_path}/wattloop.db: the file does not exist" in capsys.readouterr().err

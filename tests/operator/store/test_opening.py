@@ -339,7 +339,10 @@ def test_measurements_without_a_profile_are_rejected(store: Store, database_url:
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("wattloop.db", "the database's URL is invalid; expected sqlite:///PATH"),
+        (
+            "user:secret@host/database",
+            "the database's URL is invalid; expected a file, a folder that holds wattloop.db",
+        ),
         ("", "the database's URL is invalid"),
         ("postgresql://user:se/cret@@host:port/x", "the database's URL is invalid"),
         ("mysql://user:secret@host/database", "of the type 'mysql' are not supported"),
