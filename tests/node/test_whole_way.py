@@ -93,7 +93,7 @@ def ended(runs: Runs, gpus: Machine, cluster: DynamicClient) -> list[Run]:
 def has_moved(status: Object, ended: list[Run]) -> bool:
     """Whether another batch size than the default is believed the best, and the last run was cheaper than the first."""
     first, last = (float(ended[index].recurrence["status"]["cost"]["joules"]) for index in (0, -1))
-    saved = float(status["savings"]["latestCostPercent"])
+    saved = float(status["savings"].get("latestCostPercent", 0))
     return bool(status["bestBatchSize"] != DEFAULT_BATCH_SIZE and last < first and saved > 0)
 
 

@@ -197,8 +197,8 @@ class RecurringTrainingJob(ApiModel):
             Column("Advised", ".status.advice.batchSize", "Batch size advised in mode Advise", "integer", wide=True),
             Column(
                 "Advised (%)",
-                ".status.advice.costPercent",
-                "Expected cost of the advice, relative to the default configuration",
+                ".status.advice.savingPercent",
+                "Expected saving of the advice, relative to the default configuration",
                 wide=True,
             ),
             Column("Cost (J)", ".status.recentRecurrences[0].costJoules", "Cost of the latest run, in joules"),

@@ -74,28 +74,70 @@ class Totals(ApiModel):
 
 
 class Savings(ApiModel):
-    """Savings relative to running every recurrence in the default configuration."""
+    """What the job saved: the expected cost of the default configuration less what was paid, learning included.
+
+    Default runs are the baseline and are not compared. Intervals are central 90 % intervals: what was paid is measured,
+    so they are those of the default configuration's cost.
+    """
 
     default_cost_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Expected cost of one recurrence in the default configuration, in joules."
+        default=None,
+        description="Expected cost of one recurrence in the default configuration, in joules: start-up and retries "
+        "included, at the highest power limit.",
     )
-    cost_joules: DecimalString = Field(
-        description="Cost saved so far, in joules. Negative while learning costs more than it saves."
+    low_default_cost_joules: NonNegativeDecimalString | None = Field(
+        default=None, description="Lower bound of defaultCostJoules."
     )
-    cost_percent: DecimalString = Field(
-        description="Cost saved so far, in percent of the cost in the default configuration."
+    high_default_cost_joules: NonNegativeDecimalString | None = Field(
+        default=None, description="Upper bound of defaultCostJoules."
     )
+    recurrences: int = Field(
+        default=0, description="Number of recurrences that reached the target and are compared with the default.", ge=0
+    )
+    cost_joules: DecimalString | None = Field(
+        default=None,
+        description="Cost saved so far, in joules. Negative while learning has cost more than was saved. Absent until "
+        "a recurrence with another configuration than the default one has reached the target.",
+    )
+    low_cost_joules: DecimalString | None = Field(default=None, description="Lower bound of costJoules.")
+    high_cost_joules: DecimalString | None = Field(default=None, description="Upper bound of costJoules.")
+    cost_percent: DecimalString | None = Field(
+        default=None,
+        description="Cost saved so far, in percent of what the compared recurrences would have cost in the default "
+        "configuration.",
+    )
+    low_cost_percent: DecimalString | None = Field(default=None, description="Lower bound of costPercent.")
+    high_cost_percent: DecimalString | None = Field(default=None, description="Upper bound of costPercent.")
     latest_cost_percent: DecimalString | None = Field(
         default=None,
-        description="Cost saved by the latest recurrence, in percent of the cost in the default configuration.",
+        description="Cost saved by the latest five recurrences with the configuration that was learned, in percent of "
+        "the cost in the default configuration. Absent until there is one.",
+    )
+    low_latest_cost_percent: DecimalString | None = Field(default=None, description="Lower bound of latestCostPercent.")
+    high_latest_cost_percent: DecimalString | None = Field(
+        default=None, description="Upper bound of latestCostPercent."
+    )
+    learning_cost_joules: DecimalString | None = Field(
+        default=None,
+        description="What trials and the measurement of power limits cost more than the default configuration, in "
+        "joules; a part of costJoules. Negative if they cost less. Absent before there was one.",
+    )
+    low_learning_cost_joules: DecimalString | None = Field(
+        default=None, description="Lower bound of learningCostJoules."
+    )
+    high_learning_cost_joules: DecimalString | None = Field(
+        default=None, description="Upper bound of learningCostJoules."
     )
     gpu_energy_joules: DecimalString | None = Field(default=None, description="Energy saved so far, in joules.")
+    low_gpu_energy_joules: DecimalString | None = Field(default=None, description="Lower bound of gpuEnergyJoules.")
+    high_gpu_energy_joules: DecimalString | None = Field(default=None, description="Upper bound of gpuEnergyJoules.")
     money: Money | None = Field(
-        default=None, description="Money saved so far. Absent unless spec.objective.price is set."
+        default=None, description="Price of gpuEnergyJoules. Absent unless spec.objective.price is set."
     )
     carbon_grams: DecimalString | None = Field(
         default=None,
-        description="Emissions saved so far, in grams of CO2 equivalent. Absent unless spec.objective.carbon is set.",
+        description="Emissions of gpuEnergyJoules, in grams of CO2 equivalent. Absent unless spec.objective.carbon is "
+        "set.",
     )
 
 
@@ -113,6 +155,17 @@ class JobFigures(ApiModel):
         description="Cost saved so far in percent of the cost in the default configuration, with its interval of 90 %, "
         'or "not known yet".',
         max_length=64,
+    )
+    saved_now: str = Field(
+        default="",
+        description="The same of the latest five recurrences with the configuration that was learned.",
+        max_length=64,
+    )
+    learning_cost: str = Field(
+        default="",
+        description="What trials and the measurement of power limits cost more than the default configuration, in kWh, "
+        "kJ or J. Empty if not known yet.",
+        max_length=32,
     )
 
 
@@ -138,9 +191,13 @@ class RecentRecurrence(ApiModel):
         default=None, description="Result of the last attempt. Absent while the recurrence is active."
     )
     cost_joules: NonNegativeDecimalString | None = Field(default=None, description="Cost over all attempts, in joules.")
-    relative_to_default_percent: DecimalString | None = Field(
-        default=None, description="Cost in percent of the expected cost in the default configuration."
+    saving_percent: DecimalString | None = Field(
+        default=None,
+        description="Cost saved, in percent of the expected cost in the default configuration. Absent for a run of the "
+        "default configuration, and until it is known.",
     )
+    low_saving_percent: DecimalString | None = Field(default=None, description="Lower bound of savingPercent.")
+    high_saving_percent: DecimalString | None = Field(default=None, description="Upper bound of savingPercent.")
     gpu_energy_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Energy of the GPUs over all attempts, in joules."
     )
@@ -206,16 +263,16 @@ class Advice(ApiModel):
         "were not measured.",
         ge=1,
     )
-    cost_percent: NonNegativeDecimalString | None = Field(
+    saving_percent: DecimalString | None = Field(
         default=None,
-        description="Expected cost of a recurrence, in percent of that in the default configuration. Absent if it "
-        "was not measured; unknown states why.",
+        description="Expected saving of a recurrence, in percent of the cost in the default configuration. Negative if "
+        "it is expected to cost more, as a trial may. Absent if it is not known yet; unknown states why.",
     )
-    low_cost_percent: NonNegativeDecimalString | None = Field(
-        default=None, description="Lower bound of the central 90 % interval of costPercent. Absent if not known."
+    low_saving_percent: DecimalString | None = Field(
+        default=None, description="Lower bound of the central 90 % interval of savingPercent."
     )
-    high_cost_percent: NonNegativeDecimalString | None = Field(
-        default=None, description="Upper bound of the central 90 % interval of costPercent. Absent if not known."
+    high_saving_percent: DecimalString | None = Field(
+        default=None, description="Upper bound of the central 90 % interval of savingPercent."
     )
     reason: str = Field(default="", description="Why the policy would choose the batch size.", max_length=1024)
     unknown: str = Field(
@@ -223,6 +280,29 @@ class Advice(ApiModel):
         description="What is not known of the saving, and why. Empty if all of it is known.",
         max_length=512,
     )
+
+
+class AdviceCheck(ApiModel):
+    """What mode Advise expected when it ended, and what its configuration was measured to save since."""
+
+    batch_size: int = Field(description="Batch size that was advised.", ge=1)
+    parameters: ParametersByName = PARAMETERS
+    since_recurrence: int = Field(default=0, description="Recurrences from this index on are measured.", ge=0)
+    expected_saving_percent: DecimalString | None = Field(
+        default=None, description="Expected saving, in percent of the cost in the default configuration."
+    )
+    low_expected_saving_percent: DecimalString | None = Field(
+        default=None, description="Lower bound of its interval of 90 %."
+    )
+    high_expected_saving_percent: DecimalString | None = Field(default=None, description="Upper bound of it.")
+    measured_saving_percent: DecimalString | None = Field(
+        default=None, description="Measured saving. Absent until the configuration has reached the target."
+    )
+    low_measured_saving_percent: DecimalString | None = Field(
+        default=None, description="Lower bound of its interval of 90 %."
+    )
+    high_measured_saving_percent: DecimalString | None = Field(default=None, description="Upper bound of it.")
+    recurrences: int = Field(default=0, description="Number of recurrences that were measured.", ge=0)
 
 
 class RecurringTrainingJobStatus(ApiModel):
@@ -261,6 +341,10 @@ class RecurringTrainingJobStatus(ApiModel):
     )
     advice: Advice | None = Field(
         default=None, description="The decision for the next recurrence in mode Advise. Absent in mode Optimize."
+    )
+    advice_check: AdviceCheck | None = Field(
+        default=None,
+        description="What the last advice expected, and what was measured since. Absent if mode Advise never ended.",
     )
     frequency_plan: JobFrequencyPlan | None = Field(
         default=None,

@@ -218,9 +218,6 @@ class Cost(ApiModel):
     """Cost of the attempt."""
 
     joules: NonNegativeDecimalString = Field(description="w*energy + (1-w)*maxPower*time, in joules.")
-    relative_to_default_percent: DecimalString | None = Field(
-        default=None, description="Cost in percent of the expected cost in the default configuration."
-    )
     money: Money | None = Field(
         default=None, description="Price of the energy. Absent unless spec.objective.price of the job is set."
     )
@@ -325,12 +322,6 @@ class TrainingRecurrence(ApiModel):
             Column("Energy (J)", ".status.usage.gpuEnergyJoules", "Energy of the GPUs, in joules"),
             Column("Time (s)", ".status.usage.durationSeconds", "Duration, in seconds"),
             Column("Cost (J)", ".status.cost.joules", "Cost, in joules"),
-            Column(
-                "Of default (%)",
-                ".status.cost.relativeToDefaultPercent",
-                "Cost relative to the default configuration",
-                wide=True,
-            ),
             Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
             Column(
                 "Message",

@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
             console.print(table_of(rows, history.title))
             if note := energy_note([row.energy_origin for row in rows]):
                 console.print(note, markup=False, highlight=False)
-    sys.stderr.write(summary(history, rows) + "\n")
+    sys.stderr.write(summary(history) + "\n")
     return 0
 
 

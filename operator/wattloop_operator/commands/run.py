@@ -19,7 +19,6 @@ from wattloop_operator.api.recurring_training_job import Mode, RecurringTraining
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.rows import rows_of
 from wattloop_operator.history.savings import summary
 from wattloop_operator.local.attempt_line import PLAIN_WIDTH, ended_attempts, header, line_text
 from wattloop_operator.local.display import AttemptReporter, JsonLinesWriter
@@ -63,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     history = JobHistory.of_snapshot(snapshot)
     if arguments.format == "table" and not (stderr.is_terminal and sys.stdout.isatty()):
         _print_table(history)
-    stderr.print(f"\n{summary(history, rows_of(history))}\nTable with the whole reasons, and plots: {output}")
+    stderr.print(f"\n{summary(history)}\nTable with the whole reasons, and plots: {output}")
     if not reporter.results:
         stderr.print(
             "Nothing was left to run. To continue, give a larger --recurrences; to start over, another --output."

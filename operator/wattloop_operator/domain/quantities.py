@@ -52,16 +52,17 @@ def energy_text(joules: float | None) -> str:
 
 
 def time_text(seconds: float | None) -> str:
-    """A time in h, min or s by its size.
+    """A time in h, min or s by its size, with three significant digits.
 
     Example:
-        >>> time_text(5400), time_text(90.0), time_text(None)
-        ('90 min', '90 s', 'unknown')
+        >>> time_text(5432), time_text(90.0), time_text(4_000_000), time_text(None)
+        ('90.5 min', '90 s', '1,111 h', 'unknown')
     """
     if seconds is None:
         return UNKNOWN
     size, name = time_unit(abs(seconds))
-    return f"{number_text(seconds / size)} {name}"
+    value = seconds / size
+    return f"{value:,.0f} {name}" if value >= 1000 else f"{value:.3g} {name}"
 
 
 def money_text(amount: float | None, currency: str) -> str:
@@ -108,6 +109,18 @@ def percent_text(percent: Estimate | None, unknown: str = NOT_KNOWN_YET) -> str:
     if percent is None:
         return unknown
     return f"{_integer(percent.value)} % ({_integer(percent.low)} to {_integer(percent.high)})"
+
+
+def short_percent_text(percent: Estimate, width: int) -> str:
+    """A percentage with the half width of its interval, or without it where there is no room.
+
+    Example:
+        >>> short_percent_text(Estimate(31.4, 25.2, 36.0), 5), short_percent_text(Estimate(-156.0, -200.0, -90.0), 5)
+        ('31±5', '-156')
+    """
+    value = _integer(percent.value)
+    text = f"{value}±{max(round((percent.high - percent.low) / 2), 1)}"
+    return text if len(text) <= width else value
 
 
 def saving_text(percent: Estimate | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self
 
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
@@ -12,8 +13,10 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import origin_of_job
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.advice import advice_text
+from wattloop_operator.reconcile.learning.advice_check import advice_check_text
 from wattloop_operator.reconcile.learning.costs import default_cost_of
 from wattloop_operator.reconcile.learning.parameters import default_values
+from wattloop_operator.reconcile.learning.savings import JobSavings, job_savings
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class JobHistory:
         records: Every attempt that ended, ordered by (recurrence, attempt).
         profiles: Its power profiles.
         advice: The advice for the next recurrence; empty unless the job is in mode Advise.
+        advice_check: What the last advice expected and what was measured since, as a sentence; empty if nothing.
         default_parameters: Default of each further parameter to compare with.
         energy_origin: Where its energies come from, an `EnergyOrigin`; None if it is not known.
     """
@@ -39,6 +43,7 @@ class JobHistory:
     records: tuple[ObservationRecord, ...]
     profiles: tuple[PowerProfileRecord, ...] = ()
     advice: str = ""
+    advice_check: str = ""
     default_parameters: Mapping[str, str] = field(default_factory=dict)
     energy_origin: str | None = None
 
@@ -56,6 +61,7 @@ class JobHistory:
             profiles=observations.known_profiles(snapshot),
             advice=advice_in_status(snapshot.job),
             energy_origin=origin_of_job(snapshot.job),
+            advice_check=advice_check_in_status(snapshot.job),
         )
 
     @property
@@ -68,19 +74,26 @@ class JobHistory:
         """The records with the target of the latest attempt; costs for other targets are not comparable."""
         return tuple(record for record in self.records if record.target == self.records[-1].target)
 
-    def default_cost_joules(self) -> float | None:
-        """Expected cost in joules of one recurrence in the default configuration.
-
-        None if not known yet.
-        """
-        if self.default_batch_size is None:
-            return None
-        return default_cost_of(
+    @cached_property
+    def savings(self) -> JobSavings:
+        """The recurrences with the target of the latest attempt, compared with the default configuration."""
+        if self.default_batch_size is None or not self.records:
+            return JobSavings(None)
+        default = default_cost_of(
             self.comparable_records,
             self.profiles,
             default_batch_size=self.default_batch_size,
             default_parameters=self.default_parameters,
             eta=self.eta,
+        )
+        return job_savings(
+            self.records,
+            self.profiles,
+            target=self.records[-1].target,
+            default_batch_size=self.default_batch_size,
+            default_parameters=self.default_parameters,
+            eta=self.eta,
+            default=default,
         )
 
 
@@ -88,3 +101,9 @@ def advice_in_status(job: RecurringTrainingJob) -> str:
     """The advice in a job's status as a phrase; empty unless the job is in mode Advise."""
     advice = job.status.advice if job.spec.mode is Mode.ADVISE else None
     return "" if advice is None else advice_text(advice)
+
+
+def advice_check_in_status(job: RecurringTrainingJob) -> str:
+    """What the last advice expected and what was measured since, as a sentence; empty if mode Advise never ended."""
+    check = job.status.advice_check
+    return "" if check is None or job.spec.mode is Mode.ADVISE else advice_check_text(check)

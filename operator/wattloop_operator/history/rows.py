@@ -14,6 +14,7 @@ from wattloop_operator.history.energy_origin import origin_of_attempt
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
 from wattloop_planner.bandit.configuration import Configuration
+from wattloop_planner.estimate import Estimate
 from wattloop_planner.observations import PARAMETER_PREFIX
 
 Cell = int | float | str | None
@@ -31,12 +32,20 @@ class RecurrenceRow:
         epochs: Epochs run.
         outcome: Its result: reached, stopped, exhausted, diverged, crashed, start-failed, hung,
             deadline-exceeded, missing-metric, disrupted, cancelled or name-conflict.
-        energy_joules: Energy of all its GPUs.
-        time_seconds: Its duration.
-        cost_joules: Its cost; None if it never had a GPU, or if its counters are invalid.
+        energy_joules: Energy of all its GPUs; None if it is not known.
+        time_seconds: Its duration; None if it is not known.
+        cost_joules: Its cost; None if it never had a GPU, or if its energy is not known.
+        metric: The last value of the target's metric; None if none was reported.
         default_cost_joules: Expected cost of a recurrence in the default configuration, from all
             records; the same in every row. None before the default batch size has reached the
             target.
+        low_default_cost_joules: Lower end of its interval of 90 %.
+        high_default_cost_joules: Upper end of it.
+        saving_percent: What its recurrence cost less than the default, in percent of it; in the row of the last
+            attempt. None for a default run, if the target was missed, and until it is known.
+        low_saving_percent: Lower end of its interval of 90 %.
+        high_saving_percent: Upper end of it.
+        purpose: What its recurrence ran for: baseline, learning or chosen. None if there is no comparison.
         reason: Why the batch size was chosen.
         image_digest: Digest of the image that ran; None if it is not known.
         energy_origin: What the energy was measured on in a local run: gpu, simulated, simulated-load (with a declared
@@ -62,10 +71,17 @@ class RecurrenceRow:
     power_limit_watts: float | None
     epochs: float
     outcome: str
-    energy_joules: float
-    time_seconds: float
+    energy_joules: float | None
+    time_seconds: float | None
     cost_joules: float | None
+    metric: float | None
     default_cost_joules: float | None
+    low_default_cost_joules: float | None
+    high_default_cost_joules: float | None
+    saving_percent: float | None
+    low_saving_percent: float | None
+    high_saving_percent: float | None
+    purpose: str | None
     reason: str
     image_digest: str | None = None
     energy_origin: str | None = None
@@ -87,6 +103,12 @@ class RecurrenceRow:
         return Configuration(self.batch_size, tuple(sorted(self.parameters.items())))
 
     @property
+    def saving(self) -> Estimate | None:
+        """The saving in percent with its interval."""
+        value, low, high = self.saving_percent, self.low_saving_percent, self.high_saving_percent
+        return None if value is None or low is None or high is None else Estimate(value, low, high)
+
+    @property
     def reached(self) -> bool:
         """Whether the attempt reached the target."""
         return self.outcome == "reached"
@@ -97,7 +119,9 @@ COLUMNS = tuple(each.name for each in fields(RecurrenceRow) if each.name != "par
 
 def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
     """The rows of a history, ordered by (recurrence, attempt)."""
-    default, target = history.default_cost_joules(), history.records[-1].target if history.records else None
+    savings = history.savings
+    purposes = {each.index: each.purpose.value for each in savings.recurrences if savings.default is not None}
+    last = {record.recurrence: record.attempt for record in history.records}
     return tuple(
         RecurrenceRow(
             recurrence=record.recurrence,
@@ -106,10 +130,19 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             power_limit_watts=record.power_limit_watts,
             epochs=record.epochs,
             outcome=_outcome(record.result),
-            energy_joules=record.energy_joules,
-            time_seconds=record.time_seconds,
+            energy_joules=record.energy_joules or None,
+            time_seconds=record.time_seconds or None,
             cost_joules=attempt_cost_joules(record, history.eta),
-            default_cost_joules=default if record.target == target else None,
+            metric=record.metric,
+            **_bounded(
+                ("low_default_cost_joules", "default_cost_joules", "high_default_cost_joules"),
+                savings.default if record.recurrence in purposes else None,
+            ),
+            **_bounded(
+                ("low_saving_percent", "saving_percent", "high_saving_percent"),
+                savings.of(record.recurrence) if record.attempt == last[record.recurrence] else None,
+            ),
+            purpose=purposes.get(record.recurrence),
             reason=record.reason,
             image_digest=record.image_digest,
             energy_origin=origin_of_attempt(record, history.energy_origin),
@@ -153,6 +186,11 @@ def json_object(row: RecurrenceRow, *, exact: bool = False) -> dict[str, Cell]:
     columns = {column: getattr(row, column) for column in COLUMNS}
     columns = columns if exact else {column: _rounded(cell) for column, cell in columns.items()}
     return columns | {f"{PARAMETER_PREFIX}{name}": value for name, value in sorted(row.parameters.items())}
+
+
+def _bounded(names: tuple[str, str, str], estimate: Estimate | None) -> dict[str, Any]:
+    values = (None, None, None) if estimate is None else (estimate.low, estimate.value, estimate.high)
+    return dict(zip(names, values, strict=True))
 
 
 def _pipeline_cells(result: PipelineResult | None) -> dict[str, Any]:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
+from wattloop_operator.domain.quantities import energy_text, saving_text
 from wattloop_operator.history.energy_origin import energy_note, energy_remedy
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.rows import RecurrenceRow
+from wattloop_operator.history.rows import RecurrenceRow, rows_of
 from wattloop_planner.bandit.configuration import Configuration
+
+UNKNOWN_ENERGY = (
+    "No energy or time was measured, so no costs are known. On simulated GPUs, add --simulated-load cpu, or "
+    "--time-scale 1, or simulate the work of the training with nvml_simulator.occupy."
+)
 
 
 @dataclass(frozen=True)
@@ -44,72 +51,62 @@ def costs_of(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceCost, ...]:
     return tuple(recurrences)
 
 
-def comparable_rows(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceRow, ...]:
-    """The rows that are compared with the default configuration; all rows if its cost is not known.
-
-    Earlier rows may have another target.
-    """
-    if not rows or rows[-1].default_cost_joules is None:
-        return tuple(rows)
-    return tuple(row for row in rows if row.default_cost_joules is not None)
-
-
-def running_saving_joules(costs: Sequence[RecurrenceCost], default_cost_joules: float) -> tuple[float, ...]:
-    """Joules saved up to and including each recurrence.
-
-    They are negative while learning has cost more than it saved.
-
-    Example:
-        >>> first = RecurrenceCost(0, ((Configuration(8), 150.0),), True)
-        >>> costs = [first, RecurrenceCost(1, ((Configuration(16), 40.0),), True)]
-        >>> running_saving_joules(costs, 100.0)
-        (-50.0, 10.0)
-    """
-    return tuple(itertools.accumulate(default_cost_joules - each.cost_joules for each in costs))
-
-
-def saving_sentence(rows: Sequence[RecurrenceRow]) -> str:
-    """One sentence for the end of a run.
-
-    The current cost of a recurrence against the default configuration.
-
-    The current cost is the mean of the last five recurrences, which reduces the effect of chance.
-    """
-    default = rows[-1].default_cost_joules if rows else None
-    costs = costs_of(comparable_rows(rows))
+def saving_sentence(history: JobHistory) -> str:
+    """What a recurrence costs now, what was saved so far and what learning cost: for the end of a run."""
+    savings = history.savings
+    costs = costs_of(rows_of(history))
     if not costs:
-        return "No costs are known yet."
-    latest = costs[-5:]
-    now = sum(each.cost_joules for each in latest) / len(latest)
-    if not any(each.cost_joules for each in costs):
-        return (
-            "The recurrences cost 0 J: no time passed on the simulated GPUs. Add --simulated-load cpu, or --time-scale "
-            "1, or simulate the work of the training with nvml_simulator.occupy."
-        )
+        ran = any(record.epochs for record in history.records)
+        return UNKNOWN_ENERGY if ran else "No costs are known yet."
+    default, latest = savings.default, savings.latest_percent
     if default is None:
         return (
-            f"A recurrence costs {now:,.0f} J now (mean of the last {len(latest)}); the cost of the default "
-            "configuration is not known before its batch size has reached the target once."
+            f"The latest recurrence cost {energy_text(costs[-1].cost_joules)}. What was saved is not known yet: the "
+            "default configuration has not reached the target."
         )
-    saved = 100 * running_saving_joules(costs, default)[-1] / (default * len(costs))
-    return (
-        f"A recurrence costs {now:,.0f} J now (mean of the last {len(latest)}), {100 * now / default:.0f} % of the "
-        f"{default:,.0f} J in the default configuration; over {_count(len(costs))}, learning included, "
-        f"{abs(saved):.0f} % was {'saved' if saved >= 0 else 'lost'}."
-    )
+    baseline = f"{energy_text(default.value)} ({energy_text(default.low)} to {energy_text(default.high)})"
+    if not savings.is_known:
+        return (
+            f"A recurrence in the default configuration costs {baseline}. What was saved is not known yet: no other "
+            "configuration has reached the target."
+        )
+    sentences = []
+    if latest is not None:
+        mean = fmean(each.cost_joules or 0.0 for each in savings.latest)
+        sentences.append(
+            f"A recurrence costs {energy_text(mean)} now ({_mean_of(len(savings.latest))}): {saving_text(latest)} than "
+            f"the {baseline} of the default configuration."
+        )
+    else:
+        sentences.append(f"A recurrence in the default configuration costs {baseline}.")
+    learning, saved, percent = savings.learning_joules, savings.saved_joules, savings.saved_percent
+    if learning is not None:
+        more = "more" if learning.value >= 0 else "less"
+        sentences.append(f"Learning cost {energy_text(abs(learning.value))} {more} than the default would have.")
+    if saved is not None and percent is not None:
+        sentences.append(
+            f"In all, learning included, {_count(savings.compared_count)} cost {saving_text(percent)}: "
+            f"{energy_text(abs(saved.value))} {'saved' if saved.value >= 0 else 'lost'}."
+        )
+    return " ".join(sentences)
 
 
-def summary(history: JobHistory, rows: Sequence[RecurrenceRow]) -> str:
-    """The sentence about the savings, what must be known about it, and, in mode Advise, the advice for the next run."""
+def summary(history: JobHistory) -> str:
+    """The sentences about the savings, what must be known about them, and the advice, or how it came true."""
     advice = (
         f"\nMode Advise: every run has the default configuration. Advised is {history.advice}."
         if history.advice
         else ""
     )
-    origins = [row.energy_origin for row in rows]
+    origins = [row.energy_origin for row in rows_of(history)]
     note = f"\n{energy_note(origins)}; {energy_remedy(origins)}" if energy_note(origins) else ""
-    return saving_sentence(rows) + note + advice
+    check = f"\n{history.advice_check}" if history.advice_check else ""
+    return saving_sentence(history) + note + advice + check
+
+
+def _mean_of(recurrences: int) -> str:
+    return "the latest one" if recurrences == 1 else f"mean of the latest {recurrences}"
 
 
 def _count(recurrences: int) -> str:
-    return "its one recurrence" if recurrences == 1 else f"all {recurrences} recurrences"
+    return "one recurrence" if recurrences == 1 else f"{recurrences} recurrences"

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.history.energy_origin import origin_of_job
-from wattloop_operator.history.job_history import JobHistory, advice_in_status
+from wattloop_operator.history.job_history import JobHistory, advice_check_in_status, advice_in_status
 from wattloop_operator.reconcile.learning.parameters import default_values
 from wattloop_operator.store import JobObservations, ObservationRecord, Store
 
@@ -72,6 +72,7 @@ def stored_history(store: Store, selector: JobSelector) -> JobHistory:
         profiles=store.profiles.of_job(found.job_uid),
         advice="" if job is None else advice_in_status(job),
         energy_origin=origin_of_job(job),
+        advice_check="" if job is None else advice_check_in_status(job),
     )
 
 

@@ -7,17 +7,27 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from wattloop.pipeline.standard_errors import NORMAL_95
-from wattloop_operator.domain.quantities import number_text
+from wattloop_operator.domain.quantities import (
+    NONE,
+    energy_unit,
+    metric_text,
+    number_text,
+    percent_text,
+    short_percent_text,
+    time_unit,
+)
 from wattloop_operator.history.rows import RecurrenceRow
+from wattloop_operator.reconcile.learning.savings import Purpose
 
 NUMBERS = ("run", "try", "batch", "limit (W)", "epochs")
-MEASUREMENTS = ("energy (J)", "time (s)", "cost (J)", "saved (%)")
 # Only if a row has them: the frequency plan of a pipeline, and an iteration of it.
 PIPELINE = ("clocks", "planned", "realised", "plan saves (%)")
 
 
 def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
-    """A table with one line for each attempt and four significant digits. Files have all digits.
+    """A table with one line for each attempt and four significant digits. Files have all digits, in joules and seconds.
+
+    A column of energies or times has the unit of its largest value. An unknown value is an empty cell.
 
     The columns on pipelines are there only if an attempt ran as one.
     """
@@ -25,7 +35,16 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
     for name in NUMBERS:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
-    for name in MEASUREMENTS:
+    energy, time, cost = (
+        unit_of(max((cell for cell in cells if cell is not None), default=0.0))
+        for unit_of, cells in (
+            (energy_unit, [row.energy_joules for row in rows]),
+            (time_unit, [row.time_seconds for row in rows]),
+            (energy_unit, [row.cost_joules for row in rows]),
+        )
+    )
+    measurements = (f"energy ({energy[1]})", f"time ({time[1]})", f"cost ({cost[1]})", "metric", "saved (%)")
+    for name in measurements:
         table.add_column(name, justify="right", no_wrap=True)
     pipelines = any(row.clocks is not None for row in rows)
     for name in PIPELINE if pipelines else ():
@@ -39,10 +58,11 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
             number_text(row.power_limit_watts),
             number_text(row.epochs),
             row.outcome,
-            number_text(row.energy_joules),
-            number_text(row.time_seconds),
-            number_text(row.cost_joules),
-            _saved(row),
+            _in_unit(row.energy_joules, energy),
+            _in_unit(row.time_seconds, time),
+            _in_unit(row.cost_joules, cost),
+            metric_text(row.metric),
+            saving_cell(row),
             *(_pipeline_cells(row) if pipelines else ()),
             row.reason,
             style=None if row.reached else "dim",
@@ -69,7 +89,20 @@ def _iteration(seconds: float | None, joules: float | None) -> str:
     return ", ".join(known) or "–"
 
 
-def _saved(row: RecurrenceRow) -> str:
-    if row.cost_joules is None or not row.default_cost_joules:
-        return "–"
-    return f"{100 * (1 - row.cost_joules / row.default_cost_joules):.0f}"
+def saving_cell(row: RecurrenceRow, width: int | None = None) -> str:
+    """The saving of a row's recurrence in percent with its interval; – of a default run, empty where there is none yet.
+
+    Only the last attempt of a recurrence has it.
+
+    Args:
+        row: The row of the attempt.
+        width: Characters that there is room for; None: as many as it needs.
+    """
+    saving = row.saving
+    if saving is not None:
+        return percent_text(saving).replace(" %", "") if width is None else short_percent_text(saving, width)
+    return NONE if row.reached and row.purpose in (Purpose.BASELINE, Purpose.LEARNING) else ""
+
+
+def _in_unit(value: float | None, unit: tuple[float, str]) -> str:
+    return number_text(None if value is None else value / unit[0], unknown="")

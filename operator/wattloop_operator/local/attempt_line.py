@@ -14,6 +14,7 @@ from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.quantities import NONE, energy_text, metric_text, time_text
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
+from wattloop_operator.history.table import saving_cell
 from wattloop_planner.bandit.configuration import Configuration
 
 # Width of the table if it is not shown in a terminal.
@@ -102,13 +103,6 @@ def _known(value: float | None, text: Callable[[float], str]) -> str:
     return text(value) if value else NONE
 
 
-def _saved(line: AttemptLine) -> str:
-    row = line.row
-    if row.cost_joules is None or not row.default_cost_joules:
-        return NONE
-    return f"{100 * (1 - row.cost_joules / row.default_cost_joules):.0f} %"
-
-
 COLUMNS = (
     Column("run", 4, True, lambda line: str(line.row.recurrence), 10),
     Column(
@@ -117,11 +111,11 @@ COLUMNS = (
     Column("epo.", 4, True, lambda line: f"{line.row.epochs:.3g}", 2),
     Column("metric", 7, True, lambda line: metric_text(line.metric) or NONE, 6),
     Column("energy", 8, True, lambda line: energy_text(line.row.energy_joules), 4),
-    Column("time", 9, True, lambda line: time_text(line.row.time_seconds), 3),
+    Column("time", 8, True, lambda line: time_text(line.row.time_seconds), 3),
     Column(
         "cost", 8, True, lambda line: NONE if line.row.cost_joules is None else energy_text(line.row.cost_joules), 7
     ),
-    Column("saved", 5, True, _saved, 5),
+    Column("saved%", 6, True, lambda line: saving_cell(line.row, 6), 5),
     Column("result", 9, False, _outcome, 9),
     Column("why", 9, False, lambda line: line.why, 8),
 )

@@ -102,8 +102,8 @@ class SweepRow:
     repeat: int
     epochs: float
     outcome: str
-    energy_joules: float
-    time_seconds: float
+    energy_joules: float | None
+    time_seconds: float | None
     cost_joules: float | None
 
 
@@ -149,7 +149,6 @@ def table_of_sweep(rows: Sequence[SweepRow], points: Sequence[TradeoffPoint]) ->
     for (batch_size, limit), group in itertools.groupby(rows, lambda row: (row.batch_size, row.power_limit_watts)):
         runs = list(group)
         reached = [run for run in runs if run.outcome == "reached"]
-        costs = [run.cost_joules for run in reached if run.cost_joules is not None]
         table.add_row(
             str(batch_size),
             number_text(limit),
@@ -157,7 +156,7 @@ def table_of_sweep(rows: Sequence[SweepRow], points: Sequence[TradeoffPoint]) ->
             _mean(run.epochs for run in reached),
             _mean(run.energy_joules for run in reached),
             _mean(run.time_seconds for run in reached),
-            _mean(costs),
+            _mean(run.cost_joules for run in reached),
             "yes" if (batch_size, limit) in front else "",
             style=None if reached else "dim",
         )
@@ -168,6 +167,6 @@ def _order(point: GridPoint) -> tuple[int, int, int]:
     return point.batch_size, point.power_limit_watts or 0, point.repeat
 
 
-def _mean(values: Iterable[float]) -> str:
-    known = list(values)
+def _mean(values: Iterable[float | None]) -> str:
+    known = [each for each in values if each is not None]
     return number_text(fmean(known) if known else None)

@@ -22,8 +22,7 @@ def write_plots(folder: Path, history: JobHistory) -> tuple[Path, ...]:
         OperationError: A file cannot be written.
     """
     cost, tradeoff = folder / "cost.png", folder / "tradeoff.png"
-    rows = rows_of(history)
-    note = energy_note([row.energy_origin for row in rows])
-    write_cost_plot(cost, history.title, rows)
+    note = energy_note([row.energy_origin for row in rows_of(history)])
+    write_cost_plot(cost, history)
     write_tradeoff_plot(tradeoff, history.title, tradeoff_points(history), note)
     return cost, tradeoff

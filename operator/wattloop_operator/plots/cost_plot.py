@@ -1,4 +1,4 @@
-"""``cost.png``: the cost of each recurrence by batch size, and the cumulative savings."""
+"""``cost.png``: the cost of each recurrence by batch size, the cumulative savings, and the final metric."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from wattloop_operator.domain.quantities import energy_unit
+from wattloop_operator.domain.quantities import energy_unit, metric_text, saving_text
 from wattloop_operator.history.energy_origin import energy_note
-from wattloop_operator.history.rows import RecurrenceRow
-from wattloop_operator.history.savings import RecurrenceCost, comparable_rows, costs_of, running_saving_joules
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.rows import RecurrenceRow, rows_of
+from wattloop_operator.history.savings import RecurrenceCost, costs_of
 from wattloop_operator.plots.style import (
     DASHES,
     FAINT,
@@ -27,47 +28,48 @@ from wattloop_operator.plots.style import (
     show_text,
     style,
 )
+from wattloop_operator.reconcile.learning.savings import JobSavings
+from wattloop_planner.estimate import Estimate
 
 
-def write_cost_plot(path: str | Path, title: str, rows: Sequence[RecurrenceRow]) -> None:
-    """Draw the cost of each recurrence, with its attempts stacked, above the cumulative savings.
+def write_cost_plot(path: str | Path, history: JobHistory) -> None:
+    """Draw the cost of each recurrence, with its attempts stacked, above the cumulative savings and the final metric.
 
     Args:
         path: The PNG file.
-        title: The job's name.
-        rows: Its history. It may be empty.
+        history: The job's history. It may be empty.
 
     Raises:
         OperationError: The file cannot be written.
     """
     with style():
-        figure = _draw(title, rows, rows[-1].default_cost_joules if rows else None)
-        save(figure, path, energy_note([row.energy_origin for row in rows]))
+        save(_draw(history), path, energy_note([row.energy_origin for row in rows_of(history)]))
 
 
-def _draw(title: str, rows: Sequence[RecurrenceRow], default_cost_joules: float | None) -> Figure:
-    costs, compared = costs_of(rows), costs_of(comparable_rows(rows))
-    figure = new_figure(6.4)
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-    above.set_title(f"{title}: cost of each recurrence")
+def _draw(history: JobHistory) -> Figure:
+    rows = rows_of(history)
+    costs, savings = costs_of(rows), history.savings
+    figure = new_figure(8.4)
+    above, below, metric = figure.subplots(3, 1, sharex=True, height_ratios=(6, 4, 3))
+    above.set_title(f"{history.title}: cost of each recurrence")
     if not costs:
         show_text(above, "No recurrence has ended with a known cost yet.")
         below.set_axis_off()
+        metric.set_axis_off()
         return figure
-    _draw_costs(above, costs, default_cost_joules)
-    below.set_title("cumulative savings against the default configuration")
-    if default_cost_joules is None or not compared:
-        show_text(below, "The default batch size has not reached the target yet, so there is nothing to compare with.")
-        above.tick_params(labelbottom=True)
-        above.set_xlabel("recurrence")
+    _draw_costs(above, costs, savings.default)
+    below.set_title("cumulative savings against the default configuration, with their interval of 90 %")
+    if savings.is_known:
+        _draw_saving(below, savings)
     else:
-        _draw_saving(below, compared, default_cost_joules)
-        below.set_xlabel("recurrence")
+        why = "other configuration has" if savings.default is not None else "default configuration has not"
+        show_text(below, f"Not known yet: {'no ' if savings.default is not None else 'the '}{why} reached the target.")
+    _draw_metric(metric, history, rows)
     return figure
 
 
-def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joules: float | None) -> None:
-    largest = max(*(each.cost_joules for each in costs), default_cost_joules or 0.0)
+def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default: Estimate | None) -> None:
+    largest = max(*(each.cost_joules for each in costs), 0.0 if default is None else default.value)
     size, unit = energy_unit(largest)
     colours = colours_of(configuration for each in costs for configuration, _ in each.attempts)
     for each in costs:
@@ -89,11 +91,10 @@ def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joul
     handles: list[Artist] = [Patch(color=colour, label=str(configuration)) for configuration, colour in colours.items()]
     if any(len(each.attempts) > 1 or not each.reached for each in costs):
         handles.append(Patch(facecolor=FAINT, edgecolor="white", hatch="////", label="target missed"))
-    if default_cost_joules is not None:
-        label = f"default configuration,\n{default_cost_joules / size:.3g} {unit}"
-        handles.append(
-            axes.axhline(default_cost_joules / size, color=INK, linestyle=DASHES, linewidth=1.4, label=label)
-        )
+    if default is not None:
+        label = f"default configuration,\n{default.value / size:.3g} {unit}"
+        axes.axhspan(default.low / size, default.high / size, color=FAINT, alpha=0.15, linewidth=0)
+        handles.append(axes.axhline(default.value / size, color=INK, linestyle=DASHES, linewidth=1.4, label=label))
     axes.legend(handles=handles, title="batch size", alignment="left", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.grid(visible=False, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -101,25 +102,40 @@ def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joul
     axes.set_ylabel(f"cost ({unit})")
 
 
-def _draw_saving(axes: Axes, costs: tuple[RecurrenceCost, ...], default_cost_joules: float) -> None:
-    saved = running_saving_joules(costs, default_cost_joules)
-    size, unit = energy_unit(max(abs(each) for each in saved))
-    indices = [each.recurrence for each in costs]
-    heights = [each / size for each in saved]
-    axes.fill_between(
-        indices, heights, 0, where=[each >= 0 for each in saved], interpolate=True, color=SAVED, alpha=0.2
-    )
-    axes.fill_between(indices, heights, 0, where=[each < 0 for each in saved], interpolate=True, color=LOST, alpha=0.2)
-    axes.plot(indices, heights, color=INK, linewidth=1.4, marker="o", markersize=3 if len(costs) <= 60 else 0)
+def _draw_saving(axes: Axes, savings: JobSavings) -> None:
+    running = savings.running()
+    size, unit = energy_unit(max(abs(each.value) for _, each in running))
+    indices = [index for index, _ in running]
+    low, heights, high = ([getattr(each, end) / size for _, each in running] for end in ("low", "value", "high"))
+    axes.fill_between(indices, low, high, color=FAINT, alpha=0.25, linewidth=0)
+    axes.plot(indices, heights, color=INK, linewidth=1.4, marker="o", markersize=3 if len(running) <= 60 else 0)
     axes.axhline(0, color=FAINT, linewidth=0.8)
-    percent = 100 * saved[-1] / (default_cost_joules * len(costs))
-    axes.annotate(
-        f"{abs(percent):.0f} % {'saved' if percent >= 0 else 'lost'}\nover {len(costs)} recurrences",
-        (1.01, heights[-1]),
-        xycoords=axes.get_yaxis_transform(),
-        color=SAVED if percent >= 0 else LOST,
-        fontweight="bold",
-        va="center",
-        annotation_clip=False,
-    )
+    percent = savings.saved_percent
+    if percent is not None:
+        axes.annotate(
+            f"{saving_text(percent)}\nover {savings.compared_count} recurrences",
+            (1.01, heights[-1]),
+            xycoords=axes.get_yaxis_transform(),
+            color=SAVED if percent.value >= 0 else LOST,
+            fontweight="bold",
+            va="center",
+            annotation_clip=False,
+        )
     axes.set_ylabel(f"saved ({unit})")
+
+
+def _draw_metric(axes: Axes, history: JobHistory, rows: Sequence[RecurrenceRow]) -> None:
+    """The final metric of each recurrence, and its target."""
+    axes.set_title("final metric of each recurrence")
+    axes.set_xlabel("recurrence")
+    last = {row.recurrence: row for row in rows if row.metric is not None}
+    for reached in (True, False):
+        points = [(row.recurrence, row.metric) for row in last.values() if row.reached is reached]
+        axes.plot(
+            *zip(*points, strict=True) if points else ([], []), "o", color=INK if reached else FAINT, markersize=4
+        )
+    name, _, threshold, _ = history.records[-1].target or (None, None, None, None)
+    if threshold is not None:
+        axes.axhline(threshold, color=INK, linestyle=DASHES, linewidth=1.0, label=f"target, {metric_text(threshold)}")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.set_ylabel(name or "metric")

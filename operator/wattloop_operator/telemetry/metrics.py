@@ -20,6 +20,16 @@ from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 
 Planner = Callable[[PlanningRequest, datetime], PipelineFrontier]
 JOB_LABELS = ("namespace", "job")
+# Metric and meaning of each field of `status.savings` that has an interval.
+ESTIMATES = {
+    "default_cost_joules": ("default_cost_joules", "Expected cost of a recurrence in the default configuration."),
+    "cost_joules": ("saved_cost_joules", "Cost saved against the default configuration, learning included."),
+    "learning_cost_joules": (
+        "learning_cost_joules",
+        "What trials and the measurement of power limits cost more than the default.",
+    ),
+}
+BOUNDS = {"": "", "low_": "Lower end of the interval of 90 %: ", "high_": "Upper end of the interval of 90 %: "}
 
 
 class Metrics:
@@ -203,9 +213,11 @@ def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
         "wattloop_job_gpu_energy_joules", "Energy of the GPUs of all recurrences.", labels=JOB_LABELS
     )
     cost = CounterMetricFamily("wattloop_job_cost_joules", "Cost of all recurrences.", labels=JOB_LABELS)
-    saved = GaugeMetricFamily(
-        "wattloop_job_saved_cost_joules", "Cost saved against the default configuration.", labels=JOB_LABELS
-    )
+    estimates = {
+        f"{bound}{name}": GaugeMetricFamily(f"wattloop_job_{bound}{metric}", f"{prefix}{text}", labels=JOB_LABELS)
+        for name, (metric, text) in ESTIMATES.items()
+        for bound, prefix in BOUNDS.items()
+    }
     for job in jobs:
         names, status = [job.metadata.namespace, job.metadata.name], job.status
         active.add_metric(names, status.counts.active)
@@ -217,8 +229,11 @@ def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
             energy.add_metric(names, float(status.totals.gpu_energy_joules))
             cost.add_metric(names, float(status.totals.cost_joules))
         if status.savings is not None:
-            saved.add_metric(names, float(status.savings.cost_joules))
-    yield from (active, best, ended, energy, cost, saved)
+            for name, family in estimates.items():
+                value = getattr(status.savings, name)
+                if value is not None:
+                    family.add_metric(names, float(value))
+    yield from (active, best, ended, energy, cost, *estimates.values())
 
 
 def _resource(path: str) -> str:

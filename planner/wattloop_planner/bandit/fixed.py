@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -73,49 +72,3 @@ def _never_reaches(context: DecisionContext, arm: int) -> bool:
         if context.arm_of(o) == arm and not (o.from_other_job or o.other_target) and o.outcome is not Outcome.CRASHED
     ]
     return Outcome.REACHED not in outcomes and len(outcomes) >= MISSES_BEFORE_LAST_ATTEMPT
-
-
-@dataclass(frozen=True)
-class DefaultRun:
-    """One attempt with the default batch size that was not stopped.
-
-    Attributes:
-        reached: Whether it reached the target.
-        epochs: Epochs it ran.
-        cost_joules: Its cost at the power limits it ran with.
-    """
-
-    reached: bool
-    epochs: float
-    cost_joules: float
-
-
-def default_cost_joules(
-    runs: Iterable[DefaultRun], epoch_cost_at_highest_limit_joules: float | None, start_up_joules: float = 0.0
-) -> float | None:
-    """Expected cost of one recurrence in the default configuration.
-
-    The default configuration runs the default batch size at the highest power limit, without a
-    stopping cost, and retries until the target is reached.
-
-    Args:
-        runs: Attempts with the default batch size that reached the target or ran out of epochs.
-        epoch_cost_at_highest_limit_joules: Measured cost of one epoch of the default batch size at the
-            highest limit. None: the runs' own costs are used.
-        start_up_joules: Cost of the start of an attempt, which the cost of its epochs lacks.
-
-    Returns:
-        Joules, retries included; None if no run reached the target.
-
-    Example:
-        >>> default_cost_joules([DefaultRun(True, 10, 900.0), DefaultRun(False, 20, 1800.0)], 100.0)
-        3000.0
-    """
-    known = list(runs)
-    reached = sum(run.reached for run in known)
-    if not reached:
-        return None
-    if epoch_cost_at_highest_limit_joules is not None:
-        epochs = sum(run.epochs for run in known)
-        return (epoch_cost_at_highest_limit_joules * epochs + start_up_joules * len(known)) / reached
-    return sum(run.cost_joules for run in known) / reached

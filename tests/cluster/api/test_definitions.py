@@ -91,7 +91,7 @@ def test_kubectl_get_shows_batch_size_cost_saving_and_next_run(kubectl: ClusterC
 def test_kubectl_get_shows_the_mode_and_the_advice(kubectl: ClusterCommand, namespace: str) -> None:
     kubectl.apply(manifest("mode-advise"), namespace=namespace)
     status = RecurringTrainingJob.from_wire(manifest("minimal")).status.model_validate(
-        {"advice": {"batchSize": 32, "powerLimitWatts": 250, "costPercent": "71.5", "reason": "it is cheapest"}}
+        {"advice": {"batchSize": 32, "powerLimitWatts": 250, "savingPercent": "28.5", "reason": "it is cheapest"}}
     )
     _set_status(kubectl, namespace, "rtj/digits", status.model_dump_json(by_alias=True, exclude_none=True))
     output = kubectl("get", "rtj", "--output=wide", namespace=namespace)

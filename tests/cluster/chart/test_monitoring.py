@@ -67,7 +67,13 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> CollectorRegistry:
             "status": {
                 "bestBatchSize": 64,
                 "totals": {"gpuEnergyJoules": "4000", "durationSeconds": "20", "costJoules": "5000"},
-                "savings": {"costJoules": "-300", "costPercent": "-6"},
+                "savings": {
+                    "defaultCostJoules": "900",
+                    "costJoules": "-300",
+                    "lowCostJoules": "-500",
+                    "highCostJoules": "-90",
+                    "learningCostJoules": "700",
+                },
             },
         }
     )

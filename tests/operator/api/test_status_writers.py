@@ -24,7 +24,8 @@ USAGE = (
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
         "rtj.status": "observedGeneration conditions active nextScheduleTime lastScheduleTime lastMissedTime "
-        "lastRunRequest forgotten learning counts frequencyPlan published totals savings figures recentRecurrences",
+        "lastRunRequest forgotten learning counts adviceCheck frequencyPlan published totals savings "
+        "figures recentRecurrences",
         "rtj.status.active[]": "name uid",
         "rtj.status.counts": "active recurrences attempts reached failed missed",
     },
@@ -40,21 +41,31 @@ FIELDS: dict[str, dict[str, str]] = {
         "pruned note",
     },
     "reconcile.learning.advice:advice_of": {
-        "rtj.status.advice": "batchSize parameters powerLimitWatts costPercent lowCostPercent highCostPercent "
-        "reason unknown",
+        "rtj.status.advice": "batchSize parameters powerLimitWatts savingPercent lowSavingPercent "
+        "highSavingPercent reason unknown",
+    },
+    "reconcile.learning.advice_check:advice_check": {
+        "rtj.status.adviceCheck": "batchSize parameters sinceRecurrence expectedSavingPercent "
+        "lowExpectedSavingPercent highExpectedSavingPercent measuredSavingPercent lowMeasuredSavingPercent "
+        "highMeasuredSavingPercent recurrences",
     },
     "reconcile.job.status:_totals": {
         "rtj.status.totals": "gpuEnergyJoules durationSeconds costJoules money carbonGrams"
     },
-    "reconcile.job.status:_savings": {
-        "rtj.status.savings": "defaultCostJoules costJoules costPercent latestCostPercent gpuEnergyJoules money "
-        "carbonGrams",
+    "reconcile.job.savings:savings_status": {
+        "rtj.status.savings": "defaultCostJoules lowDefaultCostJoules highDefaultCostJoules recurrences costJoules "
+        "lowCostJoules highCostJoules costPercent lowCostPercent highCostPercent latestCostPercent "
+        "lowLatestCostPercent highLatestCostPercent learningCostJoules lowLearningCostJoules highLearningCostJoules "
+        "gpuEnergyJoules lowGpuEnergyJoules highGpuEnergyJoules money carbonGrams",
+    },
+    "reconcile.job.savings:recent_saving": {
+        "rtj.status.recentRecurrences[]": "savingPercent lowSavingPercent highSavingPercent",
     },
     "reconcile.job.status:_recent": {
         "rtj.status.recentRecurrences[]": "name index attempts batchSize parameters powerLimitWatts result costJoules "
-        "relativeToDefaultPercent gpuEnergyJoules durationSeconds completionTime metric reason",
+        "gpuEnergyJoules durationSeconds completionTime metric reason",
     },
-    "reconcile.job.status:_figures": {"rtj.status.figures": "cost metric saved"},
+    "reconcile.job.savings:job_figures": {"rtj.status.figures": "cost metric saved savedNow learningCost"},
     "reconcile.conditions:condition": {
         "rtj.status.conditions[]": CONDITION,
         "trec.status.conditions[]": CONDITION,
@@ -65,7 +76,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "rtj.status.savings.money": MONEY,
         "trec.status.cost.money": MONEY,
     },
-    "reconcile.energy.usage:cost_status": {"trec.status.cost": "joules relativeToDefaultPercent money"},
+    "reconcile.energy.usage:cost_status": {"trec.status.cost": "joules money"},
     "reconcile.energy.figures:attempt_figures": {"trec.status.figures": "energy time cost money metric"},
     "reconcile.energy.usage:_agents_usage": {"trec.status.usage": USAGE, "trec.status.usageAtOutcome": USAGE},
     "reconcile.energy.usage:usage_at_end": {

@@ -61,7 +61,7 @@ def test_costs_use_the_weight_and_the_default_batch_size_of_the_job(
     output = capsys.readouterr()
     rows = list(csv.DictReader(io.StringIO(output.out)))
     assert [(row["cost_joules"], row["default_cost_joules"]) for row in rows] == [("2000", "2000"), ("1000", "2000")]
-    assert "over all 2 recurrences, learning included, 25 % was saved" in output.err
+    assert "In all, learning included, one recurrence cost 50 % less" in output.err
 
 
 @pytest.mark.usefixtures("store")
@@ -81,13 +81,14 @@ def test_without_the_job_weight_and_default_batch_size_are_options(
 def test_the_advice_of_a_job_in_mode_advise_follows_the_saving(
     store: Store, url: str, mode: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    advice = {"batchSize": 64, "powerLimitWatts": 250, "costPercent": "50", "reason": "it is cheapest"}
+    saving = {"savingPercent": "50", "lowSavingPercent": "40", "highSavingPercent": "55"}
+    advice = {"batchSize": 64, "powerLimitWatts": 250, **saving, "reason": "it is cheapest"}
     job = {**JOB, "spec": {**JOB["spec"], "mode": mode}, "status": {"advice": advice}}
     store.objects.create("RecurringTrainingJob", "team", "digits", job)
     assert main(["history", "digits", "--database", url]) == 0
     text = (
-        "Mode Advise: every run has the default configuration. Advised is batch size 64 at 250 W, at 50 % of the "
-        "default configuration's cost (it is cheapest)."
+        "Mode Advise: every run has the default configuration. Advised is batch size 64 at 250 W, expected to "
+        "cost 50 % less (40 to 55) (it is cheapest)."
     )
     assert (text in capsys.readouterr().err) == (mode == "Advise")
 

@@ -62,8 +62,8 @@ def test_files_summary_and_plots_say_so(history: Make, record: Make, tmp_path: P
         written = [row["energy_origin"] for row in csv.DictReader(io.StringIO(stream.getvalue()))]
         assert written == ["simulated-idle" if is_idle else "simulated-load"] * 2
         assert json.loads(json.dumps(json_object(rows[0])))["energy_origin"] == written[0]
-        assert (IDLE_NOTE in summary(shown, rows)) is is_idle
-        assert ("--simulated-load cpu" in summary(shown, rows)) is is_idle
+        assert (IDLE_NOTE in summary(shown)) is is_idle
+        assert ("--simulated-load cpu" in summary(shown)) is is_idle
         (tmp_path / origin).mkdir()
         pictures[origin] = [path.read_bytes() for path in write_plots(tmp_path / origin, shown)]
     # Only the footer differs.

@@ -27,8 +27,9 @@ def as_csv(history: Any) -> str:
 
 def test_the_columns_are_those_of_recurrences_csv() -> None:
     assert ",".join(COLUMNS) == (
-        "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules,"
-        "default_cost_joules,reason,image_digest,energy_origin,clocks,frequency_plan,planned_iteration_seconds,"
+        "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules,metric,"
+        "default_cost_joules,low_default_cost_joules,high_default_cost_joules,saving_percent,low_saving_percent,"
+        "high_saving_percent,purpose,reason,image_digest,energy_origin,clocks,frequency_plan,planned_iteration_seconds,"
         "planned_iteration_joules,realised_iteration_seconds,realised_iteration_joules,plan_saving_percent,"
         "plan_slowdown_percent,plan_saving_error_percent,plan_slowdown_error_percent"
     )
@@ -61,7 +62,7 @@ def test_every_result_has_an_outcome(history: Make, record: Make) -> None:
     outcomes = {row.outcome for result in RESULTS for row in rows_of(history(record(result=result)))}
     assert outcomes == {
         *("reached", "stopped", "exhausted", "diverged", "crashed", "hung", "deadline-exceeded", "missing-metric"),
-        *("disrupted", "cancelled", "name-conflict"),
+        *("disrupted", "cancelled", "name-conflict", "start-failed"),
     }
 
 
@@ -116,14 +117,14 @@ def test_files_have_the_plan_of_a_pipeline(history: Make, record: Make) -> None:
 def test_the_table_has_plans_only_if_an_attempt_ran_as_a_pipeline(history: Make, record: Make) -> None:
     def lines(*records: Any) -> list[str]:
         stream = io.StringIO()
-        Console(file=stream, width=180).print(table_of(rows_of(history(*records))))
+        Console(file=stream, width=200).print(table_of(rows_of(history(*records))))
         return stream.getvalue().splitlines()
 
     assert "planned" not in lines(record())[0]
-    heading, planned, other = lines(record(pipeline=PLANNED), record(1))
+    heading, planned, other, *_ = lines(record(pipeline=PLANNED), record(1))
     assert heading.split("saved (%)")[1].split() == ["clocks", "planned", "realised", "plan", "saves", "(%)", "why"]
     assert "plan  1.25 s, 204 J  1.252 s, 206.5 J     6.12 ± 0.49  every batch size" in planned
-    assert other.split()[10:14] == ["–"] * 4
+    assert other.split()[11:15] == ["–"] * 4
 
 
 def test_the_table_shows_every_attempt_and_its_reason(history: Make, record: Make) -> None:
@@ -133,6 +134,5 @@ def test_the_table_shows_every_attempt_and_its_reason(history: Make, record: Mak
     title, _heading, first, second = stream.getvalue().splitlines()
     assert title.strip() == "team/digits"
     assert first.split()[:6] == ["0", "0", "32", "300", "10", "reached"]
-    assert "2,000" in first
-    assert first.split()[9] == "0", "the default itself saves nothing"
+    assert first.split()[6:11] == ["2", "10", "2.5", "0.97", "–"], "the default itself is the baseline"
     assert second.rstrip().endswith("never tried before")

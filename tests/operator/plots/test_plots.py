@@ -11,7 +11,6 @@ from matplotlib import rcParams
 from PIL import Image
 
 from wattloop.errors import OperationError
-from wattloop_operator.history.rows import rows_of
 from wattloop_operator.plots import cost_plot, tradeoff_plot, write_plots
 from wattloop_operator.plots.style import colours_of
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
@@ -34,7 +33,7 @@ def job_history(history: Make, record: Make, profile: Make) -> Any:
 
 
 def write_cost(path: Path, job_history: Any) -> None:
-    cost_plot.write_cost_plot(path, job_history.title, rows_of(job_history))
+    cost_plot.write_cost_plot(path, job_history)
 
 
 def write_tradeoff(path: Path, job_history: Any) -> None:
@@ -56,8 +55,8 @@ def test_a_plot_is_large_enough_and_the_same_each_time(
 
 
 def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(job_history: Any) -> None:
-    figure = cost_plot._draw("team/digits", rows_of(job_history), 2750.0)
-    above, below = figure.axes
+    figure = cost_plot._draw(job_history)
+    above, below, metric = figure.axes
     bars = [container.patches[0] for container in above.containers]
     colours = colours_of([Configuration(8), Configuration(32), Configuration(64)])
     expected = [32, 8, 32, *[64] * 6]
@@ -68,7 +67,10 @@ def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(job_history: Any)
     assert [text.get_text() for text in above.get_legend().get_texts()] == [
         *("8", "32", "64", "target missed", "default configuration,\n2.75 kJ"),
     ]
-    assert any("saved\nover 8 recurrences" in text.get_text() for text in below.texts)
+    # Recurrence 0 measured the limits of the default, 1 lost a trial, and six ran the learned batch size.
+    assert any("less (" in text.get_text() for text in below.texts)
+    assert any(text.get_text().endswith("over 8 recurrences") for text in below.texts)
+    assert [line.get_ydata().tolist() for line in metric.lines[:1]] == [[0.97] * 8]
 
 
 def test_the_front_is_drawn_and_its_ends_are_labelled(job_history: Any) -> None:
@@ -82,7 +84,7 @@ def test_the_front_is_drawn_and_its_ends_are_labelled(job_history: Any) -> None:
 
 
 def test_plots_of_an_empty_history_show_a_message(history: Make, tmp_path: Path) -> None:
-    assert [text.get_text() for text in cost_plot._draw("team/digits", (), None).axes[0].texts] == [
+    assert [text.get_text() for text in cost_plot._draw(history()).axes[0].texts] == [
         "No recurrence has ended with a known cost yet."
     ]
     assert [text.get_text() for text in tradeoff_plot._draw("team/digits", ()).axes[0].texts] == [

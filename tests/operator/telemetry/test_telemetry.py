@@ -104,7 +104,13 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
                 "counts": {"active": 1, "reached": 5, "failed": 2},
                 "bestBatchSize": 64,
                 "totals": {"gpuEnergyJoules": "4000", "durationSeconds": "20", "costJoules": "5000"},
-                "savings": {"costJoules": "-300", "costPercent": "-6"},
+                "savings": {
+                    "defaultCostJoules": "900",
+                    "costJoules": "-300",
+                    "lowCostJoules": "-500",
+                    "highCostJoules": "-90",
+                    "learningCostJoules": "700",
+                },
             },
         }
     )
@@ -121,6 +127,9 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
         'wattloop_job_recurrences_total{job="digits",namespace="team",reached="false"} 2.0',
         'wattloop_job_gpu_energy_joules_total{job="digits",namespace="team"} 4000.0',
         'wattloop_job_saved_cost_joules{job="digits",namespace="team"} -300.0',
+        'wattloop_job_low_saved_cost_joules{job="digits",namespace="team"} -500.0',
+        'wattloop_job_high_saved_cost_joules{job="digits",namespace="team"} -90.0',
+        'wattloop_job_learning_cost_joules{job="digits",namespace="team"} 700.0',
         "wattloop_operator_work_queue_depth 3.0",
         'wattloop_operator_watch_age_seconds{kind="Job"} 2.0',
         "wattloop_operator_is_leader 1.0",

@@ -18,7 +18,6 @@ from wattloop_operator.reconcile.attempt.conditions import ENERGY_AGREES, energy
 from wattloop_operator.reconcile.energy.agent_energy import END_ROUNDING_SECONDS, agent_energy_of
 from wattloop_operator.reconcile.energy.figures import attempt_figures
 from wattloop_operator.reconcile.energy.usage import cost_of, cost_status, usage_at_end
-from wattloop_operator.reconcile.learning.costs import default_cost
 
 # The usage at the outcome if none was known then. It has no devices.
 UNKNOWN_USAGE = Usage.model_validate({"gpu_energy_joules": 0, "duration_seconds": 0})
@@ -37,8 +36,8 @@ def with_late_usage(
     usage = usage_at_end(progress, agents, started=status.start_time, until=until)
     if usage is None or usage == status.usage:
         return
-    price, default = snapshot.job.spec.objective.price, default_cost(snapshot, recurrence.spec.target)
-    cost = cost_status(cost_of(recurrence.spec, progress, usage), default, float(usage.gpu_energy_joules), price)
+    price = snapshot.job.spec.objective.price
+    cost = cost_status(cost_of(recurrence.spec, progress, usage), float(usage.gpu_energy_joules), price)
     conditions = tuple(each for each in status.conditions if each.type != ENERGY_AGREES)
     yield WriteRecurrenceStatus(
         recurrence,

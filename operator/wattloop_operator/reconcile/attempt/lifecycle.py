@@ -35,7 +35,6 @@ from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
 from wattloop_operator.reconcile.energy.figures import attempt_figures
 from wattloop_operator.reconcile.energy.usage import cost_of, cost_status, usage_at_end
-from wattloop_operator.reconcile.learning.costs import default_cost
 
 
 @dataclass(frozen=True)
@@ -133,9 +132,8 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
     until = coverage_end(workload, snapshot.agent_report_timeout_seconds, now)
     usage = usage_at_end(progress, agents, started=started, until=until)
     energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
-    default = default_cost(snapshot, recurrence.spec.target)
     price = snapshot.job.spec.objective.price
-    cost = cost_status(cost_of(recurrence.spec, progress, usage), default, energy, price)
+    cost = cost_status(cost_of(recurrence.spec, progress, usage), energy, price)
     return WriteRecurrenceStatus(
         recurrence,
         recurrence.status.model_copy(

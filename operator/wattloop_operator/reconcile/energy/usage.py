@@ -134,27 +134,11 @@ def plausible_cost(cost_joules: float) -> float | None:
     return cost_joules if cost_joules < MAX_COST_JOULES else None
 
 
-def relative_percent(cost_joules: float, default_cost_joules: float | None) -> float | None:
-    """The cost in percent of the default configuration's cost.
-
-    None if that is unknown, or too near to zero.
-    """
-    return plausible_cost(round(100 * cost_joules / default_cost_joules, 2)) if default_cost_joules else None
-
-
-def cost_status(
-    cost_joules: float | None, default_cost_joules: float | None, energy_joules: float, price: Price | None
-) -> Cost | None:
-    """The cost in joules, in percent of the default configuration's, and in money."""
+def cost_status(cost_joules: float | None, energy_joules: float, price: Price | None) -> Cost | None:
+    """The cost in joules, and the energy in money."""
     if cost_joules is None:
         return None
-    return Cost.model_validate(
-        {
-            "joules": round(cost_joules, DECIMALS),
-            "relative_to_default_percent": relative_percent(cost_joules, default_cost_joules),
-            "money": money(energy_joules, price),
-        }
-    )
+    return Cost.model_validate({"joules": round(cost_joules, DECIMALS), "money": money(energy_joules, price)})
 
 
 def money(energy_joules: float, price: Price | None) -> Money | None:

@@ -13,25 +13,25 @@ from wattloop_operator.api.recurring_training_job_status import (
     ActiveRecurrence,
     ArmStatus,
     Counts,
-    JobFigures,
     Learning,
     RecentRecurrence,
     RecurringTrainingJobStatus,
-    Savings,
     Totals,
 )
-from wattloop_operator.domain.quantities import NOT_KNOWN_YET, energy_text, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.usage import carbon_grams, money, relative_percent
+from wattloop_operator.reconcile.energy.usage import carbon_grams, money
 from wattloop_operator.reconcile.job.conditions import job_conditions
 from wattloop_operator.reconcile.job.pipeline_plan import job_frequency_plan
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
+from wattloop_operator.reconcile.job.savings import job_figures, recent_saving, savings_of, savings_status
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning.advice_check import advice_check
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, with_current_target
-from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost, default_energy, histories_of
+from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, histories_of
 from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_decision
 from wattloop_operator.reconcile.learning.metric_guard import guard_of, shortfall_text
+from wattloop_operator.reconcile.learning.savings import JobSavings
 from wattloop_operator.reconcile.learning.warm_start import training_digest
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
 from wattloop_planner.bandit.policy import Arm, NoFeasibleArmError
@@ -59,11 +59,10 @@ def job_status(
     current = with_current_target(spec, known_attempts(snapshot).kept)
     histories = histories_of(observations.records_with_late_usage(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
-    default = default_cost(snapshot)
-    recent = _recent(snapshot, histories, default)
     eta = spec.objective.energy_weight_percent / 100
+    costs = savings_of(snapshot, eta, open_indices)
+    recent = _recent(snapshot, histories, costs)
     ended = _ended(histories, open_indices)
-    savings = _savings(snapshot, ended, default)
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
         conditions=job_conditions(snapshot, readiness, _ended(histories_of(records), open_indices), current, now),
@@ -89,8 +88,9 @@ def job_status(
         frequency_plan=job_frequency_plan(snapshot),
         published=_published(snapshot),
         totals=_totals(snapshot, histories, eta),
-        savings=savings,
-        figures=_figures(ended, eta, savings),
+        savings=savings_status(snapshot, costs, open_indices),
+        figures=job_figures(ended, eta, costs),
+        advice_check=advice_check(snapshot.job, records, costs, next_index(snapshot)),
         **_arms(snapshot, recent),
     )
 
@@ -168,11 +168,8 @@ def _last_schedule_time(snapshot: Snapshot) -> datetime | None:
     return snapshot.job.status.last_schedule_time if latest == missed else latest
 
 
-def _recent(
-    snapshot: Snapshot, histories: list[RecurrenceHistory], default: float | None
-) -> tuple[RecentRecurrence, ...]:
+def _recent(snapshot: Snapshot, histories: list[RecurrenceHistory], costs: JobSavings) -> tuple[RecentRecurrence, ...]:
     eta = snapshot.job.spec.objective.energy_weight_percent / 100
-    target = observations.target_values(snapshot.job.spec.objective.target)
     entries: dict[int, RecentRecurrence] = {}
     for each in histories[-MAX_RECENT:]:
         latest, cost = each.latest, each.cost_joules(eta)
@@ -186,15 +183,13 @@ def _recent(
                 "power_limit_watts": None if latest.power_limit_watts is None else round(latest.power_limit_watts),
                 "result": latest.result,
                 "cost_joules": None if cost is None else round(cost, 3),
-                "relative_to_default_percent": None
-                if cost is None or latest.target != target
-                else relative_percent(cost, default),
-                "gpu_energy_joules": round(each.energy_joules, 3),
-                "duration_seconds": round(each.time_seconds, 3),
+                "gpu_energy_joules": round(each.energy_joules, 3) or None,
+                "duration_seconds": round(each.time_seconds, 3) or None,
                 "completion_time": latest.finished_at,
                 "metric": latest.metric,
                 "reason": latest.reason[:1024],
             }
+            | recent_saving(costs, each.index)
         )
     for running in snapshot.recurrences:
         if running.status.result is None:
@@ -224,45 +219,6 @@ def _totals(snapshot: Snapshot, histories: list[RecurrenceHistory], eta: float) 
             "money": money(energy, objective.price),
             "carbon_grams": carbon_grams(energy, objective.carbon),
         }
-    )
-
-
-def _savings(snapshot: Snapshot, ended: list[RecurrenceHistory], default: float | None) -> Savings | None:
-    """Savings against the default configuration, over the present target's recurrences with a known cost."""
-    objective = snapshot.job.spec.objective
-    target = observations.target_values(objective.target)
-    ended = [each for each in ended if each.latest.target == target]
-    eta = objective.energy_weight_percent / 100
-    costs = [cost for cost in (each.cost_joules(eta) for each in ended) if cost is not None]
-    if not default or not costs or relative_percent(max(costs), default) is None:
-        return None
-    saved = default * len(costs) - sum(costs)
-    values: dict[str, Any] = {
-        "default_cost_joules": round(default, 3),
-        "cost_joules": round(saved, 3),
-        "cost_percent": round(100 * saved / (default * len(costs)), 2),
-        "latest_cost_percent": round(100 * (1 - costs[-1] / default), 2),
-    }
-    energies = [energy for energy in (each.cost_joules(1.0) for each in ended) if energy is not None]
-    default_energy_joules = default_energy(snapshot)
-    if default_energy_joules is not None and len(energies) == len(costs):
-        saved_energy = default_energy_joules * len(energies) - sum(energies)
-        values |= {
-            "gpu_energy_joules": round(saved_energy, 3),
-            "money": money(saved_energy, objective.price),
-            "carbon_grams": carbon_grams(saved_energy, objective.carbon),
-        }
-    return Savings.model_validate(values)
-
-
-def _figures(ended: list[RecurrenceHistory], eta: float, savings: Savings | None) -> JobFigures | None:
-    """The figures of the latest ended recurrence, and the saving, with units."""
-    if not ended:
-        return None
-    return JobFigures(
-        cost=energy_text(ended[-1].cost_joules(eta)),
-        metric=metric_text(ended[-1].latest.metric),
-        saved=NOT_KNOWN_YET if savings is None else f"{savings.cost_percent:.0f} %",
     )
 
 

@@ -1,45 +1,49 @@
-"""Mode Advise: what the policy would decide, and what it is expected to cost.
+"""Mode Advise: what the policy would decide, and what it is expected to save.
 
 The policy decides from the same observations as in mode Optimize, but every attempt runs the default
-configuration. So it learns nothing new about other batch sizes and power limits, and a saving is
-stated only where it was measured, in mode Optimize before.
+configuration. What was not measured is expected from a prior: the effect of a batch size from the model of the policy,
+that of a power limit from measured trainings (`power_prior`). The advice says which, and its interval covers it.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 from wattloop.cost import CostModel
 from wattloop_operator.api.power import PowerLimitMode
 from wattloop_operator.api.recurring_training_job_status import Advice
+from wattloop_operator.domain.quantities import saving_text
+from wattloop_operator.domain.records import PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.usage import relative_percent
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.parameters import default_configuration
 from wattloop_operator.reconcile.learning.power_limit import highest_measurement, selected_measurement
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
 from wattloop_planner.bandit.configuration import Configuration
+from wattloop_planner.bandit.default_cost import EPOCH_COST_ERROR
 from wattloop_planner.bandit.history import comparable_models
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext
+from wattloop_planner.bandit.power_prior import LogRatio, best_limit_prior
+from wattloop_planner.estimate import Estimate
 from wattloop_planner.observations import Outcome
 
-MAX_LOG_WIDTH = 100.0
-
-
-@dataclass(frozen=True)
-class _Saving:
-    """The expected cost in percent of the default configuration's, with its 90 % interval, and what is unknown."""
-
-    percent: float | None = None
-    low: float | None = None
-    high: float | None = None
-    unknown: tuple[str, ...] = ()
+NINETY_PERCENT = 1.645
+# Standard deviation of the log of the saving by a limit that was measured at another batch size.
+OTHER_SIZE_SD = 0.05
+# The same of a limit that the user chose and nobody measured. It may save or cost.
+FIXED_LIMIT_SD = 0.1
+# A saving has no lower bound; the status has one.
+MAX_LOG_RATIO = 5.0
 
 
 def advice_of(
-    snapshot: Snapshot, context: DecisionContext, decision: Decision, power_limit_watts: int | None
+    snapshot: Snapshot,
+    context: DecisionContext,
+    decision: Decision,
+    power_limit_watts: int | None,
+    arms: Sequence[Arm],
 ) -> Advice:
     """The advice for a decision of the policy that is not carried out.
 
@@ -49,104 +53,127 @@ def advice_of(
         decision: Its decision.
         power_limit_watts: The power limit that would be held; None if none would be, or if limits
             would be measured first.
+        arms: Estimates of the cost of the configurations.
     """
-    size, spec = decision.batch_size, snapshot.job.spec
-    known = spec.power.limit.mode is not PowerLimitMode.AUTO or power_limit_watts is not None
-    saving = _of_default_configuration(snapshot) if decision.configuration == default_configuration(spec) else None
-    saving = saving or _of_other_configuration(snapshot, context, decision)
-    if not known and saving.percent is not None:
-        text = f"the effect of a power limit: none was measured at batch size {size}, and mode Advise measures none"
-        saving = replace(saving, unknown=(*saving.unknown, text))
+    saving, unknown = _expected_saving(snapshot, context, decision, arms)
     return Advice.model_validate(
         {
-            "batch_size": size,
+            "batch_size": decision.batch_size,
             "parameters": dict(decision.parameters),
             "power_limit_watts": power_limit_watts,
-            "cost_percent": saving.percent,
-            "low_cost_percent": saving.low,
-            "high_cost_percent": saving.high,
+            "saving_percent": None if saving is None else round(saving.value, 2),
+            "low_saving_percent": None if saving is None else round(saving.low, 2),
+            "high_saving_percent": None if saving is None else round(saving.high, 2),
             "reason": decision.reason[:1024],
-            "unknown": "; ".join(saving.unknown)[:512],
+            "unknown": "; ".join(unknown)[:512],
         }
     )
+
+
+def advised_saving(advice: Advice) -> Estimate | None:
+    """The expected saving of an advice in percent; None if it is not known yet."""
+    values = (advice.saving_percent, advice.low_saving_percent, advice.high_saving_percent)
+    known = [float(each) for each in values if each is not None]
+    return Estimate(*known) if len(known) == len(values) else None
+
+
+def advised_configuration(advice: Advice) -> Configuration:
+    """Batch size and parameters of an advice."""
+    return Configuration(advice.batch_size, tuple(advice.parameters.items()))
 
 
 def advice_text(advice: Advice) -> str:
     """The advice as a phrase for users."""
     limit = "" if advice.power_limit_watts is None else f" at {advice.power_limit_watts} W"
-    cost = "at an unknown cost"
-    if advice.cost_percent is not None:
-        cost = f"at {advice.cost_percent:.3g} % of the default configuration's cost"
-        if advice.low_cost_percent is not None and advice.high_cost_percent is not None:
-            cost += f" ({advice.low_cost_percent:.3g} to {advice.high_cost_percent:.3g})"
-    unknown = f"; not known is {advice.unknown}" if advice.unknown else ""
-    chosen = Configuration(advice.batch_size, tuple(advice.parameters.items()))
-    return f"batch size {chosen}{limit}, {cost} ({advice.reason}){unknown}"
+    unknown = f"; not measured is {advice.unknown}" if advice.unknown else ""
+    saving = advised_saving(advice)
+    expected = "expected saving not known yet" if saving is None else f"expected to cost {saving_text(saving)}"
+    return f"batch size {advised_configuration(advice)}{limit}, {expected} ({advice.reason}){unknown}"
 
 
-def _of_default_configuration(snapshot: Snapshot) -> _Saving:
-    """Only the power limit distinguishes the advice from the default configuration."""
-    spec = snapshot.job.spec
-    size, limit = spec.batch_size.default, spec.power.limit
-    if limit.mode is PowerLimitMode.NONE:
-        return _Saving(100.0)
-    records = observations.known_records(snapshot)
-    profile = applicable_profile(records, observations.known_profiles(snapshot), size)
-    if limit.mode is PowerLimitMode.FIXED or profile is None:
-        text = f"the saving by a power limit: none was measured at batch size {size}, and mode Advise measures none"
-        return _Saving(unknown=(text,))
-    watts = next((each.max_power_watts for each in reversed(records) if each.max_power_watts > 0), None)
-    if watts is None:
-        return _Saving(unknown=("the maximum power of the GPUs",))
-    selected, highest = selected_measurement(spec, profile), highest_measurement(profile)
-    model = CostModel(spec.objective.energy_weight_percent / 100, watts)
-    cost, default = (model.cost_joules(each.energy_joules, each.time_seconds) for each in (selected, highest))
-    return _Saving(relative_percent(cost, default))
+def _expected_saving(
+    snapshot: Snapshot, context: DecisionContext, decision: Decision, arms: Sequence[Arm]
+) -> tuple[Estimate | None, list[str]]:
+    """The expected saving in percent, and what of it was not measured."""
+    size, limit = _size_effect(snapshot, context, decision, arms), _limit_effect(snapshot, decision)
+    unknown = [text for _, text in (size, limit) if text]
+    if size[0] is None or limit[0] is None:
+        return None, unknown
+    mean, sd = size[0].mean + limit[0].mean, math.hypot(size[0].sd, limit[0].sd)
+    low, value, high = (
+        100 * (1 - math.exp(min(mean + width * NINETY_PERCENT * sd, MAX_LOG_RATIO))) for width in (1, 0, -1)
+    )
+    return Estimate(value, low, high), unknown
 
 
-def _of_other_configuration(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> _Saving:
-    """The policy's estimate, if the configuration reached the target on these GPUs."""
-    size = decision.configuration
-    default_size = default_configuration(snapshot.job.spec)
+def _size_effect(
+    snapshot: Snapshot, context: DecisionContext, decision: Decision, arms: Sequence[Arm]
+) -> tuple[LogRatio | None, str]:
+    """Cost of the advised batch size and parameters relative to the default ones, and what of it was not measured."""
+    chosen, default_size = decision.configuration, default_configuration(snapshot.job.spec)
     default = default_cost(snapshot)
     if default is None:
-        return _Saving(unknown=(f"the cost of the default batch size {default_size}: it has not reached the target",))
-    if not _has_reached(context, context.space.arm(decision.batch_size, decision.parameters)):
-        text = f"the cost of batch size {size}: none of its runs reached the target on these GPUs, and mode Advise "
-        return _Saving(unknown=(text + "runs the default batch size only",))
-    arms = {arm.configuration: arm for arm in decision.arms}
-    arm = arms.get(size)
-    if arm is None or arm.mean_cost_joules is None:
-        return _Saving(unknown=(f"the cost of batch size {size}: policy {_policy(snapshot)} gives no estimate of it",))
-    percent = relative_percent(arm.mean_cost_joules, default)
-    if percent is None:
-        return _Saving(unknown=(f"the cost of batch size {size}: its estimate is not plausible",))
-    low, high = _relative_interval(percent, arm, arms.get(default_size))
-    return _Saving(percent, low, high)
+        return None, f"the cost of the default batch size {default_size}: it has not reached the target"
+    if chosen == default_size:
+        return LogRatio(0.0, 0.0), ""
+    found = {arm.configuration: arm for arm in arms}
+    width, default_width = (_log_sd(found.get(each)) for each in (chosen, default_size))
+    arm, base = found.get(chosen), found.get(default_size)
+    if width is None or default_width is None or arm is None or base is None:
+        return None, f"the cost of batch size {chosen}: there is no estimate of it"
+    ratio = math.log((arm.mean_cost_joules or 1.0) / (base.mean_cost_joules or 1.0))
+    if _has_reached(context, context.space.arm(decision.batch_size, decision.parameters)):
+        return LogRatio(ratio, math.hypot(width, default_width)), ""
+    # An arm that never ran is known by its difference from those that did, so the error of their level is in both.
+    text = f"batch size {chosen}, whose cost is expected from the model: none of its runs reached the target"
+    return LogRatio(ratio, math.sqrt(max(width**2 - default_width**2, EPOCH_COST_ERROR**2))), text
 
 
-def _relative_interval(percent: float, arm: Arm, default: Arm | None) -> tuple[float | None, float | None]:
-    """The 90 % interval of a relative cost.
+def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | None, str]:
+    """Cost at the power limit that would be held relative to the cost without one, and what was not measured.
 
-    The widths of both intervals are added in squares on the logarithmic scale. Their errors are
-    positively correlated, so this is at least as wide as the exact interval.
+    The estimates of batch sizes with a power profile are at its best limit (`at_policy_limits`). So the effect at the
+    default batch size is what their ratio lacks.
     """
-    widths, default_widths = _log_widths(arm), None if default is None else _log_widths(default)
-    if widths is None or default_widths is None:
-        return None, None
-    low = percent * math.exp(-math.hypot(widths[0], default_widths[1]))
-    high = percent * math.exp(min(math.hypot(widths[1], default_widths[0]), MAX_LOG_WIDTH))
-    return round(low, 2), relative_percent(high, 100.0)
+    spec = snapshot.job.spec
+    limit = spec.power.limit
+    if limit.mode is PowerLimitMode.NONE:
+        return LogRatio(0.0, 0.0), ""
+    records, profiles = observations.known_records(snapshot), observations.known_profiles(snapshot)
+    max_power = next((each.max_power_watts for each in reversed(records) if each.max_power_watts > 0), None)
+    if max_power is None:
+        return None, "the maximum power of the GPUs"
+    model = CostModel(spec.objective.energy_weight_percent / 100, max_power)
+    of_default, of_chosen = (
+        applicable_profile(records, profiles, size) for size in (spec.batch_size.default, decision.batch_size)
+    )
+    if limit.mode is PowerLimitMode.AUTO and (of_default or of_chosen):
+        effect = 0.0 if of_default is None else _profiled_effect(snapshot, of_default, model)
+        if of_chosen is not None:
+            return LogRatio(effect, EPOCH_COST_ERROR), ""
+        return LogRatio(effect, OTHER_SIZE_SD), f"the effect of a power limit at batch size {decision.batch_size}"
+    if limit.mode is PowerLimitMode.FIXED:
+        return LogRatio(0.0, FIXED_LIMIT_SD), f"the effect of the power limit of {limit.watts} W"
+    spans = [(each.energy_joules, each.time_seconds) for each in records if each.energy_joules > 0]
+    power = sum(joules for joules, _ in spans) / max(sum(seconds for _, seconds in spans), 1e-9)
+    text = "the effect of a power limit, which is expected from measured trainings of other jobs"
+    return best_limit_prior(model.eta, power / max_power), text
 
 
-def _log_widths(arm: Arm) -> tuple[float, float] | None:
-    """Distances of the mean cost from both ends of its interval, as logarithms; None if one is not positive."""
-    values = [arm.low_cost_joules, arm.mean_cost_joules, arm.high_cost_joules]
-    known = [math.log(each) for each in values if each is not None and 0 < each < math.inf]
-    if len(known) < len(values):
+def _profiled_effect(snapshot: Snapshot, profile: PowerProfileRecord, model: CostModel) -> float:
+    selected, highest = selected_measurement(snapshot.job.spec, profile), highest_measurement(profile)
+    cost, default = (model.cost_joules(each.energy_joules, each.time_seconds) for each in (selected, highest))
+    return math.log(cost / default) if cost > 0 and default > 0 else 0.0
+
+
+def _log_sd(arm: Arm | None) -> float | None:
+    """Standard deviation of the log of an arm's expected cost; None if it is not known."""
+    if arm is None:
         return None
-    low, mean, high = known
-    return max(mean - low, 0.0), max(high - mean, 0.0)
+    low, mean, high = (each or 0.0 for each in (arm.low_cost_joules, arm.mean_cost_joules, arm.high_cost_joules))
+    if not 0 < low <= high < math.inf or mean <= 0:
+        return None
+    return math.log(high / low) / (2 * NINETY_PERCENT)
 
 
 def _has_reached(context: DecisionContext, arm: int) -> bool:
@@ -157,7 +184,3 @@ def _has_reached(context: DecisionContext, arm: int) -> bool:
         and comparable_models(each.gpu_model, context.gpu_model)
         for each in context.observations
     )
-
-
-def _policy(snapshot: Snapshot) -> str:
-    return snapshot.job.spec.policy.name.value

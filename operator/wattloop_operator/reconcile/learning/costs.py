@@ -7,19 +7,18 @@ from dataclasses import dataclass
 
 from wattloop.cost import CostModel
 from wattloop_operator.api.attempt import Result
-from wattloop_operator.api.objective import Target
 from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import with_current_target
-from wattloop_operator.reconcile.learning.observations import target_values
 from wattloop_operator.reconcile.learning.parameters import default_values
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, differs_from
-from wattloop_planner.bandit.fixed import DefaultRun, default_cost_joules
+from wattloop_planner.bandit.default_cost import DefaultRun, Spread, default_cost_joules, pooled_spread
 from wattloop_planner.bandit.start_ups import StartUps
-from wattloop_planner.observations import Outcome
+from wattloop_planner.estimate import Estimate
+from wattloop_planner.observations import Outcome, ParameterValues
 
 # Attempts in mode Advise whose mean epoch cost is that of the default configuration.
 MAX_ADVISE_ATTEMPTS = 10
@@ -73,42 +72,27 @@ def histories_of(records: Sequence[ObservationRecord]) -> list[RecurrenceHistory
 
 
 def attempt_cost_joules(record: ObservationRecord, eta: float) -> float | None:
-    """Cost of an attempt; None if it never had a GPU, or if its counters are invalid.
+    """Cost of an attempt; None if it never had a GPU, or if its energy or time is not known.
 
     Args:
         record: The attempt.
         eta: Weight of energy against time, 0 to 1.
     """
-    if record.max_power_watts <= 0:
+    if record.max_power_watts <= 0 or record.energy_joules <= 0 or record.time_seconds <= 0:
         return None
     return plausible_cost(CostModel(eta, record.max_power_watts).cost_joules(record.energy_joules, record.time_seconds))
 
 
-def default_cost(snapshot: Snapshot, target: Target | None = None) -> float | None:
-    """Expected cost in joules of one recurrence in the default configuration.
-
-    None if not known yet.
-
-    Args:
-        snapshot: The state of the job.
-        target: Target of the attempt to compare; None for the job's present target. An attempt with
-            another one has no cost to compare with.
-    """
-    if target is not None and target_values(target) != target_values(snapshot.job.spec.objective.target):
-        return None
-    return _default_cost(snapshot, snapshot.job.spec.objective.energy_weight_percent / 100)
-
-
-def default_energy(snapshot: Snapshot) -> float | None:
-    """Expected energy in joules of one recurrence in the default configuration.
+def default_cost(snapshot: Snapshot) -> Estimate | None:
+    """Expected cost in joules of one recurrence in the default configuration, for the job's present target.
 
     None if not known yet.
     """
-    # With all weight on energy, the cost is the energy.
-    return _default_cost(snapshot, 1.0)
+    return default_cost_with(snapshot, snapshot.job.spec.objective.energy_weight_percent / 100)
 
 
-def _default_cost(snapshot: Snapshot, eta: float) -> float | None:
+def default_cost_with(snapshot: Snapshot, eta: float) -> Estimate | None:
+    """The same for another weight of energy: with all weight on energy, the cost is the energy."""
     return default_cost_of(
         with_current_target(snapshot.job.spec, observations.known_records(snapshot)),
         observations.known_profiles(snapshot),
@@ -130,7 +114,7 @@ def default_cost_of(
     default_batch_size: int,
     default_parameters: Mapping[str, str],
     eta: float,
-) -> float | None:
+) -> Estimate | None:
     """Expected cost in joules of one recurrence in the default configuration.
 
     Args:
@@ -171,8 +155,18 @@ def default_cost_of(
         [DefaultRun(run.outcome is Outcome.REACHED, run.epochs, run.cost_joules(eta)) for run in runs],
         epoch_cost,
         start_up,
+        _spread(records),
     )
-    return None if cost is None else plausible_cost(cost)
+    return None if cost is None or plausible_cost(cost.value) is None else cost
+
+
+def _spread(records: Sequence[ObservationRecord]) -> Spread:
+    """The spread of the epochs to the target, pooled over the configurations that reached it."""
+    reached: dict[tuple[int, ParameterValues], list[float]] = {}
+    for each in observations.observations(records):
+        if each.outcome is Outcome.REACHED:
+            reached.setdefault((each.batch_size, each.parameters), []).append(each.epochs)
+    return pooled_spread(reached.values())
 
 
 def _start_up_joules(records: Sequence[ObservationRecord], eta: float) -> float:

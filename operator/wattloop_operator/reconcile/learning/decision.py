@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -258,7 +258,12 @@ def _default_decision(snapshot: Snapshot, context: DecisionContext) -> Decision:
 
 def advice_for(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> Advice:
     """The advice for a decision of the job's policy."""
-    return advice_of(snapshot, context, decision, _power_limit(snapshot, decision.batch_size)[0])
+    arms = decision.arms
+    if not any(arm.mean_cost_joules is not None and not arm.observations for arm in arms):
+        # Another policy has no estimates of what never ran.
+        with suppress(NoFeasibleArmError):
+            arms = policy_named("thompsonSampling").decide(replace(context, attempt=0)).arms or arms
+    return advice_of(snapshot, context, decision, _power_limit(snapshot, decision.batch_size)[0], arms)
 
 
 def sample_decision(snapshot: Snapshot, now: datetime) -> TrainingRecurrence | None:

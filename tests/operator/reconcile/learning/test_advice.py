@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.learning.advice_check import advice_check_text
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_operator.workloads.injection import RunAddresses, run_environment
@@ -94,19 +94,37 @@ def test_the_advice_is_the_decision_of_the_policy_for_the_next_recurrence(backen
     assert backend.recurrences[running].spec.batch_size == 32
 
 
-def test_a_saving_that_was_never_measured_is_unknown(backend_with: Backends) -> None:
-    backend = backend_with(**ADVISE)
-    for _ in range(5):
-        run_once(backend)
+def saving(backend: ModelBackend) -> tuple[float, float, float]:
+    """Lower bound, value and upper bound of the expected saving."""
     found = advice(backend)
-    assert (found.cost_percent, found.low_cost_percent, found.power_limit_watts) == (None, None, None)
-    assert found.unknown == (
-        "the cost of batch size 32: none of its runs reached the target on these GPUs, and mode Advise runs the "
-        "default batch size only"
-    )
+    assert found.low_saving_percent is not None
+    assert found.saving_percent is not None
+    assert found.high_saving_percent is not None
+    return float(found.low_saving_percent), float(found.saving_percent), float(found.high_saving_percent)
+
+
+def test_a_saving_that_was_never_measured_is_expected_from_the_model_by_the_second_run(backend_with: Backends) -> None:
+    backend = backend_with(**ADVISE)
+    run_once(backend)
+    low, value, high = saving(backend)
+    # Half the batch size costs 40 % less, and a limit is expected to save a tenth of the rest.
+    assert low < 46 < high
+    assert low < value < high
+    assert advice(backend).power_limit_watts is None
+    assert "batch size 32, whose cost is expected from the model" in advice(backend).unknown
+    assert "the effect of a power limit, which is expected from measured trainings" in advice(backend).unknown
+    assert run_once(backend).spec.decision.reason.startswith("mode Advise runs the default configuration; advised is")
     savings = backend.job.status.savings
     assert savings is not None
-    assert savings.cost_percent == 0
+    assert (savings.cost_percent, savings.recurrences) == (None, 0)
+
+
+@pytest.mark.parametrize("policy", [{"zeus": {}}, {"fixed": {}}, {"thompsonSampling": {}}])
+def test_the_advice_of_every_policy_has_an_expected_saving(backend_with: Backends, policy: dict[str, Any]) -> None:
+    backend = backend_with(**{**ADVISE, "policy": policy})
+    run_once(backend)
+    low, value, high = saving(backend)
+    assert low <= value <= high
 
 
 def test_a_saving_that_was_measured_in_mode_optimize_is_stated_with_its_interval(backend_with: Backends) -> None:
@@ -115,36 +133,35 @@ def test_a_saving_that_was_measured_in_mode_optimize_is_stated_with_its_interval
         assert run_once(backend).spec.batch_size == 64
     found = advice(backend)
     assert (found.batch_size, found.power_limit_watts, found.unknown) == (32, 200, "")
-    assert found.cost_percent is not None
-    assert found.low_cost_percent is not None
-    assert found.high_cost_percent is not None
+    low, value, high = saving(backend)
     # 32 costs 60 % of 64, and the limit takes 70 % of the energy.
-    assert float(found.cost_percent) == pytest.approx(42, abs=2)
-    assert found.low_cost_percent < Decimal(42) < found.high_cost_percent
+    assert value == pytest.approx(58, abs=2)
+    assert low < 58 < high
 
 
-def test_without_limits_measured_the_saving_of_the_batch_size_alone_is_stated(backend_with: Backends) -> None:
+def test_without_limits_measured_their_effect_is_expected_from_other_trainings(backend_with: Backends) -> None:
     backend = after_optimizing(backend_with, **NO_LIMITS)
     backend.change_spec(power={"limit": {"mode": "Auto"}})
     run_once(backend)
     found = advice(backend)
     assert (found.batch_size, found.power_limit_watts) == (32, None)
-    assert found.cost_percent is not None
-    assert float(found.cost_percent) == pytest.approx(60, abs=2)
-    assert found.unknown.startswith("the effect of a power limit: none was measured at batch size 32")
+    low, value, high = saving(backend)
+    # The batch size alone saves 40 %.
+    assert low < 40 < value < high
+    assert found.unknown.startswith("the effect of a power limit")
 
 
 @pytest.mark.parametrize(
-    ("power", "profiled", "percent", "unknown"),
+    ("power", "profiled", "holds", "unknown"),
     [
-        ({"limit": {"mode": "None"}}, False, 100, ""),
-        ({"limit": {"mode": "Auto"}}, True, 70, ""),
-        ({"limit": {"mode": "Auto"}}, False, None, "the saving by a power limit: none was measured at batch size 64"),
-        ({"limit": {"mode": "Fixed", "watts": 250}}, False, None, "the saving by a power limit"),
+        ({"limit": {"mode": "None"}}, False, 0, ""),
+        ({"limit": {"mode": "Auto"}}, True, 30, ""),
+        ({"limit": {"mode": "Auto"}}, False, 10, "the effect of a power limit, which is expected from measured"),
+        ({"limit": {"mode": "Fixed", "watts": 250}}, False, 0, "the effect of the power limit of 250 W"),
     ],
 )
-def test_with_the_default_batch_size_only_a_measured_power_limit_saves(
-    backend_with: Backends, power: dict[str, Any], profiled: bool, percent: float | None, unknown: str
+def test_with_the_default_batch_size_only_a_power_limit_saves(
+    backend_with: Backends, power: dict[str, Any], profiled: bool, holds: float, unknown: str
 ) -> None:
     only_default = {"batchSize": {"default": 64, "candidates": [64]}, "power": power}
     backend = backend_with(**{**JOB, **only_default, "mode": "Optimize" if profiled else "Advise"})
@@ -152,9 +169,33 @@ def test_with_the_default_batch_size_only_a_measured_power_limit_saves(
     backend.change_spec(mode="Advise")
     run_once(backend)
     found = advice(backend)
-    assert (found.batch_size, found.cost_percent) == (64, None if percent is None else Decimal(percent))
+    low, value, high = saving(backend)
+    assert found.batch_size == 64
+    assert low <= holds <= high
+    assert low <= value <= high
     assert found.unknown.startswith(unknown)
     assert bool(found.unknown) == bool(unknown)
+
+
+def test_the_expected_saving_is_shown_beside_the_measured_one(backend_with: Backends) -> None:
+    backend = backend_with(**ADVISE)
+    for _ in range(2):
+        run_once(backend)
+    expected = advice(backend).saving_percent
+    backend.change_spec(mode="Optimize")
+    backend.reconcile()
+    check = backend.job.status.advice_check
+    assert check is not None
+    assert (check.batch_size, check.expected_saving_percent, check.measured_saving_percent) == (32, expected, None)
+    assert advice_check_text(check).endswith("measured: not known yet.")
+    for _ in range(5):
+        run_once(backend)
+    check = backend.job.status.advice_check
+    assert check is not None
+    assert (check.batch_size, check.expected_saving_percent) == (32, expected)
+    assert float(check.measured_saving_percent or 0) == pytest.approx(58, abs=2)
+    assert "Mode Advise expected batch size 32 to cost" in advice_check_text(check)
+    assert "measured: 58 % less" in advice_check_text(check)
 
 
 def test_switching_the_mode_back_and_forth_keeps_what_was_learned(backend_with: Backends) -> None:
@@ -176,12 +217,16 @@ def test_the_default_configuration_costs_what_attempts_in_mode_advise_cost(backe
     run_once(backend)
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
-    assert default_cost(snapshot) == pytest.approx(7_000)
+    expected = default_cost(snapshot)
+    assert expected is not None
+    assert expected.value == pytest.approx(7_000)
     backend.change_spec(mode="Advise")
     run_once(backend)
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
-    assert default_cost(snapshot) == pytest.approx(10_000)
+    expected = default_cost(snapshot)
+    assert expected is not None
+    assert expected.value == pytest.approx(10_000)
 
 
 def test_an_attempt_in_mode_advise_is_never_stopped_for_its_cost(backend_with: Backends) -> None:

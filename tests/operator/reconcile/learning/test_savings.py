@@ -37,10 +37,14 @@ def test_savings_show_cost_energy_money_and_emissions(backend_with: Backends) ->
     run_once(backend, joules=1_000_000.0, seconds=500.0)
     savings = backend.job.status.savings
     assert savings is not None
-    # Both runs have the default batch size, so their mean is the expected value.
-    assert (savings.gpu_energy_joules, savings.cost_joules) == (Decimal(0), Decimal(0))
-    assert savings.money is not None
-    assert (savings.money.currency, savings.carbon_grams) == ("EUR", Decimal(0))
+    # Both runs have the default batch size, so their mean is the expected value, and none of them saved.
+    assert savings.default_cost_joules == Decimal((4_000_000 + 400_000 + 1_000_000 + 200_000) // 4)
+    unknown = (savings.gpu_energy_joules, savings.cost_joules, savings.money, savings.carbon_grams)
+    assert unknown == (None, None, None, None)
+    assert [each.saving_percent for each in backend.job.status.recent_recurrences] == [None, None]
+    figures = backend.job.status.figures
+    assert figures is not None
+    assert (figures.saved, figures.saved_now, figures.metric) == ("not known yet", "not known yet", "0.95")
 
 
 def test_saved_energy_is_the_default_energy_minus_the_energy_used(backend_with: Backends) -> None:
@@ -52,12 +56,17 @@ def test_saved_energy_is_the_default_energy_minus_the_energy_used(backend_with: 
     savings = backend.job.status.savings
     assert savings is not None
     assert savings.gpu_energy_joules == pytest.approx(Decimal(3_600_000))
+    low, high = savings.low_gpu_energy_joules, savings.high_gpu_energy_joules
+    assert low is not None
+    assert high is not None
+    assert low < savings.gpu_energy_joules < high
     assert savings.money is not None
     assert (savings.money.amount, savings.carbon_grams) == (Decimal("0.36"), Decimal(360))
 
 
 def test_without_price_and_intensity_there_are_no_money_and_emissions(backend: ModelBackend) -> None:
     run_once(backend)
+    run_once(backend)
     savings = backend.job.status.savings
     assert savings is not None
-    assert (savings.gpu_energy_joules, savings.money, savings.carbon_grams) == (Decimal(0), None, None)
+    assert (savings.money, savings.carbon_grams) == (None, None)

@@ -1,0 +1,154 @@
+"""The one definition of a saving: what it compares, what it leaves out, and its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattloop_operator.history.rows import rows_of
+from wattloop_operator.history.table import saving_cell
+from wattloop_operator.reconcile.learning.savings import JobSavings, Purpose, RecurrenceSaving
+from wattloop_planner.estimate import Estimate
+
+Make = Callable[..., Any]
+DEFAULT = {"batch_size": 32, "decision_kind": "Default"}
+TRIAL = {"batch_size": 64, "decision_kind": "Trial"}
+CHOSEN = {"batch_size": 64, "decision_kind": "Incumbent"}
+
+
+def cells(history: Any) -> list[str]:
+    return [saving_cell(row) for row in rows_of(history)]
+
+
+def test_runs_of_the_default_configuration_are_the_baseline(history: Make, record: Make) -> None:
+    """They showed −14, −22, −156 or 100 % for what chance or the measurement of limits made of them."""
+    energies = (2000.0, 2600.0, 1400.0, 9000.0)
+    shown = history(*(record(index, energy_joules=each, **DEFAULT) for index, each in enumerate(energies)))
+    assert cells(shown) == ["–"] * 4
+    assert shown.savings.saved_percent is None
+    assert {row.saving_percent for row in rows_of(shown)} == {None}
+
+
+def test_a_default_run_that_measures_power_limits_is_a_cost_of_learning(
+    history: Make, record: Make, profile: Make
+) -> None:
+    limits = profile(32, (100, 120.0, 2.0), (300, 250.0, 1.0))
+    measuring = record(0, epochs=10.0, energy_joules=4000.0, power_limit_watts=100.0, **DEFAULT)
+    limited = record(1, epochs=10.0, energy_joules=1200.0, time_seconds=20.0, power_limit_watts=100.0, **DEFAULT)
+    shown = history(measuring, limited, profiles=(limits,))
+    assert [each.purpose for each in shown.savings.recurrences] == [Purpose.LEARNING, Purpose.CHOSEN]
+    assert cells(shown)[0] == "–"
+    assert shown.savings.of(1) is not None, "a limit that Wattloop chose saves"
+    learning = shown.savings.learning_joules
+    assert learning is not None
+    # ½·4000 J + ½·300 W·10 s, of 2750 J.
+    assert learning.value == pytest.approx(750.0)
+
+
+def test_a_limit_that_the_user_fixed_is_part_of_the_default_configuration(history: Make, record: Make) -> None:
+    assert cells(history(record(0, power_limit_watts=200.0, **DEFAULT), record(1, **DEFAULT))) == ["–", "–"]
+
+
+def test_a_recurrence_is_compared_with_all_its_attempts(history: Make, record: Make) -> None:
+    """A stopped attempt showed 90 % saved."""
+    stopped = record(1, 0, batch_size=8, result="Stopped", energy_joules=100.0, time_seconds=1.0, decision_kind="Trial")
+    shown = history(record(0, **DEFAULT), stopped, record(1, 1, energy_joules=1000.0, **CHOSEN))
+    first, retry, last = rows_of(shown)
+    assert (first.saving_percent, retry.saving_percent) == (None, None)
+    # 2.5 kJ less 200 J and 2 kJ.
+    assert last.saving_percent == pytest.approx(12.0)
+
+
+def test_what_missed_its_target_saved_nothing(history: Make, record: Make) -> None:
+    crashed = record(1, result="Crashed", energy_joules=10.0, time_seconds=1.0, **TRIAL)
+    shown = history(record(0, **DEFAULT), crashed, record(2, energy_joules=1000.0, **CHOSEN))
+    assert cells(shown)[1] == ""
+    saved, learning = shown.savings.saved_joules, shown.savings.learning_joules
+    assert saved is not None
+    assert learning is not None
+    assert (saved.value, learning.value) == (500.0 - 155.0, 155.0)
+
+
+@pytest.mark.parametrize("unknown", [{"energy_joules": 0.0}, {"time_seconds": 0.0}, {"max_power_watts": 0.0}])
+def test_an_unknown_cost_is_in_no_saving(history: Make, record: Make, unknown: dict[str, float]) -> None:
+    """Runs of 0 J showed 100 % saved."""
+    known = [record(0, **DEFAULT), record(1, energy_joules=1000.0, **CHOSEN)]
+    without = history(*known)
+    shown = history(*known, *(record(index, **{**CHOSEN, **unknown}) for index in range(2, 6)))
+    assert cells(shown)[2:] == [""] * 4
+    assert [row.cost_joules for row in rows_of(shown)[2:]] == [None] * 4
+    expected, found = without.savings.saved_percent, shown.savings.saved_percent
+    assert expected is not None
+    assert found is not None
+    # Their epochs are known, which narrows the interval alone.
+    assert (found.value, shown.savings.latest) == (expected.value, without.savings.latest)
+
+
+def test_the_saving_is_not_known_before_the_default_reached_its_target(history: Make, record: Make) -> None:
+    savings = history(*(record(index, **CHOSEN) for index in range(3))).savings
+    assert (savings.default, savings.saved_percent, savings.latest_percent) == (None, None, None)
+
+
+PAID = st.lists(
+    st.builds(
+        RecurrenceSaving,
+        index=st.integers(0, 1000),
+        purpose=st.sampled_from(Purpose),
+        reached=st.booleans(),
+        of_default=st.booleans(),
+        cost_joules=st.one_of(st.none(), st.floats(1.0, 1e9)),
+    ),
+    max_size=20,
+    unique_by=lambda each: each.index,
+)
+
+
+@given(PAID, st.floats(1.0, 1e9), st.floats(1.0, 3.0))
+def test_no_saving_exceeds_the_default_and_its_parts_add_up(
+    recurrences: list[RecurrenceSaving], default: float, width: float
+) -> None:
+    savings = JobSavings(Estimate(default, default / width, default * width), tuple(recurrences))
+    saved, percent, learning = savings.saved_joules, savings.saved_percent, savings.learning_joules
+    assert (saved is None) == (not savings.is_known)
+    for each in (percent, savings.latest_percent, *(savings.of(one.index) for one in recurrences)):
+        if each is not None:
+            assert each.low <= each.value <= each.high < 100
+    if saved is not None:
+        chosen = [one for one in savings.compared if one.purpose is Purpose.CHOSEN]
+        of_chosen = sum(default - (one.cost_joules or 0.0) for one in chosen)
+        expected = of_chosen - (0.0 if learning is None else learning.value)
+        assert saved.value == pytest.approx(expected, rel=1e-6, abs=1e-3 * default)
+
+
+@pytest.mark.parametrize(("default_runs", "chosen_runs"), [(1, 3), (2, 10), (5, 20)])
+def test_the_interval_of_a_saving_holds_the_truth_in_90_percent_of_jobs(
+    history: Make, record: Make, default_runs: int, chosen_runs: int
+) -> None:
+    """400 jobs whose epochs vary by 8 to 30 % from run to run; the truth is what the default is expected to cost."""
+    generator, held, jobs = np.random.default_rng(default_runs), 0, 400
+    for _ in range(jobs):
+        sd = 0.15 * math.exp(0.4 * generator.standard_normal())
+        epochs = np.exp(sd * generator.standard_normal(default_runs + chosen_runs))
+        records = [
+            record(
+                index,
+                epochs=float((20.0 if index < default_runs else 8.0) * factor),
+                energy_joules=float((20_000.0 if index < default_runs else 11_000.0) * factor),
+                time_seconds=float((70.0 if index < default_runs else 40.0) * factor),
+                **(DEFAULT if index < default_runs else CHOSEN),
+            )
+            for index, factor in enumerate(epochs)
+        ]
+        savings = history(*records).savings
+        paid = sum(each.cost_joules or 0.0 for each in savings.compared)
+        truth = 20_500.0 * math.exp(sd**2 / 2) * chosen_runs - paid
+        saved = savings.saved_joules
+        assert saved is not None
+        held += saved.low <= truth <= saved.high
+    assert 0.85 <= held / jobs <= 0.97
