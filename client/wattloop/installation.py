@@ -16,7 +16,7 @@ def how_to_install(extra: str = "", python: str = sys.executable) -> str:
         extra: An extra of Wattloop; empty: Wattloop alone.
         python: The Python to install it for.
     """
-    requirement = _requirement(f"[{extra}]" if extra else "")
+    requirement = _requirement(f"[{extra}]" if extra else "", here=python == sys.executable)
     if requirement is None:
         wanted = f"the extra [{extra}] of Wattloop" if extra else "Wattloop"
         return f"install {wanted} for {python} from a clone or a wheel (README.md, Install)"
@@ -32,7 +32,7 @@ def _installer(python: str) -> str:
     return f"{shlex.quote(python)} -m pip install"
 
 
-def _requirement(extras: str) -> list[str] | None:
+def _requirement(extras: str, *, here: bool) -> list[str] | None:
     """The arguments of pip that name this installation's origin; None where it is not known or gone."""
     from json import loads  # noqa: PLC0415 - for messages alone
     from pathlib import Path  # noqa: PLC0415 - as above
@@ -47,7 +47,8 @@ def _requirement(extras: str) -> list[str] | None:
     if scheme == "file" and not Path(path).exists():
         return None
     if "dir_info" in origin:
-        return [*(["--editable"] if origin["dir_info"].get("editable") else []), f"{path}{extras}"]
+        # A training keeps its version when the clone changes.
+        return [*(["--editable"] if here and origin["dir_info"].get("editable") else []), f"{path}{extras}"]
     if "vcs_info" in origin:
         url = f"{origin['vcs_info'].get('vcs', 'git')}+{url}@{origin['vcs_info'].get('commit_id', 'HEAD')}"
     return [f"wattloop{extras} @ {url}"]

@@ -26,6 +26,7 @@ from wattloop_operator.local.output_follower import Observe, OutputFollower
 from wattloop_operator.local.processes import ProcessStartError, TrainingProcess, last_output
 from wattloop_operator.local.recurrence_store import RECURRENCE, recurrence_of, replace_recurrence
 from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.local.script_python import missing_module_text
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
@@ -364,6 +365,7 @@ def _process_body(process: TrainingProcess, log: Path) -> dict[str, Any]:
         return _ended_body(Failure.DISRUPTED, "its process was ended from outside", process)
     how = f"exit code {code}" if code is None or code > 0 else f"killed by signal {signal.Signals(-code).name}"
     output = last_output(log, MAX_OUTPUT_CHARACTERS)
+    how = "; ".join(filter(None, (how, missing_module_text(output[-MAX_STORED_CHARACTERS:], process.python))))
     return _ended_body(Failure.CRASHED, how, process) | {
         "exitCode": code,
         "output": output[-MAX_STORED_CHARACTERS:],

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from wattloop.errors import OperationError
+from wattloop_operator.local.script_python import python_of
 from wattloop_operator.local.watchdog import TRAINING_VARIABLE, Watchdog, kill_processes_of
 from wattloop_operator.parent_process import kill_with_parent
 
@@ -35,6 +36,9 @@ class TrainingProcess:
         watchdog: Ends its process group if this program is killed.
         on_end: Called, from another thread, when it has ended.
 
+    Attributes:
+        python: The Python that it runs with; empty if there is none.
+
     Raises:
         ProcessStartError: The program does not exist or is not executable.
         OperationError: Its log cannot be written.
@@ -50,6 +54,7 @@ class TrainingProcess:
         watchdog: Watchdog,
         on_end: Callable[[], None],
     ) -> None:
+        self.python = python_of(arguments[0], environment)
         self.started_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
         self.ended_by_run = False
