@@ -69,7 +69,8 @@ def _overview(arguments: list[str], found: dict[str, EntryPoint]) -> int:
     parser = argparse.ArgumentParser(
         prog="wattloop",
         description="Lowers the energy and time of recurring training jobs.",
-        epilog=f"subcommands:\n{lines}\n\nexample:\n  wattloop run examples/digits/job.yaml --recurrences 24",
+        epilog=f"subcommands:\n{lines}\n\nexample:\n  wattloop run examples/digits/job.yaml "
+        "--recurrences 24 --simulated-gpus 1",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="wattloop SUBCOMMAND [OPTIONS]",
     )

@@ -46,7 +46,8 @@ def add_gpu_options(parser: argparse.ArgumentParser) -> None:
         "--simulated-gpus",
         type=_gpu_count,
         metavar="N",
-        help="simulate N GPUs (default: 1 if this machine has no NVIDIA driver, else use its own GPUs)",
+        help="simulate N GPUs (default: use this machine's own; without an NVIDIA driver, `wattloop run` measures its "
+        "processors by RAPL, or the time alone, and `wattloop sweep` simulates one)",
     )
     parser.add_argument(
         "--gpu-model",
@@ -111,7 +112,7 @@ COMMAND = Command(
     "planner, the store and the agent; each training is a process instead of a pod. After an interruption, the same "
     "command continues. It leaves wattloop.db, recurrences.csv, cost.png and tradeoff.png in the output folder.",
     example="  wattloop run examples/digits/job.yaml --recurrences 24 --simulated-gpus 1\n"
-    "  wattloop run examples/digits/job.yaml --recurrences 24 --format jsonl > recurrences.jsonl",
+    "  wattloop run examples/digits/job.yaml --recurrences 24 --simulated-gpus 1 --format jsonl > recurrences.jsonl",
     configure=_configure,
     run=Deferred("wattloop_operator.commands.run:run"),
 )

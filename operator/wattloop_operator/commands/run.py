@@ -17,7 +17,7 @@ from wattloop.interruption import Interrupted
 from wattloop_operator.api.power import FrequencyPlanMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.history.energy_origin import energy_note
+from wattloop_operator.history.energy_origin import EnergyOrigin, energy_advice, energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.savings import summary
 from wattloop_operator.local.attempt_line import PLAIN_WIDTH, ended_attempts, header, line_text
@@ -26,6 +26,7 @@ from wattloop_operator.local.gpus import Simulation, has_driver
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.local.live_view import LiveView
 from wattloop_operator.local.local_run import LocalRun
+from wattloop_operator.local.processor_agent import ProcessorMeter
 from wattloop_operator.local.simulated_load import ANNOTATION, SimulatedLoad
 
 # Width of the table of a sweep if stdout is not a terminal.
@@ -41,13 +42,15 @@ def run(arguments: argparse.Namespace) -> int:
     def print_line(text: str) -> None:
         stderr.print(text, markup=False)
 
+    simulation = _with_time(simulation_of(arguments, job, else_processors=True), job)
     local_run = LocalRun(
         source=arguments.file,
         job=job,
         output=output,
         database=arguments.database,
         recurrences=arguments.recurrences,
-        simulation=_with_time(simulation_of(arguments, job), job),
+        simulation=simulation,
+        processors=_processors() if simulation is None and not has_driver() else None,
         seed=arguments.seed,
         print_line=print_line,
     )
@@ -117,12 +120,24 @@ def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simu
     return replace(simulation, time_scale=1.0)
 
 
-def simulation_of(arguments: argparse.Namespace, job: RecurringTrainingJob) -> Simulation | None:
-    """The GPUs to simulate; None for this machine's own.
+def _processors() -> ProcessorMeter:
+    """The processors of a machine without a GPU."""
+    meter = ProcessorMeter()
+    origin = EnergyOrigin.PROCESSOR if meter.is_readable else EnergyOrigin.UNKNOWN
+    sys.stderr.write(f"{energy_advice([origin])}\n")
+    return meter
+
+
+def simulation_of(
+    arguments: argparse.Namespace, job: RecurringTrainingJob, *, else_processors: bool = False
+) -> Simulation | None:
+    """The GPUs to simulate; None for what this machine has.
 
     Args:
         arguments: The options.
         job: The job, which may declare a load.
+        else_processors: Whether the processors are measured on a machine without a GPU, unless an option is for
+            simulated ones. Otherwise one GPU is simulated.
 
     Raises:
         UsageError: An option needs simulated GPUs, and there are none, or a load is not valid.
@@ -138,6 +153,8 @@ def simulation_of(arguments: argparse.Namespace, job: RecurringTrainingJob) -> S
             if arguments.time_scale is not None or arguments.simulated_load is not None:
                 option = "--time-scale" if arguments.simulated_load is None else "--simulated-load"
                 raise UsageError(f"{option} needs simulated GPUs; add --simulated-gpus N")
+            return None
+        if else_processors and load is None and arguments.time_scale is None:
             return None
         sys.stderr.write(f"no NVIDIA driver on this machine: simulating one {arguments.gpu_model}\n")
         count = 1

@@ -14,7 +14,7 @@ from wattloop.errors import UsageError
 from wattloop.interruption import Interrupted
 from wattloop_operator.api.field_types import MAX_BATCH_SIZE
 from wattloop_operator.commands.run import PIPED_WIDTH, simulation_of
-from wattloop_operator.history.energy_origin import energy_note, energy_remedy
+from wattloop_operator.history.energy_origin import energy_advice
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.local.display import AttemptReporter
 from wattloop_operator.local.grid import MAX_RUNS, Grid, GridPoint, rows_of_sweep, table_of_sweep
@@ -51,8 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     rows = rows_of_sweep(history)
     stdout = Console()
     (stdout if stdout.is_terminal else Console(width=PIPED_WIDTH)).print(table_of_sweep(rows, tradeoff_points(history)))
-    if note := energy_note(origins := [row.energy_origin for row in rows_of(history)]):
-        stderr.print(f"\n{note}; {energy_remedy(origins)}")
+    if advice := energy_advice([row.energy_origin for row in rows_of(history)]):
+        stderr.print(f"\n{advice}")
     stderr.print(f"\nsweep.csv and tradeoff.png: {output}")
     if any(row.outcome == "reached" for row in rows):
         return 0

@@ -27,7 +27,6 @@ COUNTER_SECONDS = 0.2
 TOLERANCE = 1.02
 
 IDLE_NOTE = "simulated GPU without a declared load: the energies are those of an idle simulated GPU, not of this script"
-IDLE_REMEDY = "declare a load: --simulated-load cpu, or busy=0.8 (docs/local-mode.md)"
 
 
 class EnergyOrigin(StrEnum):
@@ -36,12 +35,16 @@ class EnergyOrigin(StrEnum):
     GPU: this machine's own GPUs.
     SIMULATED: simulated GPUs with the load that the training puts on them.
     SIMULATED_LOAD: simulated GPUs with a declared load.
+    PROCESSOR: this machine's processors, because it has no GPU.
+    UNKNOWN: nothing: there is no GPU, and no readable counter of the processors.
     SIMULATED_IDLE: simulated GPUs on which the training put no load.
     """
 
     GPU = "gpu"
     SIMULATED = "simulated"
     SIMULATED_LOAD = "simulated-load"
+    PROCESSOR = "processor"
+    UNKNOWN = "unknown"
     SIMULATED_IDLE = "simulated-idle"
 
 
@@ -64,18 +67,35 @@ def origin_of_attempt(record: ObservationRecord, origin: str | None) -> str | No
     return EnergyOrigin.SIMULATED_IDLE if record.energy_joules <= idle_joules else origin
 
 
+NOTES = {
+    EnergyOrigin.SIMULATED_IDLE: IDLE_NOTE,
+    EnergyOrigin.PROCESSOR: "no GPU: the energies are those of this machine's processors (RAPL), of all programs",
+    EnergyOrigin.UNKNOWN: "no GPU, and no readable RAPL counter: the energies are unknown, only the times are measured",
+}
+REMEDIES = {
+    EnergyOrigin.SIMULATED_IDLE: "declare a load: --simulated-load cpu, or busy=0.8 (docs/local-mode.md)",
+    EnergyOrigin.UNKNOWN: "run it as root to read RAPL, or simulate a GPU: --simulated-gpus 1 --simulated-load cpu",
+}
+
+
 def energy_note(origins: Sequence[str | None]) -> str:
     """What a reader of these attempts' energies must know; empty if there is nothing.
 
     Args:
         origins: The origin of each attempt's energy.
     """
-    idle = sum(each == EnergyOrigin.SIMULATED_IDLE for each in origins)
-    if not idle:
-        return ""
-    return IDLE_NOTE if idle == len(origins) else f"{IDLE_NOTE} ({idle} of {len(origins)} attempts)"
+    for origin, note in NOTES.items():
+        count = sum(each == origin for each in origins)
+        if count:
+            return note if count == len(origins) else f"{note} ({count} of {len(origins)} attempts)"
+    return ""
 
 
 def energy_remedy(origins: Sequence[str | None]) -> str:
     """What to do about it; empty if nothing is to be done."""
-    return IDLE_REMEDY if EnergyOrigin.SIMULATED_IDLE in origins else ""
+    return next((remedy for origin, remedy in REMEDIES.items() if origin in origins), "")
+
+
+def energy_advice(origins: Sequence[str | None]) -> str:
+    """Note and remedy as one sentence; empty if there is nothing to know."""
+    return "; ".join(filter(None, (energy_note(origins), energy_remedy(origins))))

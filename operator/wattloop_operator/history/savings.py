@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from wattloop_operator.domain.quantities import energy_text, saving_text
-from wattloop_operator.history.energy_origin import energy_note, energy_remedy
+from wattloop_operator.history.energy_origin import energy_advice
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
 from wattloop_planner.bandit.configuration import Configuration
 
-UNKNOWN_ENERGY = (
-    "No energy or time was measured, so no costs are known. On simulated GPUs, add --simulated-load cpu, or "
-    "--time-scale 1, or simulate the work of the training with nvml_simulator.occupy."
-)
+UNKNOWN_ENERGY = "No energy was measured, so no costs are known."
 
 
 @dataclass(frozen=True)
@@ -98,10 +95,9 @@ def summary(history: JobHistory) -> str:
         if history.advice
         else ""
     )
-    origins = [row.energy_origin for row in rows_of(history)]
-    note = f"\n{energy_note(origins)}; {energy_remedy(origins)}" if energy_note(origins) else ""
+    note = energy_advice([row.energy_origin for row in rows_of(history)])
     check = f"\n{history.advice_check}" if history.advice_check else ""
-    return saving_sentence(history) + note + advice + check
+    return saving_sentence(history) + (f"\n{note}" if note else "") + advice + check
 
 
 def _mean_of(recurrences: int) -> str:

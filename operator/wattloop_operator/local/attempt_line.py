@@ -23,7 +23,12 @@ PLAIN_WIDTH = 80
 CODES = {DecisionKind.COMPARISON.value: "compare"}
 RETRY = "retry"
 # Outcomes that are too long for the column.
-OUTCOMES = {"deadline-exceeded": "deadline", "missing-metric": "no metric", "name-conflict": "conflict"}
+OUTCOMES = {
+    "deadline-exceeded": "deadline",
+    "missing-metric": "no metric",
+    "name-conflict": "conflict",
+    "start-failed": "no start",
+}
 
 
 @dataclass(frozen=True)
@@ -110,11 +115,9 @@ COLUMNS = (
     ),
     Column("epo.", 4, True, lambda line: f"{line.row.epochs:.3g}", 2),
     Column("metric", 7, True, lambda line: metric_text(line.metric) or NONE, 6),
-    Column("energy", 8, True, lambda line: energy_text(line.row.energy_joules), 4),
-    Column("time", 8, True, lambda line: time_text(line.row.time_seconds), 3),
-    Column(
-        "cost", 8, True, lambda line: NONE if line.row.cost_joules is None else energy_text(line.row.cost_joules), 7
-    ),
+    Column("energy", 8, True, lambda line: _known(line.row.energy_joules, energy_text), 4),
+    Column("time", 8, True, lambda line: _known(line.row.time_seconds, time_text), 3),
+    Column("cost", 8, True, lambda line: _known(line.row.cost_joules, energy_text), 7),
     Column("saved%", 6, True, lambda line: saving_cell(line.row, 6), 5),
     Column("result", 9, False, _outcome, 9),
     Column("why", 9, False, lambda line: line.why, 8),

@@ -10,6 +10,7 @@ from pathlib import Path
 from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.manifests import check_file
 from wattloop_operator.api.meta import ObjectMeta
+from wattloop_operator.api.power import PowerLimit, PowerLimitMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.trigger import ContinuousTrigger, Trigger
@@ -45,6 +46,12 @@ def read_job(path: Path) -> RecurringTrainingJob:
         expected = "no reference, because this machine has no FrequencyPlans; name a plan file in Pipeline(plan=…)"
         raise InputError(str(path), found, expected)
     return jobs[0]
+
+
+def without_power_limits(job: RecurringTrainingJob) -> RecurringTrainingJob:
+    """The job on a machine without a GPU: no power limit is held or measured."""
+    power = job.spec.power.model_copy(update={"limit": PowerLimit(mode=PowerLimitMode.NONE)})
+    return job.model_copy(update={"spec": job.spec.model_copy(update={"power": power})})
 
 
 def local_job(

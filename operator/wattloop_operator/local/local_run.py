@@ -29,9 +29,10 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.local.backend import LocalBackend
 from wattloop_operator.local.gpus import Simulation, given_gpus, simulate_gpus
-from wattloop_operator.local.job_file import local_job
+from wattloop_operator.local.job_file import local_job, without_power_limits
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
 from wattloop_operator.local.pipeline_reporter import PipelineReporter
+from wattloop_operator.local.processor_agent import ProcessorMeter, running_processor_agent
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens, running_report_server
 from wattloop_operator.local.runner import Runner
@@ -82,6 +83,7 @@ class LocalRun:
         recurrences: Run this many, one after another, instead of the schedule; None to follow the
             schedule.
         simulation: The GPUs to simulate; None for this machine's own.
+        processors: The processors to measure, on a machine without a GPU; None: GPUs are measured.
         seed: Seed of every random draw.
         command: What the output folder is for; a folder of another command is refused.
         print_line: Prints a line on the pipeline of an ended attempt, or on a job that nothing is learned from.
@@ -93,6 +95,7 @@ class LocalRun:
     database: str | None = None
     recurrences: int | None = None
     simulation: Simulation | None = None
+    processors: ProcessorMeter | None = None
     seed: int = 0
     command: str = "run"
     print_line: Callable[[str], None] = lambda _: None
@@ -107,7 +110,7 @@ class LocalRun:
             "command": self.command,
             "job": self.job.metadata.name,
             "seed": self.seed,
-            "gpus": "this machine's" if simulation is None else f"{simulation.count} simulated {simulation.model}",
+            "gpus": self._gpus(),
             "load": None if simulation is None or simulation.load is None else str(simulation.load),
         }
 
@@ -159,7 +162,8 @@ class LocalRun:
             store = stack.enter_context(open_store(self.database or folder.database))
             interruption.raise_if_requested()
             annotations = {ANNOTATION: self._energy_origin().value}
-            job = local_job(self.job, self.seed, self.recurrences, datetime.now(UTC), annotations)
+            source = self.job if self.processors is None else without_power_limits(self.job)
+            job = local_job(source, self.seed, self.recurrences, datetime.now(UTC), annotations)
             if self.database is not None:
                 lock_job(store.objects, job, folder.path)
             wake_event = threading.Event()
@@ -169,7 +173,15 @@ class LocalRun:
             with interruption.wake_on_request(wake_event.set):
                 yield StartedRun(folder, backend, key, wake_event, store.pipelines)
 
+    def _gpus(self) -> str:
+        if self.processors is not None:
+            return "none"
+        simulation = self.simulation
+        return "this machine's" if simulation is None else f"{simulation.count} simulated {simulation.model}"
+
     def _energy_origin(self) -> EnergyOrigin:
+        if self.processors is not None:
+            return EnergyOrigin.PROCESSOR if self.processors.is_readable else EnergyOrigin.UNKNOWN
         if self.simulation is None:
             return EnergyOrigin.GPU
         return EnergyOrigin.SIMULATED if self.simulation.load is None else EnergyOrigin.SIMULATED_LOAD
@@ -187,15 +199,18 @@ class LocalRun:
         # characters.
         watchdog = stack.enter_context(Watchdog())
         socket = watchdog.folder / "agent.sock"
-        stack.enter_context(
-            running_agent(
-                socket,
-                folder.agent_state,
-                environment={**os.environ, **environment},
-                log=folder.agent_log,
-                on_start=watchdog.await_agent,
+        if self.processors is not None:
+            stack.enter_context(running_processor_agent(socket, self.processors))
+        else:
+            stack.enter_context(
+                running_agent(
+                    socket,
+                    folder.agent_state,
+                    environment={**os.environ, **environment},
+                    log=folder.agent_log,
+                    on_start=watchdog.await_agent,
+                )
             )
-        )
         tokens = LocalTokens(watchdog.folder)
 
         def review(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
@@ -211,9 +226,10 @@ class LocalRun:
             recurrences, tokens, commits, limits, plan_of=lambda recurrence: job_plan(self.job, recurrence, None)
         )
         url = stack.enter_context(running_report_server(service, pipelines, commits))
-        # CUDA_VISIBLE_DEVICES numbers this machine's own GPUs, and not simulated ones.
-        gpus = given_gpus(socket, os.environ if self.simulation is None else {})
-        if self.simulation is not None:
+        # CUDA_VISIBLE_DEVICES numbers this machine's own GPUs alone.
+        has_own_gpus = self.simulation is None and self.processors is None
+        gpus = given_gpus(socket, os.environ if has_own_gpus else {})
+        if not has_own_gpus:
             environment[GPUS_VARIABLE] = ",".join(gpus)
         backend = LocalBackend(
             store,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wattloop_operator.history.rows import rows_of
-from wattloop_operator.history.savings import costs_of, saving_sentence
+from wattloop_operator.history.savings import costs_of, saving_sentence, summary
 from wattloop_planner.bandit.configuration import Configuration
 
 Make = Callable[..., Any]
@@ -45,9 +45,11 @@ def test_default_runs_alone_give_no_saving(history: Make, record: Make) -> None:
 
 
 def test_runs_without_energy_say_how_to_let_simulated_time_pass(history: Make, record: Make) -> None:
-    sentence = saving_sentence(history(*(record(index, energy_joules=0.0, time_seconds=0.0) for index in range(4))))
-    assert "add --simulated-load cpu, or --time-scale 1" in sentence
-    assert "%" not in sentence
+    idle = (record(index, energy_joules=0.0, time_seconds=0.0) for index in range(4))
+    text = summary(history(*idle, energy_origin="simulated"))
+    assert text.startswith("No energy was measured, so no costs are known.\n")
+    assert "declare a load: --simulated-load cpu" in text
+    assert "%" not in text
 
 
 def test_the_sentence_omits_unknown_costs(history: Make, record: Make) -> None:

@@ -59,6 +59,12 @@ def test_a_metric_has_four_digits() -> None:
     assert " 0.9079 " in line_text(attempt, 80)
 
 
+def test_figures_that_were_not_measured_are_dashes() -> None:
+    record = dataclasses.replace(RECORD, energy_joules=0.0, max_power_watts=0.0, time_seconds=90.0)
+    (attempt,) = ended_attempts(JobHistory("team", "digits", 0.5, 32, (record,)))
+    assert line_text(attempt, 80).split()[4:8] == ["–", "90", "s", "–"]
+
+
 def test_a_wide_terminal_shows_all_parameters() -> None:
     configuration = Configuration(64, (("learning_rate", "0.000125"), ("optimizer", "adamw")))
     record = dataclasses.replace(RECORD, batch_size=64, parameters=configuration.parameters)

@@ -154,12 +154,12 @@ def _merge_readings(
     """The readings by uuid. Beyond `max_readings` GPUs, those reported first are kept."""
     merged = {reading.uuid: reading for reading in before}
     for gpu in reported:
-        known = merged.get(gpu.uuid)
-        if known is not None and gpu.energy_millijoules <= known.energy_millijoules:
+        known, time = merged.get(gpu.uuid), to_decimal(gpu.time_seconds)
+        # Where the energy cannot be read, the counter stays and the time is known.
+        if known is not None and (gpu.energy_millijoules, time) <= (known.energy_millijoules, known.time_seconds):
             continue
         if known is None and len(merged) >= max_readings:
             continue
-        time = to_decimal(gpu.time_seconds)
         merged[gpu.uuid] = GpuReading(
             uuid=gpu.uuid,
             # The first reported start is kept, so that a restarted process does not lose the energy
