@@ -7,7 +7,7 @@ attempts that end before the target.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -38,6 +38,8 @@ class CostPosterior:
         measured: Which epoch costs are known exactly.
         level_known: Whether costs are in joules. If not, they are known up to a common factor.
         log_limit: Log of the epochs after which an attempt is exhausted; infinity if unlimited.
+        start_up_joules: Expected cost of a start that no arm is below. The costs of the arms are without it.
+        own_start_up_joules: What the start of each arm costs beyond that. The costs of the arms contain it.
     """
 
     log_cost: Vector
@@ -50,6 +52,8 @@ class CostPosterior:
     measured: Flags
     level_known: bool
     log_limit: float = math.inf
+    start_up_joules: float = 0.0
+    own_start_up_joules: Vector = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
     def variance(self) -> Vector:
@@ -126,17 +130,29 @@ def cost_posterior(
     if epoch_cost is None or not posterior.ever_reached.any():
         return None
     log_epochs, epochs_covariance, noise_sd = posterior.epochs()
+    log_cost, log_epoch_cost = log_epochs + epoch_cost.mean, epoch_cost.mean
+    covariance = epochs_covariance + epoch_cost.covariance
+    start_ups = posterior.epoch_costs.start_ups.expected(gpu_model).mean
+    least = float(start_ups.min())
+    share = np.ones(len(log_cost))
+    if epoch_cost.level_known:
+        # What the start of an arm costs beyond the least one is a known part of the cost of its runs.
+        share = 1 / (1 + (start_ups - least) / _exp(log_cost))
+        covariance = covariance * np.outer(share, share)
+        log_cost, log_epoch_cost = log_cost - np.log(share), log_epoch_cost - np.log(share)
     return CostPosterior(
-        log_cost=log_epochs + epoch_cost.mean,
-        covariance=epochs_covariance + epoch_cost.covariance,
+        log_cost=log_cost,
+        covariance=covariance,
         log_epochs=log_epochs,
         epochs_covariance=epochs_covariance,
-        log_epoch_cost=epoch_cost.mean,
-        epoch_cost_variance=np.maximum(epoch_cost.covariance.diagonal(), 1e-12),
+        log_epoch_cost=log_epoch_cost,
+        epoch_cost_variance=np.maximum(epoch_cost.covariance.diagonal() * share**2, 1e-12),
         noise_sd=noise_sd,
         measured=epoch_cost.measured,
         level_known=epoch_cost.level_known,
         log_limit=log_limit_of(max_epochs),
+        start_up_joules=least,
+        own_start_up_joules=start_ups - least,
     )
 
 

@@ -7,19 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattloop.cost import CostModel
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector, condition
 from wattloop_planner.bandit.kernel import prior_covariance, prior_mean
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.priors import EPOCH_COST, OTHER_GPU
-from wattloop_planner.bandit.start_ups import StartUps
+from wattloop_planner.bandit.start_ups import EXACT_PRECISION, AttemptParts, EpochForecast, StartUps
 from wattloop_planner.observations import Observation
 
-# Precision of the log of a measured epoch cost: known within 0.1 %.
-EXACT_PRECISION = 1e6
-# Precision of the log of an epoch cost that is an attempt's cost divided by its epochs.
-ROUGH_PRECISION = 1 / 0.15**2
 # A change of one arm's log epoch cost by more than this applies to all arms.
 LEVEL_CHANGE = 0.05
 # Assumed overhead of a profiled epoch, in epochs, before one is measured.
@@ -93,13 +88,14 @@ class ModelEpochCosts:
 class _Overhead:
     """The first attempt of an arm whose epoch cost was measured: what it cost beyond its epochs."""
 
+    arm: int
     observation: Observation
     cost_joules: float
     epoch_cost_joules: float
 
     def epochs(self, start_ups: StartUps) -> float:
         """The overhead of profiling in epochs: without the start of the attempt, which others pay too."""
-        cost = self.cost_joules - start_ups.cost_of(self.observation, self.observation.gpu_model)
+        cost = self.cost_joules - start_ups.cost_of(self.arm, self.observation, self.observation.gpu_model)
         return max(cost / self.epoch_cost_joules - self.observation.epochs, 0.0)
 
 
@@ -111,7 +107,7 @@ class EpochCosts:
         self._models: dict[str, ModelEpochCosts] = {}
         self._posteriors: dict[str, EpochCostPosterior | None] = {}
         self._overheads: list[_Overhead] = []
-        self.start_ups = StartUps(eta)
+        self.start_ups = StartUps(eta, len(space))
 
     @property
     def profiling_overhead(self) -> float:
@@ -126,22 +122,22 @@ class EpochCosts:
         model = self._models.get(observation.gpu_model)
         if model is None:
             model = self._models[observation.gpu_model] = ModelEpochCosts(len(self._space))
-        self.start_ups.add(observation)
         energy, time = observation.epoch_energy_joules, observation.epoch_time_seconds
         profile = (energy, time, observation.max_power_watts)
-        if energy is None or time is None:
-            if observation.epochs > 0:
-                start_up = self.start_ups.cost_of(observation, observation.gpu_model)
-                cost = (observation.cost_joules(self._eta) - start_up) / observation.epochs
-                self._invalidate_if(model.update(arm, log_of(cost), ROUGH_PRECISION))
+        if (energy is None or time is None) and observation.epochs == 0:
             return
+        parts = self.parts(arm, observation, observation.gpu_model)
+        if parts.shows_start_up:
+            self.start_ups.add(observation.gpu_model, arm, parts.start_up_joules)
         if model.last_profiles.get(arm) == profile:
             return
-        epoch = CostModel(self._eta, observation.max_power_watts).cost_joules(energy, time)
-        if model.precisions[arm] < EXACT_PRECISION and epoch > 0:
-            self._overheads.append(_Overhead(observation, observation.cost_joules(self._eta), epoch))
-        self._invalidate_if(model.update(arm, log_of(epoch), EXACT_PRECISION))
-        model.last_profiles[arm] = profile
+        is_measured = parts.epoch_precision == EXACT_PRECISION
+        if is_measured and model.precisions[arm] < EXACT_PRECISION and parts.epoch_joules > 0:
+            overhead = _Overhead(arm, observation, observation.cost_joules(self._eta), parts.epoch_joules)
+            self._overheads.append(overhead)
+        self._invalidate_if(model.update(arm, log_of(parts.epoch_joules), parts.epoch_precision))
+        if is_measured:
+            model.last_profiles[arm] = profile
 
     def posterior(self, gpu_model: str, partial: PartialObservation | None = None) -> EpochCostPosterior | None:
         """The posterior on a GPU model; other models contribute up to a common factor.
@@ -157,22 +153,24 @@ class EpochCosts:
         own = self._models.get(gpu_model)
         if partial is not None:
             own = ModelEpochCosts(len(self._space)) if own is None else own.copy()
-            cost, precision = self._running_epoch_cost(partial, gpu_model)
-            own.update(self._space.arm(partial.batch_size, partial.parameters), log_of(cost), precision)
+            arm = self._space.arm(partial.batch_size, partial.parameters)
+            parts = self.parts(arm, partial, gpu_model)
+            if not parts.is_surprising:
+                own.update(arm, log_of(parts.epoch_joules), parts.epoch_precision)
             return self._posterior(gpu_model, own)
         if gpu_model not in self._posteriors:
             self._posteriors[gpu_model] = self._posterior(gpu_model, own)
         return self._posteriors[gpu_model]
 
-    def _running_epoch_cost(self, partial: PartialObservation, gpu_model: str) -> tuple[float, float]:
-        """Epoch cost of a running attempt, and the precision of its log."""
-        model = CostModel(self._eta, partial.max_power_watts)
-        if partial.epoch_energy_joules is not None and partial.epoch_time_seconds is not None:
-            return model.cost_joules(partial.epoch_energy_joules, partial.epoch_time_seconds), EXACT_PRECISION
-        start_up = self.start_ups.cost_of(partial, gpu_model)
-        paid = model.cost_joules(partial.energy_joules, partial.time_seconds)
-        # Without any start that was measured, the mean of the epochs is all that is known.
-        return (paid - start_up) / partial.epochs, ROUGH_PRECISION if start_up else EXACT_PRECISION
+    def parts(self, arm: int, attempt: Observation | PartialObservation, gpu_model: str) -> AttemptParts:
+        """The start and the epochs of an attempt that ran at least a part of an epoch, or of a running one."""
+        return self.start_ups.parts(arm, attempt, gpu_model, self._forecast(arm, gpu_model))
+
+    def _forecast(self, arm: int, gpu_model: str) -> EpochForecast | None:
+        known = self.posterior(gpu_model)
+        if known is None or not known.level_known:
+            return None
+        return EpochForecast(float(known.mean[arm]), math.sqrt(max(float(known.covariance[arm, arm]), 0.0)))
 
     def _posterior(self, gpu_model: str, own: ModelEpochCosts | None) -> EpochCostPosterior | None:
         mean = prior_mean(EPOCH_COST, self._space)

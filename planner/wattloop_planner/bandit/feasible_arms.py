@@ -90,6 +90,15 @@ def tried_arms(context: DecisionContext) -> set[int]:
     return tried
 
 
+def latest_was_stopped(context: DecisionContext, arm: int) -> bool:
+    """Whether this job's latest attempt with an arm was stopped; crashes do not count."""
+    for observation in reversed(context.observations):
+        own = not (observation.from_other_job or observation.outcome is Outcome.CRASHED)
+        if own and context.arm_of(observation) == arm:
+            return observation.outcome is Outcome.STOPPED
+    return False
+
+
 def nearest_of(space: ConfigurationSpace, arms: Iterable[int], wanted: int) -> int:
     """The one of some arms that is nearest to ``wanted``; of equally near ones, the first."""
     return min(arms, key=lambda arm: (space.distance(arm, wanted), arm))

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from statistics import fmean
 
-from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row, feasible_arms
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row, feasible_arms, latest_was_stopped
 from wattloop_planner.bandit.history import own_observations
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
@@ -31,7 +31,7 @@ class FixedPolicy:
     def decide(self, context: DecisionContext) -> Decision:
         """The default configuration.
 
-        The default may have become more expensive. So a retry after a stopped attempt has no stopping cost.
+        The default may have become more expensive. So an attempt after a stopped one has no stopping cost.
 
         Raises:
             NoFeasibleArmError: The default crashed too often in a row.
@@ -60,8 +60,7 @@ class FixedPolicy:
             return None
         runs = [o for o in own_observations(context) if context.arm_of(o) == arm and not o.other_target]
         reached = [o.cost_joules(context.eta) for o in runs if o.outcome is Outcome.REACHED]
-        stopped_now = any(o.recurrence == context.recurrence and o.outcome is Outcome.STOPPED for o in runs)
-        return None if stopped_now or not reached else self.max_cost_ratio * fmean(reached)
+        return None if latest_was_stopped(context, arm) or not reached else self.max_cost_ratio * fmean(reached)
 
 
 def _never_reaches(context: DecisionContext, arm: int) -> bool:

@@ -1,62 +1,229 @@
 """What an attempt costs before its epochs: loading libraries and data, compiling, filling caches.
 
-Every attempt pays it once, whatever its arm. So it distinguishes no arms, but a stopped attempt has paid it
-in vain. Without it, the first epoch of an arm that is tried seems several times as expensive as the epochs of
-an attempt that ran many, if epochs are short.
+Every attempt pays it once. A stopped attempt has paid it in vain. Without it, the first epoch of an arm that
+is tried seems several times as expensive as the epochs of an attempt that ran many, if epochs are short.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit
+
 from wattloop.cost import CostModel
+from wattloop_planner.bandit.gaussian_process import Indices, Vector
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.observations import Observation
 
 # The latest attempts count, because the training may change.
-COUNTED_ATTEMPTS = 10
+COUNTED_ATTEMPTS = 24
+# Drift of the shared level between two attempts, in standard deviations of one arm's starts.
+DRIFT = 0.3
+# Standard deviation of an arm's own part, of the first start of a job beyond that of the others (nothing is cached
+# yet), and least one between the starts of an arm; all as parts of the largest start.
+OWN_PART, FIRST_SPREAD, MIN_SPREAD = 0.5, 1.0, 0.01
+# Starts below this cost nothing.
+MIN_JOULES = 1e-6
+# Prior odds that arms have their own part.
+OWN_ODDS = 0.2
+# Standard deviation between the starts of a job, as a part of their median, and its weight in attempts.
+PRIOR_SPREAD = 0.1
+PRIOR_WEIGHT = 4.0
+# An epoch whose cost differs from the expected one by more than this many standard deviations is no such epoch: the
+# start of the attempt was another one than usual.
+SURPRISING_DEVIATIONS = 2.0
+# Standard deviation of the log of an epoch cost that is a part of an attempt's cost.
+ROUGH_SD = 0.15
+# Precision of the log of a measured epoch cost: known within 0.1 %.
+EXACT_PRECISION = 1e6
+# An epoch cost whose log has at most this standard deviation is known.
+KNOWN_SD = 0.01
 # Epochs take at least this share of an attempt's cost: an estimate may exceed the cost of a short attempt.
 MIN_EPOCHS_SHARE = 0.05
 
 
+@dataclass(frozen=True)
+class EpochForecast:
+    """What an epoch of an arm is expected to cost, from other attempts.
+
+    Attributes:
+        log_cost: Mean of the log cost in joules.
+        sd: Standard deviation of the log cost; almost 0 if the arm's epochs were measured.
+    """
+
+    log_cost: float
+    sd: float
+
+
+@dataclass(frozen=True)
+class AttemptParts:
+    """The cost of an attempt, divided into its start and its epochs.
+
+    Attributes:
+        start_up_joules: Cost of its start.
+        epoch_joules: Cost of one of its epochs.
+        epoch_precision: Precision of the log of the epoch's cost, by this attempt alone.
+        shows_start_up: Whether the attempt says what its start cost.
+        is_surprising: Whether its first epochs cost something else than expected, but it is not certain whether its
+            start or its epochs are the cause.
+    """
+
+    start_up_joules: float
+    epoch_joules: float
+    epoch_precision: float
+    shows_start_up: bool
+    is_surprising: bool = False
+
+
+@dataclass(frozen=True)
+class ExpectedStartUps:
+    """What a start of each arm is expected to cost.
+
+    Attributes:
+        mean: Means in joules, at least 0, shape (arms,).
+        spread: Standard deviation between the starts of one arm, in joules.
+    """
+
+    mean: Vector
+    spread: float
+
+
 class StartUps:
-    """The costs of starting an attempt on each GPU model.
+    """The costs of starting an attempt of each arm on each GPU model.
+
+    The cost is a level that all arms share and that drifts, plus noise. Possibly, each arm has its own part besides.
+    Both models are Gaussian, and each counts by its likelihood.
 
     Args:
         eta: Weight of energy against time in the cost.
+        arms: Number of arms.
     """
 
-    def __init__(self, eta: float) -> None:
-        self._eta = eta
-        self._costs: dict[str, deque[float]] = {}
+    def __init__(self, eta: float, arms: int) -> None:
+        self._eta, self._arms = eta, arms
+        self._known: dict[str, deque[tuple[int, float]]] = {}
+        self._expected: dict[str, ExpectedStartUps] = {}
 
-    def add(self, observation: Observation) -> None:
-        """Learn from an attempt whose start was measured."""
-        measured = self._measured(observation)
-        if measured is not None:
-            self._costs.setdefault(observation.gpu_model, deque(maxlen=COUNTED_ATTEMPTS)).append(measured)
+    def add(self, gpu_model: str, arm: int, cost_joules: float) -> None:
+        """Learn what the start of an attempt cost."""
+        self._known.setdefault(gpu_model, deque(maxlen=COUNTED_ATTEMPTS)).append((arm, cost_joules))
+        self._expected.pop(gpu_model, None)
 
-    def expected(self, gpu_model: str) -> float:
-        """Expected cost of a start, in joules; 0 if none was measured on this GPU model."""
-        costs = self._costs.get(gpu_model)
-        return median(costs) if costs else 0.0
+    def expected(self, gpu_model: str) -> ExpectedStartUps:
+        """What a start is expected to cost; 0 if none is known on this GPU model."""
+        if gpu_model not in self._expected:
+            self._expected[gpu_model] = _expected(self._known.get(gpu_model, deque()), self._arms)
+        return self._expected[gpu_model]
 
-    def cost_of(self, attempt: Observation | PartialObservation, gpu_model: str) -> float:
-        """Cost of the start of an attempt in joules: measured, or else expected, which is less than its cost.
-
-        Args:
-            attempt: An attempt that has ended, or is running.
-            gpu_model: Product name of its GPUs.
-        """
-        measured = self._measured(attempt)
-        if measured is not None:
-            return measured
-        paid = CostModel(self._eta, attempt.max_power_watts).cost_joules(attempt.energy_joules, attempt.time_seconds)
-        return min(self.expected(gpu_model), (1 - MIN_EPOCHS_SHARE) * paid)
-
-    def _measured(self, attempt: Observation | PartialObservation) -> float | None:
+    def measured(self, attempt: Observation | PartialObservation) -> float | None:
+        """Cost of an attempt's start, if it was measured."""
         if attempt.start_up is None:
             return None
         model = CostModel(self._eta, attempt.max_power_watts)
         return model.cost_joules(attempt.start_up.energy_joules, attempt.start_up.time_seconds)
+
+    def cost_of(self, arm: int, attempt: Observation | PartialObservation, gpu_model: str) -> float:
+        """Cost of the start of an attempt in joules: measured, or else expected, which is less than its cost.
+
+        Args:
+            arm: Its arm.
+            attempt: An attempt that has ended, or is running.
+            gpu_model: Product name of its GPUs.
+        """
+        measured = self.measured(attempt)
+        limit = (1 - MIN_EPOCHS_SHARE) * self._paid(attempt)
+        return min(float(self.expected(gpu_model).mean[arm]), limit) if measured is None else measured
+
+    def parts(
+        self, arm: int, attempt: Observation | PartialObservation, gpu_model: str, forecast: EpochForecast | None
+    ) -> AttemptParts:
+        """Divide the cost of an attempt into its start and its epochs.
+
+        What was measured of the attempt counts. Otherwise, an epoch as expensive as expected leaves the expected
+        start. The more the cost of an epoch is known, the more a deviation belongs to the start.
+
+        Args:
+            arm: Its arm.
+            attempt: An attempt that ran at least a part of an epoch, or a running one.
+            gpu_model: Product name of its GPUs.
+            forecast: What an epoch of its arm is expected to cost; None if nothing is known.
+        """
+        paid, measured = self._paid(attempt), self.measured(attempt)
+        if attempt.epoch_energy_joules is not None and attempt.epoch_time_seconds is not None:
+            model = CostModel(self._eta, attempt.max_power_watts)
+            epoch = model.cost_joules(attempt.epoch_energy_joules, attempt.epoch_time_seconds)
+            return AttemptParts(self.cost_of(arm, attempt, gpu_model), epoch, EXACT_PRECISION, measured is not None)
+        if measured is not None:
+            return AttemptParts(measured, (paid - measured) / attempt.epochs, ROUGH_SD**-2, shows_start_up=True)
+        if forecast is None or not self._known.get(gpu_model):
+            # Before any attempt has shown its start, the mean of the epochs is all that is known.
+            return AttemptParts(0.0, paid / attempt.epochs, ROUGH_SD**-2, shows_start_up=False)
+        expected = float(self.expected(gpu_model).mean[arm])
+        return _divided(paid, attempt.epochs, forecast, expected, self.expected(gpu_model).spread)
+
+    def _paid(self, attempt: Observation | PartialObservation) -> float:
+        model = CostModel(self._eta, attempt.max_power_watts)
+        return model.cost_joules(attempt.energy_joules, attempt.time_seconds)
+
+
+def _divided(paid: float, epochs: float, forecast: EpochForecast, expected: float, spread: float) -> AttemptParts:
+    typical = math.exp(forecast.log_cost)
+    factor = math.exp(SURPRISING_DEVIATIONS * forecast.sd)
+    left = (paid - expected) / epochs
+    if typical / factor <= left <= typical * factor:
+        sd = math.hypot(ROUGH_SD, spread / epochs / left)
+        return AttemptParts(expected, left, sd**-2, shows_start_up=False)
+    if paid < epochs * typical:
+        # Cheaper than expected, even without any start.
+        return AttemptParts(0.0, paid / epochs, ROUGH_SD**-2, shows_start_up=True)
+    start_up = paid - epochs * typical
+    if forecast.sd <= KNOWN_SD:
+        return AttemptParts(start_up, typical, ROUGH_SD**-2, shows_start_up=True)
+    # Most likely another start than expected. But the epochs may be the cause.
+    likely = max(left, typical / factor)
+    sd = max(abs(math.log(likely / typical)), ROUGH_SD)
+    return AttemptParts(start_up, likely, sd**-2, shows_start_up=True, is_surprising=True)
+
+
+def _expected(known: deque[tuple[int, float]], arms: int) -> ExpectedStartUps:
+    scale = max((cost for _, cost in known), default=0.0)
+    if scale < MIN_JOULES:
+        return ExpectedStartUps(np.zeros(arms), 0.0)
+    ran, costs = np.array([arm for arm, _ in known]), np.array([cost / scale for _, cost in known])
+    spread = max(_spread(known) / scale, MIN_SPREAD)
+    shared, shared_likelihood = _model(ran, costs, arms, spread, 0.0)
+    own, own_likelihood = _model(ran, costs, arms, spread, OWN_PART)
+    weight = float(expit(own_likelihood - shared_likelihood + math.log(OWN_ODDS)))
+    return ExpectedStartUps(scale * np.maximum((1 - weight) * shared + weight * own, 0.0), scale * spread)
+
+
+def _model(ran: Indices, costs: Vector, arms: int, spread: float, own_sd: float) -> tuple[Vector, float]:
+    """Expected next start of each arm, and the log likelihood of the known ones up to a constant."""
+    times = np.arange(len(costs))
+    drift, noise = (DRIFT * spread) ** 2, np.full(len(costs), spread**2)
+    noise[0] += FIRST_SPREAD**2
+    covariance = 1 + drift * np.minimum(times[:, None], times) + own_sd**2 * (ran[:, None] == ran)
+    factor = cho_factor(covariance + np.diag(noise), lower=True)
+    middle = float(np.median(costs))
+    solved = cho_solve(factor, costs - middle)
+    with_known = 1 + drift * times + own_sd**2 * (np.arange(arms)[:, None] == ran)
+    likelihood = -0.5 * float((costs - middle) @ solved) - float(np.log(factor[0].diagonal()).sum())
+    return middle + with_known @ solved, likelihood
+
+
+def _spread(known: deque[tuple[int, float]]) -> float:
+    """By the differences between consecutive starts of the same arm."""
+    latest: dict[int, float] = {}
+    differences: list[float] = []
+    for arm, cost in known:
+        if arm in latest:
+            differences.append((cost - latest[arm]) ** 2 / 2)
+        latest[arm] = cost
+    middle = median(cost for _, cost in known) if known else 0.0
+    squares = PRIOR_WEIGHT * (PRIOR_SPREAD * middle) ** 2 + math.fsum(differences)
+    return math.sqrt(squares / (PRIOR_WEIGHT + len(differences)))

@@ -19,7 +19,7 @@ from wattloop.cost import CostModel
 from wattloop_planner.bandit.coordinates import combinations, octaves, parameter_neighbours
 from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
 from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
-from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, nearest_of, tried_arms
+from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, latest_was_stopped, nearest_of, tried_arms
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
@@ -103,15 +103,16 @@ class ThompsonSamplingPolicy:
         See `ReviewingPolicy.review`.
         """
         if decision.kind is not DecisionKind.TRIAL:
-            return decision.stop_cost_joules
+            return self._reviewed_max_cost(context, decision, partial)
         inputs = self._decision_inputs(context, partial)
         if inputs is None:
             return decision.stop_cost_joules
         cost, arm = inputs.cost, context.space.arm(partial.batch_size, partial.parameters)
         unit, retry = inputs.unit_joules, 1 + inputs.start_up
         model = CostModel(context.eta, partial.max_power_watts)
-        # As the expected costs, without the start of the attempt.
-        start_up_joules = inputs.posterior.epoch_costs.start_ups.cost_of(partial, context.gpu_model)
+        # As the expected costs: with the part of the arm's start that other arms do not pay, as it is expected.
+        parts = inputs.posterior.epoch_costs.parts(arm, partial, context.gpu_model)
+        start_up_joules = parts.start_up_joules - float(cost.own_start_up_joules[arm])
         paid = model.cost_joules(partial.energy_joules, partial.time_seconds) - start_up_joules
         attempt = inputs.posterior.attempt_epochs(arm, partial.epochs, partial.curve)
         value, stop = continuing_value(
@@ -128,7 +129,10 @@ class ThompsonSamplingPolicy:
             offered=inputs.offered,
         )
         needed = 0.0
-        if partial.epochs <= ONE_EPOCH:
+        if parts.is_surprising:
+            # The next epoch shows whether the start or the epochs cost more than expected.
+            stop = max(stop, paid / unit * (1 + 1 / partial.epochs))
+        elif partial.epochs <= ONE_EPOCH:
             if cost.log_expected[arm] > cost.log_expected[inputs.incumbent]:
                 values, _ = self._trial_values(inputs)
                 values[arm] = -np.inf
@@ -240,14 +244,28 @@ class ThompsonSamplingPolicy:
     def _max_cost(self, inputs: _DecisionInputs, arm: int) -> float | None:
         """Upper bound of the cost of an attempt with a known arm; None: unlimited.
 
-        A job may have become more expensive. So a retry is unlimited after an attempt with this arm, or
-        two attempts with others, were stopped.
+        A job may have become more expensive. So an attempt is unlimited if the latest one with this arm was
+        stopped, or two others in this recurrence.
         """
-        stopped = inputs.stopped_now()
         unlimited = math.isinf(self.max_cost_ratio) or not inputs.cost.level_known
-        if unlimited or len(stopped) > 1 or arm in stopped:
+        if unlimited or len(inputs.stopped_now()) > 1 or latest_was_stopped(inputs.context, arm):
             return None
         return self.max_cost_ratio * (inputs.start_up_joules + inputs.unit_joules)
+
+    def _reviewed_max_cost(
+        self, context: DecisionContext, decision: Decision, partial: PartialObservation
+    ) -> float | None:
+        """Upper bound of the cost of an attempt that is no trial, once it has shown what its start cost.
+
+        A start that costs more than expected would cost as much again after a stop. So it does not count.
+        """
+        if decision.stop_cost_joules is None:
+            return None
+        epoch_costs = self._posterior(context).epoch_costs
+        arm = context.space.arm(partial.batch_size, partial.parameters)
+        parts = epoch_costs.parts(arm, partial, context.gpu_model)
+        excess = parts.start_up_joules - float(epoch_costs.start_ups.expected(context.gpu_model).mean[arm])
+        return decision.stop_cost_joules + max(excess, 0.0)
 
     def _without_knowledge(self, context: DecisionContext) -> Decision:
         """The decision while no arm is known to reach the target.
@@ -365,17 +383,17 @@ class _DecisionInputs:
 
     @cached_property
     def unit_joules(self) -> float:
-        """Expected cost of the incumbent's epochs, the unit of values and stopping costs."""
+        """Expected cost of the incumbent beyond `start_up_joules`, the unit of values and stopping costs."""
         return math.exp(float(self.cost.log_expected[self.incumbent]))
 
     @cached_property
     def start_up_joules(self) -> float:
-        """Expected cost of the start of an attempt."""
-        return self.posterior.epoch_costs.start_ups.expected(self.context.gpu_model)
+        """Expected cost of the start of an attempt that no arm is below."""
+        return self.cost.start_up_joules
 
     @property
     def start_up(self) -> float:
-        """Expected cost of the start of an attempt, in incumbent runs."""
+        """The same in incumbent runs."""
         return self.start_up_joules / self.unit_joules
 
     def max_stop(self, max_cost_ratio: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, PartialObservation
-from wattloop_planner.bandit.start_ups import StartUps
+from wattloop_planner.bandit.start_ups import EpochForecast, StartUps
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.bandit.trial_value import best_stop
 from wattloop_planner.observations import Observation, Outcome, StartUp
@@ -42,21 +43,75 @@ def context(*observations: Observation, recurrence: int | None = None) -> Decisi
     return DecisionContext((16, 32, 64, 128), 64, 1.0, index, 0, tuple(observations), 7, gpu_model=GPU)
 
 
-def test_the_expected_start_is_the_median_of_the_latest_ones_on_the_gpu_model() -> None:
-    start_ups = StartUps(eta=1.0)
-    assert start_ups.expected(GPU) == 0
-    for index, joules in enumerate([9e9] * 20 + [100.0, 300.0, 200.0] * 3):
-        start_ups.add(run(index, 64, 10, joules))
-    start_ups.add(run(40, 64, 10))
-    assert start_ups.expected(GPU) == pytest.approx(200.0)
-    assert start_ups.expected("another") == 0
+def expected_starts(*starts: tuple[int, float]) -> list[float]:
+    """Expected cost of the next start of each of two arms, after starts of (arm, joules)."""
+    start_ups = StartUps(eta=1.0, arms=2)
+    for arm, joules in starts:
+        start_ups.add(GPU, arm, joules)
+    return [float(joules) for joules in start_ups.expected(GPU).mean]
+
+
+@pytest.mark.parametrize(
+    ("starts", "expected"),
+    [
+        ([], [0, 0]),
+        ([(0, 500)], [500, 500]),
+        ([(0, 500), (1, 500), (0, 500)], [500, 500]),
+        # Nothing was cached at the first start.
+        ([(0, 5000), (1, 0), (0, 0), (0, 0)], [0, 0]),
+        # Arm 1 compiles, each time.
+        ([(0, 0), (0, 0), (1, 5000), (0, 0), (1, 5000), (0, 0)], [0, 5000]),
+        # The data grow.
+        ([(0, 100 * index) for index in range(12)], [1100, 1100]),
+    ],
+    ids=["none", "one", "equal", "first of a node", "of one arm", "growing"],
+)
+def test_the_expected_start_follows_the_starts_of_the_job(
+    starts: list[tuple[int, float]], expected: list[float]
+) -> None:
+    assert expected_starts(*starts) == pytest.approx(expected, rel=0.15, abs=400)
+
+
+def test_a_start_on_another_gpu_model_says_nothing() -> None:
+    start_ups = StartUps(eta=1.0, arms=2)
+    start_ups.add(GPU, 0, 500.0)
+    assert not start_ups.expected("another").mean.any()
 
 
 def test_an_expected_start_is_less_than_the_attempt() -> None:
-    start_ups = StartUps(eta=1.0)
-    start_ups.add(run(0, 64, 10, 1e6))
+    start_ups = StartUps(eta=1.0, arms=2)
+    start_ups.add(GPU, 0, 1e6)
     short = replace(run(1, 32, 1), epoch_energy_joules=None, epoch_time_seconds=None)
-    assert 0 < start_ups.cost_of(short, GPU) < EPOCH_JOULES
+    assert 0 < start_ups.cost_of(0, short, GPU) < EPOCH_JOULES
+
+
+def one_epoch(joules: float) -> PartialObservation:
+    return PartialObservation(64, 1.0, joules, 1.0, 300.0, None, None)
+
+
+@given(paid=st.floats(1, 1e6), sd=st.floats(0, 1), usual=st.floats(0, 1e6))
+def test_the_parts_of_an_attempt_are_its_cost(paid: float, sd: float, usual: float) -> None:
+    start_ups = StartUps(eta=1.0, arms=1)
+    start_ups.add(GPU, 0, usual)
+    parts = start_ups.parts(0, one_epoch(paid), GPU, EpochForecast(math.log(EPOCH_JOULES), sd))
+    assert parts.start_up_joules >= 0
+    assert parts.epoch_joules > 0
+    if not parts.is_surprising:
+        assert parts.start_up_joules + parts.epoch_joules == pytest.approx(paid)
+
+
+@pytest.mark.parametrize(
+    ("paid", "start", "shows"),
+    [(600, 500, False), (620, 500, False), (900, 800, True), (150, 50, True), (90, 0, True)],
+    ids=["as expected", "a more expensive epoch", "a longer start", "a shorter start", "no start"],
+)
+def test_an_attempt_of_one_epoch_shows_a_start_that_its_epoch_cannot_explain(
+    paid: float, start: float, shows: bool
+) -> None:
+    start_ups = StartUps(eta=1.0, arms=1)
+    start_ups.add(GPU, 0, 500.0)
+    parts = start_ups.parts(0, one_epoch(paid), GPU, EpochForecast(math.log(EPOCH_JOULES), 0.2))
+    assert (parts.start_up_joules, parts.shows_start_up) == (pytest.approx(start), shows)
 
 
 @given(start=st.floats(0, 1e6), epochs=st.floats(2, 50))

@@ -6,6 +6,8 @@ continuing, or to be worth more than was expected. The decision stays as written
 latest review, which may be lower or higher, is part of the progress. A review precedes the
 comparison with the limit, so that the answer to the same report can be to stop, and so that an
 attempt that has just shown that it is about to reach its target is not stopped by an older limit.
+
+No attempt is stopped for its cost before a review or its second epoch: its start falls into the first one.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
     reviewed = progress.reviewed_epoch is not None
     limit = progress.stop_cost_joules if reviewed else recurrence.spec.stop_cost_joules
     if progress.stop_requested or progress.reached or progress.finished or limit is None:
+        return progress
+    if not reviewed and (progress.epoch or 0) <= 1:
+        # The first epoch contains the start of the training, which a further attempt would pay again.
         return progress
     cost = cost_of(recurrence.spec, progress, usage_of(progress))
     # An attempt that has already cost its limit stops at once, although the limit was rounded when

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from wattloop_operator.api.attempt import EpochMark, Progress
+from wattloop_operator.api.attempt import EpochMark, ProfilePoint, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec, Usage
 from wattloop_operator.reconcile.energy.rank_measurements import complete_points
@@ -19,6 +19,8 @@ from wattloop_planner.observations import StartUp
 
 # Energy counters advance every 20 to 100 ms, so the energy of a shorter time is too uncertain to count as measured.
 MIN_MEASURED_SECONDS = 2.0
+# Longer than the first measurement of a power limit takes.
+MIN_UNMEASURED_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,11 @@ def epoch_usage(
 ) -> EpochUsage:
     """Energy and time of one epoch at the current power limit, and of the start-up.
 
-    They are the measured ones at that limit, or else the mean over the epochs after the first.
+    The epoch is the measured one at that limit, or else the mean over the epochs after the first.
 
-    While limits are being measured, none is known, because the current limit is not measured yet, or not
-    by all ranks.
+    While limits are being measured, the epoch is not known, because the current limit is not measured yet, or not
+    by all ranks. Until the first measurement, all epochs run at one limit: a training that shows no steps never
+    measures one.
 
     Args:
         spec: The attempt's decision.
@@ -71,17 +74,83 @@ def epoch_usage(
         usage: Its usage so far.
         epochs: Epochs run so far.
     """
-    for point in complete_points(progress):
-        if point.power_limit_watts == progress.power_limit_watts and point.epochs > 0:
-            return EpochUsage(float(point.energy_joules / point.epochs), float(point.time_seconds / point.epochs))
-    if spec.profile_power_limits or usage is None or not epochs:
+    points = complete_points(progress)
+    if points or progress.profile:
+        start_up = None if usage is None else _start_up_beside(points, progress, usage)
+        for point in points:
+            if point.power_limit_watts == progress.power_limit_watts and point.epochs > 0:
+                energy, time = point.energy_joules / point.epochs, point.time_seconds / point.epochs
+                return EpochUsage(float(energy), float(time), start_up)
+        return EpochUsage(start_up=start_up)
+    if usage is None or not epochs:
         return EpochUsage()
     if progress.gpus:
-        return _between(progress.first_epoch, usage_of(progress), progress.epoch, usage, epochs)
-    if progress.agents is None:
+        found = _between(progress.first_epoch, usage_of(progress), progress.epoch, usage, epochs)
+    elif progress.agents is None:
         return EpochUsage()
-    latest = progress.agents.latest
-    return _mean_between(progress.agents.first, latest, usage, float(epochs))
+    else:
+        found = _mean_between(progress.agents.first, progress.agents.latest, usage, float(epochs))
+    ended = progress.reached or progress.finished or progress.stop_requested
+    if spec.profile_power_limits and not ended and not _is_long(progress):
+        # The first measurement may still go on.
+        return EpochUsage(start_up=found.start_up)
+    return found
+
+
+def _is_long(progress: Progress) -> bool:
+    """Whether the epochs after the first one took longer than the measurement of a limit."""
+    first, latest = _marks(progress)
+    since = None if first is None or latest is None else latest.time_seconds - first.time_seconds
+    return since is not None and since >= MIN_UNMEASURED_SECONDS
+
+
+def _marks(progress: Progress) -> tuple[EpochMark | None, EpochMark | None]:
+    """Energy and time at the first epoch and at the latest report, from the source that reported the GPUs."""
+    if not progress.gpus:
+        return (None, None) if progress.agents is None else (progress.agents.first, progress.agents.latest)
+    usage = usage_of(progress)
+    if usage is None or progress.epoch is None:
+        return progress.first_epoch, None
+    latest = EpochMark(
+        epoch=progress.epoch,
+        energy_joules=usage.gpu_energy_joules,
+        time_seconds=max(usage.duration_seconds, to_decimal(0)),
+    )
+    return progress.first_epoch, latest
+
+
+def _start_up_beside(points: tuple[ProfilePoint, ...], progress: Progress, usage: Usage) -> StartUp | None:
+    """What an attempt that measures power limits used before its epochs.
+
+    It is what it had used at the first epoch's end beyond the epochs until then, and what its usage has that the
+    training's own marks lack.
+    """
+    first, latest = _marks(progress)
+    measured = tuple(point for point in points if point.epochs > 0)
+    if first is None or latest is None or not measured:
+        return None
+    energy, time = _used_by_epochs(measured, float(first.epoch), progress.power_limit_watts)
+    beyond_energy = max(float(usage.gpu_energy_joules - latest.energy_joules), 0.0)
+    beyond_time = max(float(usage.duration_seconds - latest.time_seconds), 0.0)
+    return StartUp(
+        max(float(first.energy_joules) - energy, 0.0) + beyond_energy,
+        max(float(first.time_seconds) - time, 0.0) + beyond_time,
+    )
+
+
+def _used_by_epochs(points: tuple[ProfilePoint, ...], epochs: float, limit_watts: int | None) -> tuple[float, float]:
+    """Energy and time of the first epochs of an attempt: those at the measured limits, then those at the current one.
+
+    If the limits were measured beyond these epochs, the mean of all limits counts.
+    """
+    held = float(sum(point.epochs for point in points))
+    energy = float(sum(point.energy_joules for point in points))
+    time = float(sum(point.time_seconds for point in points))
+    later = next((point for point in points if point.power_limit_watts == limit_watts), None)
+    if later is None or held >= epochs:
+        return energy * epochs / held, time * epochs / held
+    left = (epochs - held) / float(later.epochs)
+    return energy + left * float(later.energy_joules), time + left * float(later.time_seconds)
 
 
 def _between(

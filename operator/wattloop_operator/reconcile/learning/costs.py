@@ -150,7 +150,7 @@ def default_cost_of(
         highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
         model = CostModel(eta, runs[-1].max_power_watts)
         epoch_cost = model.cost_joules(highest.energy_joules, highest.time_seconds) / highest.epochs
-        start_up = _start_up_joules(records, eta)
+        start_up = _start_up_joules(default_records, eta) or _start_up_joules(records, eta)
     cost = default_cost_joules(
         [DefaultRun(run.outcome is Outcome.REACHED, run.epochs, run.cost_joules(eta)) for run in runs],
         epoch_cost,
@@ -171,10 +171,12 @@ def _spread(records: Sequence[ObservationRecord]) -> Spread:
 
 def _start_up_joules(records: Sequence[ObservationRecord], eta: float) -> float:
     """Expected cost of the start of an attempt on the GPUs of the latest attempt; 0 if none was measured."""
-    start_ups = StartUps(eta)
+    start_ups = StartUps(eta, arms=1)
     for observation in observations.observations(records):
-        start_ups.add(observation)
-    return start_ups.expected(observations.latest_gpus(records)[0])
+        measured = start_ups.measured(observation)
+        if measured is not None:
+            start_ups.add(observation.gpu_model, 0, measured)
+    return float(start_ups.expected(observations.latest_gpus(records)[0]).mean[0])
 
 
 def _epoch_cost_in_default_configuration(

@@ -87,12 +87,49 @@ def test_the_start_is_never_negative(attempt: TrainingRecurrence) -> None:
     assert usage(after(attempt, (1, 100.0, 10.0), (3, 700.0, 70.0))) == EpochUsage(700 / 3, 70 / 3, StartUp(0.0, 0.0))
 
 
-def test_measured_power_limits_give_the_epoch_and_no_start(attempt: TrainingRecurrence) -> None:
-    profiling = attempt.model_copy(update={"spec": attempt.spec.model_copy(update={"profile_power_limits": True})})
-    assert usage(after(profiling, (1, 1000.0, 10.0), (2, 1100.0, 20.0))) == EpochUsage()
-    measured = report(
-        sequence=3, epoch=3, joules=1200.0, seconds=30.0, profile=(LimitMeasurement(300.0, 80.0, 9.0, 1.0),)
+def profiling(attempt: TrainingRecurrence) -> TrainingRecurrence:
+    return attempt.model_copy(update={"spec": attempt.spec.model_copy(update={"profile_power_limits": True})})
+
+
+def test_the_start_is_known_while_limits_are_measured(attempt: TrainingRecurrence) -> None:
+    # The first epoch has 900 J and 9 s of start. The limit may change any time, so the epoch is not known.
+    reported = after(profiling(attempt), (1, 1000.0, 10.0), (2, 1100.0, 20.0))
+    assert usage(reported) == EpochUsage(start_up=StartUp(900.0, 0.0))
+
+
+def test_a_training_without_steps_measures_no_limit_and_shows_its_epochs(attempt: TrainingRecurrence) -> None:
+    reported = after(profiling(attempt), (1, 1900.0, 29.0), (8, 2600.0, 99.0))
+    assert usage(reported) == EpochUsage(100.0, 10.0, StartUp(1800.0, 19.0))
+
+
+@given(
+    start_joules=st.floats(0, 1e6),
+    start_seconds=st.floats(0, 1e4),
+    epochs=st.lists(st.floats(0.05, 0.3), min_size=1, max_size=3),
+    joules=st.lists(st.floats(50, 500), min_size=3, max_size=3),
+)
+def test_measured_power_limits_give_the_epoch_and_the_start(
+    attempt: TrainingRecurrence, start_joules: float, start_seconds: float, epochs: list[float], joules: list[float]
+) -> None:
+    measured = tuple(
+        LimitMeasurement(300.0 - 50 * index, part * joules[index], part * 9.0, part)
+        for index, part in enumerate(epochs)
     )
-    progress = progress_after(after(profiling, (1, 1000.0, 10.0)), measured)
-    held = progress.model_copy(update={"power_limit_watts": 300})
-    assert epoch_usage(profiling.spec, held, usage_of(held), held.epoch) == EpochUsage(80.0, 9.0)
+    held = len(epochs) - 1
+    first = sum(each.energy_joules for each in measured) + (1 - sum(epochs)) * joules[held]
+    attempt = profiling(attempt)
+    for sequence, epoch in enumerate((1, 2, 9), 1):
+        received = report(
+            sequence=sequence,
+            epoch=epoch,
+            joules=start_joules + first + (epoch - 1) * joules[held],
+            seconds=start_seconds + 9.0 * epoch,
+            profile=measured,
+        )
+        progress = progress_after(attempt, received).model_copy(update={"power_limit_watts": 300 - 50 * held})
+        attempt = attempt.model_copy(update={"status": attempt.status.model_copy(update={"progress": progress})})
+        found = usage(attempt)
+        assert (found.energy_joules, found.time_seconds) == pytest.approx((joules[held], 9.0), rel=1e-3)
+        assert found.start_up is not None
+        assert found.start_up.energy_joules == pytest.approx(start_joules, rel=1e-3, abs=1.0)
+        assert found.start_up.time_seconds == pytest.approx(start_seconds, rel=1e-3, abs=0.1)
