@@ -87,12 +87,14 @@ class WorkloadState:
         failed_pod: Its pod that failed first; None if it did not fail, or if that is not known.
         exit_code: Exit code of the process that failed first; negative or above 128 for a signal; None if it did not
             fail, or if that is not known.
-        output: The end of what that process printed, as far as it is known. Untrusted.
+        output: The end of what that process printed, or one that ended well, as far as it is known. Untrusted.
         log: Where its whole output is: a file or a command; empty if that is not known.
         killed_ranks: The ranks that were killed, as far as its launcher says.
         terminating: Whether its deletion has begun.
         message: Details of its state: an exit code, an image that cannot be pulled, no node to run
             on.
+        wait_reason: What hinders a pod that waits, as one word of Kubernetes such as ImagePullBackOff; empty if nothing
+            is known to. `message` has the details.
         unhealthy: The unhealthy devices of its containers, as a sentence; empty if none is known.
         pods: Its pods that are bound to a node.
         image_digest: Digest of the image of its training container; None if it is not known.
@@ -115,6 +117,7 @@ class WorkloadState:
     killed_ranks: tuple[int, ...] = ()
     terminating: bool = False
     message: str = ""
+    wait_reason: str = ""
     unhealthy: str = ""
     pods: tuple[WorkloadPod, ...] = ()
     image_digest: str | None = None

@@ -358,20 +358,16 @@ def _reported_its_end(process: TrainingProcess, recurrence: TrainingRecurrence) 
 
 
 def _process_body(process: TrainingProcess, log: Path) -> dict[str, Any]:
-    code = process.exit_code
+    code, output = process.exit_code, last_output(log, MAX_OUTPUT_CHARACTERS)
+    printed = {"output": output[-MAX_STORED_CHARACTERS:], "log": str(log)}
     if code == 0:
-        return _ended_body(None, "", process)
+        return _ended_body(None, "", process) | printed
     if process.ended_by_run or (code is not None and -code in DISRUPTING_SIGNALS):
         return _ended_body(Failure.DISRUPTED, "its process was ended from outside", process)
     how = f"exit code {code}" if code is None or code > 0 else f"killed by signal {signal.Signals(-code).name}"
-    output = last_output(log, MAX_OUTPUT_CHARACTERS)
-    how = "; ".join(filter(None, (how, missing_module_text(output[-MAX_STORED_CHARACTERS:], process.python))))
-    return _ended_body(Failure.CRASHED, how, process) | {
-        "exitCode": code,
-        "output": output[-MAX_STORED_CHARACTERS:],
-        "log": str(log),
-        "killedRanks": list(killed_ranks_in(output)),
-    }
+    how = "; ".join(filter(None, (how, missing_module_text(printed["output"], process.python))))
+    killed_ranks = list(killed_ranks_in(output))
+    return _ended_body(Failure.CRASHED, how, process) | printed | {"exitCode": code, "killedRanks": killed_ranks}
 
 
 def _ended_body(failure: Failure | None, message: str, process: TrainingProcess | None = None) -> dict[str, Any]:

@@ -19,7 +19,11 @@ from wattloop_operator.reconcile.job.conditions import READY
 MAX_SLEEP_SECONDS = 15.0
 # The only reason for Ready to be False that is not a failure.
 ALL_STARTED = "AllStarted"
-START_FAILED = Result.START_FAILED.value
+# Reasons with which a job waits for its user to correct a mistake.
+MISTAKES = {
+    Result.START_FAILED.value: "the training fails at its start",
+    Result.MISSING_METRIC.value: "the training reports nothing",
+}
 
 
 class Runner:
@@ -61,7 +65,7 @@ class Runner:
             wake_at = reconcile(self._backend, self._key, self._clock)
             snapshot = self._show_snapshot()
             status = snapshot.job.status
-            if not status.active and (wake_at is None or _fails_at_start(snapshot)):
+            if not status.active and (wake_at is None or _mistake(snapshot)):
                 self._check_done(snapshot)
                 return snapshot
             self._wait(wake_at)
@@ -87,8 +91,9 @@ class Runner:
 
     @staticmethod
     def _check_done(snapshot: Snapshot) -> None:
-        if _fails_at_start(snapshot):
-            text = "the training fails at its start (see above); fix it, then run the same command again"
+        mistake = _mistake(snapshot)
+        if mistake:
+            text = f"{mistake} (see above); fix it, then run the same command again"
             raise OperationError(f"{snapshot.job.metadata.name}: {text}")
         ready = _ready(snapshot)
         if ready is not None and ready.status is not ConditionStatus.TRUE and ready.reason != ALL_STARTED:
@@ -99,7 +104,7 @@ def _ready(snapshot: Snapshot) -> Condition | None:
     return next((each for each in snapshot.job.status.conditions if each.type == READY), None)
 
 
-def _fails_at_start(snapshot: Snapshot) -> bool:
-    """Whether the job waits because its training fails at the start: on this machine its user fixes it meanwhile."""
+def _mistake(snapshot: Snapshot) -> str:
+    """The mistake after which the job waits, empty for none: on this machine its user corrects it meanwhile."""
     ready = _ready(snapshot)
-    return ready is not None and ready.status is ConditionStatus.FALSE and ready.reason == START_FAILED
+    return MISTAKES.get(ready.reason, "") if ready is not None and ready.status is ConditionStatus.FALSE else ""

@@ -22,7 +22,7 @@ from wattloop_operator.reconcile.actions import (
     WriteJobStatus,
 )
 from wattloop_operator.reconcile.attempt.lifecycle import attempt_actions
-from wattloop_operator.reconcile.job.conditions import metric_event, target_event
+from wattloop_operator.reconcile.job.conditions import hindrance_event, metric_event, target_event
 from wattloop_operator.reconcile.job.forget import forget_actions
 from wattloop_operator.reconcile.job.recurrences import beyond_history_limits
 from wattloop_operator.reconcile.job.retry import open_recurrences
@@ -56,7 +56,11 @@ def next_actions(snapshot: Snapshot, now: datetime) -> ReconcileResult:
     actions += [DeleteRecurrence(each) for each in beyond_history_limits(snapshot, open_indices)]
     status = job_status(snapshot, readiness, open_indices, now)
     before, name = snapshot.job.status.conditions, f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}"
-    for event in (target_event(before, status.conditions, name), metric_event(before, snapshot, name)):
+    for event in (
+        hindrance_event(before, status.conditions, name),
+        target_event(before, status.conditions, name),
+        metric_event(before, snapshot, name),
+    ):
         actions += [] if event is None else [event]
     if status != snapshot.job.status:
         actions.append(WriteJobStatus(status))

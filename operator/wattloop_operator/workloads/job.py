@@ -13,6 +13,7 @@ from wattloop_operator.workloads.ownership import controller_uid
 from wattloop_operator.workloads.pod_state import (
     DISRUPTION_TARGET,
     Pod,
+    PodWait,
     all_running_since,
     any_running,
     bound_pods,
@@ -21,10 +22,10 @@ from wattloop_operator.workloads.pod_state import (
     image_digest,
     killed_ranks,
     parallelism,
+    pod_wait,
     started_at,
     time_of,
     unhealthy_devices,
-    waiting_reason,
 )
 
 # The Job outlives its pods, so the rule records in the Job that the cluster disrupted it.
@@ -87,7 +88,7 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
     metadata, status = body["metadata"], body.get("status") or {}
     failed, complete = _true_condition(body, "Failed"), _true_condition(body, "Complete")
     phase, failure, ended_at, first = WorkloadPhase.PENDING, None, None, None
-    message, unhealthy = "", unhealthy_devices(pods)
+    message, wait, unhealthy = "", PodWait(), unhealthy_devices(pods)
     if complete is not None:
         phase = WorkloadPhase.SUCCEEDED
         ended_at = time_of(status.get("completionTime")) or time_of(complete.get("lastTransitionTime"))
@@ -99,7 +100,8 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
     elif any_running(pods) or status.get("ready"):
         phase, message = WorkloadPhase.RUNNING, unhealthy
     else:
-        message = _waiting_reason(body, pods)
+        wait = _wait(body, pods)
+        message = wait.message
     started = started_at(pods)
     if started is None and phase is not WorkloadPhase.PENDING:
         started = time_of(status.get("startTime"))
@@ -120,6 +122,7 @@ def job_state(body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str,
         log="" if first is None else first.log,
         killed_ranks=killed_ranks(pods) if phase is WorkloadPhase.FAILED else (),
         message=message,
+        wait_reason=wait.reason,
         unhealthy=unhealthy,
         pods=bound_pods(pods),
         image_digest=image_digest(pods, container),
@@ -152,12 +155,10 @@ def _failure(failed: Mapping[str, Any], pods: Sequence[Pod]) -> tuple[Failure, s
     return Failure.DISRUPTED, f"its pods are gone and left no record of how they ended ({failed.get('reason')})"
 
 
-def _waiting_reason(body: Mapping[str, Any], pods: Sequence[Pod]) -> str:
+def _wait(body: Mapping[str, Any], pods: Sequence[Pod]) -> PodWait:
     if (body.get("spec") or {}).get("suspend"):
-        return "its Job is suspended (spec.suspend)"
-    return waiting_reason(pods) or (
-        "" if pods else "its Job has no pod yet; if this persists, see kubectl describe job"
-    )
+        return PodWait("", "its Job is suspended (spec.suspend)")
+    return pod_wait(pods) if pods else PodWait("", "its Job has no pod yet; if this persists, see kubectl describe job")
 
 
 def _true_condition(body: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:

@@ -23,6 +23,7 @@ from wattloop_operator.workloads.pod_state import (
     LATEST,
     Pod,
     PodFailure,
+    PodWait,
     all_running_since,
     any_running,
     bound_pods,
@@ -30,10 +31,10 @@ from wattloop_operator.workloads.pod_state import (
     image_digest,
     killed_ranks,
     parallelism,
+    pod_wait,
     started_at,
     time_of,
     unhealthy_devices,
-    waiting_reason,
     workload_pod,
 )
 
@@ -112,8 +113,9 @@ def other_state(
     if started is None and phase is not WorkloadPhase.PENDING:
         started = time_of(status.get("startTime")) or changed_at
     running_since = all_running_since(pods, pod_count(body.get("spec") or {})) if pods else changed_at
+    wait = _wait(body, pods) if phase is WorkloadPhase.PENDING else PodWait()
     if phase is WorkloadPhase.PENDING:
-        message = _waiting_reason(body, pods)
+        message = wait.message
     elif failure is not None:
         message = failure.message
     else:
@@ -136,6 +138,7 @@ def other_state(
         log="" if failure is None else failure.log,
         killed_ranks=killed_ranks(pods) if failure is not None else (),
         message=message,
+        wait_reason=wait.reason,
         unhealthy=unhealthy,
         pods=tuple(map(distinct, bound_pods(pods))),
         image_digest=image_digest(pods, container),
@@ -192,13 +195,13 @@ def _text(condition: Mapping[str, Any]) -> str:
     return ": ".join(str(part) for part in (condition.get("reason"), condition.get("message")) if part)
 
 
-def _waiting_reason(body: Mapping[str, Any], pods: Sequence[Pod]) -> str:
+def _wait(body: Mapping[str, Any], pods: Sequence[Pod]) -> PodWait:
     kind, name = str(body["kind"]), str(body["metadata"]["name"])
     if (body.get("spec") or {}).get("suspend"):
-        return f"its {kind} is suspended (spec.suspend)"
-    return waiting_reason(pods) or (
-        "" if pods else f"its {kind} has no pod yet; if this persists, see kubectl describe {kind.lower()} {name}"
-    )
+        return PodWait("", f"its {kind} is suspended (spec.suspend)")
+    if pods:
+        return pod_wait(pods)
+    return PodWait("", f"its {kind} has no pod yet; if this persists, see kubectl describe {kind.lower()} {name}")
 
 
 def _ambiguous_indices(pods: Sequence[Pod]) -> frozenset[int | None]:

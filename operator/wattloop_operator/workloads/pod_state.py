@@ -64,6 +64,19 @@ class PodFailure:
     log: str = ""
 
 
+@dataclass(frozen=True)
+class PodWait:
+    """Why a pod does not run yet.
+
+    Attributes:
+        reason: What hinders it, as one word of Kubernetes; empty if nothing is known to.
+        message: The pod, its container and the details; empty if nothing is known.
+    """
+
+    reason: str = ""
+    message: str = ""
+
+
 def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
     """The earliest failure: if one pod of several fails, the others fail as a consequence."""
     # In the same second a disruption takes precedence: a batch size is not blamed for what the
@@ -178,9 +191,10 @@ def termination_message(pod: Pod, container: str) -> str:
     return next((str((state.get("terminated") or {}).get("message") or "") for state in states), "")
 
 
-def waiting_reason(pods: Iterable[Pod]) -> str:
-    """Why pods do not run yet; empty if no reason is known."""
-    return next((reason for pod in pods for reason in _waits(pod)), "")
+def pod_wait(pods: Iterable[Pod]) -> PodWait:
+    """Why pods do not run yet; first what hinders one of them, then what is usual at a start."""
+    waits = [wait for pod in pods for wait in _waits(pod)]
+    return min(waits, key=lambda each: not each.reason, default=PodWait())
 
 
 def unhealthy_devices(pods: Iterable[Pod]) -> str:
@@ -199,22 +213,40 @@ def time_of(text: object) -> datetime | None:
     return datetime.fromisoformat(text) if isinstance(text, str) and text else None
 
 
-def _waits(pod: Pod) -> Iterator[str]:
-    status = pod.get("status") or {}
+def _waits(pod: Pod) -> Iterator[PodWait]:
+    status, name = pod.get("status") or {}, (pod.get("metadata") or {}).get("name", "")
     if status.get("phase") in {"Succeeded", "Failed"}:
         return
     containers = (*(status.get("initContainerStatuses") or ()), *_container_statuses(pod))
-    waits = [(each.get("name"), (each.get("state") or {}).get("waiting") or {}) for each in containers]
+    waits = [(each, (each.get("state") or {}).get("waiting") or {}) for each in containers]
     for container, waiting in waits:
         if waiting.get("reason") and waiting["reason"] not in NORMAL_WAITS:
-            yield _joined(f"container {container}: {waiting['reason']}", waiting.get("message"))
+            text = f"pod {name}: container {container.get('name')}: {waiting['reason']}"
+            yield PodWait(_one_word(waiting["reason"]), _joined(text, _with_image(container, waiting)))
     scheduled = condition_of(pod, "PodScheduled")
     if scheduled is not None and scheduled.get("status") == "False":
-        yield _joined(str(scheduled.get("reason") or "Unschedulable"), scheduled.get("message"))
+        reason = str(scheduled.get("reason") or "Unschedulable")
+        yield PodWait(_one_word(reason), _joined(f"pod {name}: {reason}", scheduled.get("message")))
     for container, waiting in waits:
         if waiting.get("reason") in NORMAL_WAITS:
-            describe = f"kubectl describe pod {(pod.get('metadata') or {}).get('name', '')}"
-            yield f"container {container}: {waiting['reason']}; if this persists, see {describe}"
+            describe = f"kubectl describe pod {name}"
+            yield PodWait(
+                "", f"container {container.get('name')}: {waiting['reason']}; if this persists, see {describe}"
+            )
+
+
+def _with_image(container: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:
+    """The kubelet's message about a container that waits, with its image if that matters and is not named."""
+    message = printable(str(waiting.get("message") or "").strip())
+    image = str(container.get("image") or "")
+    named = "Image" not in str(waiting.get("reason")) or image in message
+    return message if named else ": ".join(filter(None, (f"image {printable(image)}", message)))
+
+
+def _one_word(reason: object) -> str:
+    """A reason in the form that a condition allows."""
+    text = str(reason)
+    return text if re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,63}", text) else "Waiting"
 
 
 def _failure(pod: Pod) -> PodFailure | None:

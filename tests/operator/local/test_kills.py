@@ -113,7 +113,7 @@ def test_a_run_survives_the_kill_of_its_agent_watchdog_and_training(local_job: L
     wait_for_end(list(processes))
     (first,) = local_job.rows()
     assert (first["attempt"], first["batch_size"], first["outcome"]) == ("0", "32", "crashed")
-    assert "Crashed: batch size 32: killed by signal SIGKILL; see logs/" in hanging.stderr.read_text()
+    assert "Crashed: batch size 32: killed by signal SIGKILL; see /" in hanging.stderr.read_text()
     assert local_job.limits() == [DEFAULT_WATTS]
 
 

@@ -86,6 +86,18 @@ def test_the_same_command_goes_on_once_the_mistake_is_fixed(local_job: LocalJob)
     assert local_job.outcomes()[-2:] == [("1", "0", "reached"), ("2", "0", "reached")]
 
 
+def test_a_training_that_reports_nothing_ends_the_run_and_shows_what_it_printed(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job("print('accuracy is fine')")
+    assert local_job.run("--recurrences", "20") == 1
+    assert local_job.outcomes() == [("0", "0", "missing-metric")]
+    stderr = capsys.readouterr().err
+    assert "MissingMetric: ended without accuracy: call run.report(metric=…)" in stderr
+    assert "\n  accuracy is fine\n" in stderr
+    assert "tiny: the training reports nothing (see above); fix it, then run the same command again" in stderr
+
+
 def test_a_batch_size_without_enough_memory_is_given_up_and_others_are_tried(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -145,7 +145,7 @@ def test_a_failure_names_its_first_pod_and_the_cause(
 @pytest.mark.parametrize(
     ("body", "pods", "message"),
     [
-        (workload(), [WAITS], "container train: ImagePullBackOff: Back-off"),
+        (workload(), [WAITS], "pod w: container train: ImagePullBackOff: Back-off"),
         (workload(), [], "its JobSet has no pod yet; if this persists, see kubectl describe jobset a"),
         (workload(suspend=True), [], "its JobSet is suspended (spec.suspend)"),
     ],

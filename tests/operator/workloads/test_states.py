@@ -187,6 +187,43 @@ def test_the_output_of_a_failed_container_is_its_termination_message_and_its_log
     assert "ImportError" not in state.message
 
 
+IMAGE = "registry.example/train:1"
+
+
+def waiting_pod(name: str, reason: str, message: str = "") -> dict[str, Any]:
+    waiting = {"reason": reason} | ({"message": message} if message else {})
+    status = {"name": "train", "image": IMAGE, "state": {"waiting": waiting}}
+    return pod(name, "Pending", containerStatuses=[status])
+
+
+@pytest.mark.parametrize(
+    ("waiting", "reason", "message"),
+    [
+        (("ErrImagePull", "not found"), "ErrImagePull", f"ErrImagePull: image {IMAGE}: not found"),
+        (("ImagePullBackOff", f"Back-off {IMAGE}"), "ImagePullBackOff", f"ImagePullBackOff: Back-off {IMAGE}"),
+        (("InvalidImageName", ""), "InvalidImageName", f"InvalidImageName: image {IMAGE}"),
+        (("CreateContainerConfigError", "no secret"), "CreateContainerConfigError", "Error: no secret"),
+        (("ContainerCreating", ""), "", "ContainerCreating; if this persists, see kubectl describe pod a-1"),
+        (("not a word\n", "x"), "Waiting", "x"),
+    ],
+)
+def test_what_hinders_a_pod_is_named_with_pod_container_and_image(
+    waiting: tuple[str, str], reason: str, message: str
+) -> None:
+    # A pod that starts as usual does not hide one that cannot.
+    state = job_state(job(), [waiting_pod("a-0", "ContainerCreating"), waiting_pod("a-1", *waiting)], "recurrence-uid")
+    assert state.wait_reason == reason
+    assert state.message.startswith("pod a-1: container train: " if reason else "container train: ")
+    if reason:
+        assert message in state.message
+
+
+def test_a_pod_without_a_node_is_named() -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    state = job_state(job(), [pod(phase="Pending", conditions=[condition])], "recurrence-uid")
+    assert (state.wait_reason, state.message) == ("Unschedulable", "pod a-x: Unschedulable: 0/3 nodes")
+
+
 def test_a_job_started_when_its_first_container_did() -> None:
     state = job_state(job(FAILED, startTime="2026-03-01T09:00:00Z"), [pod(**terminated(1))], "recurrence-uid")
     assert state.started_at == datetime(2026, 3, 1, 10, tzinfo=UTC)

@@ -97,6 +97,12 @@ class Kubelet:
         waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
         return self._report(pod, "Pending", waiting)
 
+    def leave_unschedulable(self, pod: Object) -> Object:
+        """Leave the pod without a node, as the scheduler does if none has enough of what it requests."""
+        text = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+        scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": text}
+        return self._patch(pod, {"phase": "Pending", "conditions": [scheduled | {"lastTransitionTime": _now()}]})
+
     def _end(self, pod: Object, phase: str, *, exit_code: int, reason: str, message: str = "") -> Object:
         self._bind(pod)
         started = pod["status"].get("startTime") or _now()
@@ -146,6 +152,11 @@ class Kubelet:
                 for container in pod["spec"]["containers"]
             ],
         }
+        return self._patch(pod, status)
+
+    def _patch(self, pod: Object, status: dict[str, Any]) -> Object:
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        pods = self._cluster.resources.get(api_version="v1", kind="Pod")
         return dict(pods.status.patch(body={"status": status}, name=name, namespace=namespace).to_dict())
 
 

@@ -35,6 +35,7 @@ from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
 from wattloop_operator.reconcile.energy.figures import attempt_figures
 from wattloop_operator.reconcile.energy.usage import cost_of, cost_status, usage_at_end
+from wattloop_operator.reconcile.learning.warm_start import training_digest
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
     if workload is None and recurrence.status.workload_ref is None:
         # A refused template would be refused again. The job's status gives the reason.
         return AttemptActions(() if snapshot.refusal else (StartWorkload(recurrence),))
+    if workload is not None and never_starts(snapshot, recurrence, workload):
+        return AttemptActions(
+            (_write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, _replaced(workload)), now),)
+        )
     written, recurrence = recurrence.status, _with_valid_times(recurrence, now)
     assessment = assess(
         recurrence,
@@ -89,6 +94,25 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
     if status == written:
         return AttemptActions(ends, until)
     return AttemptActions((WriteRecurrenceStatus(recurrence, status), *ends), until)
+
+
+def never_starts(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState) -> bool:
+    """Whether something hinders the pods of an attempt, and the job has another template by now.
+
+    Nothing would end its wait, for an image that does not exist for example, and the job's next run waits for it.
+    """
+    decided = recurrence.spec.template_digest
+    hindered = workload.owned and workload.phase is WorkloadPhase.PENDING and workload.wait_reason
+    if not hindered or workload.started_at is not None or recurrence.status.start_time is not None:
+        return False
+    return decided not in (None, training_digest(snapshot.job, warm_start=recurrence.spec.warm_start))
+
+
+def _replaced(workload: WorkloadState) -> str:
+    return (
+        f"it never started ({workload.message}), and spec.template has changed: the next attempt starts with the new "
+        "template, and this one counts as none"
+    )
 
 
 def cancel_attempt(snapshot: Snapshot, recurrence: TrainingRecurrence, reason: str, now: datetime) -> Action:

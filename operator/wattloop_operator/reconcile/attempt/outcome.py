@@ -79,7 +79,9 @@ def assess(
         text = f"an object named {workload.name} exists that Wattloop did not create; delete or rename it"
         return Ended(Result.NAME_CONFLICT, text)
     if workload.phase is WorkloadPhase.SUCCEEDED:
-        return _from_reports(recurrence, progress)
+        ended = _from_reports(recurrence, progress)
+        output = _output_of(workload) if ended.result is Result.MISSING_METRIC else ""
+        return Ended(ended.result, f"{ended.message}{output}")
     if workload.phase is WorkloadPhase.FAILED:
         return _failed(recurrence, progress, workload, now)
     started_at = workload.started_at or recurrence.status.start_time
@@ -121,7 +123,7 @@ def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: Worklo
 
 
 def _output_of(workload: WorkloadState) -> str:
-    """Where the whole output of a failed process is, and its last lines."""
+    """Where the whole output of a process is, and its last lines."""
     lines = quoted_output(workload.output)
     quoted = f". The last lines of its output:{lines}" if lines else ""
     return f"{f'; see {workload.log}' if workload.log else ''}{quoted}"

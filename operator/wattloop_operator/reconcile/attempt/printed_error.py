@@ -77,8 +77,8 @@ def printed_error(output: str) -> PrintedError | None:
 
 
 def is_out_of_memory(text: str) -> bool:
-    """Whether a text names a lack of memory of the GPU or the machine."""
-    return _OUT_OF_MEMORY.search(text) is not None
+    """Whether a text names a lack of memory of the GPU or the machine. The source lines of tracebacks do not count."""
+    return any(_OUT_OF_MEMORY.search(line) for line in _lines(text) if not line.startswith(" "))
 
 
 def quoted_output(output: str) -> str:

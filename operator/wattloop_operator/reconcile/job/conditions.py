@@ -1,8 +1,8 @@
 """Conditions of a job.
 
-They tell whether it can start, whether its last run succeeded and was learned from, whether the
-target is reachable, whether final metrics are kept, whether it learns from another job, and whether
-there is a frequency plan for its pipeline.
+They tell whether it can start, what hinders the pods of its runs, whether its last run succeeded and was
+learned from, whether the target is reachable, whether final metrics are kept, whether it learns from
+another job, and whether there is a frequency plan for its pipeline.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ LAST_RUN = "LastRunSucceeded"
 LEARNS = "Learns"
 TARGET = "TargetUnreachable"
 METRIC = "MetricKept"
+PODS_STARTED = "PodsStarted"
+MAX_FAILURE_CHARACTERS = 1024
 TRANSFER = "Transferred"
 # A message names at most this many batch sizes.
 MAX_SHORTFALLS_NAMED = 16
@@ -60,7 +62,8 @@ def job_conditions(
     before = snapshot.job.status.conditions
     found: list[tuple[str, bool | None, str, str]] = []
     found += [(READY, readiness.ready, readiness.reason, readiness.message)]
-    found += _last_run(ended)
+    found += _pods_started(snapshot)
+    found += _last_run(snapshot, ended)
     found += _learns(snapshot, ended)
     found += _target(snapshot, ended, records)
     found += _metric(snapshot)
@@ -72,10 +75,55 @@ def job_conditions(
     )
 
 
-def _last_run(ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:
+def _pods_started(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
+    """What hinders the pods of the oldest attempt that waits; nothing if none is hindered."""
+    active = (each for each in snapshot.recurrences if each.status.result is None)
+    for each in sorted(active, key=lambda each: (each.spec.index, each.spec.attempt)):
+        workload = snapshot.workloads.get(each.metadata.name)
+        if workload is not None and workload.owned and workload.wait_reason:
+            text = (
+                f"recurrence {each.spec.index} ({each.metadata.name}) waits and spends no attempt: {workload.message}"
+            )
+            yield PODS_STARTED, False, workload.wait_reason, text
+            return
+
+
+def hindrance_event(before: Iterable[Condition], after: Iterable[Condition], name: str) -> EmitEvent | None:
+    """The event for pods that turn out to be hindered, or by something else than before; None if there is none.
+
+    Args:
+        before: The job's conditions as written before.
+        after: Its current conditions.
+        name: Namespace and name of the job.
+    """
+    known = {each.reason for each in before if each.type == PODS_STARTED}
+    found = next((each for each in after if each.type == PODS_STARTED and each.reason not in known), None)
+    return None if found is None else EmitEvent(True, found.reason, f"{name}: {found.message}")
+
+
+def last_failure(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> tuple[str, str] | None:
+    """Result and message of the latest ended recurrence if it failed; None if it reached its target, or none ended.
+
+    Args:
+        snapshot: The state of the job.
+        ended: Its recurrences that have ended.
+
+    Returns:
+        The result of its last attempt, and why; the message is empty once that object is deleted.
+    """
+    if not ended or ended[-1].reached:
+        return None
+    latest = ended[-1].latest
+    messages = (each.status.message for each in snapshot.recurrences if each.metadata.name == latest.recurrence_name)
+    return latest.result, next(messages, "")[:MAX_FAILURE_CHARACTERS]
+
+
+def _last_run(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:
     if ended:
-        latest = ended[-1].latest
+        latest, failure = ended[-1].latest, last_failure(snapshot, ended)
         text = f"recurrence {latest.recurrence} ({latest.recurrence_name}), batch size {latest.batch_size}"
+        if failure is not None and failure[1]:
+            text = f"{text}: {failure[1]}"
         yield LAST_RUN, ended[-1].reached, latest.result, text
 
 

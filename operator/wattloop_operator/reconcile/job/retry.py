@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import CreateRecurrence
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, recurrences_of
@@ -27,7 +30,9 @@ RETRIED_RESULTS = frozenset(
 )
 # Results after which a retry follows even if the decision ends the recurrence with the attempt.
 ALWAYS_RETRIED_RESULTS = frozenset({Result.CRASHED, Result.HUNG, Result.DISRUPTED})
-# After failures at the start a job without a calendar waits, twice as long after each.
+# Results of which every attempt costs as much and tells nothing, until the user corrects a mistake.
+MISTAKES = frozenset({Result.START_FAILED.value, Result.MISSING_METRIC.value})
+# After them a job without a calendar waits, twice as long after each.
 FIRST_WAIT_SECONDS = 30
 MAX_WAIT_SECONDS = 3600
 
@@ -39,7 +44,8 @@ def is_retry_due(snapshot: Snapshot, recurrence: Recurrence) -> bool:
     there too, with the same template, it is not retried: the mistake is still there.
     """
     latest = recurrence.latest
-    if latest.status.result is None or latest.spec.attempt >= snapshot.job.spec.retry_policy.limit:
+    retries = latest.spec.attempt - sum(_never_started(each) for each in recurrence.attempts)
+    if latest.status.result is None or retries >= snapshot.job.spec.retry_policy.limit:
         return False
     if latest.status.result is Result.START_FAILED:
         failed = sum(each.status.result is Result.START_FAILED for each in recurrence.attempts)
@@ -64,21 +70,28 @@ def retry_actions(snapshot: Snapshot, recurrences: Iterable[Recurrence]) -> list
     return [CreateRecurrence(decide(snapshot, _next_attempt(each), _prescribed(each))) for each in due]
 
 
-def wait_after_failed_starts(snapshot: Snapshot) -> datetime | None:
-    """When a job without a calendar may start again after failures at the start; None: at once.
+def wait_after_mistakes(snapshot: Snapshot) -> tuple[Result, datetime] | None:
+    """When a job without a calendar may start again after mistakes of its user, and the latest result; None: at once.
 
     A backend that began to observe the job after the last failure tries at once: somebody started it again.
     """
-    digest, ended = training_digest(snapshot.job), last_end(snapshot)
-    count = 0
-    for record in reversed(observations.known_records(snapshot)):
-        if record.result != Result.START_FAILED.value or record.template_digest != digest:
-            break
-        count += 1
-    if not count or ended is None or (snapshot.observed_since is not None and ended < snapshot.observed_since):
+    digest, ended, records = training_digest(snapshot.job), last_end(snapshot), observations.known_records(snapshot)
+    mistakes = list(itertools.takewhile(lambda each: _is_mistake(each, digest), reversed(records)))
+    if not mistakes or ended is None or (snapshot.observed_since is not None and ended < snapshot.observed_since):
         return None
     # The bound of the exponent keeps the number small; the wait has its maximum long before.
-    return ended + timedelta(seconds=min(FIRST_WAIT_SECONDS * 2 ** min(count, 10), MAX_WAIT_SECONDS))
+    seconds = min(FIRST_WAIT_SECONDS * 2 ** min(len(mistakes), 10), MAX_WAIT_SECONDS)
+    return Result(mistakes[0].result), ended + timedelta(seconds=seconds)
+
+
+def _is_mistake(record: ObservationRecord, digest: str) -> bool:
+    """Whether an attempt with this template ended by a mistake before it had reported an epoch."""
+    return record.result in MISTAKES and record.epochs == 0 and record.template_digest == digest
+
+
+def _never_started(attempt: TrainingRecurrence) -> bool:
+    """Whether an attempt ended before anything of it had started; it counts as none."""
+    return attempt.status.result is Result.DISRUPTED and attempt.status.start_time is None
 
 
 def _next_attempt(recurrence: Recurrence) -> Attempt:

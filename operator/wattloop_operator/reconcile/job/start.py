@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.cron import ScheduleError
 from wattloop_operator.api.recurring_training_job import (
     ConcurrencyPolicy,
@@ -23,7 +22,7 @@ from wattloop_operator.domain.training_output import pattern_problem
 from wattloop_operator.reconcile.actions import Action, CreateRecurrence, EmitEvent
 from wattloop_operator.reconcile.attempt.lifecycle import cancel_attempt
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, latest_slot_time, next_index, used_slots
-from wattloop_operator.reconcile.job.retry import is_retry_due, retry_actions, wait_after_failed_starts
+from wattloop_operator.reconcile.job.retry import is_retry_due, retry_actions, wait_after_mistakes
 from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, find_slots
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_planner.bandit.policy import NoFeasibleArmError
@@ -31,9 +30,9 @@ from wattloop_planner.bandit.policy import NoFeasibleArmError
 MAX_ACTIVE = 64
 # With missedRunPolicy Skip, a start that is later than this is missed.
 SKIP_SECONDS = 60
-FAILED_STARTS = (
-    "the training fails at its start, as status.message of the latest TrainingRecurrence shows; fix it. A change of "
-    "spec.template or a run request starts it at once"
+MISTAKE = (
+    "the training fails at its start or reports nothing, as status.message of the latest TrainingRecurrence shows; fix "
+    "it. A change of spec.template or a run request starts it at once"
 )
 OUTPUT_NOT_READ = (
     "spec.reporting.source Logs: this operator does not read the logs of pods; start it with --read-pod-logs yes (in "
@@ -88,7 +87,7 @@ def start_actions(
         )
     except ScheduleError as error:
         return [], Readiness(ready=False, reason="InvalidSchedule", message=f"spec.trigger.cron.{error}")
-    blocked = _blocked(snapshot, open_now) or _wait_after_failed_starts(snapshot, open_now, now)
+    blocked = _blocked(snapshot, open_now) or _wait_after_mistakes(snapshot, open_now, now)
     if blocked is not None:
         return [], blocked
     ready = Readiness(ready=True, reason="Scheduled", message="", next_start=slots.next_slot)
@@ -121,16 +120,16 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness 
     return None
 
 
-def _wait_after_failed_starts(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime) -> Readiness | None:
-    """The wait of a job without a calendar whose training fails at its start; None if it waits for nothing."""
+def _wait_after_mistakes(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime) -> Readiness | None:
+    """The wait of a job without a calendar after mistakes of its user; None if it waits for nothing."""
     request = snapshot.job.spec.run_request
     requested = request is not None and _is_new_request(snapshot, request)
     if open_now or requested or snapshot.job.spec.trigger.continuous is None:
         return None
-    until = wait_after_failed_starts(snapshot)
-    if until is None or until <= now:
+    wait = wait_after_mistakes(snapshot)
+    if wait is None or wait[1] <= now:
         return None
-    return Readiness(False, Result.START_FAILED.value, FAILED_STARTS, next_start=until)
+    return Readiness(False, wait[0].value, MISTAKE, next_start=wait[1])
 
 
 def _unreadable_output(snapshot: Snapshot) -> Readiness | None:

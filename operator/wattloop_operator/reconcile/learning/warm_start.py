@@ -20,9 +20,14 @@ def is_warm_start(job: RecurringTrainingJob) -> bool:
     return output is not None and output.warm_start and job.status.published is not None
 
 
-def training_digest(job: RecurringTrainingJob) -> str:
-    """Digest of what the next attempt trains: of the template, and whether it begins with the current model."""
+def training_digest(job: RecurringTrainingJob, *, warm_start: bool | None = None) -> str:
+    """Digest of what an attempt trains: of the template, and whether it begins with the current model.
+
+    Args:
+        job: The job.
+        warm_start: Whether it begins with that; None: as the next attempt does.
+    """
     digest = job.spec.template.digest
-    if not is_warm_start(job):
+    if not (is_warm_start(job) if warm_start is None else warm_start):
         return digest
     return hashlib.blake2b(f"warm start of {digest}".encode(), digest_size=DIGEST_BYTES).hexdigest()

@@ -91,6 +91,11 @@ def test_a_lack_of_memory_is_known_in_the_words_of_each_library(text: str) -> No
     assert is_out_of_memory(text)
 
 
+def test_a_line_of_the_script_in_a_traceback_names_no_lack_of_memory() -> None:
+    source = "    except torch.cuda.OutOfMemoryError:\n"
+    assert not is_out_of_memory(f"{TRACEBACK}{source}SyntaxError: expected 'except' or 'finally' block\n")
+
+
 @given(st.text() | st.text('Traceback(mostrecentcalllast): \n"File ,l0123456789[]rank\x1b\u202e'))
 def test_untrusted_output_never_fails_and_its_quotes_are_short_and_printable(output: str) -> None:
     found = printed_error(output)

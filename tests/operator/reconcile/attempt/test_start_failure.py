@@ -210,6 +210,22 @@ def test_a_job_without_a_calendar_waits_longer_after_each_failure_at_its_start(
     assert waits == [120, 240, 480, 960, 1920, 3600, 3600, 3600, 3600]
 
 
+@pytest.mark.parametrize(("epoch", "waits"), [(0, True), (3, False)])
+def test_a_job_without_a_calendar_waits_after_a_training_that_reports_nothing_at_all(
+    backend_with: Callable[..., ModelBackend], epoch: int, waits: bool
+) -> None:
+    backend = backend_with(**CONTINUOUS)
+    name = backend.start_attempt()
+    if epoch:
+        backend.report(name, epoch=epoch, finished=True)
+    backend.end_workload(name)
+    backend.advance(1)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is Result.MISSING_METRIC
+    ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
+    assert ((ready.status, ready.reason) == ("False", "MissingMetric")) is waits
+
+
 def test_a_run_request_a_new_template_or_a_restart_ends_the_wait(backend_with: Callable[..., ModelBackend]) -> None:
     for change in ("request", "template", "restart"):
         backend = backend_with(**CONTINUOUS)
