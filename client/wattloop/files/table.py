@@ -78,12 +78,13 @@ class Row:
         return None if text == "" or text.lower() == "nan" else self.number(column, minimum=minimum)
 
 
-def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
+def read_table(path: str | Path, columns: Sequence[str], one_of: Sequence[str] = ()) -> Iterator[Row]:
     """Read the rows of a CSV file that has at least these columns, in any order.
 
     Args:
         path: The file: UTF-8, comma-separated, with a header on line 1.
         columns: Names that the header must contain.
+        one_of: Names of which the header must contain at least one.
 
     Yields:
         The rows in order, with all columns of the file. Empty lines are skipped.
@@ -94,15 +95,15 @@ def read_table(path: str | Path, columns: Sequence[str]) -> Iterator[Row]:
     """
     source = str(path)
     text = read_text(path, MAX_FILE_BYTES, "a CSV file", encoding="utf-8-sig")
-    yield from _rows(source, text, columns)
+    yield from _rows(source, text, columns, one_of)
 
 
-def _rows(source: str, text: str, columns: Sequence[str]) -> Iterator[Row]:
+def _rows(source: str, text: str, columns: Sequence[str], one_of: Sequence[str]) -> Iterator[Row]:
     reader = csv.reader(text.splitlines(), strict=True)
     header: list[str] = []
     try:
         header = [name.strip() for name in next(reader, [])]
-        _check_header(source, header, columns)
+        _check_header(source, header, columns, one_of)
         for cells in reader:
             if not any(cell.strip() for cell in cells):
                 continue
@@ -128,10 +129,13 @@ def _mismatched_column(header: list[str], cells: list[str]) -> int | str:
     return header[len(cells)] if len(cells) < len(header) else len(header) + 1
 
 
-def _check_header(source: str, header: list[str], columns: Sequence[str]) -> None:
+def _check_header(source: str, header: list[str], columns: Sequence[str], one_of: Sequence[str]) -> None:
     if not any(header):
         raise InputError(source, "no header", f"line 1 with the columns {', '.join(columns)}", 1, 1)
     for column in columns:
         if header.count(column) != 1:
             found = "no such column" if column not in header else "the column twice"
             raise InputError(source, f"{found} (columns: {', '.join(header)})", f"one column {column}", 1, column)
+    if one_of and not set(one_of) & set(header):
+        found = f"no such column (columns: {', '.join(header)})"
+        raise InputError(source, found, f"one of the columns {', '.join(one_of)}", 1, one_of[0])

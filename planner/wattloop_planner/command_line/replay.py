@@ -20,8 +20,9 @@ from wattloop_planner.bandit.policies import POLICIES
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", required=True, choices=list(POLICIES), help="policy to replay")
-    parser.add_argument("--history", required=True, metavar="FILE", help="CSV: recurrence, attempt, batch_size, "
-                        "cost_joules, reached (0 or 1) [, epochs, epoch_cost_joules, outcome, param:NAME]")  # fmt: skip
+    parser.add_argument("--history", required=True, metavar="FILE", help="recurrences.csv of wattloop run, or CSV: "
+                        "recurrence, attempt, batch_size, cost_joules, reached (0 or 1) [, epochs, epoch_cost_joules, "
+                        "outcome, param:NAME]")  # fmt: skip
     parser.add_argument("--batch-sizes", required=True, metavar="SIZES", help="the arms, for example 8,16,32")
     parser.add_argument("--default-batch-size", required=True, type=int, metavar="SIZE", help="one of the arms")
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUES", help="a further parameter "
@@ -101,7 +102,9 @@ COMMAND = Command(
     ),
     example=(
         "  wattloop replay --policy zeus --history history.csv --batch-sizes 8,16,32 --default-batch-size 32 \\\n"
-        "    --seed 1 --output decisions.csv --arms arms.csv"
+        "    --seed 1 --output decisions.csv --arms arms.csv\n"
+        "  wattloop replay --policy thompsonSampling --history wattloop-output/digits/recurrences.csv \\\n"
+        "    --batch-sizes 8,16,32 --default-batch-size 32 --output -"
     ),
     configure=_configure,
     run=Deferred("wattloop_planner.commands.replay:run"),

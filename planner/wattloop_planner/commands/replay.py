@@ -55,7 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
     sizes = batch_sizes_of(arguments.batch_sizes)
     policy = policy_named(arguments.policy, **({} if arguments.window is None else {"window": arguments.window}))
     parameters = parameters_of(arguments.parameter)
-    history = read_replayed_history(arguments.history, sizes, parameters)
+    history, left_out = read_replayed_history(arguments.history, sizes, parameters)
+    if left_out:
+        text = "attempt(s) are not replayed: their cost is not known, or their outcome says nothing about a batch size"
+        sys.stderr.write(f"{arguments.history}: {left_out} {text}\n")
     context = DecisionContext(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0, parameters=parameters)
     columns = tuple(f"{PARAMETER_PREFIX}{parameter.name}" for parameter in parameters)
     steps = list(_steps(policy, context, history, arguments.seed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -173,12 +173,28 @@ OPTIONS: dict[str, Option] = {
 }
 
 
+def flag_of(name: str) -> str:
+    """The flag of an option on the command line.
+
+    Example:
+        >>> flag_of("max_epochs")
+        '--max-epochs'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def required_options() -> list[str]:
+    """The names of the options without a default."""
+    return [name for name, option in OPTIONS.items() if option.default is None]
+
+
 def options_of_command(given: Mapping[str, str | None]) -> JobOptions:
     """The job that the command line describes.
 
     Raises:
-        UsageError: An option is missing or invalid.
+        UsageError: Options are missing, or one is invalid.
     """
+    check_required(given, "the command line")
     values: dict[str, object] = {}
     for name, option in OPTIONS.items():
         text = given.get(name)
@@ -198,6 +214,8 @@ def options_of_jobs_file(path: str, given: Mapping[str, str | None]) -> Iterator
     rows = 0
     for row in read_table(path, ()):
         rows += 1
+        cells = {name: row.cells.get(name) or given.get(name) for name in OPTIONS}
+        check_required(cells, f"{path}: line {row.line}")
         values: dict[str, object] = {}
         for name, option in OPTIONS.items():
             cell = row.cells.get(name, "")
@@ -215,17 +233,34 @@ def options_of_jobs_file(path: str, given: Mapping[str, str | None]) -> Iterator
         raise InputError(path, "no row below the header", "one row per job", 2, 1)
 
 
+def check_required(given: Mapping[str, str | None], place: str, others: Sequence[str] = ()) -> None:
+    """Check that all options without a default are given.
+
+    Args:
+        given: The options by name; None for a missing one.
+        place: Where they are given, for the message.
+        others: Descriptions of further missing options.
+
+    Raises:
+        UsageError: Some are missing; the message lists them all.
+    """
+    missing = [name for name in required_options() if given.get(name) is None]
+    described = [*others, *(f"{flag_of(name)}: {OPTIONS[name].meaning}; {OPTIONS[name].expected}" for name in missing)]
+    if described:
+        text = "".join(f"\n  {each}" for each in described)
+        raise UsageError(f"{place}: {len(described)} required option(s) are missing:{text}")
+
+
 def _read(name: str, text: str | None) -> object:
     option = OPTIONS[name]
-    flag = f"--{name.replace('_', '-')}"
     if text is None:
-        raise UsageError(f"{flag} is missing: {option.meaning}; give {option.expected}")
+        return None
     if text == "" and option.default == "":
         return () if name == "parameters" else "" if name in {"gpu", "job"} else None
     try:
         return option.parse(text)
     except ValueError:
-        raise UsageError(f"{flag}: found {shown(text)}, expected {option.expected}") from None
+        raise UsageError(f"{flag_of(name)}: found {shown(text)}, expected {option.expected}") from None
 
 
 def _checked(values: dict[str, object], place: str, row: Row | None = None) -> JobOptions:

@@ -1,4 +1,8 @@
-"""Reads the history for `wattloop replay`: the cost and the outcome of each attempt."""
+"""Reads the history for `wattloop replay`: the cost and the outcome of each attempt.
+
+A file has the column ``reached``, or it is a ``recurrences.csv`` of `wattloop run`, whose column ``outcome`` says how
+each attempt ended.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,24 @@ from wattloop_planner.bandit.configuration import Parameter
 from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
 from wattloop_planner.simulation.traces import parameters_of_row
 
-COLUMNS = ("recurrence", "attempt", "batch_size", "cost_joules", "reached")
+COLUMNS = ("recurrence", "attempt", "batch_size", "cost_joules")
+REACHED_COLUMN = "reached"
+OUTCOME_COLUMN = "outcome"
+# The outcomes of recurrences.csv that say something about a batch size; the others are not replayed.
+OUTCOMES = {
+    **{outcome.value: outcome for outcome in Outcome},
+    "hung": Outcome.CRASHED,
+    "deadline-exceeded": Outcome.STOPPED,
+}
 
 
 def read_replayed_history(
     path: str, batch_sizes: tuple[int, ...], parameters: tuple[Parameter, ...] = ()
-) -> tuple[Observation, ...]:
-    """Read observations for eta 1, whose energy is the cost.
+) -> tuple[tuple[Observation, ...], int]:
+    """Read observations for eta 1, whose energy is the cost, and count the attempts that are left out.
+
+    Of a ``recurrences.csv``, attempts are left out whose cost is not known, or whose outcome says nothing about
+    a batch size.
 
     Without epochs, a cost counts as this number of epochs of one joule each, so that the model of epochs
     represents the complete cost. A column ``param:NAME`` has the values of a parameter.
@@ -24,7 +39,11 @@ def read_replayed_history(
     """
     lines: dict[tuple[int, int], int] = {}
     observations: list[Observation] = []
-    for row in read_table(path, COLUMNS):
+    left_out = 0
+    for row in read_table(path, COLUMNS, one_of=(REACHED_COLUMN, OUTCOME_COLUMN)):
+        if not _is_known(row):
+            left_out += 1
+            continue
         observation = _observation(row)
         key = (observation.recurrence, observation.attempt)
         if key in lines:
@@ -36,12 +55,21 @@ def read_replayed_history(
         _check_parameters(row, observation, parameters)
         lines[key] = row.line
         observations.append(observation)
-    return tuple(sorted(observations, key=lambda o: (o.recurrence, o.attempt)))
+    return tuple(sorted(observations, key=lambda o: (o.recurrence, o.attempt))), left_out
+
+
+def _is_known(row: Row) -> bool:
+    """Whether an attempt says something about its batch size. One without energy has the cost 0, which is none."""
+    if REACHED_COLUMN in row.cells:
+        return True
+    outcome = OUTCOMES.get(row.cells[OUTCOME_COLUMN])
+    return outcome is Outcome.CRASHED or (outcome is not None and bool(row.optional_number("cost_joules", minimum=0)))
 
 
 def _observation(row: Row) -> Observation:
     outcome = _outcome(row)
-    cost = row.number("cost_joules", minimum=0)
+    is_crash_without_cost = REACHED_COLUMN not in row.cells and not row.cells["cost_joules"]
+    cost = 0.0 if is_crash_without_cost else row.number("cost_joules", minimum=0)
     epoch_cost = row.optional_number("epoch_cost_joules", minimum=0)
     epochs = row.optional_number("epochs", minimum=0)
     if epochs is None and epoch_cost:
@@ -76,7 +104,9 @@ def _check_parameters(row: Row, observation: Observation, parameters: tuple[Para
 
 
 def _outcome(row: Row) -> Outcome:
-    reached = row.text("reached")
+    if REACHED_COLUMN not in row.cells:
+        return OUTCOMES[row.cells[OUTCOME_COLUMN]]
+    reached = row.text(REACHED_COLUMN)
     if reached not in {"0", "1"}:
         raise InputError(row.source, repr(reached), "0 or 1", row.line, "reached")
     text = row.cells.get("outcome", "")

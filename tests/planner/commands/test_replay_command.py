@@ -96,7 +96,10 @@ def test_epochs_and_epoch_costs_are_distinguished_if_present(tmp_path: Path) -> 
 
 
 BAD = {
-    "a missing column": ("recurrence,attempt,batch_size,cost_joules\n", "line 1, column reached"),
+    "a missing column": (
+        "recurrence,attempt,batch_size,cost_joules\n",
+        "line 1, column reached: found no such column",
+    ),
     "not a number": (HEADER + "0,0,16,high,1\n", "line 2, column cost_joules: found 'high'"),
     "neither 0 nor 1": (HEADER + "0,0,16,1,yes\n", "line 2, column reached: found 'yes', expected 0 or 1"),
     "a size not offered": (HEADER + "0,0,64,1,1\n", "line 2, column batch_size: found 64, expected one of"),
@@ -171,3 +174,24 @@ def test_invalid_parameters_are_refused(
 def test_policy_zeus_has_no_parameters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert replay(tmp_path, RATES, "zeus", parameter="learning_rate=0.1,0.4") == 2
     assert "policy zeus chooses the batch size alone" in capsys.readouterr().err
+
+
+RECURRENCES = (
+    "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules,x\n"
+)
+
+
+def test_the_table_of_a_local_run_is_replayed_without_what_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = "0,0,16,300,5,reached,9,9,10,a\n1,0,8,,3,hung,,,,b\n1,1,32,300,4,deadline-exceeded,9,9,14,c\n"
+    unknown = "2,0,16,300,5,reached,,,,d\n2,1,16,300,0,start-failed,0,0,0,e\n3,0,8,,,disrupted,,,7,f\n"
+    without_energy = "4,0,8,,1,reached,0,0,0,g\n"
+    assert replay(tmp_path, RECURRENCES + known + unknown + without_energy) == 0
+    assert "history.csv: 4 attempt(s) are not replayed: their cost is not known, or" in capsys.readouterr().err
+    steps = table(tmp_path / "out.csv")
+    as_given = HEADER.replace("reached", "reached,outcome,epochs")
+    same = as_given + "0,0,16,10,1,reached,5\n1,0,8,0,0,crashed,\n1,1,32,14,0,stopped,4\n"
+    assert replay(tmp_path, same) == 0
+    assert table(tmp_path / "out.csv") == steps
+    assert len(steps) == 4

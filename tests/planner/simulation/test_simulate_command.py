@@ -233,7 +233,10 @@ WRONG = {
     "seeds backwards": ({"seeds": "5-1"}, "--seeds: found '5-1'"),
     "a stop of another name": ({"stop": "now"}, "--stop: found 'now', expected inside or epoch-end"),
     "half a switch": ({"switch_at": 3}, "require each other; switch_target_metric is missing"),
-    "a missing option": ({"dataset": None}, "--dataset is missing"),
+    "missing options": (
+        {"dataset": None, "max_epochs": None},
+        "2 required option(s) are missing:\n  --dataset: dataset of the workload; a name\n  --max-epochs: maximum",
+    ),
     "a missing file": ({"train": "absent.csv"}, "absent.csv: found no readable file"),
     "a history without the job": ({"history": "HISTORY"}, "column target_metric: found no row of dataset digits"),
 }
@@ -277,3 +280,19 @@ def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
         main(["simulate", "--help"])
     assert ended.value.code == 0
     assert "wattloop simulate --jobs jobs.csv" in capsys.readouterr().out
+
+
+def test_help_shows_which_options_are_required_and_an_empty_command_names_them_all(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["simulate", "--help"])
+    usage = capsys.readouterr().out.partition("\n\n")[0]
+    assert max(map(len, usage.splitlines())) < 80
+    assert main(["simulate"]) == 2
+    error = capsys.readouterr().err
+    assert "9 required option(s) are missing:\n  --output: CSV" in error
+    required = {line.strip().partition(":")[0] for line in error.splitlines()[1:]}
+    assert all(f"{flag}=" in usage for flag in required)
+    assert main(["simulate", "--jobs", "jobs.csv"]) == 2
+    assert capsys.readouterr().err.startswith("wattloop simulate: --output is missing")
