@@ -25,6 +25,8 @@ class Outcome(StrEnum):
     REACHED: the target metric was reached.
     STOPPED: stopped because it became too expensive; the target takes more epochs than were run.
     EXHAUSTED: all epochs run, target not reached.
+    PLATEAUED: stopped at its plateau, below the target. As for EXHAUSTED, the target is not reached within the limit
+        of epochs, although fewer epochs were run.
     DIVERGED: stopped because its metric diverged. The arm is not tried again, unless it has reached the
         target before.
     CRASHED: the process died, for example out of memory. A crash counts against the arm and carries
@@ -36,6 +38,7 @@ class Outcome(StrEnum):
     REACHED = "reached"
     STOPPED = "stopped"
     EXHAUSTED = "exhausted"
+    PLATEAUED = "plateaued"
     DIVERGED = "diverged"
     CRASHED = "crashed"
 

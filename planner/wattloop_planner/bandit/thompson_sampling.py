@@ -26,6 +26,7 @@ from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.priors import ChangeDetection, NoisePrior
 from wattloop_planner.bandit.trial_value import best_stop, continuing_value, knowledge_gain, probe_option
+from wattloop_planner.bandit.unreached_target import closest_arm, retries_are_futile
 from wattloop_planner.observations import Observation, Outcome
 
 # Trials in one recurrence that may be stopped after their first epoch.
@@ -270,8 +271,9 @@ class ThompsonSamplingPolicy:
     def _without_knowledge(self, context: DecisionContext) -> Decision:
         """The decision while no arm is known to reach the target.
 
-        The default runs first, then each arm that may reach the target once. After that, each recurrence
-        is one attempt, with the arm that is likeliest to reach it.
+        The default runs first, then each arm that may reach the target once: in the same recurrence, or one
+        in each recurrence if whole runs tell that another size hardly does. After that, each recurrence is one
+        attempt with the cheapest arm of those that come closest.
         """
         space = context.space
         diverged = self._posterior(context).diverged
@@ -290,8 +292,12 @@ class ThompsonSamplingPolicy:
         by_cost = costs is not None and untried and (from_easier or (limited and default not in untried))
         if costs is not None and by_cost:
             arm = min(untried, key=lambda each: (costs[each], space.distance(each, default), each))
+        closest = None if untried else closest_arm(context, left)
+        if closest is not None:
+            arm = closest.arm
         # A failed attempt of an only arm may be an accident until it was repeated.
         last = limited and all(each == arm for each in untried) and (len(left) > 1 or arm in tried)
+        last |= retries_are_futile(context)
         chosen = space.configurations[arm]
         criterion = (
             "expected to reach the target at the lowest cost" if by_cost else "the likeliest to reach the target"
@@ -303,6 +309,11 @@ class ThompsonSamplingPolicy:
             )
         if not untried and limited:
             reason = f"batch size {chosen}: the likeliest to reach the target, although none is expected to; no retries"
+        if closest is not None and context.target is not None:
+            reason = (
+                f"no batch size is expected to reach {context.target.metric} {context.target.threshold:g}; {chosen} is "
+                f"the cheapest of those that come closest ({closest.metric:.4g}); no retries"
+            )
         if all(o.other_target for o in context.observations):
             reason = f"nothing is known yet: the default batch size {chosen}"
         return Decision(
