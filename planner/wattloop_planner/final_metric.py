@@ -29,14 +29,14 @@ from wattloop_planner.metric_curve import MetricCurve
 # Evaluations of an attempt, and of a reference, below which nothing is predicted.
 MIN_EVALUATIONS = 8
 # Scale of the error at the first epoch, as a part of the range of the metric over a run.
-RANGE_SHARE = 0.015
+RANGE_SHARE = 0.01
 # Scale of the error as a part of the predicted gain.
-GAIN_SHARE = 0.25
-DEGREES_OF_FREEDOM = 2.0
+GAIN_SHARE = 0.4
+DEGREES_OF_FREEDOM = 3.0
 # Part of the epochs that counts as left at the least: the last evaluations of a run may jump.
-MIN_LEFT = 0.1
+MIN_LEFT = 0.3
 # An attempt ends if it reaches the target with a lower probability.
-MAX_REACH_PROBABILITY = 0.005
+MAX_REACH_PROBABILITY = 0.01
 # At a plateau, the latter half of the epochs has gained at most this part of the range.
 MAX_RECENT_SHARE = 0.1
 # Scale of the difference between the final metrics of two batch sizes, as a part of the range of the metric.

@@ -33,6 +33,7 @@ class Result(StrEnum):
     REACHED: It reached the target.
     STOPPED: It was stopped because it became too expensive.
     EXHAUSTED: It ran all epochs without reaching the target.
+    PLATEAUED: It was stopped at its plateau, because its metric was predicted to end below the target.
     DIVERGED: It was stopped because its metric was not finite or, in a trial, moved away from the target.
     CRASHED: Its process failed by itself (an exception, out of memory).
     START_FAILED: It failed before its first epoch by a mistake in its command, script or files; no batch size is
@@ -48,6 +49,7 @@ class Result(StrEnum):
     REACHED = "Reached"
     STOPPED = "Stopped"
     EXHAUSTED = "Exhausted"
+    PLATEAUED = "Plateaued"
     DIVERGED = "Diverged"
     CRASHED = "Crashed"
     START_FAILED = "StartFailed"
@@ -210,6 +212,21 @@ class LimitSchedule(ApiModel):
     )
 
 
+class FinalMetricPrediction(ApiModel):
+    """The best metric that the attempt is predicted to have after all its epochs."""
+
+    metric: DecimalString = Field(description="The prediction.")
+    low: DecimalString = Field(description="Lower bound of its central 90 % interval.")
+    high: DecimalString = Field(description="Upper bound of that interval.")
+    reach_percent: NonNegativeDecimalString = Field(
+        description="Probability that the attempt reaches its target, in percent."
+    )
+    plateau: bool = Field(
+        default=False,
+        description="Whether the attempt is at its plateau, below the target. It is stopped then.",
+    )
+
+
 class Progress(ApiModel):
     """What the attempt has reported so far."""
 
@@ -259,6 +276,17 @@ class Progress(ApiModel):
         default=None,
         description="Cost at which a reviewed attempt is stopped, in joules, by the latest review. Absent disables "
         "cost-based stopping.",
+    )
+    predicted_epoch: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Epochs run at the latest evaluation of the metric from which the final metric was predicted, or "
+        "found to be not known. Absent before the eighth evaluation.",
+    )
+    final_metric: FinalMetricPrediction | None = Field(
+        default=None,
+        description="Prediction of the final metric at predictedEpoch. Absent while it is not known: "
+        "while no attempt has run all its epochs, once an attempt of the job has reached the target, and before the "
+        "eighth evaluation.",
     )
     stop_requested: bool = Field(default=False, description="Whether the training was asked to stop.")
     stop_reason: str = Field(default="", description="Reason for the request to stop.", max_length=512)

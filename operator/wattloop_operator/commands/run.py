@@ -28,6 +28,7 @@ from wattloop_operator.local.live_view import LiveView
 from wattloop_operator.local.local_run import LocalRun
 from wattloop_operator.local.processor_agent import ProcessorMeter
 from wattloop_operator.local.simulated_load import ANNOTATION, SimulatedLoad
+from wattloop_operator.reconcile.job.target import unreachable_message
 
 # Width of the table of a sweep if stdout is not a terminal.
 PIPED_WIDTH = 160
@@ -66,6 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.format == "table" and not (stderr.is_terminal and sys.stdout.isatty()):
         _print_table(history)
     stderr.print(f"\n{summary(history)}\nTable with the whole reasons, and plots: {output}")
+    unreachable = unreachable_message(snapshot.job.status.conditions)
+    if unreachable:
+        print_line(f"The target was not reached: {unreachable}.")
     if not reporter.results:
         stderr.print(
             "Nothing was left to run. To continue, give a larger --recurrences; to start over, another --output."

@@ -13,7 +13,7 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import json_object, rows_of
 
 # The live table shows these. The other results need a message, which the table has no room for.
-EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED, Result.DIVERGED})
+EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED, Result.DIVERGED, Result.PLATEAUED})
 INFORMATIVE_RESULTS = EXPECTED_RESULTS | {Result.EXHAUSTED, Result.DEADLINE_EXCEEDED}
 
 # Mistakes of a user repeat, with a message of many lines.

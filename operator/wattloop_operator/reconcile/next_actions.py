@@ -22,12 +22,13 @@ from wattloop_operator.reconcile.actions import (
     WriteJobStatus,
 )
 from wattloop_operator.reconcile.attempt.lifecycle import attempt_actions
-from wattloop_operator.reconcile.job.conditions import hindrance_event, metric_event, target_event
+from wattloop_operator.reconcile.job.conditions import hindrance_event, metric_event
 from wattloop_operator.reconcile.job.forget import forget_actions
 from wattloop_operator.reconcile.job.recurrences import beyond_history_limits
 from wattloop_operator.reconcile.job.retry import open_recurrences
 from wattloop_operator.reconcile.job.start import start_actions
 from wattloop_operator.reconcile.job.status import job_status
+from wattloop_operator.reconcile.job.target import target_event
 from wattloop_operator.reconcile.learning import observations
 
 

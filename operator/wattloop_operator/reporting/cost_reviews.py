@@ -8,14 +8,15 @@ operator reviews it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 from cachetools import LRUCache
 
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconcile.attempt.early_stop import evaluated_epoch, is_review_due
+from wattloop_operator.reconcile.attempt.early_stop import REVIEWED_FIELDS, is_review_due
+from wattloop_operator.reconcile.attempt.plateau import evaluated_epoch
 from wattloop_operator.reporting.interfaces import Review
 from wattloop_operator.reporting.rate_limiters import FairShares, Rate, TokenBuckets
 
@@ -48,7 +49,7 @@ class CostReviews:
         self._shares: FairShares[str] = FairShares(Rate(TOTAL_RATE.per_second, self._reserve), clock, MAX_NAMESPACES)
         self._recurrences: TokenBuckets[Key] = TokenBuckets(RECURRENCE_RATE, clock, MAX_RECURRENCES)
         self._total: TokenBuckets[None] = TokenBuckets(TOTAL_RATE, clock, 1)
-        self._latest: LRUCache[Key, tuple[Decimal | None, Decimal | None]] = LRUCache(MAX_RECURRENCES)
+        self._latest: LRUCache[Key, tuple[Decimal, dict[str, object]]] = LRUCache(MAX_RECURRENCES)
 
     def __call__(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
         """The progress with the limit of a review; unchanged if none is due, or none is allowed now.
@@ -61,15 +62,17 @@ class CostReviews:
         metadata = recurrence.metadata
         key = (metadata.namespace, metadata.name, metadata.uid)
         with self._lock:
-            reviewed_epoch, limit = self._latest.get(key, (None, None))
-            if reviewed_epoch == evaluated_epoch(progress):
-                return progress.model_copy(update={"reviewed_epoch": reviewed_epoch, "stop_cost_joules": limit})
+            latest = self._latest.get(key)
+            if latest is not None and latest[0] == evaluated_epoch(progress) and _adds(latest[1], progress):
+                return progress.model_copy(update=latest[1])
             if not self._is_allowed(key):
                 return progress
         reviewed = self._review(recurrence, progress)
         if reviewed is not progress:
             with self._lock:
-                self._latest[key] = reviewed.reviewed_epoch, reviewed.stop_cost_joules
+                # Only the fields of the review: the rest of a progress is large.
+                fields = {name: getattr(reviewed, name) for name in REVIEWED_FIELDS}
+                self._latest[key] = evaluated_epoch(reviewed), fields
         return reviewed
 
     def _is_allowed(self, key: Key) -> bool:
@@ -82,3 +85,11 @@ class CostReviews:
         self._total.take(None)
         self._shares.use(namespace)
         return True
+
+
+def _adds(fields: Mapping[str, object], progress: Progress) -> bool:
+    """Whether a kept review has something that this progress lacks.
+
+    The cost of an epoch may become known after the final metric was predicted from the same evaluation.
+    """
+    return any(value is not None and getattr(progress, name) != value for name, value in fields.items())

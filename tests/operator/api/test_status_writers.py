@@ -142,6 +142,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.progress.limitSchedule": "afterEpoch steps limitsWatts choiceEpoch",
     },
     "reconcile.attempt.early_stop:with_reviewed_limit": {"trec.status.progress": "reviewedEpoch stopCostJoules"},
+    "reconcile.attempt.plateau:with_prediction": {"trec.status.progress": "predictedEpoch finalMetric"},
+    "reconcile.attempt.plateau:_final_metric": {
+        "trec.status.progress.finalMetric": "metric low high reachPercent plateau"
+    },
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
     "reconcile.pipeline.plan_status:plan_status": {
         "fplan.status": "observedGeneration conditions recurrence ranks frontier maxClocks chosen realised "

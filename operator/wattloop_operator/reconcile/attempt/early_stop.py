@@ -1,4 +1,4 @@
-"""Early stop: when an attempt is asked to stop because it diverged or exceeds its cost limit.
+"""Early stop: when an attempt is asked to stop because it diverged, is at its plateau or exceeds its cost limit.
 
 The decision of an attempt sets a cost limit. The policy reviews that limit when the attempt has shown
 what an epoch costs, and at each later evaluation of the metric: a trial may turn out not to be worth
@@ -20,14 +20,23 @@ from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.attempt.plateau import (
+    evaluated_epoch,
+    is_at_plateau,
+    is_prediction_due,
+    plateau_reason,
+    with_prediction,
+)
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.usage import cost_of, max_power_of, plausible_cost, usage_of
 from wattloop_operator.reconcile.learning.decision import policy_of, review_context
 from wattloop_operator.reconcile.learning.observations import sorted_values
-from wattloop_planner.bandit.policy import Decision, PartialObservation, ReviewingPolicy
+from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation, ReviewingPolicy
 from wattloop_planner.bandit.policy import DecisionKind as PolicyDecisionKind
 
 ROUNDING = 1e-9
+# The fields of the progress that a review sets.
+REVIEWED_FIELDS = ("reviewed_epoch", "stop_cost_joules", "predicted_epoch", "final_metric")
 # Decisions of a policy, which reviews them. The others were made without it.
 REVIEWED_KINDS = frozenset(DecisionKind) - {DecisionKind.ADVISE, DecisionKind.COMPARISON}
 
@@ -39,6 +48,9 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
     """
     if progress.diverged and not (progress.stop_requested or progress.reached or progress.finished):
         return progress.model_copy(update={"stop_requested": True, "stop_reason": _divergence(progress)})
+    if is_at_plateau(progress) and not (progress.stop_requested or progress.reached or progress.finished):
+        reason = plateau_reason(recurrence, progress)
+        return progress.model_copy(update={"stop_requested": True, "stop_reason": reason})
     reviewed = progress.reviewed_epoch is not None
     limit = progress.stop_cost_joules if reviewed else recurrence.spec.stop_cost_joules
     if progress.stop_requested or progress.reached or progress.finished or limit is None:
@@ -61,14 +73,12 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
 def is_review_due(recurrence: TrainingRecurrence, progress: Progress) -> bool:
     """Whether the policy reviews attempts, and has not reviewed the latest evaluation of this one.
 
-    The first review is due once the cost of an epoch is known, also without an evaluation.
+    The first review of the cost limit is due once the cost of an epoch is known, also without an evaluation. The
+    final metric is predicted without the cost.
     """
-    return _observation_to_review(recurrence, progress) is not None
-
-
-def evaluated_epoch(progress: Progress) -> Decimal:
-    """Epochs run at the latest evaluation of the metric; 0 before the first."""
-    return Decimal(0) if progress.curve is None else to_decimal(progress.curve.epochs[-1])
+    if not _is_reviewed(recurrence, progress):
+        return False
+    return is_prediction_due(progress) or _observation_to_review(recurrence, progress) is not None
 
 
 def _divergence(progress: Progress) -> str:
@@ -79,7 +89,7 @@ def _divergence(progress: Progress) -> str:
 def review_cost_limit(
     read_snapshot: Callable[[], Snapshot | None], recurrence: TrainingRecurrence, progress: Progress
 ) -> Progress:
-    """Have the policy review the cost limit of a running attempt.
+    """Have the policy review the cost limit of a running attempt, and predict its final metric.
 
     Args:
         read_snapshot: Reads the state of the job; None if it is not available. Called only if a
@@ -88,19 +98,27 @@ def review_cost_limit(
         progress: Its progress, including the latest report.
 
     Returns:
-        The progress with the new limit; the same object if there is no review.
+        The progress with the new limit and prediction; the same object if there is no review.
     """
+    snapshot = read_snapshot() if is_review_due(recurrence, progress) else None
+    if snapshot is None:
+        return progress
+    context = review_context(snapshot, recurrence)
+    if context.space.index(recurrence.spec.batch_size, sorted_values(recurrence.spec.parameters)) is None:
+        # The job no longer offers the parameters of the attempt.
+        return progress
+    return _with_reviewed_limit_of(snapshot, context, recurrence, with_prediction(recurrence, context, progress))
+
+
+def _with_reviewed_limit_of(
+    snapshot: Snapshot, context: DecisionContext, recurrence: TrainingRecurrence, progress: Progress
+) -> Progress:
     spec, measured = recurrence.spec, _observation_to_review(recurrence, progress)
-    snapshot = None if measured is None else read_snapshot()
-    if measured is None or snapshot is None:
+    if measured is None:
         return progress
     limit = None if spec.stop_cost_joules is None else float(spec.stop_cost_joules)
     kind = PolicyDecisionKind(spec.decision.kind.value.lower())
-    context, values = review_context(snapshot, recurrence), sorted_values(spec.parameters)
-    if context.space.index(spec.batch_size, values) is None:
-        # The job no longer offers the parameters of the attempt.
-        return progress
-    decision = Decision(spec.batch_size, kind, spec.decision.reason, limit, parameters=values)
+    decision = Decision(spec.batch_size, kind, spec.decision.reason, limit, parameters=sorted_values(spec.parameters))
     with policy_of(snapshot, context) as policy:
         if not isinstance(policy, ReviewingPolicy):
             # The job has another policy than the one that decided the attempt.
@@ -120,12 +138,17 @@ def with_reviewed_limit(progress: Progress, limit_joules: float | None) -> Progr
     )
 
 
-def _observation_to_review(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
-    """The input of the review that is due; None if none is."""
+def _is_reviewed(recurrence: TrainingRecurrence, progress: Progress) -> bool:
+    """Whether a policy that reviews its attempts decided this one, and it has not ended."""
     decision = recurrence.spec.decision
     if decision.policy is not PolicyName.THOMPSON_SAMPLING or decision.kind not in REVIEWED_KINDS:
-        return None
-    if progress.stop_requested or progress.reached or progress.finished:
+        return False
+    return not (progress.stop_requested or progress.reached or progress.finished)
+
+
+def _observation_to_review(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:
+    """The input of the review of the cost limit that is due; None if none is."""
+    if not _is_reviewed(recurrence, progress):
         return None
     if progress.reviewed_epoch is not None and evaluated_epoch(progress) <= progress.reviewed_epoch:
         return None

@@ -14,6 +14,7 @@ from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadSt
 from wattloop_operator.reconcile.attempt.conditions import unhealthy_devices
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
 from wattloop_operator.reconcile.attempt.ending import has_passed_max_epochs, must_end
+from wattloop_operator.reconcile.attempt.plateau import is_at_plateau
 from wattloop_operator.reconcile.attempt.printed_error import quoted_output
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
 from wattloop_operator.reconcile.attempt.start_failure import BLAMES_NONE, start_failure
@@ -141,7 +142,10 @@ def _hung(recurrence: TrainingRecurrence, progress: Progress, workload: Workload
 
 
 def _stopped(progress: Progress) -> Ended:
-    return Ended(Result.DIVERGED if progress.diverged else Result.STOPPED, progress.stop_reason)
+    if progress.diverged:
+        return Ended(Result.DIVERGED, progress.stop_reason)
+    result = Result.PLATEAUED if is_at_plateau(progress) else Result.STOPPED
+    return Ended(result, progress.stop_reason)
 
 
 def _running(

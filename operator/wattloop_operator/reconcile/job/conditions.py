@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from wattloop_operator.api.attempt import Result
-from wattloop_operator.api.meta import Condition, ConditionStatus
-from wattloop_operator.api.objective import Direction
+from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
@@ -20,18 +19,16 @@ from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.job.pipeline_plan import plan_available
 from wattloop_operator.reconcile.job.start import Readiness
+from wattloop_operator.reconcile.job.target import target_unreachable
 from wattloop_operator.reconcile.learning import observations
-from wattloop_operator.reconcile.learning.changed_job import known_attempts, source_observations
+from wattloop_operator.reconcile.learning.changed_job import source_observations
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
 from wattloop_operator.reconcile.learning.metric_guard import guard_of, in_order, shortfall_text
 from wattloop_planner.bandit.metric_guard import MIN_DEFAULT_RUNS, MIN_RUNS
-from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.observations import Outcome
 
 READY = "Ready"
 LAST_RUN = "LastRunSucceeded"
 LEARNS = "Learns"
-TARGET = "TargetUnreachable"
 METRIC = "MetricKept"
 PODS_STARTED = "PodsStarted"
 MAX_FAILURE_CHARACTERS = 1024
@@ -65,7 +62,7 @@ def job_conditions(
     found += _pods_started(snapshot)
     found += _last_run(snapshot, ended)
     found += _learns(snapshot, ended)
-    found += _target(snapshot, ended, records)
+    found += target_unreachable(snapshot, ended, records)
     found += _metric(snapshot)
     found += _transfer(snapshot)
     found += plan_available(snapshot)
@@ -145,66 +142,6 @@ def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[
         "agent.mountSocket it must run for the whole attempt)"
     )
     yield LEARNS, False, "CostNotKnown", text
-
-
-def _target(
-    snapshot: Snapshot, ended: Sequence[RecurrenceHistory], records: Sequence[ObservationRecord]
-) -> Iterator[tuple[str, bool, str, str]]:
-    """Whether no attempt has reached the target; not before a recurrence has ended without it.
-
-    An attempt with another target has reached it too if its curve has.
-    """
-    converted = known_attempts(snapshot).converted
-    if any(record.result == Result.REACHED.value for record in records) or any(
-        each.outcome is Outcome.REACHED for each in converted
-    ):
-        yield TARGET, False, "Reached", ""
-        return
-    tried = [each for each in observations.observations(records) if each.epochs > 0]
-    if not tried or not ended:
-        return
-    sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in tried}))
-    objective = snapshot.job.spec.objective
-    easier = "lower" if objective.target.direction is Direction.MAXIMIZE else "raise"
-    text = (
-        f"none of {len(tried)} attempts (batch sizes {sizes}) reached {objective.target.metric} "
-        f"{objective.target.threshold} within {objective.max_epochs} epochs{_best_metric(snapshot, records)}; {easier} "
-        "objective.target.threshold, raise objective.maxEpochs, or fix the training"
-    )
-    yield TARGET, True, "NeverReached", text
-
-
-def _best_metric(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> str:
-    """The best metric that any attempt has evaluated, with its batch size and epochs."""
-    sign = 1.0 if snapshot.job.spec.objective.target.direction is Direction.MAXIMIZE else -1.0
-    known = [
-        (metric, epochs, record.batch_size)
-        for record in records
-        for epochs, metric in (*_points(record.curve), (record.epochs, record.metric))
-        if metric is not None
-    ]
-    if not known:
-        return ""
-    best, epochs, batch_size = max(known, key=lambda each: sign * each[0])
-    return f"; the best was {best:g} with batch size {batch_size} after {epochs:g} epochs"
-
-
-def _points(curve: MetricCurve | None) -> Iterable[tuple[float, float]]:
-    return () if curve is None else zip(curve.epochs, curve.metrics, strict=True)
-
-
-def target_event(before: Iterable[Condition], after: Iterable[Condition], name: str) -> EmitEvent | None:
-    """The event for the moment at which the target turns out not to be reachable; None otherwise.
-
-    Args:
-        before: The job's conditions as written before.
-        after: Its current conditions.
-        name: Namespace and name of the job.
-    """
-    if any(each.type == TARGET and each.status is ConditionStatus.TRUE for each in before):
-        return None
-    never = next((each for each in after if each.type == TARGET and each.status is ConditionStatus.TRUE), None)
-    return None if never is None else EmitEvent(True, TARGET, f"{name}: {never.message}")
 
 
 def _metric(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:

@@ -21,6 +21,7 @@ RETRIED_RESULTS = frozenset(
     {
         Result.STOPPED,
         Result.EXHAUSTED,
+        Result.PLATEAUED,
         Result.DIVERGED,
         Result.CRASHED,
         Result.HUNG,

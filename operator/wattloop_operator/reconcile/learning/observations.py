@@ -40,6 +40,7 @@ OUTCOMES = {
     Result.REACHED: Outcome.REACHED,
     Result.STOPPED: Outcome.STOPPED,
     Result.EXHAUSTED: Outcome.EXHAUSTED,
+    Result.PLATEAUED: Outcome.PLATEAUED,
     Result.DIVERGED: Outcome.DIVERGED,
     Result.CRASHED: Outcome.CRASHED,
     # A batch size that hangs each time must not be tried for ever.
