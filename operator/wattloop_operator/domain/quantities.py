@@ -51,6 +51,18 @@ def energy_text(joules: float | None) -> str:
     return f"{number_text(joules / size)} {name}"
 
 
+def energy_estimate_text(joules: Estimate) -> str:
+    """An estimated energy, or cost, with its interval.
+
+    Example:
+        >>> energy_estimate_text(Estimate(622_600.0, 382_800.0, 1_013_000.0))
+        '622.6 kJ (382.8 to 1,013)'
+    """
+    size, name = energy_unit(abs(joules.value))
+    low, value, high = (number_text(each / size) for each in (joules.low, joules.value, joules.high))
+    return f"{value} {name} ({low} to {high})"
+
+
 def time_text(seconds: float | None) -> str:
     """A time in h, min or s by its size, with three significant digits.
 

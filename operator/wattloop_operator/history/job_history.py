@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
+from wattloop_operator.api.objective import Price
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
@@ -33,6 +34,7 @@ class JobHistory:
         advice: The advice for the next recurrence; empty unless the job is in mode Advise.
         advice_check: What the last advice expected and what was measured since, as a sentence; empty if nothing.
         default_parameters: Default of each further parameter to compare with.
+        price: Price of energy; None if the job gives none.
         energy_origin: Where its energies come from, an `EnergyOrigin`; None if it is not known.
     """
 
@@ -45,6 +47,7 @@ class JobHistory:
     advice: str = ""
     advice_check: str = ""
     default_parameters: Mapping[str, str] = field(default_factory=dict)
+    price: Price | None = None
     energy_origin: str | None = None
 
     @classmethod
@@ -60,6 +63,7 @@ class JobHistory:
             records=observations.known_records(snapshot),
             profiles=observations.known_profiles(snapshot),
             advice=advice_in_status(snapshot.job),
+            price=spec.objective.price,
             energy_origin=origin_of_job(snapshot.job),
             advice_check=advice_check_in_status(snapshot.job),
         )
@@ -77,6 +81,10 @@ class JobHistory:
     @cached_property
     def savings(self) -> JobSavings:
         """The recurrences with the target of the latest attempt, compared with the default configuration."""
+        return self.savings_at(self.eta)
+
+    def savings_at(self, eta: float) -> JobSavings:
+        """The same for another weight of energy; 1 compares energies."""
         if self.default_batch_size is None or not self.records:
             return JobSavings(None)
         default = default_cost_of(
@@ -84,7 +92,7 @@ class JobHistory:
             self.profiles,
             default_batch_size=self.default_batch_size,
             default_parameters=self.default_parameters,
-            eta=self.eta,
+            eta=eta,
         )
         return job_savings(
             self.records,
@@ -92,7 +100,7 @@ class JobHistory:
             target=self.records[-1].target,
             default_batch_size=self.default_batch_size,
             default_parameters=self.default_parameters,
-            eta=self.eta,
+            eta=eta,
             default=default,
         )
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from wattloop_operator.domain.quantities import energy_text, saving_text
+from wattloop_operator.domain.quantities import energy_estimate_text, energy_text, money_text, saving_text
 from wattloop_operator.history.energy_origin import energy_advice
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
+from wattloop_operator.reconcile.energy.usage import money
 from wattloop_planner.bandit.configuration import Configuration
 
 UNKNOWN_ENERGY = "No energy was measured, so no costs are known."
@@ -43,7 +44,8 @@ def costs_of(rows: Sequence[RecurrenceRow]) -> tuple[RecurrenceCost, ...]:
     for index, group in itertools.groupby(ordered, key=lambda row: row.recurrence):
         attempts = tuple(group)
         known = tuple((row.configuration, row.cost_joules) for row in attempts if row.cost_joules is not None)
-        if known:
+        # A recurrence has no cost if that of an attempt that trained is not known.
+        if known and not any(row.cost_joules is None and row.epochs > 0 for row in attempts):
             recurrences.append(RecurrenceCost(index, known, any(row.reached for row in attempts)))
     return tuple(recurrences)
 
@@ -61,7 +63,7 @@ def saving_sentence(history: JobHistory) -> str:
             f"The latest recurrence cost {energy_text(costs[-1].cost_joules)}. What was saved is not known yet: the "
             "default configuration has not reached the target."
         )
-    baseline = f"{energy_text(default.value)} ({energy_text(default.low)} to {energy_text(default.high)})"
+    baseline = energy_estimate_text(default)
     if not savings.is_known:
         return (
             f"A recurrence in the default configuration costs {baseline}. What was saved is not known yet: no other "
@@ -79,11 +81,14 @@ def saving_sentence(history: JobHistory) -> str:
     learning, saved, percent = savings.learning_joules, savings.saved_joules, savings.saved_percent
     if learning is not None:
         more = "more" if learning.value >= 0 else "less"
-        sentences.append(f"Learning cost {energy_text(abs(learning.value))} {more} than the default would have.")
+        sentences.append(
+            "What tried a configuration or measured power limits cost "
+            f"{energy_text(abs(learning.value))} {more} than the default would have."
+        )
     if saved is not None and percent is not None:
         sentences.append(
             f"In all, learning included, {_count(savings.compared_count)} cost {saving_text(percent)}: "
-            f"{energy_text(abs(saved.value))} {'saved' if saved.value >= 0 else 'lost'}."
+            f"{energy_text(abs(saved.value))} {'saved' if saved.value >= 0 else 'lost'}{_money(history)}."
         )
     return " ".join(sentences)
 
@@ -98,6 +103,15 @@ def summary(history: JobHistory) -> str:
     note = energy_advice([row.energy_origin for row in rows_of(history)])
     check = f"\n{history.advice_check}" if history.advice_check else ""
     return saving_sentence(history) + (f"\n{note}" if note else "") + advice + check
+
+
+def _money(history: JobHistory) -> str:
+    """The price of the energy that was saved; empty if the job has no price."""
+    saved = None if history.price is None else history.savings_at(1.0).saved_joules
+    if history.price is None or saved is None:
+        return ""
+    found = money(saved.value, history.price)
+    return "" if found is None else f", energy for {money_text(float(found.amount), found.currency)}"
 
 
 def _mean_of(recurrences: int) -> str:

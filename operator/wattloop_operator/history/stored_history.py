@@ -71,6 +71,7 @@ def stored_history(store: Store, selector: JobSelector) -> JobHistory:
         records=records,
         profiles=store.profiles.of_job(found.job_uid),
         advice="" if job is None else advice_in_status(job),
+        price=None if spec is None else spec.objective.price,
         energy_origin=origin_of_job(job),
         advice_check="" if job is None else advice_check_in_status(job),
     )

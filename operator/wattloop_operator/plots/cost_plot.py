@@ -93,7 +93,7 @@ def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default: Estimate
         handles.append(Patch(facecolor=FAINT, edgecolor="white", hatch="////", label="target missed"))
     if default is not None:
         label = f"default configuration,\n{default.value / size:.3g} {unit}"
-        axes.axhspan(default.low / size, default.high / size, color=FAINT, alpha=0.15, linewidth=0)
+        axes.axhspan(default.low / size, default.high / size, color=FAINT, alpha=0.15, linewidth=0, zorder=0)
         handles.append(axes.axhline(default.value / size, color=INK, linestyle=DASHES, linewidth=1.4, label=label))
     axes.legend(handles=handles, title="batch size", alignment="left", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.grid(visible=False, axis="x")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
+from wattloop_operator.api.objective import Price
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.history.savings import costs_of, saving_sentence, summary
 from wattloop_planner.bandit.configuration import Configuration
@@ -32,10 +34,17 @@ def test_the_sentence_gives_the_present_cost_the_cost_of_learning_and_the_sum(hi
     sentence = saving_sentence(history(default, trial, *chosen))
     # ½·1000 J + ½·300 W·10 s = 2 kJ, of 2.5 kJ; the trial cost 3.5 kJ.
     assert sentence.startswith("A recurrence costs 2 kJ now (mean of the latest 2): 20 % less (")
-    assert "than the 2.5 kJ (1.971 kJ to 3." in sentence
-    assert "Learning cost 1 kJ more than the default would have." in sentence
+    assert "than the 2.5 kJ (1.971 to 3." in sentence
+    assert "What tried a configuration or measured power limits cost 1 kJ more than the default would have." in sentence
     assert "In all, learning included, 3 recurrences cost 0 % less (" in sentence
     assert sentence.endswith("): 0 J saved.")
+
+
+def test_the_saved_energy_has_its_price(history: Make, record: Make) -> None:
+    records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=1000.0)]
+    price = Price(currency="EUR", per_kilowatt_hour=Decimal(360))
+    # 1 kJ of energy is saved, at 0.1 EUR a kilojoule.
+    assert saving_sentence(history(*records, price=price)).endswith("500 J saved, energy for 0.1 EUR.")
 
 
 def test_default_runs_alone_give_no_saving(history: Make, record: Make) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattloop.cost import CostModel
@@ -57,10 +57,8 @@ class RecurrenceHistory:
         return sum(record.time_seconds for record in self.records)
 
     def cost_joules(self, eta: float) -> float | None:
-        """Cost of all attempts with a known cost; None if no attempt has one."""
-        costs = [attempt_cost_joules(record, eta) for record in self.records]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if known else None
+        """Cost of all attempts; see `known_cost`."""
+        return known_cost(self.records, eta)
 
 
 def histories_of(records: Sequence[ObservationRecord]) -> list[RecurrenceHistory]:
@@ -81,6 +79,18 @@ def attempt_cost_joules(record: ObservationRecord, eta: float) -> float | None:
     if record.max_power_watts <= 0 or record.energy_joules <= 0 or record.time_seconds <= 0:
         return None
     return plausible_cost(CostModel(eta, record.max_power_watts).cost_joules(record.energy_joules, record.time_seconds))
+
+
+def known_cost(records: Iterable[ObservationRecord], eta: float) -> float | None:
+    """Cost of some attempts in joules; None if none is known, or if that of one that trained is not."""
+    known = []
+    for record in records:
+        cost = attempt_cost_joules(record, eta)
+        if cost is not None:
+            known.append(cost)
+        elif record.epochs > 0:
+            return None
+    return sum(known) if known else None
 
 
 def default_cost(snapshot: Snapshot) -> Estimate | None:

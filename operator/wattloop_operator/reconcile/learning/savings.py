@@ -19,9 +19,9 @@ from wattloop_operator.domain.records import ObservationRecord, PowerProfileReco
 from wattloop_operator.reconcile.energy.usage import plausible_cost
 from wattloop_operator.reconcile.learning.costs import (
     RecurrenceHistory,
-    attempt_cost_joules,
     has_defaults,
     histories_of,
+    known_cost,
 )
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
@@ -200,9 +200,9 @@ def job_savings(
         purpose = purposes.add(history)
         if history.latest.target != target or history.index in left_out:
             continue
-        cost = _known_cost(history.records, eta)
+        cost = history.cost_joules(eta)
         others = [each for each in history.records if not purposes.is_default(each)]
-        lost = 0.0 if history.reached else _known_cost(others, eta) or 0.0
+        lost = 0.0 if history.reached else known_cost(others, eta) or 0.0
         of_default = all(purposes.has_default_arm(each) for each in history.records)
         compared.append(RecurrenceSaving(history.index, purpose, history.reached, of_default, cost, lost))
     return JobSavings(default, tuple(compared))
@@ -253,18 +253,6 @@ class _Purposes:
 
 def _key(record: ObservationRecord) -> tuple[int, str, int]:
     return record.batch_size, record.gpu_product, record.gpu_count
-
-
-def _known_cost(records: Iterable[ObservationRecord], eta: float) -> float | None:
-    """Cost of attempts; None if none is known, or not that of one that trained."""
-    known = []
-    for record in records:
-        cost = attempt_cost_joules(record, eta)
-        if cost is not None:
-            known.append(cost)
-        elif record.epochs > 0:
-            return None
-    return sum(known) if known else None
 
 
 def _paid(recurrences: Iterable[RecurrenceSaving]) -> tuple[int, float]:
