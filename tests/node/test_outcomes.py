@@ -257,7 +257,8 @@ def test_a_hung_training_is_ended_and_its_silent_rank_is_named(outcomes: Outcome
     assert f"no process reported for {HUNG_WITHIN_SECONDS} s" in status["message"]
     assert re.search(HUNG_RANK, status["message"]), status["message"]
     events = kubectl.json("get", "events", "--field-selector=reason=RecurrenceHung", namespace=NAMESPACE)["items"]
-    assert [each["type"] for each in events] == ["Warning"]
+    about = {each["involvedObject"]["kind"] for each in events}
+    assert ({each["type"] for each in events}, about) == ({"Warning"}, {"RecurringTrainingJob", "TrainingRecurrence"})
     assert re.search(HUNG_RANK, events[0].get("message", events[0].get("note", "")))
 
 

@@ -192,6 +192,8 @@ class RecurringTrainingJob(ApiModel):
         scope=Scope.NAMESPACED,
         columns=(
             Column("Mode", ".spec.mode", "Whether runs have the decided configuration, or the default one"),
+            Column("State", ".status.state", "Waiting, Running, Failing, Suspended, Unreachable, or Complete"),
+            Column("Failure", ".status.failure", "Why runs fail"),
             Column("Batch", ".status.recentRecurrences[0].batchSize", "Batch size of the latest run", "integer"),
             Column("Best", ".status.bestBatchSize", "Batch size with the lowest expected cost", "integer"),
             Column("Advised", ".status.advice.batchSize", "Batch size advised in mode Advise", "integer", wide=True),
@@ -201,22 +203,19 @@ class RecurringTrainingJob(ApiModel):
                 "Expected saving of the advice, relative to the default configuration",
                 wide=True,
             ),
-            Column("Cost (J)", ".status.recentRecurrences[0].costJoules", "Cost of the latest run, in joules"),
-            Column(
-                "Saved (%)", ".status.savings.costPercent", "Cost saved so far, relative to the default configuration"
-            ),
+            Column("Cost", ".status.figures.cost", "Cost of the latest run"),
+            Column("Metric", ".status.figures.metric", "Last value of the metric in the latest run"),
+            Column("Saved", ".status.figures.saved", "Cost saved so far, relative to the default configuration"),
             Column("Next run", ".status.nextScheduleTime", "Start of the next run"),
-            Column("Active", ".status.counts.active", "Number of active runs", "integer"),
+            Column("Active", ".status.counts.active", "Number of active runs", "integer", wide=True),
             Column("Plan", ".status.frequencyPlan.name", "FrequencyPlan of the pipeline", wide=True),
             Column("Plan saves (%)", ".status.frequencyPlan.savingPercent", "Energy that the plan saves", wide=True),
             Column("Published", ".status.published.recurrence", "Recurrence whose model is current", wide=True),
             Column("Suspended", ".spec.suspend", "Whether no further runs start", "boolean", wide=True),
             Column("Runs", ".status.counts.recurrences", "Number of recurrences so far", "integer", wide=True),
-            Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "Whether the job can start runs"),
-            Column(
-                "Reason", '.status.conditions[?(@.type=="Ready")].reason', "Reason of the condition Ready", wide=True
-            ),
+            Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "Whether runs start and succeed"),
             Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
+            Column("Message", '.status.conditions[?(@.type=="Ready")].message', "Why the job is not ready", wide=True),
         ),
     )
     rules = (

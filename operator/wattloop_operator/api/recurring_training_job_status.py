@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import Field
@@ -16,6 +17,17 @@ from wattloop_operator.api.output import PublishedModel
 
 PARAMETERS: dict[str, str] = Field(default_factory=dict, description="Values of the further parameters by name.")
 RecurrenceName = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+class JobState(StrEnum):
+    """The state of a job in one word."""
+
+    WAITING = "Waiting"
+    RUNNING = "Running"
+    FAILING = "Failing"
+    SUSPENDED = "Suspended"
+    UNREACHABLE = "Unreachable"
+    COMPLETE = "Complete"
 
 
 class Counts(ApiModel):
@@ -312,6 +324,20 @@ class RecurringTrainingJobStatus(ApiModel):
         default=None, description="Latest generation of the spec that the operator has processed.", ge=0
     )
     conditions: Conditions = ()
+    state: JobState | None = Field(
+        default=None,
+        description="The state in one word. Waiting: for the next start, a run request, or a pod that starts. Running: "
+        "an attempt trains. Failing: no run can start, or the last recurrence failed by all its attempts; failure and "
+        "the condition Ready state why. Suspended: spec.suspend is true; an active run continues. Unreachable: no "
+        "batch size reaches the target; the condition TargetUnreachable states what would be reached. Complete: all "
+        "recurrences of spec.maxRecurrences have ended.",
+    )
+    failure: str = Field(
+        default="",
+        description="Reason of the failure: the result of the last attempt, such as Crashed, why no run can start, or "
+        "what hinders a pod, such as ImagePullBackOff. Empty if nothing fails.",
+        max_length=128,
+    )
     active: Annotated[tuple[ActiveRecurrence, ...], Field(max_length=64, json_schema_extra=list_map("name"))] = Field(
         default=(), description="References to the active recurrences."
     )

@@ -319,9 +319,10 @@ class TrainingRecurrence(ApiModel):
             Column("Plan saves (%)", ".status.frequencyPlan.savingPercent", "Energy that the plan saves", wide=True),
             Column("Why", ".spec.decision.kind", "Kind of the decision"),
             Column("State", '.status.conditions[?(@.type=="Running")].reason', "Waiting, Running, or the result"),
-            Column("Energy (J)", ".status.usage.gpuEnergyJoules", "Energy of the GPUs, in joules"),
-            Column("Time (s)", ".status.usage.durationSeconds", "Duration, in seconds"),
-            Column("Cost (J)", ".status.cost.joules", "Cost, in joules"),
+            Column("Metric", ".status.figures.metric", "Last value of the metric"),
+            Column("Energy", ".status.figures.energy", "Energy of the GPUs"),
+            Column("Time", ".status.figures.time", "Duration"),
+            Column("Cost", ".status.figures.cost", "Cost"),
             Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
             Column(
                 "Message",

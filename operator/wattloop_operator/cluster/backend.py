@@ -281,19 +281,28 @@ class ClusterBackend:
 
     def _emit(self, snapshot: Snapshot, event: EmitEvent) -> None:
         """Create an Event; a failure is only logged, because nothing depends on Events."""
-        job = snapshot.job
-        try:
-            self._api.create(EVENTS, event_body(job, event, self._reporter, self._clock()))
-        except AlreadyExistsError:
-            return
-        except (OperationError, RejectedError, NotFoundError) as error:
-            logger.warning(
-                "%s/%s: an Event was not created (%s): %s",
-                job.metadata.namespace,
-                job.metadata.name,
-                event.reason,
-                error,
-            )
+        for each in (snapshot.job, self._existing(event.recurrence)):
+            if each is None:
+                continue
+            try:
+                self._api.create(EVENTS, event_body(each, event, self._reporter, self._clock()))
+            except AlreadyExistsError:
+                continue
+            except (OperationError, RejectedError, NotFoundError) as error:
+                logger.warning(
+                    "%s/%s: an Event was not created (%s): %s",
+                    each.metadata.namespace,
+                    each.metadata.name,
+                    event.reason,
+                    error,
+                )
+
+    def _existing(self, recurrence: TrainingRecurrence | None) -> TrainingRecurrence | None:
+        """A recurrence as the API server has it, with its uid."""
+        if recurrence is None:
+            return None
+        cached = self._cache.recurrences.get((recurrence.metadata.namespace, recurrence.metadata.name))
+        return None if cached is None else cached.value
 
 
 def _subject(snapshot: Snapshot, action: Action) -> str:

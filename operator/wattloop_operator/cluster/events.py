@@ -1,4 +1,4 @@
-"""Kubernetes Events of a job: each start, each end, and why nothing starts or has no plan."""
+"""Kubernetes Events of a job and its recurrences: each start, each end, and why nothing starts or has no plan."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from typing import Any
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import (
+    RECURRENCE_DELETED,
     Action,
     CreateRecurrence,
+    DeleteRecurrence,
     EmitEvent,
     WriteJobStatus,
     WriteRecurrenceStatus,
@@ -71,20 +74,28 @@ def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
                 f"recurrence {spec.index}, attempt {spec.attempt} ({recurrence.metadata.name}) starts with batch size "
                 f"{spec.batch_size}: {spec.decision.reason}"
             )
-            yield EmitEvent(False, "RecurrenceStarted", text)
+            yield EmitEvent(False, "RecurrenceStarted", text, recurrence)
         case WriteRecurrenceStatus(recurrence, status):
             subject = f"recurrence {recurrence.spec.index} ({recurrence.metadata.name})"
             if status.result is not None and recurrence.status.result is None:
                 warning = status.result in WARNING_RESULTS
-                yield EmitEvent(warning, f"Recurrence{status.result.value}", f"{subject}: {status.message}")
+                yield EmitEvent(warning, f"Recurrence{status.result.value}", f"{subject}: {status.message}", recurrence)
             known = {(each.type, each.message) for each in recurrence.status.conditions}
             known_publication = any(kind == PUBLISHED for kind, _ in known)
             for condition in status.conditions:
                 is_warning = condition.type in WARNING_CONDITIONS and condition.status is ConditionStatus.FALSE
+                text = f"{subject}: {condition.message}"
                 if is_warning and (condition.type, condition.message) not in known:
-                    yield EmitEvent(True, WARNING_CONDITIONS[condition.type], f"{subject}: {condition.message}")
+                    yield EmitEvent(True, WARNING_CONDITIONS[condition.type], text, recurrence)
                 if condition.type == PUBLISHED and condition.status is ConditionStatus.TRUE and not known_publication:
-                    yield EmitEvent(False, "ModelPublished", f"{subject}: {condition.message}")
+                    yield EmitEvent(False, "ModelPublished", text, recurrence)
+        case DeleteRecurrence(recurrence):
+            limit = "successfulHistoryLimit" if recurrence.status.result is Result.REACHED else "failedHistoryLimit"
+            text = (
+                f"recurrence {recurrence.spec.index} ({recurrence.metadata.name}) was deleted by spec.{limit}; what "
+                "was learned from it is kept"
+            )
+            yield EmitEvent(False, RECURRENCE_DELETED, text)
         case WriteJobStatus(status):
             before = {each.reason for each in snapshot.job.status.conditions}
             for condition in status.conditions:
@@ -93,21 +104,23 @@ def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
                     yield EmitEvent(True, condition.reason, condition.message)
 
 
-def event_body(job: RecurringTrainingJob, event: EmitEvent, reporter: str, now: datetime) -> dict[str, Any]:
+def event_body(
+    about: RecurringTrainingJob | TrainingRecurrence, event: EmitEvent, reporter: str, now: datetime
+) -> dict[str, Any]:
     """The Kubernetes Event. Its name is a digest of its content, so that a repeated Event exists once.
 
     Args:
-        job: The job that it is about.
+        about: The job or the recurrence that it is about.
         event: Its type, reason and message.
         reporter: Name of this operator's process.
         now: The time.
     """
-    content = f"{job.metadata.uid}/{event.reason}/{event.message}"
+    content = f"{about.metadata.uid}/{event.reason}/{event.message}"
     digest = hashlib.blake2b(content.encode(), digest_size=8).hexdigest()
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": f"{job.metadata.name}.{digest}", "namespace": job.metadata.namespace},
+        "metadata": {"name": f"{about.metadata.name}.{digest}", "namespace": about.metadata.namespace},
         "eventTime": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "reportingController": CONTROLLER,
         "reportingInstance": reporter[:128],
@@ -115,11 +128,11 @@ def event_body(job: RecurringTrainingJob, event: EmitEvent, reporter: str, now: 
         "reason": event.reason,
         "type": "Warning" if event.warning else "Normal",
         "regarding": {
-            "apiVersion": job.api_version,
-            "kind": job.kind,
-            "namespace": job.metadata.namespace,
-            "name": job.metadata.name,
-            "uid": job.metadata.uid,
+            "apiVersion": about.api_version,
+            "kind": about.kind,
+            "namespace": about.metadata.namespace,
+            "name": about.metadata.name,
+            "uid": about.metadata.uid,
         },
         "note": event.message[:MAX_NOTE_CHARACTERS],
     }

@@ -14,11 +14,12 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import Backend, reconcile
 from wattloop_operator.reconcile.job.conditions import READY
+from wattloop_operator.reconcile.job.start import ALL_STARTED, MISTAKE
 
 # A change of the clock, or the end of a suspend, is noticed within this time.
 MAX_SLEEP_SECONDS = 15.0
-# The only reason for Ready to be False that is not a failure.
-ALL_STARTED = "AllStarted"
+# Reasons for Ready to be False although everything that was to start has started.
+DONE_REASONS = frozenset({ALL_STARTED, *Result})
 # Reasons with which a job waits for its user to correct a mistake.
 MISTAKES = {
     Result.START_FAILED.value: "the training fails at its start",
@@ -96,7 +97,7 @@ class Runner:
             text = f"{mistake} (see above); fix it, then run the same command again"
             raise OperationError(f"{snapshot.job.metadata.name}: {text}")
         ready = _ready(snapshot)
-        if ready is not None and ready.status is not ConditionStatus.TRUE and ready.reason != ALL_STARTED:
+        if ready is not None and ready.status is not ConditionStatus.TRUE and ready.reason not in DONE_REASONS:
             raise OperationError(f"{snapshot.job.metadata.name}: {ready.reason}: {ready.message}")
 
 
@@ -107,4 +108,6 @@ def _ready(snapshot: Snapshot) -> Condition | None:
 def _mistake(snapshot: Snapshot) -> str:
     """The mistake after which the job waits, empty for none: on this machine its user corrects it meanwhile."""
     ready = _ready(snapshot)
-    return MISTAKES.get(ready.reason, "") if ready is not None and ready.status is ConditionStatus.FALSE else ""
+    if ready is None or ready.status is not ConditionStatus.FALSE or not ready.message.startswith(MISTAKE):
+        return ""
+    return MISTAKES.get(ready.reason, "")

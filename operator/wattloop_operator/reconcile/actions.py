@@ -12,6 +12,9 @@ from wattloop_operator.api.recurring_training_job_status import RecurringTrainin
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerMeasurement, ProfileKey
 
+# Reason of the Event of a recurrence that was deleted.
+RECURRENCE_DELETED = "RecurrenceDeleted"
+
 
 @dataclass(frozen=True)
 class RecordObservation:
@@ -102,11 +105,13 @@ class EmitEvent:
         warning: Whether it needs attention.
         reason: The reason, as one CamelCase word.
         message: What happened and what to do, with the name of the object.
+        recurrence: The recurrence that the Event is about, which has it too; None if it is about the job.
     """
 
     warning: bool
     reason: str
     message: str
+    recurrence: TrainingRecurrence | None = None
 
 
 Action = (

@@ -71,7 +71,7 @@ def test_a_run_reaches_its_target_and_its_cost_is_in_status(
     assert [record.result for record in operator.store.observations.of_name(key.namespace, key.name)] == ["Reached"]
     shown = kubectl("get", "rtj", key.name, namespace=key.namespace)
     assert shown.splitlines()[0].split("  ")[0] == "NAME"
-    assert "5000" in shown
+    assert "5 kJ" in shown
     assert "Reached" in kubectl("get", "trec", namespace=key.namespace)
     events = kubectl.json("get", "events", namespace=key.namespace)["items"]
     assert {"RecurrenceStarted", "RecurrenceReached"} <= {each["reason"] for each in events}
@@ -178,9 +178,10 @@ def test_a_rank_that_is_killed_has_an_event_with_its_pod_and_node(
     text = f"rank 2 of 3 ended without a report; pod {name} of index 2 on node {node} failed first"
     assert condition(recurrence, "RanksHealthy")["message"] == text
     events = kubectl.json("get", "events", namespace=key.namespace)["items"]
-    (event,) = (each for each in events if each["reason"] == "RankDied")
-    assert event["type"] == "Warning"
-    assert text in event["message"]
+    dead = {each["involvedObject"]["kind"]: each for each in events if each["reason"] == "RankDied"}
+    assert dead.keys() == {"RecurringTrainingJob", "TrainingRecurrence"}
+    assert {each["type"] for each in dead.values()} == {"Warning"}
+    assert all(text in each["message"] for each in dead.values())
 
 
 def test_the_pod_and_the_node_of_a_rank_that_hangs_are_known_by_its_token(
@@ -426,6 +427,35 @@ def test_a_rejected_template_is_reported_and_starts_nothing_until_it_is_fixed(
     operator.reconcile(key)
     assert condition(job_of(key), "Ready")["status"] == "True"
     assert len(recurrences_of(key)) == 1
+
+
+def test_kubectl_describes_a_recurrence_with_its_events_and_a_deleted_one_leaves_an_event(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
+    kubelet: Kubelet,
+    kubectl: ClusterCommand,
+) -> None:
+    key = make_job()
+    operator.reconcile(key)
+    training = train(key, first_of(key))
+    training.reach_target()
+    kubelet.succeed(training.pod)
+    ended(key, first_of(key))
+    operator.reconcile(key)
+    described = kubectl("describe", "trec", first_of(key), namespace=key.namespace).partition("Events:")[2]
+    assert "RecurrenceStarted" in described
+    assert "RecurrenceReached" in described
+    make_job(runRequest="second")
+    operator.reconcile(key)
+    second = recurrence_name(key.name, 1, slot_of_request("second"), 0)
+    kubectl("delete", "trec", second, namespace=key.namespace)
+    operator.restart()
+    operator.reconcile(key)
+    described = kubectl("describe", "rtj", key.name, namespace=key.namespace).partition("Events:")[2]
+    assert "RecurrenceDeleted" in described
+    assert f"{second} was deleted while it was active" in described
 
 
 def test_an_object_of_the_same_name_that_wattloop_does_not_own_is_not_touched(

@@ -99,15 +99,17 @@ def test_the_example_runs_and_kubectl_shows_its_cost(
             f"{request} recurrences to reach their target",
         )
     header, row = kubectl("get", "rtj", namespace=namespace).splitlines()
-    assert [column for column in ("BATCH", "COST (J)", "SAVED (%)", "NEXT RUN") if column not in header] == []
+    columns = ("STATE", "BATCH", "COST", "METRIC", "SAVED", "NEXT RUN")
+    assert [column for column in columns if column not in header] == []
     cells = row.split()
     assert cells[0] == "digits"
-    assert cells[1] == "Optimize"
-    assert cells[2] in {"8", "16", "32", "64", "128", "256", "512", "1024"}
+    assert cells[1:3] == ["Optimize", "Waiting"]
+    assert cells[3] in {"8", "16", "32", "64", "128", "256", "512", "1024"}
     assert "T02:00:00Z" in row or "T01:00:00Z" in row, "the next run is at 3 in Paris"
     recurrences = kubectl("get", "trec", namespace=namespace).splitlines()[1:]
     assert len(recurrences) == 3
     assert all("Reached" in each for each in recurrences)
+    assert [each.split()[1] for each in recurrences] == ["0", "1", "2"]
     assert operator.health("/readyz").status_code == 200
     assert operator.health("/healthz").status_code == 200
     metrics = httpx.get(f"{operator.url_of('metrics')}/metrics", timeout=60.0).text

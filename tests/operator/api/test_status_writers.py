@@ -24,8 +24,8 @@ USAGE = (
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
         "rtj.status": "observedGeneration conditions active nextScheduleTime lastScheduleTime lastMissedTime "
-        "lastRunRequest forgotten learning counts adviceCheck frequencyPlan published totals savings "
-        "figures recentRecurrences",
+        "state failure lastRunRequest forgotten learning counts adviceCheck frequencyPlan published totals "
+        "savings figures recentRecurrences",
         "rtj.status.active[]": "name uid",
         "rtj.status.counts": "active recurrences attempts reached failed missed",
     },

@@ -16,6 +16,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import (
     Action,
     CreateRecurrence,
+    DeleteRecurrence,
     EmitEvent,
     StartWorkload,
     WriteJobStatus,
@@ -63,6 +64,7 @@ def ready(reason: str) -> WriteJobStatus:
     [
         (CreateRecurrence(RECURRENCE), [("RecurrenceStarted", False)]),
         (StartWorkload(RECURRENCE), []),
+        (DeleteRecurrence(RECURRENCE), [("RecurrenceDeleted", False)]),
         (WriteRecurrenceStatus(RECURRENCE, RECURRENCE.status), []),
         (ended(Result.REACHED), [("RecurrenceReached", False)]),
         (with_late_usage(), []),
@@ -82,6 +84,16 @@ def test_a_lasting_problem_is_one_event() -> None:
     action = ready("TemplateRejected")
     known = Snapshot(JOB.model_copy(update={"status": action.status}))
     assert list(events_of(known, action)) == []
+
+
+@pytest.mark.parametrize("action", [CreateRecurrence(RECURRENCE), ended(Result.REACHED), ended(Result.CRASHED)])
+def test_starts_and_ends_are_events_of_the_recurrence_too(action: Action) -> None:
+    (event,) = events_of(Snapshot(JOB), action)
+    assert event.recurrence == RECURRENCE
+    about = event_body(RECURRENCE, event, "operator", NOW)
+    assert about["regarding"]["kind"] == "TrainingRecurrence"
+    assert about["regarding"]["name"] == RECURRENCE.metadata.name
+    assert about["metadata"]["name"] != event_body(JOB, event, "operator", NOW)["metadata"]["name"]
 
 
 def test_a_repeated_event_has_the_same_name_and_another_event_has_not() -> None:

@@ -1,8 +1,9 @@
 """Conditions of a job.
 
-They tell whether it can start, what hinders the pods of its runs, whether its last run succeeded and was
-learned from, whether the target is reachable, whether final metrics are kept, whether it learns from
-another job, and whether there is a frequency plan for its pipeline.
+They tell whether its runs start and succeed, whether a run request waits, what hinders the pods of
+its runs, whether the last run succeeded and was learned from, whether the target is met at once or
+out of reach, whether final metrics are kept, whether it learns from another job, and whether there
+is a frequency plan for its pipeline.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.conditions import condition
+from wattloop_operator.reconcile.job.first_evaluation import first_evaluation_condition
 from wattloop_operator.reconcile.job.pipeline_plan import plan_available
+from wattloop_operator.reconcile.job.run_request import run_request_condition
 from wattloop_operator.reconcile.job.start import Readiness
+from wattloop_operator.reconcile.job.state import PODS_STARTED, RunFailure, outcome_message, run_failure
 from wattloop_operator.reconcile.job.target import target_unreachable
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import source_observations
@@ -30,8 +34,6 @@ READY = "Ready"
 LAST_RUN = "LastRunSucceeded"
 LEARNS = "Learns"
 METRIC = "MetricKept"
-PODS_STARTED = "PodsStarted"
-MAX_FAILURE_CHARACTERS = 1024
 TRANSFER = "Transferred"
 # A message names at most this many batch sizes.
 MAX_SHORTFALLS_NAMED = 16
@@ -58,11 +60,14 @@ def job_conditions(
     """
     before = snapshot.job.status.conditions
     found: list[tuple[str, bool | None, str, str]] = []
-    found += [(READY, readiness.ready, readiness.reason, readiness.message)]
+    failure = run_failure(snapshot, ended)
+    found += [_ready(readiness, failure)]
+    found += run_request_condition(snapshot, readiness)
     found += _pods_started(snapshot)
     found += _last_run(snapshot, ended)
     found += _learns(snapshot, ended)
     found += target_unreachable(snapshot, ended, records)
+    found += first_evaluation_condition(snapshot)
     found += _metric(snapshot)
     found += _transfer(snapshot)
     found += plan_available(snapshot)
@@ -98,30 +103,20 @@ def hindrance_event(before: Iterable[Condition], after: Iterable[Condition], nam
     return None if found is None else EmitEvent(True, found.reason, f"{name}: {found.message}")
 
 
-def last_failure(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> tuple[str, str] | None:
-    """Result and message of the latest ended recurrence if it failed; None if it reached its target, or none ended.
-
-    Args:
-        snapshot: The state of the job.
-        ended: Its recurrences that have ended.
-
-    Returns:
-        The result of its last attempt, and why; the message is empty once that object is deleted.
-    """
-    if not ended or ended[-1].reached:
-        return None
-    latest = ended[-1].latest
-    messages = (each.status.message for each in snapshot.recurrences if each.metadata.name == latest.recurrence_name)
-    return latest.result, next(messages, "")[:MAX_FAILURE_CHARACTERS]
+def _ready(readiness: Readiness, failure: RunFailure | None) -> tuple[str, bool, str, str]:
+    """Whether recurrences start and succeed: False if none starts, or if the last one failed by all its attempts."""
+    if failure is None or not (readiness.ready or readiness.reason == failure.reason):
+        return READY, readiness.ready, readiness.reason, readiness.message
+    parts = (readiness.message, failure.message)
+    return READY, False, failure.reason, "; ".join(filter(None, parts))
 
 
 def _last_run(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:
     if ended:
-        latest, failure = ended[-1].latest, last_failure(snapshot, ended)
+        latest, reached = ended[-1].latest, ended[-1].reached
         text = f"recurrence {latest.recurrence} ({latest.recurrence_name}), batch size {latest.batch_size}"
-        if failure is not None and failure[1]:
-            text = f"{text}: {failure[1]}"
-        yield LAST_RUN, ended[-1].reached, latest.result, text
+        message = "" if reached else outcome_message(snapshot, latest)
+        yield LAST_RUN, reached, latest.result, f"{text}: {message}" if message else text
 
 
 def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:

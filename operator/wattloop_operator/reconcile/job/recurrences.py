@@ -14,6 +14,7 @@ from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import is_run_request, slot_in_name
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.actions import RECURRENCE_DELETED, EmitEvent
 from wattloop_operator.reconcile.learning import observations
 
 
@@ -85,6 +86,16 @@ def last_end(snapshot: Snapshot) -> datetime | None:
     ends = [record.finished_at for record in snapshot.records]
     ends += [observations.ended_at(each) for each in snapshot.recurrences if each.status.result is not None]
     return max(ends, default=None)
+
+
+def deleted_events(snapshot: Snapshot) -> Iterator[EmitEvent]:
+    """The events of attempts that were deleted while they were active, as the job's status states them."""
+    job = snapshot.job
+    known = {each.metadata.name for each in snapshot.recurrences} | {each.recurrence_name for each in snapshot.records}
+    for each in job.status.active:
+        if each.name not in known:
+            text = f"{each.name} was deleted while it was active: its workload ends, and nothing is learned from it"
+            yield EmitEvent(True, RECURRENCE_DELETED, f"{job.metadata.namespace}/{job.metadata.name}: {text}")
 
 
 def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> Iterator[TrainingRecurrence]:

@@ -28,6 +28,9 @@ from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 
 MAX_ACTIVE = 64
+# Reasons for starting nothing.
+SUSPENDED = "Suspended"
+ALL_STARTED = "AllStarted"
 # With missedRunPolicy Skip, a start that is later than this is missed.
 SKIP_SECONDS = 60
 MISTAKE = (
@@ -107,7 +110,7 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness 
     """Why nothing may start, regardless of what is due; None if starts are allowed."""
     spec = snapshot.job.spec
     if spec.suspend:
-        return Readiness(ready=False, reason="Suspended", message="spec.suspend is true; set it to false to resume")
+        return Readiness(ready=False, reason=SUSPENDED, message="spec.suspend is true; set it to false to resume")
     unreadable = _unreadable_output(snapshot)
     if unreadable is not None:
         return unreadable
@@ -116,14 +119,14 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness 
     done = spec.max_recurrences is not None and next_index(snapshot) >= spec.max_recurrences
     if done and not any(is_retry_due(snapshot, each) for each in open_now):
         text = f"all {spec.max_recurrences} recurrences of spec.maxRecurrences were started"
-        return Readiness(ready=False, reason="AllStarted", message=text)
+        return Readiness(ready=False, reason=ALL_STARTED, message=text)
     return None
 
 
 def _wait_after_mistakes(snapshot: Snapshot, open_now: tuple[Recurrence, ...], now: datetime) -> Readiness | None:
     """The wait of a job without a calendar after mistakes of its user; None if it waits for nothing."""
     request = snapshot.job.spec.run_request
-    requested = request is not None and _is_new_request(snapshot, request)
+    requested = request is not None and is_new_request(snapshot, request)
     if open_now or requested or snapshot.job.spec.trigger.continuous is None:
         return None
     wait = wait_after_mistakes(snapshot)
@@ -149,7 +152,7 @@ def _start_due(
     """Start the run request or the slot that is due, if the concurrency policy allows it."""
     spec = snapshot.job.spec
     request = spec.run_request
-    requested = request is not None and _is_new_request(snapshot, request)
+    requested = request is not None and is_new_request(snapshot, request)
     if requested and request is not None:
         attempt = Attempt(next_index(snapshot), 0, slot_of_request(request), now.replace(microsecond=0))
         readiness = replace(ready, last_run_request=request)
@@ -163,7 +166,7 @@ def _start_due(
     else:
         return [], ready
     if open_now and (spec.concurrency_policy is ConcurrencyPolicy.FORBID or spec.trigger.continuous is not None):
-        return [], replace(ready, message="the next run waits for the current one to end")
+        return [], replace(ready, message=_waiting_message(snapshot, open_now))
     if open_now and spec.concurrency_policy is ConcurrencyPolicy.REPLACE:
         return _cancel_running(snapshot, open_now, now), ready
     if len(open_now) >= MAX_ACTIVE:
@@ -172,8 +175,17 @@ def _start_due(
     return [*actions, CreateRecurrence(decide(snapshot, attempt))], readiness
 
 
-def _is_new_request(snapshot: Snapshot, request: str) -> bool:
+def is_new_request(snapshot: Snapshot, request: str) -> bool:
+    """Whether a run request was not started yet."""
     return request != snapshot.job.status.last_run_request and slot_of_request(request) not in used_slots(snapshot)
+
+
+def _waiting_message(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> str:
+    """Which recurrence the next one waits for, and why."""
+    latest = open_now[0].latest
+    continuous = snapshot.job.spec.trigger.continuous is not None
+    why = "spec.trigger.continuous has one run at a time" if continuous else "spec.concurrencyPolicy is Forbid"
+    return f"the next run waits for recurrence {open_now[0].index} ({latest.metadata.name}) to end, because {why}"
 
 
 def _too_late(snapshot: Snapshot, slots: Slots, now: datetime) -> str | None:

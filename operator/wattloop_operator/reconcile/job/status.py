@@ -25,6 +25,7 @@ from wattloop_operator.reconcile.job.pipeline_plan import job_frequency_plan
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
 from wattloop_operator.reconcile.job.savings import job_figures, recent_saving, savings_of, savings_status
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
+from wattloop_operator.reconcile.job.state import job_state, run_failure
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.advice_check import advice_check
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, with_current_target
@@ -63,9 +64,14 @@ def job_status(
     costs = savings_of(snapshot, eta, open_indices)
     recent = _recent(snapshot, histories, costs)
     ended = _ended(histories, open_indices)
+    known = _ended(histories_of(records), open_indices)
+    conditions = job_conditions(snapshot, readiness, known, current, now)
+    state, failure = job_state(snapshot, readiness, run_failure(snapshot, known), conditions)
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
-        conditions=job_conditions(snapshot, readiness, _ended(histories_of(records), open_indices), current, now),
+        conditions=conditions,
+        state=state,
+        failure=failure,
         active=tuple(
             ActiveRecurrence(name=each.metadata.name, uid=each.metadata.uid)
             for each in sorted(running, key=lambda each: each.metadata.name)[:MAX_ACTIVE]

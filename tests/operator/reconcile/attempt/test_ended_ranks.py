@@ -67,7 +67,7 @@ def test_a_rank_that_died_has_an_event_with_its_pod_and_node(
     before = ended.model_copy(update={"status": TrainingRecurrenceStatus()})
     events = events_of(Snapshot(backend.job), WriteRecurrenceStatus(before, ended.status))
     dead = [event for event in events if event.reason == "RankDied"]
-    assert dead == ([] if text is None else [EmitEvent(True, "RankDied", f"recurrence 0 ({name}): {text}")])
+    assert dead == ([] if text is None else [EmitEvent(True, "RankDied", f"recurrence 0 ({name}): {text}", before)])
 
 
 def failure_of(name: str, *, rank: int, consequence: bool = False) -> Report:

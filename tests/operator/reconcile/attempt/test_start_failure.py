@@ -10,7 +10,9 @@ import pytest
 
 from support.backends.model_backend import START, ModelBackend
 from wattloop_operator.api.attempt import FailedRank, Progress, Result
+from wattloop_operator.api.recurring_training_job_status import JobState
 from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.reconcile.job.start import MISTAKE
 from wattloop_operator.reconcile.learning import observations
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    run()\n'
@@ -149,7 +151,8 @@ def test_a_mistake_costs_two_attempts_of_one_batch_size_and_one_in_each_later_re
     assert {size for _, _, size in tries(backend)} == {default}
     assert backend.job.status.counts.failed == 6
     ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
-    assert ready.status == "True"
+    assert (ready.status, ready.reason) == ("False", "StartFailed")
+    assert (backend.job.status.state, backend.job.status.failure) == (JobState.FAILING, "StartFailed")
 
 
 def test_the_next_recurrence_of_a_fixed_script_goes_on_as_if_nothing_had_failed(backend: ModelBackend) -> None:
@@ -223,7 +226,9 @@ def test_a_job_without_a_calendar_waits_after_a_training_that_reports_nothing_at
     backend.reconcile()
     assert backend.recurrences[name].status.result is Result.MISSING_METRIC
     ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
-    assert ((ready.status, ready.reason) == ("False", "MissingMetric")) is waits
+    assert (ready.status, ready.reason) == ("False", "MissingMetric")
+    assert ready.message.startswith(MISTAKE) is waits
+    assert (backend.running == []) is waits
 
 
 def test_a_run_request_a_new_template_or_a_restart_ends_the_wait(backend_with: Callable[..., ModelBackend]) -> None:

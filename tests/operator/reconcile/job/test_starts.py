@@ -24,7 +24,7 @@ def test_with_forbid_a_due_run_waits_for_the_running_one(backend: ModelBackend) 
     backend.advance(3 * 3600)
     backend.reconcile()
     assert backend.running == [first]
-    backend.report(first, metric=0.95, finished=True)
+    backend.report(first, epoch=5, metric=0.95, finished=True)
     backend.end_workload(first)
     backend.reconcile()
     second = backend.recurrences[backend.running[0]]

@@ -1,0 +1,93 @@
+"""A target that the first evaluation meets: a warning, and no change of the direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from support.backends.model_backend import ModelBackend
+from wattloop_operator.api.meta import Condition
+
+Backends = Callable[..., ModelBackend]
+FAR = "FarBeyondThreshold"
+
+
+def met_at_once(backend: ModelBackend) -> Condition | None:
+    return next((each for each in backend.job.status.conditions if each.type == "TargetMetAtOnce"), None)
+
+
+def train(backend: ModelBackend, *evaluations: tuple[int, float]) -> None:
+    """Run the next recurrence, which evaluates after these epochs."""
+    name = backend.start_attempt()
+    for sequence, (epoch, metric) in enumerate(evaluations, start=1):
+        last = sequence == len(evaluations)
+        backend.report(name, sequence=sequence, epoch=epoch, metric=metric, finished=last)
+    backend.end_workload(name)
+    backend.reconcile()
+    backend.advance(3600)
+
+
+def target(threshold: str, direction: str) -> dict[str, object]:
+    return {"target": {"metric": "quality", "threshold": threshold, "direction": direction}, "maxEpochs": 50}
+
+
+@pytest.mark.parametrize(
+    ("threshold", "direction", "evaluations", "reason"),
+    [
+        ("0.1", "Maximize", [(1, 2.3)], FAR),
+        ("0.1", "Maximize", [(5, 2.3)], FAR),
+        ("0.9", "Minimize", [(1, 0.1)], FAR),
+        ("0.88", "Maximize", [(1, 0.9)], "FirstEvaluation"),
+        # A training that is evaluated at its end alone.
+        ("0.88", "Maximize", [(10, 0.9)], None),
+        ("0.88", "Maximize", [(1, 0.5), (2, 0.9)], None),
+        ("0.1", "Minimize", [(1, 2.3), (2, 0.05)], None),
+        ("0.1", "Minimize", [(1, 2.3)], None),
+    ],
+)
+def test_a_first_evaluation_that_meets_the_target_asks_for_the_direction(
+    backend_with: Backends, threshold: str, direction: str, evaluations: list[tuple[int, float]], reason: str | None
+) -> None:
+    backend = backend_with(objective=target(threshold, direction), policy={"fixed": {}}, retryPolicy={"limit": 0})
+    train(backend, *evaluations)
+    found = met_at_once(backend)
+    assert (None if found is None else found.reason) == reason
+    assert ("TargetMetAtOnce" in {each.reason for each in backend.events}) == (reason is not None)
+
+
+def test_the_warning_says_what_was_seen_and_what_to_write_and_comes_once(backend_with: Backends) -> None:
+    backend = backend_with(objective=target("0.1", "Maximize"))
+    train(backend, (1, 2.3))
+    train(backend, (1, 2.2))
+    found = met_at_once(backend)
+    assert found is not None
+    assert (
+        "quality reached the target at its first evaluation: after 1 epoch at 2.2, threshold 0.1, direction Maximize: "
+        "is it Minimize? If so, write spec.objective.target.direction: Minimize"
+    ) in found.message
+    (event,) = (each for each in backend.events if each.reason == "TargetMetAtOnce")
+    assert event.warning
+    assert "after 1 epoch at 2.3" in event.message
+    # The decisions of the job are as its user wrote them.
+    assert {each.spec.target.direction.value for each in backend.recurrences.values()} == {"Maximize"}
+
+
+def test_the_corrected_direction_ends_the_warning(backend_with: Backends) -> None:
+    backend = backend_with(objective=target("0.1", "Maximize"))
+    train(backend, (1, 2.3))
+    backend.change_spec(objective=target("0.1", "Minimize"))
+    backend.reconcile()
+    assert met_at_once(backend) is None
+
+
+def test_a_warm_start_may_begin_at_its_target(backend_with: Backends) -> None:
+    backend = backend_with(objective=target("0.88", "Maximize"), output={"directory": "/models/digits"})
+    name = backend.start_attempt()
+    recurrence = backend.recurrences[name]
+    warm = recurrence.model_copy(update={"spec": recurrence.spec.model_copy(update={"warm_start": True})})
+    backend.recurrences[name] = warm
+    backend.report(name, epoch=1, metric=0.9, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    assert met_at_once(backend) is None

@@ -1,0 +1,140 @@
+"""The state of a job: whether its runs start and succeed, and what a user's request or deletion changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.backends.model_backend import ModelBackend
+from wattloop_operator.api.meta import Condition
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.reconcile.actions import EmitEvent
+
+Backends = Callable[..., ModelBackend]
+NO_RETRIES = {"retryPolicy": {"limit": 0}, "policy": {"fixed": {}}}
+
+
+def condition(backend: ModelBackend, kind: str = "Ready") -> Condition:
+    return next(each for each in backend.job.status.conditions if each.type == kind)
+
+
+def state(backend: ModelBackend) -> tuple[str | None, str]:
+    status = backend.job.status
+    return None if status.state is None else status.state.value, status.failure
+
+
+def end(backend: ModelBackend, failure: Failure | None = None, metric: float = 0.95) -> None:
+    """Run the oldest attempt to its end, and reconcile."""
+    name = backend.start_attempt()
+    if failure is None:
+        backend.report(name, epoch=50, metric=metric, finished=True)
+    backend.end_workload(name, failure, "exit code 1")
+    backend.reconcile()
+
+
+def test_a_job_waits_for_its_pods_runs_and_waits_for_the_next_start(backend: ModelBackend) -> None:
+    backend.reconcile()
+    assert state(backend) == ("Waiting", "")
+    backend.start_attempt()
+    backend.reconcile()
+    assert state(backend) == ("Running", "")
+    end(backend)
+    assert state(backend) == ("Waiting", "")
+    backend.change_spec(suspend=True)
+    backend.reconcile()
+    assert state(backend) == ("Suspended", "")
+
+
+def test_a_recurrence_that_fails_by_all_its_attempts_makes_the_job_not_ready(backend_with: Backends) -> None:
+    backend = backend_with(retryPolicy={"limit": 1}, policy={"fixed": {}}, crashBudget=50)
+    end(backend, Failure.CRASHED)
+    assert (condition(backend).status, state(backend)) == ("True", ("Waiting", ""))
+    end(backend, Failure.CRASHED)
+    assert (condition(backend).status, condition(backend).reason) == ("False", "Crashed")
+    assert condition(backend).message.startswith("recurrence 0 failed by all its 2 attempts, the last time with batch")
+    assert "exit code 1" in condition(backend).message
+    assert state(backend) == ("Failing", "Crashed")
+    backend.advance(3600)
+    name = backend.start_attempt()
+    backend.reconcile()
+    assert state(backend) == ("Failing", "Crashed"), "a run that has not ended proves nothing"
+    backend.report(name, epoch=20, metric=0.95, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    assert (condition(backend).status, state(backend)) == ("True", ("Waiting", ""))
+
+
+def test_a_failure_with_another_template_says_nothing_about_the_next_run(backend_with: Backends) -> None:
+    backend = backend_with(**NO_RETRIES, crashBudget=50)
+    end(backend, Failure.CRASHED)
+    assert state(backend) == ("Failing", "Crashed")
+    corrected = {"job": {"template": {"spec": {"containers": [{"name": "train", "image": "corrected:2"}]}}}}
+    backend.change_spec(template=corrected)
+    backend.reconcile()
+    assert (condition(backend).status, state(backend)) == ("True", ("Waiting", ""))
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"maxRecurrences": 1}, ("Complete", "")),
+        ({"trigger": {"cron": {"schedule": "0 3 30 2 *"}}}, ("Failing", "InvalidSchedule")),
+    ],
+)
+def test_a_job_that_starts_nothing_more_is_complete_or_fails(
+    backend_with: Backends, spec: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    backend = backend_with(**NO_RETRIES)
+    end(backend)
+    backend.change_spec(**spec)
+    backend.reconcile()
+    assert state(backend) == expected
+
+
+def test_a_target_that_no_batch_size_reaches_is_unreachable_and_a_crash_is_a_failure(backend_with: Backends) -> None:
+    backend = backend_with(**NO_RETRIES, crashBudget=50)
+    end(backend, metric=0.5)
+    assert state(backend) == ("Unreachable", "Exhausted")
+    assert (condition(backend).status, condition(backend).reason) == ("False", "Exhausted")
+    backend.advance(3600)
+    end(backend, Failure.CRASHED)
+    assert state(backend) == ("Failing", "Crashed")
+
+
+def test_a_run_request_says_once_that_it_waits_and_for_what(backend: ModelBackend) -> None:
+    name = backend.start_attempt()
+    backend.change_spec(runRequest="tuned data")
+    backend.reconcile()
+    backend.advance(60)
+    backend.reconcile()
+    waits = condition(backend, "RunRequestWaits")
+    text = f"spec.runRequest 'tuned data' waits: the next run waits for recurrence 0 ({name}) to end"
+    assert (waits.status, waits.reason) == ("True", "RunActive")
+    assert waits.message == f"{text}, because spec.concurrencyPolicy is Forbid"
+    assert [each.reason for each in backend.events] == ["RunRequestWaits"]
+    assert backend.events[0].message == f"team/digits: {waits.message}"
+    backend.report(name, epoch=20, metric=0.95, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    assert backend.recurrences[backend.running[0]].spec.index == 1
+    assert "RunRequestWaits" not in {each.type for each in backend.job.status.conditions}
+
+
+def test_a_run_request_of_a_suspended_job_waits_for_its_resumption(backend_with: Backends) -> None:
+    backend = backend_with(suspend=True, runRequest="tuned data")
+    backend.reconcile()
+    assert condition(backend, "RunRequestWaits").message.endswith("spec.suspend is true; set it to false to resume")
+
+
+def test_a_recurrence_that_a_user_deletes_while_it_runs_leaves_an_event(backend: ModelBackend) -> None:
+    name = backend.start_attempt()
+    backend.reconcile()
+    backend.delete(name)
+    backend.reconcile()
+    backend.reconcile()
+    (event,) = backend.events
+    assert isinstance(event, EmitEvent)
+    assert (event.warning, event.reason) == (True, "RecurrenceDeleted")
+    assert event.message.startswith(f"team/digits: {name} was deleted while it was active")
