@@ -74,6 +74,11 @@ def test_the_client_is_imported_without_an_http_client() -> None:
     }
 
 
+def test_the_client_lists_its_public_names_before_it_imports_them() -> None:
+    names = imported("import wattloop; assert dir(wattloop) == wattloop.__all__, dir(wattloop)")
+    assert "wattloop.run" not in names
+
+
 def test_energy_windows_are_imported_without_a_driver() -> None:
     assert "pynvml" not in imported("from wattloop import EnergyMonitor, Measurement")
     assert packages(imported("import wattloop.compat.zeus")) == set()

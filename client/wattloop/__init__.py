@@ -29,6 +29,10 @@ _MODULES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> object:
     # Imported on first use: other packages, above all the privileged power controller, need no HTTP
     # client.

@@ -1,4 +1,6 @@
-"""``python -m nvml_simulator PATH``: creates a state file and prints its environment as JSON.
+"""``python -m nvml_simulator PATH``: creates a state file and prints its environment, for a shell or as JSON.
+
+In a shell: ``eval "$(python -m nvml_simulator gpus --count 4)"``.
 
 For programs that must not import this package, such as the operator's local mode, and for users.
 """
@@ -7,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from typing import get_args
 
@@ -24,6 +27,7 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="simulated seconds per real second (clock scaled)")
     parser.add_argument("--seed", type=int, default=0, help="seed of UUIDs and of the counters' start values")
     parser.add_argument("--permission", choices=get_args(Permission), default="root", help="who may change GPUs")
+    parser.add_argument("--format", choices=("shell", "json"), default="shell", help="lines that a shell can evaluate")
     arguments = parser.parse_args()
     try:
         path = create(
@@ -38,7 +42,11 @@ def main() -> int:
     except WattloopError as error:
         sys.stderr.write(f"nvml_simulator: {error}\n")
         return 2 if isinstance(error, UsageError) else 1
-    sys.stdout.write(json.dumps(environment(path)) + "\n")
+    variables = environment(path)
+    if arguments.format == "json":
+        sys.stdout.write(json.dumps(variables) + "\n")
+    else:
+        sys.stdout.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
     return 0
 
 

@@ -64,6 +64,7 @@ def simulate_gpus(simulation: Simulation, state: Path) -> dict[str, str]:
     """
     # -P, so that no file of the current folder is imported instead of a module.
     arguments = [sys.executable, "-P", "-m", "nvml_simulator", str(state), "--permission", "anyone"]
+    arguments += ["--format", "json"]
     arguments += ["--model", simulation.model, "--count", str(simulation.count), "--seed", str(simulation.seed)]
     if simulation.time_scale is None:
         arguments += ["--clock", "virtual"]
