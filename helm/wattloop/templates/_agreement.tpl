@@ -1,5 +1,22 @@
-{{/* Rejects combinations of values that a JSON schema cannot reject. */}}
+{{/* Rejects combinations of values. The values' schema could reject some, but could not say what to do. */}}
 {{- define "wattloop.rejectConflicts" -}}
+{{- $database := .Values.database -}}
+{{- if and (eq $database.type "sqlite") (gt (int .Values.operator.replicas) 1) -}}
+{{- fail (printf "operator.replicas is %v, and a SQLite file serves one replica. Set database.type=postgresql and database.postgresql.secretName, the name of a secret whose key %s is the database's URL (docs/installation.md, Database), or operator.replicas=1" .Values.operator.replicas $database.postgresql.secretKey) -}}
+{{- end -}}
+{{- if and (eq $database.type "postgresql") (not $database.postgresql.secretName) -}}
+{{- fail (printf "database.type is postgresql, and database.postgresql.secretName is empty. Create the secret and name it: kubectl --namespace %s create secret generic wattloop-database --from-literal=%s=postgresql://USER:PASSWORD@HOST/DATABASE" .Release.Namespace $database.postgresql.secretKey) -}}
+{{- end -}}
+{{- $tls := .Values.reporting.tls -}}
+{{- if and (eq $tls.mode "secret") (not $tls.secretName) -}}
+{{- fail (printf "reporting.tls.mode is secret, and reporting.tls.secretName is empty. Create the secret and name it: kubectl --namespace %s create secret generic wattloop-reporting --from-file=tls.crt --from-file=tls.key --from-file=ca.crt (docs/installation.md, Certificates)" .Release.Namespace) -}}
+{{- end -}}
+{{- if and (eq $tls.mode "certManager") (not $tls.certManager.issuer.name) -}}
+{{- fail "reporting.tls.mode is certManager, and reporting.tls.certManager.issuer.name is empty. Name the ClusterIssuer that signs the certificates; kubectl get clusterissuers lists them" -}}
+{{- end -}}
+{{- if and (hasPrefix "http://" .Values.reporting.url) (ne $tls.mode "none") -}}
+{{- fail (printf "reporting.url is %s, and reporting.tls.mode %s serves HTTPS. Begin the URL with https://, or set reporting.tls.mode=none, by which tokens cross the network unencrypted" .Values.reporting.url $tls.mode) -}}
+{{- end -}}
 {{- $ports := dict -}}
 {{- range list (list "reporting.port" .Values.reporting.port) (list "metrics.port" .Values.metrics.port) (list "health.port" .Values.health.port) -}}
 {{- $port := last . | toString -}}

@@ -76,7 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
             writer.writerows(row for step in steps for row in step.arms)
     if arguments.picture:
         panels = [step.panel for step in steps if step.panel is not None]
-        write_posterior_plot(arguments.picture, f"posterior of policy {arguments.policy}", panels)
+        write_posterior_plot(
+            arguments.picture, f"What the policy {arguments.policy} expects before each recurrence", panels
+        )
     return 0
 
 

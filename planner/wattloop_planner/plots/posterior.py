@@ -13,10 +13,12 @@ from wattloop_planner.observations import ParameterValues
 from wattloop_planner.plots.style import CHOSEN, OBSERVED, POSTERIOR, saved_figure
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 MAX_PANELS = 16
 COLUMNS = 4
+MAX_TICKS = 6
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def write_posterior_plot(path: str | Path, title: str, panels: Sequence[Posterio
     """
     shown = [panels[i] for i in spread_indices(len(panels), MAX_PANELS)]
     rows = max(1, -(-len(shown) // COLUMNS))
-    with saved_figure(path, 11.0, 0.6 + 2.3 * rows) as figure:
+    with saved_figure(path, 11.0, 0.9 + 2.3 * rows) as figure:
         figure.suptitle(title)
         grid = figure.subplots(rows, COLUMNS, sharex=True, sharey=True, squeeze=False)
         for axes, panel in zip(grid.flat, shown, strict=False):
@@ -54,8 +56,33 @@ def write_posterior_plot(path: str | Path, title: str, panels: Sequence[Posterio
             grid.flat[0].set_ylim(min(means) / 20, min(means) * 200)
         for axes in grid.flat[len(shown) :]:
             axes.set_visible(False)
-        figure.supxlabel("batch size")
-        figure.supylabel("cost of reaching the target, J")
+        sizes = sorted({arm.batch_size for panel in shown for arm in panel.arms})
+        if sizes:
+            _set_ticks(grid.flat[0], sizes)
+        for axes in grid[-1]:
+            axes.set_xlabel("batch size")
+        figure.supylabel("cost of reaching the target (J)")
+        figure.legend(handles=_legend(), loc="outside lower center", ncols=5)
+
+
+def _set_ticks(axes: Axes, sizes: Sequence[int]) -> None:
+    """Name batch sizes on the common axis, at most `MAX_TICKS` of them."""
+    step = -(-len(sizes) // MAX_TICKS)
+    axes.set_xticks(sizes[::step], labels=[str(size) for size in sizes[::step]])
+    axes.minorticks_off()
+
+
+def _legend() -> list[Artist]:
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - deferred, as in `saved_figure`
+    from matplotlib.patches import Patch  # noqa: PLC0415 - as above
+
+    return [
+        Line2D([], [], color=POSTERIOR, label="expected cost"),
+        Patch(color=POSTERIOR, alpha=0.2, linewidth=0, label="its central 90 %"),
+        Line2D([], [], color=OBSERVED, marker="o", markersize=4, linestyle="", label="run that reached the target"),
+        Line2D([], [], color=OBSERVED, marker="x", markersize=4, linestyle="", label="run that did not"),
+        Line2D([], [], color=CHOSEN, linestyle=(0, (4, 3)), label="chosen batch size"),
+    ]
 
 
 def spread_indices(count: int, max_count: int) -> list[int]:
@@ -76,7 +103,7 @@ def spread_indices(count: int, max_count: int) -> list[int]:
 def _draw(axes: Axes, panel: PosteriorPanel) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.set_title(f"recurrence {panel.recurrence}: {panel.chosen}")
+    axes.set_title(f"recurrence {panel.recurrence}: chosen {panel.chosen}")
     known: dict[ParameterValues, list[tuple[int, float, float, float]]] = {}
     for arm in panel.arms:
         if not arm.pruned and arm.low_cost_joules and arm.mean_cost_joules and arm.high_cost_joules:
@@ -86,7 +113,9 @@ def _draw(axes: Axes, panel: PosteriorPanel) -> None:
     for parameters, estimates in known.items():
         sizes, low, mean, high = zip(*estimates, strict=True)
         chosen = parameters == panel.chosen.parameters
-        axes.plot(sizes, mean, color=POSTERIOR, linewidth=1.4 if chosen else 0.5)
+        # A single batch size has no line.
+        marker = "." if len(sizes) == 1 else ""
+        axes.plot(sizes, mean, marker=marker, color=POSTERIOR, linewidth=1.4 if chosen else 0.5)
         if chosen:
             axes.fill_between(sizes, low, high, color=POSTERIOR, alpha=0.2, linewidth=0)
     for marker, reached in (("o", True), ("x", False)):

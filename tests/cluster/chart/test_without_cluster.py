@@ -21,7 +21,7 @@ DOCUMENT = REPOSITORY / "docs" / "installation.md"
 
 
 def test_a_rendering_that_would_create_another_authority_is_rejected(helm: ClusterCommand) -> None:
-    with pytest.raises(CommandError, match=r"Set reporting\.tls\.mode to certManager or secret"):
+    with pytest.raises(CommandError, match=r"Set reporting\.tls\.mode to certManager \(with reporting"):
         helm("template", "wattloop", str(CHART))
 
 

@@ -32,7 +32,7 @@ def frontier_figure(planning: Planning, realised: Sequence[Realised], points: Se
         [found.energy_joules for found in realised],
         "o",
         ms=4,
-        label=f"plans ({100 * float(planning.gaps.mean()):.2f} % above in the mean)",
+        label=f"{len(realised)} plans ({100 * float(planning.gaps.mean()):.2f} % above the bound in the mean)",
     )
     for method, marker in MARKERS.items():
         realised_points = [point.realised for point in points if point.method == method]
@@ -40,11 +40,13 @@ def frontier_figure(planning: Planning, realised: Sequence[Realised], points: Se
             times, energies = (
                 [getattr(r, name) for r in realised_points] for name in ("time_seconds", "energy_joules")
             )
-            axes.plot(times, energies, marker, ms=5, alpha=0.8, label=method)
+            axes.plot(times, energies, marker, ms=5, alpha=0.8, label=f"baseline {method}")
     cheapest = int(np.argmin(frontier.energies_joules))
-    axes.axvline(frontier.times_seconds[cheapest], color="#bbbbbb", lw=0.8, ls="--", zorder=0)
+    minimum = "T*: minimum energy, where no other pipeline is waited for"
+    axes.axvline(frontier.times_seconds[cheapest], color="#999999", lw=0.8, ls="--", zorder=0, label=minimum)
     axes.annotate("T*", (frontier.times_seconds[cheapest], axes.get_ylim()[1]), ha="center", va="bottom", fontsize=9)
     axes.set(xlabel="time of an iteration (s)", ylabel="energy of an iteration (J)")
+    axes.set_title("Frontier of a pipeline's iteration: the least energy for each time", loc="left", pad=18)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     return figure
