@@ -1,16 +1,21 @@
-"""Simulated jobs whose attempts take long to start, in virtual time, with what the operator would measure of them."""
+"""Simulated jobs whose attempts take long to start, in virtual time, with what the operator would measure of them.
+
+Each job has random epochs, costs of epochs and start-ups of up to 100 epochs' worth. An attempt that ran one epoch
+shows only what it cost, except that half of the jobs measure a batch size's power limits in its first attempt.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count
 
 import numpy as np
 
-from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.start_ups import ExpectedStartUps, StartUps
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome, StartUp
@@ -22,7 +27,10 @@ RECURRENCES = 40
 MAX_ATTEMPTS = 8
 # Joules of one epoch of the default batch size.
 EPOCH_JOULES = 100.0
+MAX_START_UP_EPOCHS = 100
 PROFILING = 1.1
+MAX_WATTS = 300.0
+ROUNDING = 1e-9
 
 
 class Kind(StrEnum):
@@ -37,46 +45,55 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Job:
-    """A job with random start-ups, epochs and costs of epochs, all from a seed.
+    """A job.
 
     Attributes:
-        seed: The seed.
+        seed: Seed of the job and of its attempts.
+        kind: How its start-ups differ.
+        epochs: Mean epochs to the target of each batch size.
+        epoch_joules: Cost of an epoch of each batch size.
+        is_profiled: Whether the first attempt of each batch size measures power limits.
+        largest: The largest expected start-up, in joules.
+        slow_sizes: Batch sizes with a start-up, if only some have one.
+        nodes: Number of nodes, of which each attempt gets one.
     """
 
     seed: int
-    kind: Kind = field(init=False)
-    epochs: dict[int, float] = field(init=False)
-    epoch_joules: dict[int, float] = field(init=False)
+    kind: Kind
+    epochs: dict[int, float]
+    epoch_joules: dict[int, float]
+    is_profiled: bool
+    largest: float
+    slow_sizes: frozenset[int]
+    nodes: int
 
-    def __post_init__(self) -> None:
-        numbers = random.Random(f"job {self.seed}")
-        known = list(Kind)
+    @classmethod
+    def of(cls, seed: int) -> Job:
+        """The job of a seed."""
+        numbers = random.Random(f"job {seed}")
+        kinds = list(Kind)
         octave = {size: math.log2(size / DEFAULT) for size in SIZES}
         best, curvature = numbers.uniform(-2, 2), numbers.uniform(0.05, 0.2)
         slope = numbers.uniform(-0.3, 0.05)
         level = numbers.uniform(6, 25) / math.exp(curvature * best**2)
-        values = {
-            "kind": known[self.seed % len(known)],
-            "epochs": {size: level * math.exp(curvature * (x - best) ** 2) for size, x in octave.items()},
-            "epoch_joules": {size: EPOCH_JOULES * math.exp(slope * x + 0.04 * x**2) for size, x in octave.items()},
-            "is_profiled": numbers.random() < 0.5,
-            "largest": 100 * EPOCH_JOULES * numbers.random() ** 2,
-            "slow_sizes": {size for size in SIZES if numbers.random() < 0.5},
-            "nodes": numbers.randint(1, 3),
-        }
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        return cls(
+            seed,
+            kinds[seed % len(kinds)],
+            {size: level * math.exp(curvature * (x - best) ** 2) for size, x in octave.items()},
+            {size: EPOCH_JOULES * math.exp(slope * x + 0.04 * x**2) for size, x in octave.items()},
+            is_profiled=numbers.random() < 0.5,
+            largest=MAX_START_UP_EPOCHS * EPOCH_JOULES * numbers.random() ** 2,
+            slow_sizes=frozenset(size for size in SIZES if numbers.random() < 0.5),
+            nodes=numbers.randint(1, 3),
+        )
 
     def expected_start_up(self, recurrence: int, size: int) -> float:
         """What a start is expected to cost."""
-        largest: float = self.largest
         if self.kind is Kind.GROWING:
-            return largest * recurrence / RECURRENCES
-        if self.kind is Kind.SOME_SIZES:
-            return largest if size in self.slow_sizes else 0.0
-        if self.kind is Kind.FIRST_OF_NODE:
+            return self.largest * recurrence / RECURRENCES
+        if self.kind is Kind.FIRST_OF_NODE or (self.kind is Kind.SOME_SIZES and size not in self.slow_sizes):
             return 0.0
-        return largest
+        return self.largest
 
     def start_up(self, recurrence: int, attempt: int, size: int, seen_nodes: set[int]) -> float:
         """What a start costs."""
@@ -96,13 +113,14 @@ class Job:
 
 
 class KnownStartUps(StartUps):
-    """The start-ups of a job, known in advance."""
+    """What a start of each batch size that ran is expected to cost, known exactly; of others, the mean of these."""
 
     def __init__(self, job: Job, recurrence: int, ran: set[int]) -> None:
         super().__init__(1.0, len(SIZES))
         self._job, self._recurrence, self._ran = job, recurrence, ran
 
     def expected(self, gpu_model: str) -> ExpectedStartUps:
+        """See the class."""
         known = {size: self._job.expected_start_up(self._recurrence, size) for size in self._ran or {DEFAULT}}
         usual = sum(known.values()) / len(known)
         mean = np.array([known.get(size, usual) for size in SIZES])
@@ -111,77 +129,91 @@ class KnownStartUps(StartUps):
 
 @dataclass(frozen=True)
 class Attempt:
+    """A simulated attempt.
+
+    Attributes:
+        recurrence: Index of its recurrence.
+        batch_size: Its batch size.
+        kind: Why it was chosen.
+        outcome: How it ended.
+        joules: What it cost.
+        epochs: Epochs it ran.
+    """
+
     recurrence: int
-    attempt: int
-    size: int
+    batch_size: int
     kind: DecisionKind
     outcome: Outcome
     joules: float
-    start_up: float
     epochs: int
 
 
-def simulate(job: Job, *, knows: bool, policy_of: Callable[[], ThompsonSamplingPolicy]) -> Iterator[Attempt]:
-    """The attempts of a job; with `knows`, the policy knows the start-ups in advance, and measures each at once."""
-    policy = policy_of()
+def simulate(job: Job, policy: ThompsonSamplingPolicy, *, knows: bool) -> Iterator[Attempt]:
+    """The attempts of a job.
+
+    Args:
+        job: The job.
+        policy: The policy.
+        knows: Whether the policy knows the start-ups: that of each attempt at once, and what to expect.
+    """
     observations: list[Observation] = []
     profiled: set[int] = set()
     seen_nodes: set[int] = set()
     for recurrence in range(RECURRENCES):
         for attempt in range(MAX_ATTEMPTS):
-            context = DecisionContext(
-                SIZES, DEFAULT, 1.0, recurrence, attempt, tuple(observations), recurrence * 100 + attempt, gpu_model=GPU
-            )
+            known = tuple(observations)
+            seed = recurrence * MAX_ATTEMPTS + attempt
+            context = DecisionContext(SIZES, DEFAULT, 1.0, recurrence, attempt, known, seed, gpu_model=GPU)
             if knows:
-                policy._posterior(context).epoch_costs.start_ups = KnownStartUps(
-                    job, recurrence, {o.batch_size for o in observations}
-                )
+                ran = {each.batch_size for each in observations}
+                policy._posterior(context).epoch_costs.start_ups = KnownStartUps(job, recurrence, ran)
             decision = policy.decide(context)
             size = decision.batch_size
-            start = job.start_up(recurrence, attempt, size, seen_nodes)
-            needed = job.epochs_needed(recurrence, attempt, size)
             profiles = job.is_profiled and size not in profiled
-            each = job.epoch_joules[size]
-            limit, outcome, epoch = decision.stop_cost_joules, Outcome.REACHED, 0
-            while True:
-                epoch += 1
-                paid = start + each * (epoch + (PROFILING - 1 if profiles else 0))
-                measured = epoch > 1 or profiles
-                own = StartUp(start, 0.0) if measured or knows else None
-                if epoch >= needed:
-                    break
-                partial = PartialObservation(
-                    size,
-                    float(epoch),
-                    paid,
-                    1e-9,
-                    300.0,
-                    each if measured else None,
-                    1e-9 if measured else None,
-                    start_up=own,
-                )
-                limit = policy.review(context, decision, partial)
-                if limit is not None and paid >= limit * (1 - 1e-9):
-                    outcome = Outcome.STOPPED
-                    break
+            start = job.start_up(recurrence, attempt, size, seen_nodes)
+            observation = _run(job, policy, context, decision, start, profiles=profiles, knows=knows)
             if profiles:
                 profiled.add(size)
-            observations.append(
-                Observation(
-                    recurrence,
-                    attempt,
-                    size,
-                    outcome,
-                    float(epoch),
-                    paid,
-                    1e-9,
-                    300.0,
-                    GPU,
-                    each if measured else None,
-                    1e-9 if measured else None,
-                    start_up=own,
-                )
-            )
-            yield Attempt(recurrence, attempt, size, decision.kind, outcome, paid, start, epoch)
-            if outcome is Outcome.REACHED:
+            observations.append(observation)
+            joules, epochs = observation.energy_joules, round(observation.epochs)
+            yield Attempt(recurrence, size, decision.kind, observation.outcome, joules, epochs)
+            if observation.outcome is Outcome.REACHED:
                 break
+
+
+def _run(
+    job: Job,
+    policy: ThompsonSamplingPolicy,
+    context: DecisionContext,
+    decision: Decision,
+    start: float,
+    *,
+    profiles: bool,
+    knows: bool,
+) -> Observation:
+    """One attempt, reviewed after each epoch, as the operator would record it."""
+    size, each = decision.batch_size, job.epoch_joules[decision.batch_size]
+    needed = job.epochs_needed(context.recurrence, context.attempt, size)
+    for epoch in count(1):
+        paid = start + each * (epoch + (PROFILING - 1 if profiles else 0))
+        measured = each if epoch > 1 or profiles else None
+        own = StartUp(start, 0.0) if measured or knows else None
+        no_time = None if measured is None else 0.0
+        partial = PartialObservation(size, epoch, paid, 0.0, MAX_WATTS, measured, no_time, start_up=own)
+        limit = None if epoch >= needed else policy.review(context, decision, partial)
+        is_stopped = limit is not None and paid >= limit * (1 - ROUNDING)
+        if epoch >= needed or is_stopped:
+            outcome = Outcome.STOPPED if is_stopped else Outcome.REACHED
+            index = context.recurrence, context.attempt
+            return Observation(*index, size, outcome, epoch, paid, 0.0, MAX_WATTS, GPU, measured, no_time, start_up=own)
+    raise AssertionError("an attempt ends")
+
+
+def excess(seed: int) -> tuple[Job, float, list[Attempt]]:
+    """What the policy pays over the one that knows the start-ups, as a ratio, and the attempts of the policy."""
+    job = Job.of(seed)
+    learned, known = (
+        list(simulate(job, ThompsonSamplingPolicy(max_cost_ratio=2.0, describe_arms=False), knows=knows))
+        for knows in (False, True)
+    )
+    return job, sum(each.joules for each in learned) / sum(each.joules for each in known), learned

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.start_up_jobs import RECURRENCES, excess
 from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.start_ups import EpochForecast, StartUps
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
@@ -112,6 +114,17 @@ def test_an_attempt_of_one_epoch_shows_a_start_that_its_epoch_cannot_explain(
     start_ups.add(GPU, 0, 500.0)
     parts = start_ups.parts(0, one_epoch(paid), GPU, EpochForecast(math.log(EPOCH_JOULES), 0.2))
     assert (parts.start_up_joules, parts.shows_start_up) == (pytest.approx(start), shows)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_policy_that_learns_the_start_ups_pays_little_more_than_one_that_knows_them(seed: int) -> None:
+    # benchmarks/bandit_start_ups.py has 200 jobs: start-ups that are constant, noisy, growing, of the first run of a
+    # node and of some batch sizes.
+    _, excess_ratio, attempts = excess(seed)
+    assert excess_ratio < 1.2
+    assert {each.recurrence for each in attempts if each.outcome is Outcome.REACHED} == set(range(RECURRENCES))
+    for earlier, later in pairwise(each for each in attempts if each.kind is not DecisionKind.TRIAL):
+        assert not earlier.outcome is later.outcome is Outcome.STOPPED
 
 
 @given(start=st.floats(0, 1e6), epochs=st.floats(2, 50))

@@ -17,6 +17,7 @@ from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
 from wattloop_operator.reconcile.attempt.conditions import ENERGY_AGREES, energy_conditions
 from wattloop_operator.reconcile.energy.agent_energy import END_ROUNDING_SECONDS, agent_energy_of
 from wattloop_operator.reconcile.energy.figures import attempt_figures
+from wattloop_operator.reconcile.energy.unmeasured import without_unmeasured_message
 from wattloop_operator.reconcile.energy.usage import cost_of, cost_status, usage_at_end
 
 # The usage at the outcome if none was known then. It has no devices.
@@ -44,6 +45,7 @@ def with_late_usage(
         status.model_copy(
             update={
                 "conditions": (*conditions, *energy_conditions(recurrence, agents, until, now)),
+                "message": without_unmeasured_message(recurrence, status) if cost is not None else status.message,
                 "usage": usage,
                 "usage_at_outcome": status.usage_at_outcome or status.usage or UNKNOWN_USAGE,
                 "cost": cost,

@@ -34,6 +34,7 @@ from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, 
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
 from wattloop_operator.reconcile.energy.figures import attempt_figures
+from wattloop_operator.reconcile.energy.unmeasured import unmeasured_message
 from wattloop_operator.reconcile.energy.usage import cost_of, cost_status, usage_at_end
 from wattloop_operator.reconcile.learning.warm_start import training_digest
 
@@ -155,6 +156,10 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
     started = recurrence.status.start_time or (None if workload is None else workload.started_at)
     until = coverage_end(workload, snapshot.agent_report_timeout_seconds, now)
     usage = usage_at_end(progress, agents, started=started, until=until)
+    unmeasured = unmeasured_message(recurrence, ended.result, usage)
+    if unmeasured:
+        kept = ended.message[: MAX_MESSAGE_CHARACTERS - len(unmeasured) - 2]
+        ended = Ended(ended.result, f"{kept}; {unmeasured}")
     energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
     price = snapshot.job.spec.objective.price
     cost = cost_status(cost_of(recurrence.spec, progress, usage), energy, price)

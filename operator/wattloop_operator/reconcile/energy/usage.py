@@ -114,12 +114,30 @@ def _agents_usage(agents: AgentEnergy, progress: Progress, coverage: float | Non
 
 
 def cost_of(spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None) -> float | None:
-    """Cost in joules so far; None if energy or the GPUs' maximum power is not known."""
-    max_power_watts = max_power_of(progress, usage)
-    if usage is None or not max_power_watts:
+    """Cost in joules so far; None if energy, time or the GPUs' maximum power is not known."""
+    if usage is None:
         return None
-    model = CostModel(spec.energy_weight_percent / 100, float(max_power_watts))
-    return plausible_cost(model.cost_joules(float(usage.gpu_energy_joules), float(usage.duration_seconds)))
+    max_power_watts = max_power_of(progress, usage) or 0
+    return known_cost(
+        spec.energy_weight_percent / 100, max_power_watts, usage.gpu_energy_joules, usage.duration_seconds
+    )
+
+
+def known_cost(
+    eta: float, max_power_watts: float, energy_joules: float | Decimal, time_seconds: float | Decimal
+) -> float | None:
+    """The cost of an attempt in joules; None if it is not known, which is not a cost of 0.
+
+    Without a measured energy and time, or without GPUs, an attempt has no cost; nor with invalid counters.
+    """
+    if not has_cost(energy_joules, time_seconds, max_power_watts):
+        return None
+    return plausible_cost(CostModel(eta, float(max_power_watts)).cost_joules(float(energy_joules), float(time_seconds)))
+
+
+def has_cost(energy_joules: float | Decimal, time_seconds: float | Decimal, max_power_watts: float | None) -> bool:
+    """Whether the cost of an attempt is known: its energy and time were measured, and its GPUs' maximum power is."""
+    return energy_joules > 0 and time_seconds > 0 and (max_power_watts or 0) > 0
 
 
 def max_power_of(progress: Progress, usage: Usage | None) -> int | None:

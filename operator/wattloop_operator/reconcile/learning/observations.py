@@ -33,7 +33,7 @@ from wattloop_operator.domain.records import (
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.rank_measurements import complete_points
-from wattloop_operator.reconcile.energy.usage import max_power_of
+from wattloop_operator.reconcile.energy.usage import has_cost, max_power_of
 from wattloop_planner.observations import Observation, Outcome, ParameterValues, StartUp
 
 OUTCOMES = {
@@ -266,7 +266,8 @@ def observation_of(record: ObservationRecord, from_other_job: bool) -> Observati
     outcome = OUTCOMES.get(Result(record.result))
     if outcome is None:
         return None
-    measured = record.max_power_watts > 0 and record.time_seconds > 0 and record.attribution != Attribution.SHARED.value
+    measured = has_cost(record.energy_joules, record.time_seconds, record.max_power_watts)
+    measured &= record.attribution != Attribution.SHARED.value
     ran = measured and record.epochs > 0 and record.metric is not None
     # A training that diverges in its first epoch has reported no metric.
     ran |= measured and outcome is Outcome.DIVERGED
