@@ -23,7 +23,7 @@ class ClockChoice:
 
     Attributes:
         allowed: The clocks that may be held; none until the GPUs are known.
-        chosen: The clocks chosen last.
+        chosen: The clocks chosen last, except those of free iterations under a plan.
     """
 
     def __init__(
@@ -81,6 +81,10 @@ class ClockChoice:
                 self.chosen = IterationClocks(directive, refusal=refusal)
         elif directive is not self.chosen.directive or directive.mode != PLAN or not self.chosen.megahertz:
             self.chosen = self._of(directive, iteration)
+        if directive.free is not None and self.chosen.megahertz:
+            part = directive.free.part(iteration - (directive.first_iteration or 0))
+            if part.is_free:
+                return IterationClocks(directive, waits_at_end=part.ends_block)
         return self.chosen
 
     def _of(self, directive: Directive, iteration: int) -> IterationClocks:

@@ -19,12 +19,15 @@ class IterationClocks:
         megahertz: The clock of each instruction in execution order; empty: free clocks.
         refusal: Why the clocks are free although the directive gives some; empty if it gives none.
         knobs: The knobs of each instruction; empty: none.
+        waits_at_end: Whether the end of the iteration waits until the GPUs have done the queued work, which at free
+            clocks no instruction does.
     """
 
     directive: Directive = field(default_factory=Directive)
     megahertz: tuple[int, ...] = ()
     refusal: str = ""
     knobs: tuple[Knobs, ...] = ()
+    waits_at_end: bool = False
 
 
 @dataclass(frozen=True)

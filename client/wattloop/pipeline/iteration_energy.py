@@ -43,6 +43,8 @@ class IterationMeans:
     def __init__(self, joules_between: JoulesBetween) -> None:
         self._joules_between = joules_between
         self._total_seconds = 0.0
+        self._total_period_seconds = 0.0
+        self._is_ended = False
         # Begin, end and number of iterations of each window.
         self._windows: list[tuple[float, float, int]] = []
         self._total_joules = 0.0
@@ -58,6 +60,21 @@ class IterationMeans:
     def seconds(self) -> float | None:
         """Mean time; None without an iteration."""
         return self._total_seconds / self.count if self.count else None
+
+    @property
+    def period_seconds(self) -> float | None:
+        """Mean time from the end of the iteration before, with short pauses; None without an iteration."""
+        return self._total_period_seconds / self.count if self.count else None
+
+    @property
+    def is_collected(self) -> bool:
+        """Whether the energy of all iterations has been looked up."""
+        return not self._windows
+
+    @property
+    def all_joules_known(self) -> bool:
+        """Whether `joules` is of all iterations."""
+        return self._with_joules == self.count > 0
 
     @property
     def joules(self) -> float | None:
@@ -84,18 +101,28 @@ class IterationMeans:
         self._total_seconds += record.end_seconds - record.begin_seconds
         before, self._end_seconds = self._end_seconds, record.end_seconds
         continues = 0 <= record.begin_seconds - before <= MAX_PAUSE_SECONDS
-        if continues and self._windows:
+        since = before if continues else record.begin_seconds
+        self._total_period_seconds += record.end_seconds - since
+        if self._windows:
             begin, end, count = self._windows[-1]
-            if end - begin < MIN_WINDOW_SECONDS:
+            if end == since and end - begin < MIN_WINDOW_SECONDS:
                 self._windows[-1] = (begin, record.end_seconds, count + 1)
                 return
-        self._windows.append((before if continues else record.begin_seconds, record.end_seconds, 1))
+        self._windows.append((since, record.end_seconds, 1))
+
+    def skip(self, end_seconds: float) -> None:
+        """Pass over an iteration that is not measured, at whose end the next one may continue."""
+        self._end_seconds = end_seconds
+
+    def end(self) -> None:
+        """Take the last window as it is: no iteration follows."""
+        self._is_ended = True
 
     def collect(self, before_seconds: float = math.inf) -> None:
         """Look up the energy of the windows that end before a moment, and are long enough or ended by another."""
         while self._windows:
             begin, end, count = self._windows[0]
-            growing = len(self._windows) == 1 and end - begin < MIN_WINDOW_SECONDS
+            growing = not self._is_ended and len(self._windows) == 1 and end - begin < MIN_WINDOW_SECONDS
             if end > before_seconds or (growing and before_seconds < math.inf):
                 return
             del self._windows[0]

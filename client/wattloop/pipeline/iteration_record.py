@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass
 from typing import Protocol
 
+from wattloop.pipeline.compared_cycles import ComparedCycles
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.messages import Directive, InstructionMeasurement
 
@@ -47,6 +48,7 @@ class RankMeasurement:
     blocking_watts: float | None = None
     measurements: tuple[InstructionMeasurement, ...] = ()
     profiled: bool = False
+    compared: tuple[ComparedCycles, ...] = ()
 
 
 class Observer(Protocol):

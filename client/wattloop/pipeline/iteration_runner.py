@@ -31,7 +31,7 @@ class IterationRunner:
         clocks_of: Gives the clocks of an iteration.
         done: Called with the record of each complete iteration that has the instructions of the sequence.
         synchronization: Gives at the begin of an iteration what waits until the GPUs have done the queued work;
-            None: there is nothing to wait for. Nothing waits at free clocks.
+            None: there is nothing to wait for. No instruction waits at free clocks.
         now: The clock of the stamps, in seconds.
 
     Attributes:
@@ -100,6 +100,9 @@ class IterationRunner:
         Args:
             completed: Whether it ended without an exception; otherwise it does not count.
         """
+        if completed and self.in_force.waits_at_end and (synchronize := self._synchronization()) is not None:
+            # Otherwise the work of a block at free clocks would end, and take its energy, under the plan.
+            synchronize()
         end_seconds = self._now()
         self._in_iteration = False
         stamps = self.instructions.stamps

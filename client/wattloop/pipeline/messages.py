@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from wattloop.item_cache import cached_by_items
 from wattloop.message_fields import Integer, MessageError, Number, OneOf, Pattern, String, TruncatedString
 from wattloop.messages import MAX_NUMBER, MAX_POWER_WATTS, MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
+from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles
+from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS, Instruction, InstructionText, Kind
 from wattloop.pipeline.knobs import KnobChoices
 from wattloop.wire_form import MaxItems, WireForm, check_unique
@@ -187,6 +189,18 @@ class RankReport(WireForm):
         "Empty if it holds them.",
     ] = ""
     finished: Annotated[bool, "Whether this is the last report of the process."] = False
+    compared: Annotated[
+        tuple[ComparedCycles, ...],
+        MaxItems(MAX_GROUPS),
+        "Iterations under the plan and at free clocks, in order, if the directive has free iterations.",
+    ] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """See `WireForm`; without `compared` if it is empty, which an operator of an earlier version refuses."""
+        found = super().to_json()
+        if not self.compared:
+            del found["compared"]
+        return found
 
     def check(self, place: str) -> None:
         """See `WireForm`: each kind, stage and clock has one measurement."""
@@ -216,6 +230,10 @@ class Directive(WireForm):
     ] = ()
     knobs: Annotated[
         KnobChoices | None, "With Plan the knobs of the instructions, which the training process applies; null: none."
+    ] = None
+    free: Annotated[
+        FreeIterations | None,
+        "With Plan the iterations at free clocks that those under the plan are compared with; null: none.",
     ] = None
     warm_up_iterations: Annotated[int, Integer(1_000), "With Profile, iterations before those measured at a clock."] = 2
     iterations_per_clock: Annotated[int, Integer(1_000_000), "With Profile, iterations measured at each clock."] = 1

@@ -20,6 +20,7 @@ from wattloop.pipeline.iteration_energy import IterationMeans
 from wattloop.pipeline.iteration_record import IterationRecord, RankMeasurement
 from wattloop.pipeline.measurement_files import MeasurementFiles
 from wattloop.pipeline.messages import PLAN, PROFILE, Directive
+from wattloop.pipeline.plan_comparison import PlanComparison
 from wattloop.pipeline.profiling import ProfileSchedule, Profiling
 from wattloop.pipeline.rank_measurements import PhaseResult, RankMeasurements
 
@@ -77,6 +78,7 @@ class PipelineMeter:
         self._next_iteration = 0
         self._phase: tuple[int, int] | None = None
         self._means = IterationMeans(self._joules_between)
+        self._comparison: PlanComparison | None = None
         self._thread = threading.Thread(target=self._run, name="wattloop-pipeline", daemon=True)
 
     def start(self) -> None:
@@ -148,6 +150,7 @@ class PipelineMeter:
             blocking_watts=None if blocking is None else blocking.value,
             measurements=self._measurements.measurements(),
             profiled=self._is_profiled(),
+            compared=() if self._comparison is None else self._comparison.groups,
         )
 
     def _is_profiled(self) -> bool:
@@ -163,6 +166,8 @@ class PipelineMeter:
         for phase in completed:
             self._consider(phase)
         self._means.collect(now - READ_SECONDS)
+        if self._comparison is not None:
+            self._comparison.collect(now - READ_SECONDS)
         if self._files is not None:
             self._files.collect(now - READ_SECONDS, self._joules_between)
             if completed and now < math.inf:
@@ -182,10 +187,10 @@ class PipelineMeter:
 
     def _take(self, record: IterationRecord) -> None:
         if self._directive is None or record.directive.number != self._directive.number:
-            self._directive = record.directive
-            self._first_iteration = record.number
-            self._means = IterationMeans(self._joules_between)
+            self._begin_directive(record)
         self._next_iteration = record.number + 1
+        if self._comparison is not None:
+            self._comparison.add(record)
         phase = self._phase_of(record)
         if phase != self._phase:
             self._measurements.end_phase()
@@ -194,11 +199,30 @@ class PipelineMeter:
             self._phase = phase
         if phase is not None:
             self._measurements.add(record)
-        warmed_up = record.number >= self._first_iteration + WARM_UP_ITERATIONS
-        if phase is not None or (record.directive.mode != PROFILE and warmed_up):
+        if phase is not None or (record.directive.mode != PROFILE and self._is_warmed_up(record)):
             self._means.add(record)
             if self._files is not None and record.directive.mode != PROFILE:
                 self._files.add(record)
+
+    def _begin_directive(self, record: IterationRecord) -> None:
+        directive = self._directive = record.directive
+        self._first_iteration = record.number
+        self._means = IterationMeans(self._joules_between)
+        self._comparison = (
+            None
+            if directive.free is None or directive.mode != PLAN
+            else PlanComparison(directive.free, directive.first_iteration or 0, self._joules_between)
+        )
+
+    def _is_warmed_up(self, record: IterationRecord) -> bool:
+        """Whether an iteration is one of its directive: not the first one, and under a plan not at free clocks."""
+        if record.number < self._first_iteration + WARM_UP_ITERATIONS:
+            return False
+        directive = record.directive
+        if directive.mode != PLAN or directive.free is None:
+            return True
+        part = directive.free.part(record.number - (directive.first_iteration or 0))
+        return part.is_measured and not part.is_free
 
     def _phase_of(self, record: IterationRecord) -> tuple[int, int] | None:
         """What an iteration belongs to: directive, and clock of a profile; None if its instructions do not count."""
@@ -209,8 +233,7 @@ class PipelineMeter:
             # The clock does not say how the instructions ran.
             return None
         if directive.mode == PLAN:
-            warmed_up = record.number >= self._first_iteration + WARM_UP_ITERATIONS
-            return (directive.number, 0) if warmed_up else None
+            return (directive.number, 0) if self._is_warmed_up(record) else None
         if directive.mode != PROFILE or self._profiling is None or self._profiling[0] != directive.number:
             return None
         schedule = self._profiling[1].schedule

@@ -99,6 +99,7 @@ class RankMessages:
             blocking_watts=measured.blocking_watts,
             measurements=measured.measurements,
             profiled=measured.profiled,
+            compared=measured.compared,
             mismatch=ascii_text(self.sequence.mismatch, MAX_REASON_CHARACTERS),
             refusal=ascii_text(refusal, MAX_REASON_CHARACTERS),
         )

@@ -9,20 +9,56 @@ from pydantic import Field
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.model import ApiModel
 
+# What a plan saves and costs in time, by measurement and as planned; fields of several statuses.
+Saving = Annotated[
+    DecimalString | None,
+    Field(
+        description="Energy that the plan saves, in percent: measured between iterations under the plan and those at "
+        "free clocks between them. Negative if the plan takes more. Absent while it is not known yet, and beside a "
+        "straggler.",
+    ),
+]
 SavingError = Annotated[
     NonNegativeDecimalString | None,
     Field(
         description="Standard error of the saving, in points of percent; 1.96 of it on each side are an interval of "
-        "95 %. It covers the errors of the measured instructions and of the realised energy. Absent while one of them "
-        "is not known, and for a plan of the user.",
+        "95 %. It covers the differences between iterations and the errors of the energy counters.",
+    ),
+]
+Slowdown = Annotated[
+    DecimalString | None,
+    Field(
+        description="Time that the plan costs, in percent, measured likewise. Negative if the plan is faster.",
     ),
 ]
 SlowdownError = Annotated[
     NonNegativeDecimalString | None,
+    Field(description="Standard error of the slowdown, in points of percent, likewise."),
+]
+PlannedSaving = Annotated[
+    DecimalString | None,
     Field(
-        description="Standard error of the slowdown, in points of percent; 1.96 of it on each side are an interval of "
-        "95 %. It covers the errors of the measured instructions. Absent for a plan of the user.",
+        description="Energy that the plan would save against maximum clocks by the profile, in percent. It is no "
+        "measurement of the plan.",
     ),
+]
+PlannedSavingError = Annotated[
+    NonNegativeDecimalString | None,
+    Field(
+        description="Standard error of the planned saving, in points of percent. It covers the errors of the measured "
+        "instructions. Absent for a plan of the user.",
+    ),
+]
+PlannedSlowdown = Annotated[
+    DecimalString | None,
+    Field(
+        description="Time that the plan would cost against maximum clocks by the profile, in percent. Absent beside a "
+        "straggler.",
+    ),
+]
+PlannedSlowdownError = Annotated[
+    NonNegativeDecimalString | None,
+    Field(description="Standard error of the planned slowdown, in points of percent, likewise."),
 ]
 
 
@@ -62,14 +98,17 @@ class AppliedFrequencyPlan(ApiModel):
     realised: RealisedIteration | None = Field(
         default=None, description="What iterations under that plan took. Absent before every rank has reported one."
     )
-    saving_percent: DecimalString | None = Field(
-        default=None, description="Energy saved against maximum clocks, in percent."
+    free_clocks: RealisedIteration | None = Field(
+        default=None,
+        description="What the iterations at free clocks between those under the plan took. Absent before every rank "
+        "has reported some.",
     )
-    slowdown_percent: DecimalString | None = Field(
-        default=None, description="Time lost against maximum clocks, in percent. Absent beside a straggler."
-    )
+    saving_percent: Saving = None
+    slowdown_percent: Slowdown = None
     saving_error_percent: SavingError = None
     slowdown_error_percent: SlowdownError = None
+    planned_saving_percent: PlannedSaving = None
+    planned_slowdown_percent: PlannedSlowdown = None
     reason: str = Field(default="", description="Why the ranks run this plan, or none.", max_length=512)
     problem: str = Field(
         default="",

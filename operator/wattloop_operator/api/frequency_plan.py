@@ -7,8 +7,19 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
-from wattloop_operator.api.applied_plan import IterationStatus, RealisedIteration, SavingError, SlowdownError
-from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
+from wattloop_operator.api.applied_plan import (
+    IterationStatus,
+    PlannedSaving,
+    PlannedSavingError,
+    PlannedSlowdown,
+    PlannedSlowdownError,
+    RealisedIteration,
+    Saving,
+    SavingError,
+    Slowdown,
+    SlowdownError,
+)
+from wattloop_operator.api.field_types import NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import ATOMIC, ApiModel, Rule
@@ -132,6 +143,12 @@ class RealisedPlan(RealisedIteration):
     iterations: int = Field(description="Number of iterations that the means are of.", ge=0)
 
 
+class ComparedIteration(RealisedIteration):
+    """What iterations at free clocks between those under the plan took."""
+
+    blocks: int = Field(description="Number of blocks of iterations that the means are of.", ge=0)
+
+
 class PipelineRanks(ApiModel):
     """The ranks of the pipeline."""
 
@@ -166,18 +183,19 @@ class FrequencyPlanStatus(ApiModel):
     realised: RealisedPlan | None = Field(
         default=None, description="What iterations under the chosen plan took. Absent before the first report."
     )
-    saving_percent: DecimalString | None = Field(
+    free_clocks: ComparedIteration | None = Field(
         default=None,
-        description="Energy saved against maximum clocks, in percent. What an iteration took beyond its plan, such as "
-        "the optimizer's step, counts at maximum clocks, too. Negative if the plan takes more energy.",
+        description="What the iterations at free clocks between those under the plan took. Absent before every rank "
+        "has reported some.",
     )
-    slowdown_percent: DecimalString | None = Field(
-        default=None,
-        description="Time lost against maximum clocks, in percent, likewise. Absent beside a straggler. Negative if "
-        "the plan is faster.",
-    )
+    saving_percent: Saving = None
+    slowdown_percent: Slowdown = None
     saving_error_percent: SavingError = None
     slowdown_error_percent: SlowdownError = None
+    planned_saving_percent: PlannedSaving = None
+    planned_slowdown_percent: PlannedSlowdown = None
+    planned_saving_error_percent: PlannedSavingError = None
+    planned_slowdown_error_percent: PlannedSlowdownError = None
 
 
 class FrequencyPlan(ApiModel):
@@ -195,8 +213,9 @@ class FrequencyPlan(ApiModel):
             Column("Energy (J)", ".status.chosen.energyJoules", "Planned energy of an iteration"),
             Column("Realised (s)", ".status.realised.timeSeconds", "Realised time of an iteration", wide=True),
             Column("Realised (J)", ".status.realised.energyJoules", "Realised energy of an iteration", wide=True),
-            Column("Saved (%)", ".status.savingPercent", "Energy saved against maximum clocks"),
-            Column("Slowdown (%)", ".status.slowdownPercent", "Time lost against maximum clocks"),
+            Column("Saved (%)", ".status.savingPercent", "Energy that the plan saves, measured against free clocks"),
+            Column("Slowdown (%)", ".status.slowdownPercent", "Time that the plan costs, measured likewise"),
+            Column("Planned (%)", ".status.plannedSavingPercent", "Planned saving against maximum clocks", wide=True),
             Column("In force", '.status.conditions[?(@.type=="InForce")].status', "Whether ranks run the plan"),
             Column("Reason", '.status.conditions[?(@.type=="InForce")].reason', "Reason of the condition", wide=True),
             Column("Recurrence", ".status.recurrence", "TrainingRecurrence that runs the plan", wide=True),

@@ -27,10 +27,12 @@ class PipelineResult:
         planned_joules: Planned energy of an iteration.
         realised_seconds: Realised time of an iteration.
         realised_joules: Realised energy of an iteration.
-        saving_percent: Energy saved against maximum clocks; negative if the plan takes more.
-        slowdown_percent: Time lost against maximum clocks; negative if the plan is faster.
+        saving_percent: Energy saved by measurement against free clocks; negative if the plan takes more.
+        slowdown_percent: Time lost likewise; negative if the plan is faster.
         saving_error_percent: Standard error of the saving, in points of percent.
         slowdown_error_percent: Standard error of the slowdown, in points of percent.
+        planned_saving_percent: Planned saving against maximum clocks.
+        planned_slowdown_percent: Planned slowdown against maximum clocks.
 
     Raises:
         ValueError: A value is invalid.
@@ -53,6 +55,8 @@ class PipelineResult:
     slowdown_percent: float | None = None
     saving_error_percent: float | None = None
     slowdown_error_percent: float | None = None
+    planned_saving_percent: float | None = None
+    planned_slowdown_percent: float | None = None
 
     def __post_init__(self) -> None:
         # The database may contain anything.
@@ -85,6 +89,8 @@ class PipelineResult:
             slowdown_percent=number(applied.slowdown_percent),
             saving_error_percent=number(applied.saving_error_percent),
             slowdown_error_percent=number(applied.slowdown_error_percent),
+            planned_saving_percent=number(applied.planned_saving_percent),
+            planned_slowdown_percent=number(applied.planned_slowdown_percent),
         )
 
     @classmethod

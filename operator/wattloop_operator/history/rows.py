@@ -57,10 +57,12 @@ class RecurrenceRow:
         planned_iteration_joules: Planned energy of an iteration of one pipeline.
         realised_iteration_seconds: Realised time of an iteration of the slowest rank.
         realised_iteration_joules: Realised energy of an iteration of one pipeline.
-        plan_saving_percent: Energy that the plan saved against maximum clocks.
-        plan_slowdown_percent: Time that it lost against maximum clocks.
+        plan_saving_percent: Energy that the plan saved, measured against free clocks; None while it is not known.
+        plan_slowdown_percent: Time that it cost, measured likewise.
         plan_saving_error_percent: Standard error of the saving, in points of percent.
         plan_slowdown_error_percent: Standard error of the slowdown, in points of percent.
+        planned_saving_percent: The saving as planned, against maximum clocks.
+        planned_slowdown_percent: The slowdown as planned, against maximum clocks.
         parameters: Values of the further parameters by name; a column ``param:NAME`` each, after the
             others.
     """
@@ -95,6 +97,8 @@ class RecurrenceRow:
     plan_slowdown_percent: float | None = None
     plan_saving_error_percent: float | None = None
     plan_slowdown_error_percent: float | None = None
+    planned_saving_percent: float | None = None
+    planned_slowdown_percent: float | None = None
     parameters: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -207,6 +211,8 @@ def _pipeline_cells(result: PipelineResult | None) -> dict[str, Any]:
         "plan_slowdown_percent": result.slowdown_percent,
         "plan_saving_error_percent": result.saving_error_percent,
         "plan_slowdown_error_percent": result.slowdown_error_percent,
+        "planned_saving_percent": result.planned_saving_percent,
+        "planned_slowdown_percent": result.planned_slowdown_percent,
     }
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from wattloop.pipeline.standard_errors import NORMAL_95
 from wattloop_operator.domain.quantities import (
     NONE,
+    NOT_KNOWN_YET,
     energy_unit,
     metric_text,
     number_text,
@@ -75,13 +76,18 @@ def _pipeline_cells(row: RecurrenceRow) -> tuple[str, ...]:
         row.clocks or "–",
         _iteration(row.planned_iteration_seconds, row.planned_iteration_joules),
         _iteration(row.realised_iteration_seconds, row.realised_iteration_joules),
-        _with_interval(row.plan_saving_percent, row.plan_saving_error_percent),
+        _plan_saving(row),
     )
 
 
-def _with_interval(value: float | None, error: float | None) -> str:
-    """A value with its interval of 95 %."""
-    return number_text(value) + ("" if value is None or error is None else f" ± {NORMAL_95 * error:.2g}")
+def _plan_saving(row: RecurrenceRow) -> str:
+    """The measured saving with its interval of 95 %, and the planned one."""
+    if row.planned_iteration_seconds is None:
+        return NONE
+    value, error, planned = row.plan_saving_percent, row.plan_saving_error_percent, row.planned_saving_percent
+    interval = "" if value is None or error is None else f" ± {NORMAL_95 * error:.2g}"
+    beside = "" if planned is None else f" (planned: {number_text(planned)})"
+    return number_text(value, NOT_KNOWN_YET) + interval + beside
 
 
 def _iteration(seconds: float | None, joules: float | None) -> str:

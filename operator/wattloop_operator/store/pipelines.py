@@ -374,14 +374,14 @@ def _with_stored_profile(
     digest = on.execute(
         select(PIPELINE_PROFILES.c.frontier_digest).where(PIPELINE_PROFILES.c.id == profile_id)
     ).scalar()
-    if digest is not None and (frontier is None or frontier.profile_digest != digest):
+    if digest is not None and (frontier is None or frontier.stored_digest != digest):
         body = on.execute(select(PIPELINE_PROFILES.c.frontier).where(PIPELINE_PROFILES.c.id == profile_id)).scalar_one()
         frontier = decode(PipelineFrontier, body)
     return replace(state, profile=PipelineProfile(key, processes), frontier=frontier)
 
 
 def _write_frontier(on: Connection, profile_id: int | None, frontier: PipelineFrontier) -> None:
-    values = {"frontier": encode(frontier), "frontier_digest": frontier.profile_digest}
+    values = {"frontier": encode(frontier), "frontier_digest": frontier.stored_digest}
     on.execute(update(PIPELINE_PROFILES).where(PIPELINE_PROFILES.c.id == profile_id).values(values))
 
 

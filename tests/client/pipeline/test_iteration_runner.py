@@ -39,12 +39,14 @@ class Rank:
     records: list[IterationRecord] = field(default_factory=list)
     knobs_seen: list[str | None] = field(default_factory=list)
 
+    waits_at_end: bool = False
+
     def __post_init__(self) -> None:
         self.sequence = InstructionSequence(self.instructions)
         self.runner = IterationRunner(
             self.sequence,
             self,
-            clocks_of=lambda _: IterationClocks(PLAN, self.clocks, knobs=self.knobs),
+            clocks_of=lambda _: IterationClocks(PLAN, self.clocks, knobs=self.knobs, waits_at_end=self.waits_at_end),
             done=self.records.append,
             synchronization=lambda: lambda: self.journal.append((self.seconds, "synchronized")),
             now=lambda: self.seconds,
@@ -257,3 +259,21 @@ def instruction_after_the_iteration(runner: IterationRunner) -> None:
 def test_a_wrong_use_is_named(use: Callable[[IterationRunner], None], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         use(Rank().runner)
+
+
+def test_the_end_of_a_block_at_free_clocks_waits_for_the_queued_work_and_nothing_else_does() -> None:
+    rank = Rank(instructions("forward:0:0"))
+    rank.run("forward:0:0")
+    assert "synchronized" not in [text for _, text in rank.journal]
+    rank.waits_at_end = True
+    # The clocks of an iteration are chosen at the end of the one before, and again at its begin.
+    rank.run("forward:0:0")
+    assert [text for _, text in rank.journal].count("synchronized") == 1
+    assert rank.journal[-2] == (3.0, "synchronized")
+
+
+def test_an_iteration_that_failed_does_not_wait_for_the_queued_work() -> None:
+    rank = Rank(instructions("forward:0:0"), waits_at_end=True)
+    rank.runner.begin_iteration()
+    rank.runner.end_iteration(completed=False)
+    assert "synchronized" not in [text for _, text in rank.journal]

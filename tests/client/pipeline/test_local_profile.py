@@ -23,7 +23,9 @@ from support.pipelines.plan_server import running_plan_server
 from wattloop.commands.main import main
 from wattloop.errors import InputError, UsageError
 from wattloop.pipeline import Pipeline
+from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.messages import Directive, RankReport
+from wattloop_operator.reconcile.pipeline.comparison import excess
 
 STAGES, MICROBATCHES = 2, 4
 FORWARD_SECONDS = {0: 0.02, 1: 0.012}
@@ -181,6 +183,54 @@ def test_the_operators_profile_is_measured_and_reported_until_the_ranks_are_thro
     for measurements in measured.values():
         # How accurate they are depends on this machine's load; test_meter.py has virtual time.
         assert {each.megahertz for each in measurements} == set(CLOCKS[:2])
+
+
+def test_the_saving_compared_with_free_clocks_is_that_by_the_gpus_own_energies() -> None:
+    """Two stages at 1410 MHz without the plan, and at 1110 MHz with it."""
+    free = FreeIterations(block=4, early_cycles=0, early_cycle=16, cycle=16)
+    with simulated_node(STAGES, clock="wall") as node, running_plan_server() as server:
+        server.ranks = STAGES
+        server.give(Directive(mode="Plan", clocks_megahertz=(1110,) * (2 * MICROBATCHES), free=free))
+        # The exact energy of all GPUs at the begin of each iteration.
+        energies: list[int] = []
+
+        def newest() -> list[RankReport]:
+            with server.lock:
+                return list({report.process: report for report in server.reports}.values())
+
+        def is_over() -> bool:
+            energies.append(sum(gpu.energy_microjoules for gpu in node.gpus.describe().gpus))
+            return len(newest()) == STAGES and all(len(report.compared) >= 8 for report in newest())
+
+        environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket), "WATTLOOP_REPORT_URL": server.url}
+        Stages(node.gpus, environment).train_until(is_over)
+        first = server.goal.first_iteration
+    assert first is not None
+    by_rank = [{each.group: each for each in report.compared} for report in newest()]
+    cycles = sorted(set.intersection(*(set(groups) for groups in by_rank)))
+    assert len(cycles) >= 6
+    exact: dict[bool, list[float]] = {False: [], True: []}
+    for cycle in cycles:
+        own = [(free.part(number), first + number) for number in range(16 * cycle, 16 * (cycle + 1))]
+        for is_free, values in exact.items():
+            numbers = [number for part, number in own if part.is_measured and part.is_free == is_free]
+            joules = sum(energies[number + 1] - energies[number] for number in numbers) / 1e6
+            values.append(joules / len(numbers))
+    found = excess(
+        [sum(groups[cycle].plan_joules or 0.0 for groups in by_rank) for cycle in cycles],
+        [sum(groups[cycle].free_joules or 0.0 for groups in by_rank) for cycle in cycles],
+    )
+    true = excess(exact[False], exact[True])
+    assert found is not None
+    assert true is not None
+    assert abs(found.percent - true.percent) <= 1.96 * found.error_percent
+    # The plan saves: less energy in a longer time.
+    assert true.percent < 0
+    seconds = [
+        excess([groups[cycle].plan_seconds for cycle in cycles], [groups[cycle].free_seconds for cycle in cycles])
+        for groups in by_rank
+    ]
+    assert all(each is not None and each.percent > 0 for each in seconds)
 
 
 PROFILING = """

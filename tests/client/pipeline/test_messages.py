@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from wattloop.message_fields import MessageError
+from wattloop.pipeline.compared_cycles import ComparedCycles
+from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS, KnobChoices, Knobs
 from wattloop.pipeline.messages import (
@@ -61,13 +63,20 @@ INVALID_REGISTRATIONS: dict[str, tuple[dict[str, Any], str]] = {
     [
         REGISTRATION,
         REPORT,
+        replace(REPORT, compared=(ComparedCycles(0, 2, 2, 0.8, 0.75, 190.0, 201.5),)),
         Directive(number=2, mode="Plan", first_iteration=7),
+        Directive(number=2, mode="Plan", first_iteration=7, free=FreeIterations(3, 8, 12, 100)),
         Directive(number=2, mode="Plan", clocks_megahertz=(900, 915), knobs=KNOBS),
         StragglerNotice(1.5, "heat"),
     ],
 )
 def test_a_message_survives_a_round_trip(message: RankRegistration | RankReport | Directive | StragglerNotice) -> None:
     assert type(message).from_json(message.to_json()) == message
+
+
+def test_a_report_without_a_comparison_has_no_field_that_an_operator_of_an_earlier_version_refuses() -> None:
+    assert "compared" not in REPORT.to_json()
+    assert "compared" in replace(REPORT, compared=(ComparedCycles(0, 1, 1, 0.8, 0.75),)).to_json()
 
 
 @pytest.mark.parametrize(("changes", "text"), INVALID_REGISTRATIONS.values(), ids=INVALID_REGISTRATIONS)

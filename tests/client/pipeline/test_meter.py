@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +14,15 @@ from support.instruction_stream import CounterReader, RankOfPipeline, SyntheticG
 from support.sampled_machine import ScriptedSource
 from wattloop.energy_monitor.readings import Readings
 from wattloop.energy_monitor.sampler import ProcessSampler
+from wattloop.pipeline.compared_cycles import MAX_GROUPS
+from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.knobs import KnobChoices
 from wattloop.pipeline.measurement_files import MeasurementFiles, dump_folder, run_number
 from wattloop.pipeline.messages import PLAN, PROFILE, Directive
 from wattloop.pipeline.meter import PipelineMeter
 from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
 from wattloop.pipeline.run_dump import RunDump
+from wattloop_operator.reconcile.pipeline.comparison import Comparison, Group
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
 from wattloop_planner.frequency.recorded_runs import summarise
@@ -279,3 +283,107 @@ def test_dumps_are_written_where_the_argument_or_the_variable_names_a_folder() -
     assert dump_folder(None, variables) == Path("/from/variable")
     assert dump_folder("/from/argument", variables) == Path("/from/argument")
     assert dump_folder(None, {}) is None
+
+
+FREE = FreeIterations(block=4, early_cycles=8, early_cycle=12, cycle=40)
+
+
+def run_plan(rank: MeteredRank, cycles: int, *, drift: float = 0.0) -> list[tuple[int, bool, float, float]]:
+    """Cycles of a plan at 1,200 MHz and at free clocks.
+
+    Args:
+        rank: The rank, which has run nothing.
+        cycles: Number of cycles.
+        drift: By how much times and powers rise over them.
+
+    Returns:
+        Cycle, whether at free clocks, exact time and exact energy of each measured iteration.
+    """
+    plan = Directive(number=1, mode=PLAN, first_iteration=0, clocks_megahertz=(1200,) * 16, free=FREE)
+    found = []
+    number, original = 0, rank.rank
+    last = min(cycles, FREE.early_cycles) * FREE.early_cycle + max(cycles - FREE.early_cycles, 0) * FREE.cycle
+    while (part := FREE.part(number)).cycle < cycles:
+        factor = (1 + drift * number / last) ** 0.5
+        rank.rank = replace(
+            original,
+            seconds={kind: value * factor for kind, value in original.seconds.items()},
+            watts={kind: value * factor for kind, value in original.watts.items()},
+        )
+        begin = rank.gpu.trace.now
+        rank.iterate(plan, 0 if part.is_free else 1200)
+        rank.meter.measured()
+        if part.is_measured:
+            found.append((part.cycle, part.is_free, rank.gpu.trace.now - begin, rank.energies[-1]))
+        number += 1
+    rank.rank = original
+    # The last cycle ends with the next one.
+    rank.iterate(plan, 1200)
+    rank.idle(2.0)
+    return found
+
+
+@pytest.mark.parametrize(("seed", "drift"), [(1, 0.0), (2, 0.0), (3, 0.3), (4, -0.2), (5, 0.3)])
+def test_the_measured_saving_and_slowdown_have_the_true_ones_in_their_intervals(seed: int, drift: float) -> None:
+    rank = MeteredRank(seed=seed)
+    exact = run_plan(rank, 12, drift=drift)
+    found = Comparison(
+        tuple(
+            Group(each.cycles, each.plan_seconds, each.free_seconds, each.plan_joules, each.free_joules)
+            for each in rank.meter.measured().compared
+        )
+    )
+    assert found.cycles == 12
+
+    def true_percent(column: int) -> float:
+        """The mean over cycles of the exact means."""
+        sides = [
+            sum(statistics.fmean(row[column] for row in exact if row[:2] == (cycle, is_free)) for cycle in range(12))
+            for is_free in (False, True)
+        ]
+        return 100 * (sides[0] / sides[1] - 1)
+
+    assert found.energy is not None
+    assert found.time is not None
+    for each, true in ((found.time, true_percent(2)), (found.energy, true_percent(3))):
+        assert abs(each.percent - true) <= 1.96 * each.error_percent
+        assert 1.96 * each.error_percent <= 1.5
+
+
+def test_iterations_at_free_clocks_are_none_of_the_realised_ones() -> None:
+    rank = MeteredRank()
+    plan = [joules for _, is_free, _, joules in run_plan(rank, 8) if not is_free]
+    measured = rank.meter.measured()
+    assert measured.measured_iterations == len(plan) + 1
+    assert measured.iteration_joules == pytest.approx(statistics.fmean(plan), rel=0.01)
+    assert {each.megahertz for each in measured.measurements} == {1200}
+
+
+@pytest.mark.parametrize("broken", ["interrupted", "refused", "not free"])
+def test_a_cycle_whose_iterations_did_not_run_as_the_directive_says_does_not_count(broken: str) -> None:
+    rank = MeteredRank()
+    plan = Directive(number=1, mode=PLAN, first_iteration=0, clocks_megahertz=(1200,) * 16, free=FREE)
+    for number in range(3 * FREE.early_cycle + 1):
+        part = FREE.part(number)
+        in_second = part.cycle == 1 and part.is_measured
+        clock = 0 if part.is_free else 1200
+        if in_second and broken == "refused":
+            clock = 0
+        if in_second and broken == "not free":
+            clock = 1200
+        rank.iterate(plan, clock, interrupted=in_second and broken == "interrupted" and clock > 0)
+    rank.idle(2.0)
+    assert [each.group for each in rank.meter.measured().compared] == [0, 2]
+
+
+def test_groups_are_joined_in_pairs_and_a_report_stays_small() -> None:
+    rank = MeteredRank(RankOfPipeline(microbatches=1, seconds={"forward": 0.01, "backward": 0.02}))
+    free = FreeIterations(block=2, early_cycles=0, early_cycle=6, cycle=6)
+    plan = Directive(number=1, mode=PLAN, first_iteration=0, clocks_megahertz=(1200,) * 2, free=free)
+    for number in range(6 * 70 + 1):
+        rank.iterate(plan, 0 if free.part(number).is_free else 1200)
+    rank.idle(2.0)
+    compared = rank.meter.measured().compared
+    assert len(compared) <= MAX_GROUPS
+    assert {each.width for each in compared} == {8}
+    assert sum(each.cycles for each in compared) == 70

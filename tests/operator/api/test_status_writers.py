@@ -148,8 +148,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
     "reconcile.pipeline.plan_status:plan_status": {
-        "fplan.status": "observedGeneration conditions recurrence ranks frontier maxClocks chosen realised "
-        "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
+        "fplan.status": "observedGeneration conditions recurrence ranks frontier maxClocks",
         "fplan.status.ranks": "expected registered profiled",
     },
     "reconcile.pipeline.plan_status:_iteration": {
@@ -157,19 +156,31 @@ FIELDS: dict[str, dict[str, str]] = {
         "fplan.status.maxClocks": "timeSeconds energyJoules",
         "trec.status.frequencyPlan.planned": "timeSeconds energyJoules",
     },
+    "reconcile.pipeline.plan_status:_percentages": {
+        "fplan.status": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
+        "trec.status.frequencyPlan": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
+    },
     "reconcile.pipeline.plan_status:_with_chosen": {
+        "fplan.status": "chosen realised freeClocks plannedSavingPercent plannedSlowdownPercent "
+        "plannedSavingErrorPercent plannedSlowdownErrorPercent",
         "fplan.status.chosen": "point timeSeconds energyJoules stragglerSeconds reason",
     },
     "reconcile.pipeline.plan_status:_realised": {
         "fplan.status.realised": "timeSeconds energyJoules energyErrorJoules iterations",
+    },
+    "reconcile.pipeline.plan_status:_free_clocks": {
+        "fplan.status.freeClocks": "timeSeconds energyJoules blocks",
+    },
+    "reconcile.pipeline.plan_status:_applied_free_clocks": {
+        "trec.status.frequencyPlan.freeClocks": "timeSeconds energyJoules",
     },
     "reconcile.pipeline.plan_status:_applied_iteration": {
         "trec.status.frequencyPlan.realised": "timeSeconds energyJoules",
     },
     "cluster.frequency_plans:FrequencyPlanWriter._write": {"trec.status": "frequencyPlan"},
     "reconcile.pipeline.plan_status:applied_plan": {
-        "trec.status.frequencyPlan": "name mode point planned realised savingPercent slowdownPercent "
-        "savingErrorPercent slowdownErrorPercent reason problem",
+        "trec.status.frequencyPlan": "name mode point planned realised freeClocks plannedSavingPercent "
+        "plannedSlowdownPercent reason problem",
     },
     "reconcile.job.pipeline_plan:job_frequency_plan": {"rtj.status.frequencyPlan": "recurrence"},
     "policies:policy_status": {

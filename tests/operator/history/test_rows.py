@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,7 +32,8 @@ def test_the_columns_are_those_of_recurrences_csv() -> None:
         "default_cost_joules,low_default_cost_joules,high_default_cost_joules,saving_percent,low_saving_percent,"
         "high_saving_percent,purpose,reason,image_digest,energy_origin,clocks,frequency_plan,planned_iteration_seconds,"
         "planned_iteration_joules,realised_iteration_seconds,realised_iteration_joules,plan_saving_percent,"
-        "plan_slowdown_percent,plan_saving_error_percent,plan_slowdown_error_percent"
+        "plan_slowdown_percent,plan_saving_error_percent,plan_slowdown_error_percent,planned_saving_percent,"
+        "planned_slowdown_percent"
     )
 
 
@@ -101,17 +103,17 @@ def test_the_cost_follows_from_the_weight_of_energy(history: Make, record: Make,
     assert row.cost_joules == cost
 
 
-PLANNED = PipelineResult("Plan", "digits-1", 1.25, 204.0, 1.252, 206.5, 6.12, 0.0, 0.25, 0.01)
+PLANNED = PipelineResult("Plan", "digits-1", 1.25, 204.0, 1.252, 206.5, 6.12, 0.0, 0.25, 0.01, 7.3, 0.0)
 
 
 def test_files_have_the_plan_of_a_pipeline(history: Make, record: Make) -> None:
     rows = rows_of(history(record(), record(1, pipeline=PLANNED), record(2, pipeline=PipelineResult("Profile"))))
     stream = io.StringIO()
     write_json(stream, rows)
-    free, planned, profiled = ([row[name] for name in COLUMNS[-10:]] for row in json.loads(stream.getvalue()))
-    assert free == [None] * 10
-    assert planned == ["plan", "digits-1", 1.25, 204.0, 1.252, 206.5, 6.12, 0.0, 0.25, 0.01]
-    assert profiled == ["profile", *[None] * 9]
+    free, planned, profiled = ([row[name] for name in COLUMNS[-12:]] for row in json.loads(stream.getvalue()))
+    assert free == [None] * 12
+    assert planned == ["plan", "digits-1", 1.25, 204.0, 1.252, 206.5, 6.12, 0.0, 0.25, 0.01, 7.3, 0.0]
+    assert profiled == ["profile", *[None] * 11]
 
 
 def test_the_table_has_plans_only_if_an_attempt_ran_as_a_pipeline(history: Make, record: Make) -> None:
@@ -123,8 +125,10 @@ def test_the_table_has_plans_only_if_an_attempt_ran_as_a_pipeline(history: Make,
     assert "planned" not in lines(record())[0]
     heading, planned, other, *_ = lines(record(pipeline=PLANNED), record(1))
     assert heading.split("saved (%)")[1].split() == ["clocks", "planned", "realised", "plan", "saves", "(%)", "why"]
-    assert "plan  1.25 s, 204 J  1.252 s, 206.5 J     6.12 ± 0.49  every batch size" in planned
+    assert "plan  1.25 s, 204 J  1.252 s, 206.5 J  6.12 ± 0.49 (planned: 7.3)  every batch size" in planned
     assert other.split()[11:15] == ["–"] * 4
+    unknown = replace(PLANNED, saving_percent=None, saving_error_percent=None)
+    assert "not known yet (planned: 7.3)" in lines(record(pipeline=unknown))[1]
 
 
 def test_the_table_shows_every_attempt_and_its_reason(history: Make, record: Make) -> None:

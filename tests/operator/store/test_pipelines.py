@@ -23,6 +23,7 @@ from wattloop_operator.reconcile.pipeline.state import (
     PlanChoice,
     RankMeasurements,
     Straggler,
+    WithdrawnPoint,
 )
 from wattloop_operator.store import Store
 from wattloop_operator.store.pipelines import Change, StoredPipeline
@@ -143,6 +144,18 @@ def test_a_later_recurrence_finds_the_profile_and_the_frontier(store: Store) -> 
     assert set(known.state.profile.processes) == {(0, "a" * 32)}
     assert known.state.frontier == frontier
     assert store.pipelines.read(KEY) is None
+
+
+def test_a_replica_learns_that_another_one_has_withdrawn_a_plan(store: Store) -> None:
+    frontier = PipelineFrontier("d1", (FrontierPoint(1.5, 300.25, ((1410,),)),))
+    first = apply(store, registered(0), lambda state: replace(state, frontier=frontier))
+    withdrawn = replace(frontier, withdrawn=(WithdrawnPoint(0, "it costs more than it saves"),))
+    apply(store, lambda state: replace(state, frontier=withdrawn), known=first)
+    seen = store.pipelines.change(NEW, first, reported(0, 3), unchanged, NOW)
+    assert seen.state.frontier == withdrawn
+    following = store.pipelines.read_without_measurements(KEY)
+    assert following is not None
+    assert following.frontier == withdrawn
 
 
 def test_a_failed_change_leaves_the_stored_state(store: Store) -> None:

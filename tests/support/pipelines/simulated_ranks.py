@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from support.pipelines.registrations import rank_registration
+from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
 from wattloop.pipeline.messages import (
     FREE,
     PLAN,
@@ -55,6 +57,10 @@ class SimulatedRank:
         iteration_seconds: Time of each of its iterations.
         measured: The clocks that it has measured.
         mismatch: What it reports of its instructions.
+        free_seconds: Time of an iteration at free clocks between those under a plan.
+        iteration_joules: Energy of an iteration.
+        free_joules: The same at free clocks between those under a plan.
+        compares: Whether its client runs iterations at free clocks under a plan; an earlier version does not.
     """
 
     registration: RankRegistration
@@ -65,6 +71,10 @@ class SimulatedRank:
     iteration_seconds: float = 1.0
     measured: tuple[int, ...] = ()
     mismatch: str = ""
+    free_seconds: float = 1.0
+    iteration_joules: float = 100.0
+    free_joules: float = 110.0
+    compares: bool = True
     started: dict[int, int] = field(default_factory=dict)
 
     def receive(self, answer: Directive) -> None:
@@ -96,13 +106,37 @@ class SimulatedRank:
             applied_directive=self.running.number,
             measured_iterations=under,
             iteration_seconds=self.iteration_seconds if under else None,
-            iteration_joules=100.0 if under else None,
+            iteration_joules=self.iteration_joules if under else None,
             iteration_error_joules=1.0 if under else None,
             blocking_watts=BLOCKING_WATTS if self.measured else None,
             measurements=measurements_of(self.registration, self.measured),
             profiled=profiled,
             mismatch=self.mismatch,
+            compared=self._compared(under),
         )
+
+    def _compared(self, under: int) -> tuple[ComparedCycles, ...]:
+        """The complete cycles, which differ by up to 1 % at free clocks, on all ranks alike."""
+        free = self.running.free
+        if free is None or not self.compares or self.mismatch:
+            return ()
+        cycles = [
+            ComparedCycles(
+                number,
+                1,
+                1,
+                self.iteration_seconds,
+                self.free_seconds * factor,
+                self.iteration_joules,
+                self.free_joules * factor,
+            )
+            for number in range(free.part(under).cycle)
+            for factor in [1 + random.Random(number).uniform(-0.01, 0.01)]
+        ]
+        width = 1
+        while len(cycles) > MAX_GROUPS * width:
+            width *= 2
+        return tuple(joined(cycles, width).values())
 
 
 class SimulatedOperator:
@@ -161,6 +195,18 @@ def exchange(operator: SimulatedOperator, ranks: Iterable[SimulatedRank]) -> Non
         rank.receive(answer if answer.known else operator.register(rank))
     operator.plan()
     operator.pass_time(seconds)
+
+
+def run_cycles(operator: SimulatedOperator, ranks: list[SimulatedRank], cycles: int) -> None:
+    """Exchange messages until each rank has completed so many cycles under the plan that it runs."""
+    number = operator.state.directive.number
+    free = operator.state.directive.free
+    assert free is not None
+    while operator.state.directive.number == number and any(
+        free.part(rank.iterations - rank.started[number]).cycle < cycles for rank in ranks
+    ):
+        exchange(operator, ranks)
+    exchange(operator, ranks)
 
 
 def run_until_planned(operator: SimulatedOperator, ranks: list[SimulatedRank], *, rounds: int = 40) -> None:

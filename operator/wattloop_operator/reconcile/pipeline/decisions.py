@@ -14,6 +14,7 @@ from datetime import datetime
 from wattloop.messages import MAX_REASON_CHARACTERS
 from wattloop.pipeline.messages import FREE, MAX_ITERATIONS, PLAN, PROFILE, Directive
 from wattloop_operator.reconcile.pipeline.choice import NOT_PLANNED, chosen_point
+from wattloop_operator.reconcile.pipeline.free_iterations import free_iterations
 from wattloop_operator.reconcile.pipeline.liveness import (
     missing_ranks,
     named,
@@ -34,6 +35,7 @@ from wattloop_operator.reconcile.pipeline.profile import (
 from wattloop_operator.reconcile.pipeline.reports import is_known, refuses
 from wattloop_operator.reconcile.pipeline.state import IssuedDirective, PipelineFrontier, PipelineRank, PipelineState
 from wattloop_operator.reconcile.pipeline.straggling import with_noticed_straggler
+from wattloop_operator.reconcile.pipeline.withdrawal import with_withdrawn_plan
 
 WARM_UP_ITERATIONS = 2
 # A rank of which no iteration time is known is assumed to be this fast.
@@ -57,7 +59,7 @@ class Goal:
 
 def decided(state: PipelineState, now: datetime) -> PipelineState:
     """The state with the directive that follows from everything else in it."""
-    state = with_noticed_straggler(state, now)
+    state = with_withdrawn_plan(with_noticed_straggler(state, now))
     if _finishes(state) and _all_acknowledge(state, state.directive.number):
         # The ranks that still run keep what they do.
         return state
@@ -115,6 +117,7 @@ def directive_for(state: PipelineState, rank: int, process: str, now: datetime) 
         first_iteration=issued.first_iteration,
         clocks_megahertz=clocks,
         knobs=knobs,
+        free=issued.free,
         warm_up_iterations=WARM_UP_ITERATIONS,
         iterations_per_clock=issued.iterations_per_clock,
         report_seconds=seconds,
@@ -213,6 +216,8 @@ def _common_mismatch(state: PipelineState) -> str:
 
 def _plan_goal(state: PipelineState, frontier: PipelineFrontier) -> Goal:
     point = chosen_point(frontier, state).plan
+    if withdrawal := frontier.withdrawal(point):
+        return Goal(FREE, withdrawal)
     straggler = state.straggler
     beside = None
     if straggler is not None and straggler.noticed:
@@ -253,6 +258,18 @@ def _issued(state: PipelineState, goal: Goal, now: datetime) -> IssuedDirective:
         straggler_point=goal.straggler_point,
         stragglers=goal.stragglers,
         issued_at=now,
+        free=free_iterations(_slowest_iteration(state)) if _is_compared(goal) else None,
+    )
+
+
+def _is_compared(goal: Goal) -> bool:
+    """Whether iterations of the plan alternate with free ones: beside a straggler, all would wait for it."""
+    return goal.mode == PLAN and goal.straggler_point is None
+
+
+def _slowest_iteration(state: PipelineState) -> float:
+    return max(
+        max(rank.iteration_seconds or ASSUMED_ITERATION_SECONDS, MIN_ITERATION_SECONDS) for rank in state.ranks.values()
     )
 
 

@@ -12,6 +12,7 @@ from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.frequency_plan import (
     MAX_FRONTIER_POINTS,
     ChosenPlan,
+    ComparedIteration,
     FrequencyPlan,
     FrequencyPlanStatus,
     PipelineRanks,
@@ -19,16 +20,17 @@ from wattloop_operator.api.frequency_plan import (
 )
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.reconcile.conditions import condition
+from wattloop_operator.reconcile.pipeline.comparison import Comparison, compared
 from wattloop_operator.reconcile.pipeline.liveness import named, silence_timeout, silent_ranks
 from wattloop_operator.reconcile.pipeline.saving import (
     Measured,
     chosen_point,
     is_beside_straggler,
     measured,
-    saving_error_percent,
-    saving_percent,
-    slowdown_error_percent,
-    slowdown_percent,
+    planned_saving_error_percent,
+    planned_saving_percent,
+    planned_slowdown_error_percent,
+    planned_slowdown_percent,
 )
 from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineFrontier, PipelineRank, PipelineState
 
@@ -39,6 +41,20 @@ ERROR_DIGITS = 2
 # Of the recurrence and the job, whose objects other controllers watch too, so that they change rarely.
 APPLIED_DIGITS = 3
 MAX_REASON_CHARACTERS = 512
+# What the status says of the chosen plan.
+OF_CHOSEN = (
+    "chosen",
+    "realised",
+    "free_clocks",
+    "saving_percent",
+    "slowdown_percent",
+    "saving_error_percent",
+    "slowdown_error_percent",
+    "planned_saving_percent",
+    "planned_slowdown_percent",
+    "planned_saving_error_percent",
+    "planned_slowdown_error_percent",
+)
 
 
 def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: datetime) -> FrequencyPlanStatus:
@@ -65,16 +81,7 @@ def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: 
         max_clocks=None if highest is None else _iteration(highest),
     )
     if before.recurrence == state.name and (ended or chosen_point(state) is None):
-        return status.model_copy(
-            update={
-                "chosen": before.chosen,
-                "realised": before.realised,
-                "saving_percent": before.saving_percent,
-                "slowdown_percent": before.slowdown_percent,
-                "saving_error_percent": before.saving_error_percent,
-                "slowdown_error_percent": before.slowdown_error_percent,
-            }
-        )
+        return status.model_copy(update={name: getattr(before, name) for name in OF_CHOSEN})
     return _with_chosen(state, status)
 
 
@@ -83,6 +90,7 @@ def _with_chosen(state: PipelineState, status: FrequencyPlanStatus) -> Frequency
     if frontier is None or chosen is None:
         return status
     found, point, straggler = measured(state), frontier.points[chosen], state.straggler
+    comparison = compared(state)
     seconds = None if straggler is None or not is_beside_straggler(state) else rounded(straggler.iteration_seconds)
     return status.model_copy(
         update={
@@ -94,10 +102,12 @@ def _with_chosen(state: PipelineState, status: FrequencyPlanStatus) -> Frequency
                 reason=state.directive.reason[:MAX_REASON_CHARACTERS],
             ),
             "realised": None if found is None else _realised(found),
-            "saving_percent": _optional(saving_percent(state, found)),
-            "slowdown_percent": _optional(slowdown_percent(state, found)),
-            "saving_error_percent": _optional(saving_error_percent(state, found), ERROR_DIGITS),
-            "slowdown_error_percent": _optional(slowdown_error_percent(state, found), ERROR_DIGITS),
+            "free_clocks": None if comparison is None else _free_clocks(comparison),
+            **_percentages(comparison, SIGNIFICANT_DIGITS),
+            "planned_saving_percent": _optional(planned_saving_percent(state)),
+            "planned_slowdown_percent": _optional(planned_slowdown_percent(state)),
+            "planned_saving_error_percent": _optional(planned_saving_error_percent(state), ERROR_DIGITS),
+            "planned_slowdown_error_percent": _optional(planned_slowdown_error_percent(state), ERROR_DIGITS),
         }
     )
 
@@ -110,16 +120,17 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
         name: Name of the FrequencyPlan; empty until there is one.
     """
     found, frontier, chosen = measured(state), state.frontier, chosen_point(state)
+    comparison = compared(state)
     return AppliedFrequencyPlan(
         name=name,
         mode=state.directive.mode,
         point=chosen,
         planned=None if frontier is None or chosen is None else _iteration(frontier.points[chosen]),
         realised=None if found is None else _applied_iteration(found),
-        saving_percent=_optional(saving_percent(state, found), APPLIED_DIGITS),
-        slowdown_percent=_optional(slowdown_percent(state, found), APPLIED_DIGITS),
-        saving_error_percent=_optional(saving_error_percent(state, found), ERROR_DIGITS),
-        slowdown_error_percent=_optional(slowdown_error_percent(state, found), ERROR_DIGITS),
+        free_clocks=None if comparison is None else _applied_free_clocks(comparison),
+        **_percentages(comparison, APPLIED_DIGITS),
+        planned_saving_percent=_optional(planned_saving_percent(state), APPLIED_DIGITS),
+        planned_slowdown_percent=_optional(planned_slowdown_percent(state), APPLIED_DIGITS),
         reason=state.directive.reason[:MAX_REASON_CHARACTERS],
         problem="" if frontier is None else frontier.problem[:MAX_REASON_CHARACTERS],
     )
@@ -137,6 +148,32 @@ def rounded(value: float, digits: int = SIGNIFICANT_DIGITS) -> Decimal:
 
 def _optional(value: float | None, digits: int = SIGNIFICANT_DIGITS) -> Decimal | None:
     return None if value is None else rounded(value, digits)
+
+
+def _percentages(comparison: Comparison | None, digits: int) -> dict[str, Decimal | None]:
+    """What the plan saves and costs in time by measurement, by the name of the field."""
+    time, energy = (None, None) if comparison is None else (comparison.time, comparison.energy)
+    return {
+        "saving_percent": None if energy is None else rounded(-energy.percent, digits),
+        "slowdown_percent": None if time is None else rounded(time.percent, digits),
+        "saving_error_percent": None if energy is None else rounded(energy.error_percent, ERROR_DIGITS),
+        "slowdown_error_percent": None if time is None else rounded(time.error_percent, ERROR_DIGITS),
+    }
+
+
+def _free_clocks(comparison: Comparison) -> ComparedIteration:
+    return ComparedIteration(
+        time_seconds=rounded(comparison.free_seconds),
+        energy_joules=_optional(comparison.free_joules),
+        blocks=comparison.cycles,
+    )
+
+
+def _applied_free_clocks(comparison: Comparison) -> RealisedIteration:
+    return RealisedIteration(
+        time_seconds=rounded(comparison.free_seconds, APPLIED_DIGITS),
+        energy_joules=_optional(comparison.free_joules, APPLIED_DIGITS),
+    )
 
 
 def _iteration(point: FrontierPoint) -> IterationStatus:
@@ -183,6 +220,14 @@ def _conditions(
     yield found(MISMATCH, bool(different), "OtherInstructions" if different else "AsRegistered", mismatch)
 
 
+def _other_mode(state: PipelineState) -> str:
+    directive, frontier = state.directive, state.frontier
+    if directive.mode != FREE:
+        return "Profiling"
+    withdrawn = frontier is not None and any(each.reason == directive.reason for each in frontier.withdrawn)
+    return "Withdrawn" if withdrawn else "FreeClocks"
+
+
 def _planned(frontier: PipelineFrontier | None) -> tuple[bool, str, str]:
     if frontier is None:
         return False, "NotProfiled", "the profile is not complete"
@@ -205,7 +250,7 @@ def _in_force(
     if dead:
         return False, "RankDead", f"{named(dead)} sent no report; the others run at free clocks"
     if directive.mode != PLAN:
-        return False, "FreeClocks" if directive.mode == FREE else "Profiling", directive.reason
+        return False, _other_mode(state), directive.reason
     if directive.first_iteration is None:
         waiting = tuple(n for n, rank in sorted(state.ranks.items()) if rank.acknowledged < directive.number)
         return False, "Announced", f"{named(waiting)} have not received it yet" if waiting else ""

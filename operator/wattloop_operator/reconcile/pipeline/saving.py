@@ -1,4 +1,7 @@
-"""What a pipeline has measured under its plan, and what the plan saves and loses against maximum clocks."""
+"""What a pipeline has measured under its plan, and what the plan would save and lose by the profile.
+
+What it saves by measurement is in `wattloop_operator.reconcile.pipeline.comparison`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import math
 from dataclasses import dataclass
 
 from wattloop.pipeline.messages import PLAN
-from wattloop_operator.reconcile.pipeline.state import PipelineState
+from wattloop_operator.reconcile.pipeline.comparison import reports_of_plan
+from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineState
 
 
 @dataclass(frozen=True)
@@ -28,18 +32,8 @@ class Measured:
 
 def measured(state: PipelineState) -> Measured | None:
     """What the ranks measured under the present plan; None until each of them has reported an iteration."""
-    if state.directive.mode != PLAN or not state.ranks or len(state.ranks) != state.expected_ranks:
-        return None
-    reports = [rank.report for rank in state.ranks.values()]
-    present = [
-        report
-        for report in reports
-        if report is not None
-        and report.applied_directive == state.directive.number
-        and report.measured_iterations
-        and report.iteration_seconds
-    ]
-    if len(present) < len(reports):
+    present = reports_of_plan(state)
+    if present is None or not all(report.measured_iterations and report.iteration_seconds for report in present):
         return None
     energies = [report.iteration_joules for report in present if report.iteration_joules is not None]
     errors = [report.iteration_error_joules for report in present if report.iteration_error_joules is not None]
@@ -68,61 +62,57 @@ def is_beside_straggler(state: PipelineState) -> bool:
     return state.directive.straggler_point is not None
 
 
-def saving_percent(state: PipelineState, found: Measured | None) -> float | None:
-    """Energy saved against maximum clocks, in percent; None without a plan or without the energy of maximum clocks.
+def planned_saving_percent(state: PipelineState) -> float | None:
+    """Energy that the plan saves against maximum clocks by the profile; None without a plan or that energy.
 
-    What an iteration took beyond its plan, such as the optimizer's step, counts at maximum clocks, too. While a
-    pipeline waits for a straggler, both sides wait as long.
+    While a pipeline waits for a straggler, both sides wait as long.
     """
-    energies = _compared_energies(state, found)
-    return None if energies is None else 100 * energies.saved / (energies.saved + energies.taken)
+    energies = _planned_energies(state)
+    return None if energies is None else 100 * energies.saved / energies.at_maximum
 
 
-def saving_error_percent(state: PipelineState, found: Measured | None) -> float | None:
-    """Standard error of the saving in points of percent; None if it is not known.
-
-    It covers the errors of the measured instructions and that of the realised energy.
-    """
-    energies = _compared_energies(state, found)
-    if energies is None or energies.saved_error is None or energies.taken_error is None:
-        return None
-    error = math.hypot(energies.taken * energies.saved_error, energies.saved * energies.taken_error)
-    return 100 * error / (energies.saved + energies.taken) ** 2
-
-
-def slowdown_percent(state: PipelineState, found: Measured | None) -> float | None:
-    """Time lost against maximum clocks, in percent; None without a plan, and beside a straggler, which takes the time.
-
-    What an iteration took beyond its plan counts at maximum clocks, too.
-    """
-    times = _compared_times(state, found)
-    return None if times is None else 100 * times.lost / times.at_maximum
-
-
-def slowdown_error_percent(state: PipelineState, found: Measured | None) -> float | None:
-    """Standard error of the slowdown in points of percent, from the errors of the measured instructions.
+def planned_saving_error_percent(state: PipelineState) -> float | None:
+    """Standard error of the planned saving in points of percent, from the errors of the measured instructions.
 
     None if it is not known.
     """
-    times = _compared_times(state, found)
-    return None if times is None or times.lost_error is None else 100 * times.lost_error / times.at_maximum
+    energies = _planned_energies(state)
+    if energies is None or energies.error is None:
+        return None
+    return 100 * (1 - energies.saved / energies.at_maximum) * energies.error / energies.at_maximum
+
+
+def planned_slowdown_percent(state: PipelineState) -> float | None:
+    """Time that the plan loses against maximum clocks by the profile; None without a plan, and beside a straggler."""
+    found = _planned_points(state)
+    if found is None or is_beside_straggler(state):
+        return None
+    point, highest = found
+    return 100 * (point.time_seconds / highest.time_seconds - 1)
+
+
+def planned_slowdown_error_percent(state: PipelineState) -> float | None:
+    """Standard error of the planned slowdown in points of percent, likewise."""
+    found = _planned_points(state)
+    if found is None or is_beside_straggler(state) or found[0].slowdown_error_seconds is None:
+        return None
+    return 100 * found[0].slowdown_error_seconds / found[1].time_seconds
 
 
 @dataclass(frozen=True)
-class _ComparedEnergies:
-    """What an iteration takes, and what it saves against maximum clocks, in joules, with their standard errors."""
+class _PlannedEnergies:
+    """Energy of an iteration at maximum clocks, and what the plan saves of it, in joules, with its standard error."""
 
+    at_maximum: float
     saved: float
-    taken: float
-    saved_error: float | None
-    taken_error: float | None
+    error: float | None
 
 
-def _compared_energies(state: PipelineState, found: Measured | None) -> _ComparedEnergies | None:
-    frontier, chosen = state.frontier, chosen_point(state)
-    if frontier is None or chosen is None or frontier.highest_clocks is None:
+def _planned_energies(state: PipelineState) -> _PlannedEnergies | None:
+    frontier, found = state.frontier, _planned_points(state)
+    if frontier is None or found is None:
         return None
-    point, highest = frontier.points[chosen], frontier.highest_clocks
+    point, highest = found
     planned, base, error = point.energy_joules, highest.energy_joules, point.saving_error_joules
     if is_beside_straggler(state):
         until = max(point.time_seconds, highest.time_seconds)
@@ -131,28 +121,12 @@ def _compared_energies(state: PipelineState, found: Measured | None) -> _Compare
         base += waiting_watts * (until - highest.time_seconds)
         if error is not None and point.slowdown_error_seconds is not None:
             error = math.hypot(error, waiting_watts * point.slowdown_error_seconds)
-    if base <= 0:
-        return None
-    if found is None or found.energy_joules is None or found.energy_joules <= planned:
-        return _ComparedEnergies(base - planned, planned, error, 0.0)
-    return _ComparedEnergies(base - planned, found.energy_joules, error, found.energy_error_joules)
+    return _PlannedEnergies(base, base - planned, error) if base > 0 else None
 
 
-@dataclass(frozen=True)
-class _ComparedTimes:
-    """What an iteration takes at maximum clocks, and what the plan takes beyond that, in seconds."""
-
-    lost: float
-    at_maximum: float
-    lost_error: float | None
-
-
-def _compared_times(state: PipelineState, found: Measured | None) -> _ComparedTimes | None:
+def _planned_points(state: PipelineState) -> tuple[FrontierPoint, FrontierPoint] | None:
+    """The present plan, and maximum clocks."""
     frontier, chosen = state.frontier, chosen_point(state)
-    if frontier is None or chosen is None or frontier.highest_clocks is None or is_beside_straggler(state):
+    if frontier is None or chosen is None or frontier.highest_clocks is None:
         return None
-    point, base = frontier.points[chosen], frontier.highest_clocks.time_seconds
-    if base <= 0:
-        return None
-    beyond = 0.0 if found is None else max(found.time_seconds - point.time_seconds, 0.0)
-    return _ComparedTimes(point.time_seconds - base, base + beyond, point.slowdown_error_seconds)
+    return None if frontier.highest_clocks.time_seconds <= 0 else (frontier.points[chosen], frontier.highest_clocks)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.knobs import KnobChoices
 from wattloop.pipeline.messages import FREE, InstructionMeasurement, RankRegistration, RankReport
 
@@ -122,6 +123,19 @@ class FrontierPoint:
 
 
 @dataclass(frozen=True)
+class WithdrawnPoint:
+    """A plan that was measured to cost more than it saves.
+
+    Attributes:
+        point: Its index among the points of the frontier.
+        reason: What was measured.
+    """
+
+    point: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class PipelineFrontier:
     """The plans of a profile, or the reason why there are none.
 
@@ -136,6 +150,7 @@ class PipelineFrontier:
         retry_at: When the planner is started again after it has ended without a result; None: it has a result.
         knobs: Names of the knobs of its instructions, which only a user's plan has.
         knob_settings: The combinations of values of the knobs.
+        withdrawn: The plans that do not run any more, as long as the profile is the same.
     """
 
     profile_digest: str
@@ -148,6 +163,16 @@ class PipelineFrontier:
     notes: tuple[str, ...] = ()
     knobs: tuple[str, ...] = ()
     knob_settings: tuple[tuple[str, ...], ...] = ()
+    withdrawn: tuple[WithdrawnPoint, ...] = ()
+
+    @property
+    def stored_digest(self) -> str:
+        """Digest by which replicas notice a change: of the profile and the withdrawn plans."""
+        return "-".join((self.profile_digest, *(str(each.point) for each in self.withdrawn)))
+
+    def withdrawal(self, point: int) -> str:
+        """Why a plan does not run any more; empty if it may."""
+        return next((each.reason for each in self.withdrawn if each.point == point), "")
 
     def rank_knobs(self, point: int, pipeline_rank: int) -> KnobChoices | None:
         """The knobs of a rank's instructions under a plan; None if it has none."""
@@ -218,6 +243,8 @@ class IssuedDirective:
         straggler_point: Index of the point that pipelines run that wait for a straggler; None without one.
         stragglers: Data ranks of the pipelines that are stragglers; these run `point`.
         issued_at: When it was issued.
+        free: With Plan, which iterations run at free clocks; None beside a straggler.
+        compared_cycles: With Plan, the cycles of these iterations after which their cost was looked at last.
     """
 
     number: int = 0
@@ -231,6 +258,8 @@ class IssuedDirective:
     straggler_point: int | None = None
     stragglers: tuple[int, ...] = ()
     issued_at: datetime | None = None
+    free: FreeIterations | None = None
+    compared_cycles: int = 0
 
 
 @dataclass(frozen=True)

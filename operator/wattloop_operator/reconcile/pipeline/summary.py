@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from wattloop.pipeline.messages import PLAN, PROFILE
 from wattloop.pipeline.standard_errors import NORMAL_95
-from wattloop_operator.reconcile.pipeline.saving import (
-    Measured,
-    chosen_point,
-    measured,
-    saving_error_percent,
-    saving_percent,
-)
+from wattloop_operator.domain.quantities import NOT_KNOWN_YET
+from wattloop_operator.reconcile.pipeline.comparison import Excess, compared
+from wattloop_operator.reconcile.pipeline.saving import Measured, chosen_point, measured, planned_saving_percent
 from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineState
 
 
@@ -34,12 +30,23 @@ def pipeline_summary(state: PipelineState) -> str:
     if frontier.highest_clocks is not None:
         parts.append(f"maximum clocks {_iteration(frontier.highest_clocks)}")
     parts.append("realised " + ("nothing that was measured" if found is None else _realised(found)))
-    saving = saving_percent(state, found)
-    if saving is not None:
-        error = saving_error_percent(state, found)
-        interval = "" if error is None else f" (± {NORMAL_95 * error:.2g})"
-        parts.append(f"{saving:.1f} %{interval} of the energy saved")
+    parts.append(_saving(state))
     return "; ".join(parts)
+
+
+def _saving(state: PipelineState) -> str:
+    """What the plan saved and cost in time, by measurement, and beside it what was planned."""
+    comparison, planned = compared(state), planned_saving_percent(state)
+    energy, time = (None, None) if comparison is None else (comparison.energy, comparison.time)
+    beside = "" if planned is None else f" (planned: {planned:.1f} %)"
+    if energy is None:
+        return f"saving {NOT_KNOWN_YET}{beside}"
+    text = f"{-energy.percent:.1f} %{_interval(energy)} of the energy saved{beside}"
+    return text if time is None else f"{text} for {time.percent:+.1f} %{_interval(time)} time, against free clocks"
+
+
+def _interval(each: Excess) -> str:
+    return f" (± {NORMAL_95 * each.error_percent:.2g})"
 
 
 def _realised(found: Measured) -> str:

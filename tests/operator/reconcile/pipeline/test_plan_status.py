@@ -7,22 +7,26 @@ from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
+import pytest
+
 from support.pipelines.simulated_ranks import (
     SimulatedOperator,
     SimulatedRank,
     exchange,
     ranks_of,
+    run_cycles,
     run_until_planned,
 )
 from wattloop_operator.api.applied_plan import IterationStatus, RealisedIteration
 from wattloop_operator.api.frequency_plan import FrequencyPlan, FrequencyPlanStatus
 from wattloop_operator.api.meta import Condition, ConditionStatus, ObjectMeta, OwnerReference
 from wattloop_operator.api.plan_archive import decode_archive
+from wattloop_operator.reconcile.pipeline.comparison import compared
 from wattloop_operator.reconcile.pipeline.liveness import silence_timeout
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_status, rounded
 from wattloop_operator.reconcile.pipeline.saving import measured
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
+from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, Straggler
 
 JOB = OwnerReference(api_version="wattloop.dev/v1alpha1", kind="RecurringTrainingJob", name="gpt", uid="0c3b2d9e")
 
@@ -104,7 +108,10 @@ def test_the_status_of_a_running_plan_states_what_was_planned_and_what_was_reali
     }
     applied = applied_plan(operator.state, "gpt-1")
     assert (applied.mode, applied.point) == ("Plan", status.chosen.point)
-    assert applied.saving_percent == rounded(float(status.saving_percent or 0), 3)
+    # The plan has run too briefly to be compared with free clocks.
+    assert (status.saving_percent, applied.saving_percent, status.free_clocks) == (None, None, None)
+    assert status.planned_saving_percent is not None
+    assert applied.planned_saving_percent == rounded(float(status.planned_saving_percent), 3)
     assert applied.planned == IterationStatus(
         time_seconds=status.chosen.time_seconds, energy_joules=status.chosen.energy_joules
     )
@@ -142,18 +149,69 @@ def test_a_rank_with_other_instructions_is_named() -> None:
     assert found["InForce"].reason == "Mismatch"
 
 
-def test_what_was_realised_stays_after_the_end() -> None:
-    operator, _ = running()
+def compared_pipeline() -> SimulatedOperator:
+    """A pipeline whose plan has been compared with free clocks."""
+    operator, ranks = running()
+    run_cycles(operator, ranks, 6)
+    return operator
+
+
+def test_the_status_states_the_measured_saving_with_its_error_beside_the_planned_one() -> None:
+    operator = compared_pipeline()
+    status, applied, found = (
+        status_of(operator, made(operator)),
+        applied_plan(operator.state, "gpt-1"),
+        compared(operator.state),
+    )
+    assert found is not None
+    assert found.energy is not None
+    assert status.free_clocks is not None
+    assert status.free_clocks.blocks == found.cycles
+    # Two pipelines of two ranks: 200 J under the plan, and 220 J at free clocks.
+    assert float(status.free_clocks.energy_joules or 0) == pytest.approx(220, rel=0.01)
+    assert float(status.saving_percent or 0) == pytest.approx(100 * (1 - 200 / 220), abs=1.0)
+    assert status.saving_percent == rounded(-found.energy.percent)
+    assert status.saving_error_percent == rounded(found.energy.error_percent, 2)
+    assert status.planned_saving_percent != status.saving_percent
+    assert applied.saving_percent == rounded(-found.energy.percent, 3)
+    assert applied.slowdown_percent is not None
+    assert applied.free_clocks is not None
+
+
+def test_beside_a_straggler_nothing_is_compared() -> None:
+    operator = compared_pipeline()
+    state = replace(operator.state, straggler=Straggler(2.0, 2.0, "throttled", announced=True))
+    assert compared(state) is None
+    assert applied_plan(state, "gpt-1").saving_percent is None
+
+
+def test_a_withdrawn_plan_is_not_in_force_and_says_why() -> None:
+    operator, ranks = running()
+    for rank in ranks:
+        rank.free_seconds = 0.7
+    run_cycles(operator, ranks, 10)
+    status = status_of(operator, made(operator))
+    found = conditions(status)["InForce"]
+    assert (found.status, found.reason) == (ConditionStatus.FALSE, "Withdrawn")
+    assert found.message.startswith("the plan is withdrawn, because it costs more than it saves")
+    assert applied_plan(operator.state, "gpt-1").reason == found.message
+
+
+def test_what_was_realised_and_compared_stays_after_the_end() -> None:
+    operator = compared_pipeline()
     plan = made(operator)
     status = status_of(operator, plan)
     ended = status_of(operator, plan.model_copy(update={"status": status}), ended=True)
     kept = (
         "chosen",
         "realised",
+        "free_clocks",
         "saving_percent",
         "slowdown_percent",
         "saving_error_percent",
         "slowdown_error_percent",
+        "planned_saving_percent",
+        "planned_slowdown_percent",
     )
     assert [getattr(ended, field) for field in kept] == [getattr(status, field) for field in kept]
     assert None not in (status.saving_error_percent, status.slowdown_error_percent)

@@ -1,4 +1,4 @@
-"""What a plan saves and loses against maximum clocks, and how sure that is."""
+"""What a plan would save and lose against maximum clocks by the profile, and how sure that is."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pytest
 
 from support.pipelines.simulated_ranks import NEW_STATE
 from wattloop_operator.reconcile.pipeline.saving import (
-    Measured,
-    saving_error_percent,
-    saving_percent,
-    slowdown_error_percent,
-    slowdown_percent,
+    planned_saving_error_percent,
+    planned_saving_percent,
+    planned_slowdown_error_percent,
+    planned_slowdown_percent,
 )
 from wattloop_operator.reconcile.pipeline.state import FrontierPoint, IssuedDirective, PipelineFrontier, PipelineState
 
@@ -28,24 +27,20 @@ def planned(point: int, straggler_point: int | None = None) -> PipelineState:
 
 
 @pytest.mark.parametrize(
-    ("point", "straggler_point", "found", "saving", "slowdown"),
+    ("point", "straggler_point", "saving", "slowdown"),
     [
-        (1, None, None, 25.0, 0.0),
-        (0, None, None, 100 / 3, 20.0),
-        (1, None, Measured(1.0, 90.0, 5), 25.0, 0.0),
-        # 30 J and 0.5 s beyond the plan are beyond maximum clocks, too.
-        (1, None, Measured(1.5, 120.0, 5), 20.0, 0.0),
-        (0, None, Measured(1.6, None, 5), 100 / 3, 0.2 / 1.4 * 100),
+        (1, None, 25.0, 0.0),
+        (0, None, 100 / 3, 20.0),
         # At maximum clocks, both ranks wait for 0.2 s.
-        (1, 0, None, 100 * (124 - 80) / 124, None),
+        (1, 0, 100 * (124 - 80) / 124, None),
     ],
 )
-def test_saving_and_slowdown_are_against_maximum_clocks(
-    point: int, straggler_point: int | None, found: Measured | None, saving: float, slowdown: float | None
+def test_the_planned_saving_and_slowdown_are_against_maximum_clocks(
+    point: int, straggler_point: int | None, saving: float, slowdown: float | None
 ) -> None:
     state = planned(point, straggler_point)
-    assert saving_percent(state, found) == pytest.approx(saving)
-    assert slowdown_percent(state, found) == (None if slowdown is None else pytest.approx(slowdown))
+    assert planned_saving_percent(state) == pytest.approx(saving)
+    assert planned_slowdown_percent(state) == (None if slowdown is None else pytest.approx(slowdown))
 
 
 def with_errors(state: PipelineState, seconds: float, joules: float) -> PipelineState:
@@ -57,32 +52,23 @@ def with_errors(state: PipelineState, seconds: float, joules: float) -> Pipeline
 
 
 @pytest.mark.parametrize(
-    ("point", "straggler_point", "found", "saving_error", "slowdown_error"),
+    ("point", "straggler_point", "saving_error", "slowdown_error"),
     [
         # Of 120 J at maximum clocks, 30 ± 3 J are saved.
-        (1, None, None, 100 * 90 * 3 / 120**2, 2.0),
-        (1, None, Measured(1.0, 90.0, 5, 6.0), 100 * 90 * 3 / 120**2, 2.0),
-        # Of 30 J more on both sides, they are a smaller part, which the error of the 120 J changes, too.
-        (1, None, Measured(1.25, 120.0, 5, 6.0), 100 * math.hypot(120 * 3, 30 * 6) / 150**2, 1.6),
-        (1, None, Measured(1.25, 120.0, 5), None, 1.6),
+        (1, None, 100 * 90 * 3 / 120**2, 2.0),
         # Waiting for the straggler has the error of the time.
-        (1, 0, None, 100 * 80 * math.hypot(3, 2 * 10 * 0.02) / 124**2, None),
+        (1, 0, 100 * 80 * math.hypot(3, 2 * 10 * 0.02) / 124**2, None),
     ],
 )
-def test_the_errors_of_profile_and_realised_energy_pass_on_to_the_saving(
-    point: int,
-    straggler_point: int | None,
-    found: Measured | None,
-    saving_error: float | None,
-    slowdown_error: float | None,
+def test_the_errors_of_the_profile_pass_on_to_the_planned_saving(
+    point: int, straggler_point: int | None, saving_error: float, slowdown_error: float | None
 ) -> None:
     state = with_errors(planned(point, straggler_point), 0.02, 3.0)
-    assert saving_error_percent(state, found) == (None if saving_error is None else pytest.approx(saving_error))
-    assert slowdown_error_percent(state, found) == (None if slowdown_error is None else pytest.approx(slowdown_error))
+    assert planned_saving_error_percent(state) == pytest.approx(saving_error)
+    assert planned_slowdown_error_percent(state) == (None if slowdown_error is None else pytest.approx(slowdown_error))
 
 
 def test_without_errors_of_the_profile_none_is_stated() -> None:
-    found = Measured(1.0, 90.0, 5, 1.0)
-    assert saving_percent(planned(1), found) is not None
-    assert saving_error_percent(planned(1), found) is None
-    assert slowdown_error_percent(planned(1), found) is None
+    assert planned_saving_percent(planned(1)) is not None
+    assert planned_saving_error_percent(planned(1)) is None
+    assert planned_slowdown_error_percent(planned(1)) is None

@@ -1,0 +1,73 @@
+"""Withdraws a plan that is measured to cost more than it saves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wattloop.pipeline.messages import PLAN
+from wattloop.pipeline.standard_errors import NORMAL_95
+from wattloop_operator.api.power import PlanChoice
+from wattloop_operator.reconcile.pipeline.comparison import Comparison, Excess, compared
+from wattloop_operator.reconcile.pipeline.state import PipelineState, WithdrawnPoint
+
+# A plan that costs as much as free clocks is withdrawn in 2 of 100 trainings of 200 cycles, although each cycle
+# is looked at (tests/operator/reconcile/pipeline/test_withdrawal.py).
+MIN_CYCLES = 6
+STANDARD_ERRORS = 4.0
+
+
+def with_withdrawn_plan(state: PipelineState) -> PipelineState:
+    """The state with the present plan withdrawn, if its iterations cost more than those at free clocks.
+
+    The cost is that of the job: energy and time by its η. With choice Deadline, which allows the plan to take longer,
+    it is the energy. It is looked at once for each cycle that all ranks have measured.
+    """
+    directive, frontier = state.directive, state.frontier
+    if directive.mode != PLAN or directive.free is None or directive.point is None or frontier is None:
+        return state
+    cycles = _measured_cycles(state)
+    if cycles <= directive.compared_cycles:
+        return state
+    state = replace(state, directive=replace(directive, compared_cycles=cycles))
+    found = compared(state)
+    if found is None or found.cycles < MIN_CYCLES:
+        return state
+    cost = _cost(state, found)
+    if cost is None or cost.percent <= STANDARD_ERRORS * cost.error_percent:
+        return state
+    withdrawn = WithdrawnPoint(directive.point, _reason(found, cost))
+    return replace(state, frontier=replace(frontier, withdrawn=(*frontier.withdrawn, withdrawn)))
+
+
+def _measured_cycles(state: PipelineState) -> int:
+    """Number of cycles that each rank has measured, roughly; 0 before."""
+    newest = [
+        rank.report.compared[-1] if rank.report is not None and rank.report.compared else None
+        for rank in state.ranks.values()
+    ]
+    return min((0 if each is None else each.group * each.width + each.cycles for each in newest), default=0)
+
+
+def _cost(state: PipelineState, found: Comparison) -> Excess | None:
+    choice, joules = state.choice, found.free_joules
+    if joules is None:
+        return found.time if choice.mode != PlanChoice.DEADLINE else None
+    if choice.mode == PlanChoice.DEADLINE:
+        return found.energy
+    registration = next(iter(state.ranks.values())).registration
+    pipelines = registration.ranks // registration.pipeline_parallel
+    # As long as the maximum power is not known, a second costs what it does at free clocks.
+    watts = choice.max_power_watts / pipelines or joules / found.free_seconds
+    return found.cost(choice.energy_weight, watts)
+
+
+def _reason(found: Comparison, cost: Excess) -> str:
+    parts = [
+        f"{each.percent:+.1f} % (± {NORMAL_95 * each.error_percent:.2g}) {what}"
+        for each, what in ((found.time, "time"), (found.energy, "energy"), (cost, "cost"))
+        if each is not None
+    ]
+    return (
+        f"the plan is withdrawn, because it costs more than it saves: an iteration takes {', '.join(parts)} "
+        f"compared with free clocks, measured in {found.cycles} blocks of iterations"
+    )
