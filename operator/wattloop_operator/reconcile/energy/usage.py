@@ -118,12 +118,12 @@ def cost_of(spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | Non
     if usage is None:
         return None
     max_power_watts = max_power_of(progress, usage) or 0
-    return known_cost(
+    return measured_cost(
         spec.energy_weight_percent / 100, max_power_watts, usage.gpu_energy_joules, usage.duration_seconds
     )
 
 
-def known_cost(
+def measured_cost(
     eta: float, max_power_watts: float, energy_joules: float | Decimal, time_seconds: float | Decimal
 ) -> float | None:
     """The cost of an attempt in joules; None if it is not known, which is not a cost of 0.

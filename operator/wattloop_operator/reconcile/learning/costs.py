@@ -10,7 +10,7 @@ from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.usage import known_cost, plausible_cost
+from wattloop_operator.reconcile.energy.usage import measured_cost, plausible_cost
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.changed_job import with_current_target
 from wattloop_operator.reconcile.learning.parameters import default_values
@@ -76,7 +76,7 @@ def attempt_cost_joules(record: ObservationRecord, eta: float) -> float | None:
         record: The attempt.
         eta: Weight of energy against time, 0 to 1.
     """
-    return known_cost(eta, record.max_power_watts, record.energy_joules, record.time_seconds)
+    return measured_cost(eta, record.max_power_watts, record.energy_joules, record.time_seconds)
 
 
 def known_cost(records: Iterable[ObservationRecord], eta: float) -> float | None:
