@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, SupportsFloat
@@ -16,7 +17,7 @@ from wattloop.errors import UsageError, WattloopError
 from wattloop.gpus import ProcessGpus
 from wattloop.launcher import process_rank
 from wattloop.metric import metric_value
-from wattloop.power.profile_result import ProfileResult, profile_result
+from wattloop.power.profile_result import ProfileResult, profile_result, read_result
 from wattloop.power.profiling import limits_to_measure
 from wattloop.power.selectors import Cost, Measurement, Selector
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
@@ -31,6 +32,9 @@ logger = logging.getLogger("wattloop")
 AGENT_START_SECONDS = 0.0
 SMALLEST = math.nextafter(0, 1)
 NOT_MEASURED = "power limits are not measured"
+RANKS_MEASURE_NOTHING = (
+    "which would wait for each other's limits; measure with one process, then give all its profile_file"
+)
 
 
 class PowerLimitOptimizer:
@@ -50,12 +54,14 @@ class PowerLimitOptimizer:
         limits_watts: The limits to choose from; default: the allowed range in steps of 25 W or more.
         profile_again_at: Values of the metric of `on_epoch_end` at which the limits are measured again:
             rising values for a metric that rises, falling values for one that falls.
-        profile_file: Where to write each result as JSON; the second is ``NAME-2.SUFFIX``, and so on.
+        profile_file: Where to write each result as JSON; the second is ``NAME-2.SUFFIX``, and so on. If the file
+            has a result for these limits and as many GPUs, it is used, and nothing is measured: delete it, or
+            name another, for another training. So the ranks of one training can hold one limit, too.
         gpus: The GPUs of this process, by index or UUID; default: as for `wattloop.Run`.
         environment: The variables to read; default: the process's environment.
 
     Attributes:
-        results: The result of each completed measurement.
+        results: The result that was read, and that of each completed measurement.
 
     Raises:
         UsageError: An argument is invalid, or `select` of the selector does not return one of the
@@ -172,7 +178,8 @@ class PowerLimitOptimizer:
                 recorder.restart()
             else:
                 recorder.pause(totals)
-        if value is not None and self._thresholds.crossed(value) and self._begun and not self._ended:
+        is_alone = process_rank(self._variables).ranks == 1
+        if value is not None and self._thresholds.crossed(value) and self._begun and not self._ended and is_alone:
             logger.info("the metric is %g: the power limits are measured again", value)
             self._begin_profile()
 
@@ -238,16 +245,47 @@ class PowerLimitOptimizer:
             return
         self._begun = True
         problem = self._obstacle()
+        stored = None if problem or not self._gpus.count else self._stored_result()
+        ranks = process_rank(self._variables).ranks
+        if ranks > 1 and stored is None:
+            problem = problem or f"this is one of {ranks} processes, {RANKS_MEASURE_NOTHING}"
         if problem:
             logger.warning("%s: %s", NOT_MEASURED, problem)
+        elif stored is not None:
+            self.results.append(stored)
+            logger.info("power limit %g W, from %s", stored.power_limit_watts, self._profile_file)
+            self._gpus.hold(stored.power_limit_watts)
         elif self._gpus.count:
             self._begin_profile()
 
+    def _stored_result(self) -> ProfileResult | None:
+        """The result in the profile file for these limits and GPUs, with the selector's choice; None without one."""
+        allowed = self._gpus.allowed_watts
+        if self._profile_file is None or allowed is None or not self._profile_file.exists():
+            return None
+        try:
+            found = read_result(self._profile_file)
+        except WattloopError as error:
+            logger.warning("the power limits are measured again: %s", error)
+            return None
+        limits = self._limits_of(allowed)
+        if any(each.gpus != self._gpus.count for each in found.measurements) or {
+            each.power_limit_watts for each in found.measurements
+        } != set(limits):
+            logger.info("the power limits are measured again: %s has others, or other GPUs", self._profile_file)
+            return None
+        try:
+            chosen = self._selector.select([each.measurement for each in found.measurements])
+        except Exception as error:  # noqa: BLE001 - a user's selector must not end a long training
+            logger.warning("the power limits are measured again: the selector failed: %r", error)
+            return None
+        return replace(found, power_limit_watts=chosen.power_limit_watts, selector=type(self._selector).__name__)
+
+    def _limits_of(self, allowed: tuple[float, float]) -> tuple[float, ...]:
+        return tuple(self._limits_watts) if self._limits_watts else limits_to_measure(*allowed)
+
     def _obstacle(self) -> str:
         """Connects; returns why no limit can be chosen, or an empty text."""
-        ranks = process_rank(self._variables).ranks
-        if ranks > 1:
-            return f"this is one of {ranks} processes, which would wait for each other's limits; use one process"
         problem = self._obstacle_without_run() if self._run is None else self._obstacle_of(self._run)
         if not problem and self._gpus.count and self._gpus.allowed_watts is None:
             problem = "no power limit may be held on all GPUs of this process"
@@ -270,7 +308,7 @@ class PowerLimitOptimizer:
         allowed = self._gpus.allowed_watts
         if allowed is None:
             return
-        limits = tuple(self._limits_watts) if self._limits_watts else limits_to_measure(*allowed)
+        limits = self._limits_of(allowed)
         self._design = SequentialDesign(limits, self._gpus.count, self._selector, self._mode, self._requirements)
         self._hold(self._design.limit_watts)
 

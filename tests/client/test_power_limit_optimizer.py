@@ -249,3 +249,53 @@ def test_an_invalid_argument_is_an_error_at_the_start(arguments: dict[str, objec
 def test_a_step_without_samples_is_an_error(samples: float) -> None:
     with pytest.raises(UsageError, match="positive number"):
         PowerLimitOptimizer(environment={}).on_step_end(samples)
+
+
+def test_a_written_profile_is_used_instead_of_measuring_also_by_several_ranks(node: Node, tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    options = {"limits_watts": LIMITS, "profile_file": file}
+    with PowerLimitOptimizer(node.socket, Energy(), environment={}, **options) as first:
+        node.train(first)
+        measured = first.result
+    assert measured is not None
+    written = file.read_bytes()
+    ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    for environment in ({}, ranks):
+        with PowerLimitOptimizer(node.socket, Energy(), environment=environment, **options) as again:
+            again.on_epoch_begin()
+            assert not again.measuring
+            assert again.result == measured
+            assert node.limits == [measured.power_limit_watts] * 2
+    # Another selector chooses among the same measurements.
+    with PowerLimitOptimizer(node.socket, Time(), environment={}, **options) as fastest:
+        fastest.on_epoch_begin()
+        assert fastest.result is not None
+        assert (
+            fastest.result.power_limit_watts
+            == min(measured.measurements, key=lambda m: m.time_seconds).power_limit_watts
+        )
+    assert file.read_bytes() == written
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"measurements": []}', '{"measurements": [{"gpus": 2}]}', "other"]
+)
+def test_a_profile_that_does_not_fit_is_measured_again(
+    node: Node, tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "wattloop")
+    file = tmp_path / "profile.json"
+    if content == "other":
+        with PowerLimitOptimizer(
+            node.socket, Energy(), limits_watts=(300.0, 200.0), profile_file=file, environment={}
+        ) as optimizer:
+            node.train(optimizer)
+    else:
+        file.write_text(content)
+    with PowerLimitOptimizer(
+        node.socket, Energy(), limits_watts=LIMITS, profile_file=file, environment={}
+    ) as optimizer:
+        optimizer.on_epoch_begin()
+        assert optimizer.measuring
+        assert optimizer.results == []
+    assert "the power limits are measured again: " in caplog.text

@@ -10,11 +10,14 @@ import pytest
 import torch
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
 
+from nvml_simulator import Machine
+from support.agents.simulated_node import simulated_node
 from support.reporting.managed_runs import epochs_and_metrics, managed_run
 from support.reporting.report_server import ReportServer, answering
-from wattloop import Run
+from wattloop import PowerLimitOptimizer, Run
 from wattloop.errors import InputError, UsageError
-from wattloop.integrations.huggingface import WattloopCallback, adapted
+from wattloop.integrations.huggingface import PowerLimitCallback, WattloopCallback, adapted
+from wattloop.power.selectors import Energy
 
 pytestmark = pytest.mark.integrations
 
@@ -212,3 +215,35 @@ def test_a_run_is_of_one_training(report_server: ReportServer, tmp_path: Path) -
     trainer.train()
     with pytest.raises(UsageError, match=r"this run has begun before; make another wattloop\.Run"):
         trainer.train()
+
+
+class Work(TrainerCallback):
+    """Occupies simulated GPUs for about a second before each step ends."""
+
+    def __init__(self, gpus: Machine) -> None:
+        self._gpus = gpus
+
+    def on_step_end(self, *_: object, **others: object) -> None:
+        self._gpus.occupy([0], work=312.0, intensity=0.9)
+
+
+def test_the_trainers_steps_measure_power_limits_and_its_end_releases_the_chosen_one(tmp_path: Path) -> None:
+    with simulated_node(1) as node:
+        optimizer = PowerLimitOptimizer(node.socket, Energy(), limits_watts=(400.0, 200.0), environment={})
+        limits: list[float] = []
+
+        class Limits(TrainerCallback):
+            def on_epoch_end(self, *_: object, **others: object) -> None:
+                limits.append(node.gpus.describe().gpus[0].power_limit_watts)
+
+        arguments = arguments_of(tmp_path, num_train_epochs=30, per_device_train_batch_size=2)
+        callbacks = (Work(node.gpus), PowerLimitCallback(optimizer), Limits())
+        trainer_of(arguments, Metrics(*[0.5] * 30), *callbacks).train()
+        assert optimizer.result is not None
+        assert limits[-1] == optimizer.result.power_limit_watts
+        assert node.gpus.describe().gpus[0].power_limit_watts == 400.0
+
+
+def test_a_power_limit_callback_without_an_optimizer_is_wrong_usage() -> None:
+    with pytest.raises(UsageError, match=r"it must be a wattloop\.PowerLimitOptimizer"):
+        PowerLimitCallback("agent.sock")  # type: ignore[arg-type]

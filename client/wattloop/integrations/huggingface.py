@@ -15,6 +15,7 @@ from wattloop.errors import InputError, UsageError
 from wattloop.integrations.epoch_loop import EpochLoop
 from wattloop.integrations.run_scope import checked_run
 from wattloop.micro_batches import micro_batches
+from wattloop.power_limit_optimizer import PowerLimitOptimizer
 from wattloop.run import Run
 
 PLACE = "TrainingArguments"
@@ -137,6 +138,64 @@ class WattloopCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
         if self._awaits_evaluation:
             # Raises the error that names what was found.
             self._loop.report(self._found)
+
+
+class PowerLimitCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
+    """Measures power limits while the Trainer trains, and holds the best one until the training ends.
+
+    Args:
+        optimizer: The optimizer, which the end of the training ends.
+        metric: Name of the evaluation's metric for `profile_again_at`, such as ``eval_loss``; None: none.
+    """
+
+    def __init__(self, optimizer: PowerLimitOptimizer, metric: str | None = None) -> None:
+        if not isinstance(optimizer, PowerLimitOptimizer):
+            raise UsageError(f"optimizer is {shown(optimizer)}; it must be a wattloop.PowerLimitOptimizer")
+        self._optimizer = optimizer
+        self._metric = metric
+        self._in_epoch = False
+
+    def on_epoch_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: object
+    ) -> None:
+        """See `TrainerCallback`."""
+        self._in_epoch = True
+        self._optimizer.on_epoch_begin()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: object
+    ) -> None:
+        """See `TrainerCallback`. An evaluation between steps is not measured."""
+        self._optimizer.on_step_end()
+        if control.should_evaluate:
+            self._optimizer.on_epoch_end()
+
+    def on_epoch_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: object
+    ) -> None:
+        """See `TrainerCallback`."""
+        self._in_epoch = False
+        self._optimizer.on_epoch_end()
+
+    def on_evaluate(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: dict[str, Any] | None = None,
+        **others: object,
+    ) -> None:
+        """See `TrainerCallback`: what follows within the epoch is measured again."""
+        value = None if self._metric is None else (metrics or {}).get(self._metric)
+        self._optimizer.on_epoch_end(metric=value)
+        if self._in_epoch:
+            self._optimizer.on_epoch_begin()
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **others: object
+    ) -> None:
+        """See `TrainerCallback`: release the power limit."""
+        self._optimizer.end()
 
 
 def _samples_of_epoch(loader: object) -> int:

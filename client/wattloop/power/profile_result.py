@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from wattloop.errors import InputError
 from wattloop.files.atomic_write import open_atomic
+from wattloop.files.reading import read_text
+from wattloop.message_fields import shown
 from wattloop.power.selectors import Measurement
 from wattloop.power.sequential_design import Choice, Mode, Reason, SequentialDesign
+
+MAX_FILE_BYTES = 1024 * 1024
+EXPECTED = "a profile that a PowerLimitOptimizer has written"
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,34 @@ class ProfileResult:
         """
         with open_atomic(path) as stream:
             stream.write(json.dumps(asdict(self), indent=2) + "\n")
+
+
+def read_result(path: str | Path) -> ProfileResult:
+    """Read what `ProfileResult.write` has written.
+
+    Raises:
+        InputError: The file cannot be read, or is no such result.
+    """
+    try:
+        document = json.loads(read_text(path, MAX_FILE_BYTES, EXPECTED))
+        measurements = _estimates(document.pop("measurements"))
+        return ProfileResult(**document, measurements=measurements)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InputError(str(path), f"another content ({error})", EXPECTED) from error
+
+
+def _estimates(entries: list[dict[str, Any]]) -> tuple[LimitEstimate, ...]:
+    if not entries:
+        raise ValueError("no measurement")
+    return tuple(_estimate(each) for each in entries)
+
+
+def _estimate(entry: dict[str, Any]) -> LimitEstimate:
+    numbers = [entry[name] for name in ("power_limit_watts", "energy_joules", "time_seconds", "gpus")]
+    if not all(isinstance(each, int | float) and 0 < each < math.inf for each in numbers):
+        raise ValueError(f"{shown(numbers)} among the measurements")
+    intervals = {name: tuple(entry[name]) for name in ("energy_interval_joules", "time_interval_seconds")}
+    return LimitEstimate(**{**entry, **intervals})
 
 
 def profile_result(design: SequentialDesign, choice: Choice, reason: Reason) -> ProfileResult:
