@@ -117,16 +117,15 @@ def _size_effect(
     if chosen == default_size:
         return LogRatio(0.0, 0.0), ""
     found = {arm.configuration: arm for arm in arms}
-    width, default_width = (_log_sd(found.get(each)) for each in (chosen, default_size))
-    arm, base = found.get(chosen), found.get(default_size)
-    if width is None or default_width is None or arm is None or base is None:
+    arm, base = (_log_cost(found.get(each)) for each in (chosen, default_size))
+    if arm is None or base is None:
         return None, f"the cost of batch size {chosen}: there is no estimate of it"
-    ratio = math.log((arm.mean_cost_joules or 1.0) / (base.mean_cost_joules or 1.0))
+    ratio = arm.mean - base.mean
     if _has_reached(context, context.space.arm(decision.batch_size, decision.parameters)):
-        return LogRatio(ratio, math.hypot(width, default_width)), ""
+        return LogRatio(ratio, math.hypot(arm.sd, base.sd)), ""
     # An arm that never ran is known by its difference from those that did, so the error of their level is in both.
     text = f"batch size {chosen}, whose cost is expected from the model: none of its runs reached the target"
-    return LogRatio(ratio, math.sqrt(max(width**2 - default_width**2, EPOCH_COST_ERROR**2))), text
+    return LogRatio(ratio, math.sqrt(max(arm.sd**2 - base.sd**2, EPOCH_COST_ERROR**2))), text
 
 
 def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | None, str]:
@@ -166,14 +165,17 @@ def _profiled_effect(snapshot: Snapshot, profile: PowerProfileRecord, model: Cos
     return math.log(cost / default) if cost > 0 and default > 0 else 0.0
 
 
-def _log_sd(arm: Arm | None) -> float | None:
-    """Standard deviation of the log of an arm's expected cost; None if it is not known."""
+def _log_cost(arm: Arm | None) -> LogRatio | None:
+    """Gaussian of the log of an arm's cost, from its interval; None if it is not known.
+
+    The mean cost is above the middle of the interval by half of the variance, which is large for an arm that never ran.
+    """
     if arm is None:
         return None
-    low, mean, high = (each or 0.0 for each in (arm.low_cost_joules, arm.mean_cost_joules, arm.high_cost_joules))
-    if not 0 < low <= high < math.inf or mean <= 0:
+    low, high = arm.low_cost_joules or 0.0, arm.high_cost_joules or 0.0
+    if not 0 < low <= high < math.inf:
         return None
-    return math.log(high / low) / (2 * NINETY_PERCENT)
+    return LogRatio(math.log(low * high) / 2, math.log(high / low) / (2 * NINETY_PERCENT))
 
 
 def _has_reached(context: DecisionContext, arm: int) -> bool:
