@@ -1,0 +1,35 @@
+"""A stranger's script of PyTorch, compiled and with accumulated gradients, which knows nothing of Wattloop."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from support.local_runs.stranger import Stranger
+
+# The script imports PyTorch and its compiler.
+pytestmark = [pytest.mark.integrations, pytest.mark.timeout(600)]
+
+COMPILED = Stranger(
+    "compiled_torch.py",
+    threshold="0.8",
+    default=64,
+    candidates=(32, 64, 128),
+    max_epochs=60,
+    arguments=("--batch_size=$(WATTLOOP_BATCH_SIZE)", "--num_epochs=$(WATTLOOP_MAX_EPOCHS)"),
+    spec={"reporting": {"source": "Logs"}},
+)
+
+
+def test_a_compiled_script_reaches_and_its_rows_say_what_it_printed(tmp_path: Path) -> None:
+    local = COMPILED.job(tmp_path)
+    # Simulated GPUs use energy while time passes, because the script trains on the processor.
+    assert local.run("--recurrences", "2", "--time-scale", "1") == 0
+    rows = local.rows()
+    assert [row["outcome"] for row in rows] == ["reached"] * 2
+    for row, log in zip(rows, sorted((local.output / "logs").glob("compiled-torch-*.log")), strict=True):
+        printed = dict(re.findall(r"Epoch +(\d+) .* accuracy = (\S+)", log.read_text()))
+        assert float(printed[row["epochs"]]) == pytest.approx(float(row["metric"]))
+        assert float(row["energy_joules"]) > 0

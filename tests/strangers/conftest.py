@@ -1,0 +1,3 @@
+"""The scripts are programs, which nothing imports."""
+
+collect_ignore = ["scripts"]

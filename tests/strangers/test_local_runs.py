@@ -1,0 +1,85 @@
+"""Scripts of strangers through `wattloop run`: each reaches, learns what is cheaper, and is told nothing false.
+
+The scripts are written as their authors would, not from the code. Their accelerator is a simulated GPU, whose time
+passes only by what they do, so that the costs are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import nvml_simulator
+from support.local_runs.local_runs import LocalJob
+from support.local_runs.stranger import Stranger
+
+# Trainings in processes of their own.
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+
+RECURRENCES = 7
+# What counts as learned, and what is compared with the default's cost.
+LEARNED = 3
+# Starts of processes fall into no work of a GPU.
+UNATTRIBUTED_SHARE = 0.02
+STRANGERS = [
+    Stranger("slow_start.py", threshold="0.95", default=256),
+    Stranger("noisy_metric.py", threshold="0.9"),
+    Stranger("accumulation.py", threshold="0.87"),
+    Stranger("crash_late.py", threshold="0.85", default=64),
+    Stranger("growing_data.py", threshold="0.8", default=250, candidates=(25, 50, 125, 250, 500), grows=True),
+    Stranger("two_ranks.py", threshold="0.9", gpus=2),
+]
+
+
+class Ended(NamedTuple):
+    """A run that has ended.
+
+    Attributes:
+        local: Its folder.
+        stdout: What it printed.
+        stderr: Its messages.
+    """
+
+    local: LocalJob
+    stdout: str
+    stderr: str
+
+
+def ended(
+    stranger: Stranger, folder: Path, capsys: pytest.CaptureFixture[str], recurrences: int = RECURRENCES, **spec: object
+) -> Ended:
+    local = stranger.job(folder, **spec)
+    local.run("--recurrences", str(recurrences), "--simulated-gpus", str(stranger.gpus))
+    printed = capsys.readouterr()
+    return Ended(local, printed.out, printed.err)
+
+
+def recurrence_costs(local: LocalJob) -> list[float]:
+    """Cost of each recurrence, with all of its attempts."""
+    by_recurrence = itertools.groupby(local.rows(), key=lambda row: row["recurrence"])
+    return [sum(float(row["cost_joules"] or 0) for row in rows) for _, rows in by_recurrence]
+
+
+def gpu_joules(local: LocalJob) -> float:
+    """What the simulated GPUs used, by their own counters."""
+    described = nvml_simulator.describe(local.output / "simulated-gpus")
+    return sum(gpu.energy_microjoules for gpu in described.gpus) / 1e6
+
+
+@pytest.mark.parametrize("stranger", STRANGERS, ids=lambda stranger: stranger.script.removesuffix(".py"))
+def test_a_stranger_s_script_reaches_each_time_and_costs_at_most_the_default_once_learned(
+    stranger: Stranger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = ended(stranger, tmp_path / "learned", capsys)
+    reached = {row["recurrence"] for row in run.local.rows() if row["outcome"] == "reached"}
+    assert reached == {str(index) for index in range(RECURRENCES)}, run.stdout
+    measured = sum(float(row["energy_joules"]) for row in run.local.rows())
+    assert measured == pytest.approx(gpu_joules(run.local), rel=UNATTRIBUTED_SHARE)
+    nights = RECURRENCES if stranger.grows else LEARNED
+    default = ended(stranger, tmp_path / "default", capsys, nights, policy={"fixed": {}})
+    learned, usual = (sorted(recurrence_costs(each.local)[-LEARNED:]) for each in (run, default))
+    # The metric's noise is no cost of the choice.
+    assert learned[LEARNED // 2] <= 1.05 * usual[LEARNED // 2], run.stdout

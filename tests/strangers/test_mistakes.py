@@ -1,0 +1,84 @@
+"""What `wattloop run` says of scripts of strangers that cannot work as they are, and of a laptop without a GPU."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from support.local_runs.stranger import Stranger
+from wattloop.commands.main import main
+
+pytestmark = pytest.mark.processes
+
+LOSS = Stranger(
+    "lower_is_better.py",
+    metric="val_loss",
+    threshold="0.02",
+    default=64,
+    target={"direction": "Minimize"},
+    spec={"reporting": {"source": "Logs"}},
+)
+
+
+def test_a_loss_reaches_with_the_value_that_the_script_printed(tmp_path: Path) -> None:
+    local = LOSS.job(tmp_path)
+    assert local.run("--recurrences", "1") == 0
+    [row] = local.rows()
+    assert row["outcome"] == "reached"
+    [log] = (local.output / "logs").glob("*.log")
+    printed = dict(re.findall(r"'epoch': (\d+), 'val_loss': (\S+?)}", log.read_text()))
+    assert float(row["metric"]) == float(printed[row["epochs"]]) <= 0.02
+
+
+def test_a_loss_without_a_direction_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = Stranger("lower_is_better.py", metric="val_loss", threshold="0.02").job(tmp_path)
+    assert local.run("--recurrences", "1") == 2
+    assert "direction: Minimize" in capsys.readouterr().err
+    assert not local.output.exists()
+
+
+def test_a_script_of_another_environment_is_tried_twice_at_one_batch_size_with_its_error_shown(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    local = Stranger("crash_at_once.py").job(tmp_path)
+    assert local.run("--recurrences", "3") == 1
+    shown = "".join(capfd.readouterr())
+    assert "ModuleNotFoundError: No module named 'polars_of_another_machine'" in shown
+    rows = local.rows()
+    assert len(rows) == 2
+    assert {row["batch_size"] for row in rows} == {"128"}
+    assert all(Path(log).exists() for log in re.findall(r"/\S+\.log", shown))
+
+
+def test_a_target_beyond_the_model_is_said_to_be_unreachable_and_saves_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    local = Stranger("plateau.py", threshold="0.95", candidates=(64, 128), max_epochs=40).job(tmp_path)
+    local.run("--recurrences", "3")
+    shown = "".join(capfd.readouterr())
+    assert re.search(r"a threshold of 0\.7\d+ would be reached with batch size \d+", shown)
+    assert "not known yet" in shown
+    assert {row["saving_percent"] for row in local.rows()} == {""}
+    assert not any(row["outcome"] == "reached" for row in local.rows())
+
+
+def test_without_a_gpu_times_are_measured_and_no_energy_or_saving_is_claimed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WATTLOOP_NVML_LIBRARY", str(tmp_path / "libnvidia-ml.so.1"))
+    target = {"direction": "Minimize"}
+    local = Stranger(
+        "processor_only.py", metric="loss", threshold="1.95", default=50, candidates=(25, 50, 100), target=target
+    ).job(tmp_path)
+    main(["run", str(local.manifest), "--output", str(local.output), "--recurrences", "2"])
+    shown = "".join(capfd.readouterr())
+    for row in local.rows():
+        assert row["outcome"] == "reached", shown
+        assert float(row["time_seconds"]) > 0
+        if row["energy_origin"] != "processor":
+            assert (row["energy_joules"], row["cost_joules"], row["saving_percent"]) == ("", "", "")
+    assert not re.search(r"\d+ % less", shown)
