@@ -198,7 +198,7 @@ class RecurringTrainingJob(ApiModel):
             Column("Best", ".status.bestBatchSize", "Batch size with the lowest expected cost", "integer"),
             Column("Advised", ".status.advice.batchSize", "Batch size advised in mode Advise", "integer", wide=True),
             Column(
-                "Advised (%)",
+                "Advice saves (%)",
                 ".status.advice.savingPercent",
                 "Expected saving of the advice, relative to the default configuration",
                 wide=True,

@@ -101,8 +101,8 @@ def test_kubectl_get_shows_the_mode_and_the_advice(kubectl: ClusterCommand, name
     output = kubectl("get", "rtj", "--output=wide", namespace=namespace)
     heading, row = _table(output)
     assert row[1] == "Advise"
-    assert {"ADVISED", "ADVISED (%)"} <= set(heading)
-    assert {"32", "71.5"} <= set(row)
+    assert {"ADVISED", "ADVICE SAVES (%)"} <= set(heading)
+    assert {"32", "28.5"} <= set(row)
 
 
 def test_kubectl_get_shows_the_cost_of_each_recurrence(kubectl: ClusterCommand, namespace: str) -> None:
