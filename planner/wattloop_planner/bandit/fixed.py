@@ -22,7 +22,7 @@ class FixedPolicy:
     Attributes:
         crash_budget: Consecutive crashes after which the default is infeasible.
         max_cost_ratio: Upper bound of the cost of an attempt, as a multiple of the mean cost of the runs that
-            reached the target. Infinity disables the stop.
+            reached the target, or of the latest one's if that is higher. Infinity disables the stop.
     """
 
     crash_budget: int = CRASH_BUDGET
@@ -60,7 +60,9 @@ class FixedPolicy:
             return None
         runs = [o for o in own_observations(context) if context.arm_of(o) == arm and not o.other_target]
         reached = [o.cost_joules(context.eta) for o in runs if o.outcome is Outcome.REACHED]
-        return None if latest_was_stopped(context, arm) or not reached else self.max_cost_ratio * fmean(reached)
+        if latest_was_stopped(context, arm) or not reached:
+            return None
+        return self.max_cost_ratio * max(fmean(reached), reached[-1])
 
 
 def _never_reaches(context: DecisionContext, arm: int) -> bool:

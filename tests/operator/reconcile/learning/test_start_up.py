@@ -21,7 +21,9 @@ JOB: dict[str, Any] = {"power": {"limit": {"mode": "None"}}, "maxRecurrences": 6
 Backend = Callable[..., ModelBackend]
 
 
-def run_attempt(backend: ModelBackend) -> None:
+def run_attempt(
+    backend: ModelBackend, start_joules: float = START_JOULES, start_seconds: float = START_SECONDS
+) -> None:
     """One attempt that reports each epoch, until it reaches the target or is stopped."""
     name = backend.start_attempt()
     needed = EPOCHS[backend.recurrences[name].spec.batch_size]
@@ -31,8 +33,8 @@ def run_attempt(backend: ModelBackend) -> None:
             sequence=epoch,
             epoch=epoch,
             metric=0.9 * epoch / needed,
-            joules=START_JOULES + epoch * EPOCH_JOULES,
-            seconds=START_SECONDS + epoch * EPOCH_SECONDS,
+            joules=start_joules + epoch * EPOCH_JOULES,
+            seconds=start_seconds + epoch * EPOCH_SECONDS,
             finished=epoch == needed,
         )
         progress = progress_after(recurrence, received)
@@ -90,3 +92,32 @@ def test_expected_costs_include_the_start(trained: ModelBackend) -> None:
     expected = default_cost(snapshot)
     assert expected is not None
     assert expected.value == pytest.approx(cost(64), rel=0.01)
+
+
+@pytest.mark.parametrize("spec", [{}, JOB], ids=["limits are profiled", "one limit"])
+@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"fixed": {}}], ids=["thompsonSampling", "fixed"])
+@pytest.mark.parametrize("slow_from", [0, 1, 6], ids=["always", "from the second on", "from the seventh on"])
+def test_a_start_as_expensive_as_a_hundred_epochs_stops_no_job(
+    backend_with: Backend, spec: dict[str, Any], policy: dict[str, Any], slow_from: int
+) -> None:
+    backend = backend_with(**spec, policy=policy)
+    runs = 10
+    while len({key[0] for key in backend.records}) < runs:
+        slow = len({key[0] for key in backend.records}) >= slow_from
+        run_attempt(backend, 300_000.0 if slow else 0.0, 2_000.0 if slow else 0.0)
+    found = records(backend)
+    assert [record.recurrence for record in found if record.result == "Reached"] == list(range(runs))
+    # Policy fixed learns no start: it is stopped once, and its next attempt has no limit.
+    stopped = [record for record in found if record.result == "Stopped"]
+    assert len(stopped) <= (2 if "fixed" in policy else 1)
+
+
+def test_no_attempt_is_stopped_for_its_cost_within_its_first_epoch(backend_with: Backend) -> None:
+    backend = backend_with(**JOB)
+    run_attempt(backend)
+    name = backend.start_attempt()
+    recurrence = backend.recurrences[name]
+    assert recurrence.spec.stop_cost_joules is not None
+    progress = progress_after(recurrence, report(epoch=0, joules=9e6, seconds=9e4))
+    progress = review_cost_limit(lambda: backend.snapshot(KEY), recurrence, progress)
+    assert not with_stop_request(recurrence, progress).stop_requested
