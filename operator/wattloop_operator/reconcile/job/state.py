@@ -22,7 +22,7 @@ from wattloop_operator.reconcile.learning.warm_start import training_digest
 # Type of a condition of a job.
 PODS_STARTED = "PodsStarted"
 # Results of attempts that trained as asked and did not reach the target.
-MISSED_RESULTS = frozenset({Result.STOPPED.value, Result.EXHAUSTED.value, Result.DIVERGED.value})
+MISSED_RESULTS = frozenset(each.value for each in (Result.STOPPED, Result.PLATEAUED, Result.EXHAUSTED, Result.DIVERGED))
 # Reasons for starting nothing that are no failure.
 INTENDED_REASONS = frozenset({SUSPENDED, ALL_STARTED})
 MAX_OUTCOME_CHARACTERS = 1024
