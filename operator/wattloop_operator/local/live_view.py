@@ -7,7 +7,7 @@ them, a region that is drawn again shows what runs now.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import fmean
@@ -118,7 +118,7 @@ class LiveView:
         )
         why = f"{reason_code(spec.decision.kind.value, spec.attempt)}: {spec.decision.reason}"
         return [
-            *(Text(line, style="cyan") for line in _wrapped(", ".join(facts), width, MAX_FACT_LINES)),
+            *(Text(line, style="cyan") for line in _packed(facts, width)),
             *(Text(f"  {line}", style="dim cyan") for line in _wrapped(why, width - 2, MAX_REASON_LINES)),
         ]
 
@@ -165,6 +165,17 @@ class LiveView:
             return clipped(counted, self._console.width)
         filled = room * min(ended, total) // total
         return f"[{'#' * filled}{'-' * (room - filled)}] {counted}"
+
+
+def _packed(facts: Sequence[str], width: int) -> list[str]:
+    """The facts as a list that is wrapped between them alone, in at most `MAX_FACT_LINES` lines."""
+    lines: list[str] = []
+    for fact in facts:
+        if lines and (len(lines) == MAX_FACT_LINES or len(lines[-1]) + len(fact) + 2 <= width):
+            lines[-1] += f", {fact}"
+        else:
+            lines.append(fact)
+    return [clipped(line, width) for line in lines]
 
 
 def _wrapped(text: str, width: int, max_lines: int) -> list[str]:

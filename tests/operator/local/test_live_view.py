@@ -87,6 +87,11 @@ def test_the_running_attempt_has_epoch_metric_power_and_predicted_end() -> None:
     assert output[1] == "  sample: drawn"
 
 
+def test_a_narrow_terminal_breaks_between_the_facts() -> None:
+    (output,) = shown([Snapshot(job(), recurrences=(running(0),))], width=40)
+    assert output[:2] == ["run 0: 64, epoch –, accuracy –, power –", "end –"]
+
+
 def test_what_is_not_known_of_a_running_attempt_is_a_dash() -> None:
     (output,) = shown([Snapshot(job(), recurrences=(running(0),))])
     assert output[0] == "run 0: 64, epoch –, accuracy –, power –, end –"
