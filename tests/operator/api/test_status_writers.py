@@ -86,7 +86,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {
         "trec.status": "conditions workloadRef pods imageDigest startTime completionTime usage cost figures "
-        "result epochs message",
+        "result epochs failurePlace message",
     },
     "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind name uid"},
     "reconcile.attempt.late_usage:with_late_usage": {"trec.status": "usageAtOutcome"},

@@ -86,6 +86,18 @@ def test_the_same_command_goes_on_once_the_mistake_is_fixed(local_job: LocalJob)
     assert local_job.outcomes()[-2:] == [("1", "0", "reached"), ("2", "0", "reached")]
 
 
+def test_a_crash_at_the_same_line_at_two_batch_sizes_ends_the_run(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job("print({}['path'])")
+    assert local_job.run("--recurrences", "20") == 1
+    assert local_job.outcomes() == [("0", "0", "crashed"), ("0", "1", "start-failed")]
+    assert [row["batch_size"] for row in local_job.rows()] == ["32", "8"]
+    assert "StartFailed: it failed at its start: exit code 1; KeyError at the same place as before; fix the script" in (
+        capsys.readouterr().err
+    )
+
+
 def test_a_training_that_reports_nothing_ends_the_run_and_shows_what_it_printed(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:

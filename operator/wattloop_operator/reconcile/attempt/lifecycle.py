@@ -36,6 +36,7 @@ from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, age
 from wattloop_operator.reconcile.energy.figures import attempt_figures
 from wattloop_operator.reconcile.energy.unmeasured import unmeasured_message
 from wattloop_operator.reconcile.energy.usage import cost_of, cost_status, usage_at_end
+from wattloop_operator.reconcile.learning.same_place import places_before
 from wattloop_operator.reconcile.learning.warm_start import training_digest
 
 
@@ -69,6 +70,7 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
         deadline_seconds=snapshot.job.spec.active_deadline_seconds,
         ending_since=true_since(recurrence.status.conditions, ENDING),
         observed_since=snapshot.observed_since,
+        places_before=places_before(snapshot, recurrence),
         now=now,
     )
     if isinstance(assessment, Ended):
@@ -187,6 +189,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                 "figures": attempt_figures(usage, cost, progress),
                 "result": ended.result,
                 "epochs": to_decimal(0) if progress.epoch is None else progress.epoch,
+                "failure_place": ended.place,
                 "message": ended.message[:MAX_MESSAGE_CHARACTERS],
             }
         ),

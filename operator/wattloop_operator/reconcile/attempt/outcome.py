@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,7 +18,12 @@ from wattloop_operator.reconcile.attempt.ending import has_passed_max_epochs, mu
 from wattloop_operator.reconcile.attempt.plateau import is_at_plateau
 from wattloop_operator.reconcile.attempt.printed_error import quoted_output
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
-from wattloop_operator.reconcile.attempt.start_failure import BLAMES_NONE, start_failure
+from wattloop_operator.reconcile.attempt.start_failure import (
+    BLAMES_NONE,
+    SCRIPT_REMEDY,
+    failure_place,
+    start_failure,
+)
 
 GRACE_SECONDS = 60
 MAX_MESSAGE_CHARACTERS = 4096
@@ -40,10 +46,12 @@ class Ended:
     Attributes:
         result: The result.
         message: What happened and, if one is needed, the next step.
+        place: Where it failed before its first epoch; empty if that is not known.
     """
 
     result: Result
     message: str
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -60,6 +68,7 @@ def assess(
     deadline_seconds: int | None,
     ending_since: datetime | None,
     observed_since: datetime | None = None,
+    places_before: Collection[str] = (),
     now: datetime,
 ) -> Ended | Ongoing:
     """Find out whether an attempt has ended.
@@ -71,6 +80,7 @@ def assess(
         ending_since: When the training was first known to be asked to stop, or to have reported
             that it is done.
         observed_since: Since when the operator observes the attempt without interruption; None: always.
+        places_before: Places at which a failure at the start is not the fault of the batch size.
         now: The time.
     """
     progress = recurrence.status.progress or Progress()
@@ -84,7 +94,7 @@ def assess(
         output = _output_of(workload) if ended.result is Result.MISSING_METRIC else ""
         return Ended(ended.result, f"{ended.message}{output}")
     if workload.phase is WorkloadPhase.FAILED:
-        return _failed(recurrence, progress, workload, now)
+        return _failed(recurrence, progress, workload, places_before, now)
     started_at = workload.started_at or recurrence.status.start_time
     deadline = None
     if deadline_seconds is not None and started_at is not None:
@@ -102,7 +112,13 @@ def _without_workload(recurrence: TrainingRecurrence, progress: Progress) -> End
     return Ended(Result.CANCELLED, "its workload was deleted before it ended; it is not started again")
 
 
-def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState, now: datetime) -> Ended:
+def _failed(
+    recurrence: TrainingRecurrence,
+    progress: Progress,
+    workload: WorkloadState,
+    places_before: Collection[str],
+    now: datetime,
+) -> Ended:
     if progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence):
         return _from_reports(recurrence, progress)
     if workload.failure is Failure.DISRUPTED:
@@ -113,14 +129,17 @@ def _failed(recurrence: TrainingRecurrence, progress: Progress, workload: Worklo
     if unhealthy:
         # A broken device must not count against the batch size.
         return Ended(Result.DISRUPTED, f"{unhealthy}; {workload.message}; nothing is learned from it")
-    started = workload.started_at or recurrence.status.start_time
-    mistake = start_failure(progress, workload, started, workload.ended_at or now)
+    started, ended = workload.started_at or recurrence.status.start_time, workload.ended_at or now
+    place = failure_place(progress, workload, started, ended)
+    mistake = start_failure(progress, workload, started, ended)
+    if not mistake and place in places_before:
+        mistake = f"{place.rpartition(' ')[2]} at the same place as before; {SCRIPT_REMEDY}"
     if mistake:
         text = f"it failed at its start: {workload.message or 'its process died'}; {mistake}; {BLAMES_NONE}"
-        return Ended(Result.START_FAILED, f"{text}{_output_of(workload)}")
+        return Ended(Result.START_FAILED, f"{text}{_output_of(workload)}", place)
     causes = (first_failed(progress, workload), workload.message or "its process died")
     text = f"batch size {recurrence.spec.batch_size}: {'; '.join(filter(None, causes))}"
-    return Ended(Result.CRASHED, f"{text}{_output_of(workload)}")
+    return Ended(Result.CRASHED, f"{text}{_output_of(workload)}", place)
 
 
 def _output_of(workload: WorkloadState) -> str:

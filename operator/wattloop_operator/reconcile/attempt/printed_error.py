@@ -14,6 +14,8 @@ from wattloop.failure import PEER_ERRORS
 from wattloop.printable import printable
 
 MAX_LINE_CHARACTERS = 500
+# A place has printable characters alone, and at most as many as a status allows.
+MAX_PLACE_CHARACTERS = 500
 MAX_QUOTED_LINES = 10
 MAX_QUOTED_CHARACTERS = 200
 # What torchrun and other launchers raise because a rank failed.
@@ -107,7 +109,9 @@ def _exceptions(lines: list[str]) -> Iterator[PrintedError]:
             ignored = True
         elif indented and not line.startswith(" ") and (found := _EXCEPTION.match(line)) is not None:
             if not ignored and place:
-                yield PrintedError(found[1], _shown(line), printable(f"{place} {found[1]}"))
+                yield PrintedError(
+                    found[1], _shown(line), printable(f"{place[-400:]} {found[1]}", MAX_PLACE_CHARACTERS)
+                )
             place, ignored = "", False
         indented = line.startswith(" ")
 

@@ -53,6 +53,23 @@ def start_failure(progress: Progress, workload: WorkloadState, started: datetime
     return _printed_mistake(error, workload.exit_code) or _reported_mistake(error, progress)
 
 
+def failure_place(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> str:
+    """Where an attempt failed at its start; empty if it failed late or by a lack of memory, or if that is not known.
+
+    Args:
+        progress: What the attempt reported.
+        workload: Its workload, which has failed.
+        started: When its first process started; None if that is not known.
+        ended: When it ended.
+    """
+    if workload.failure is not Failure.CRASHED or not failed_early(progress, started, ended):
+        return ""
+    if is_out_of_memory(workload.message) or is_out_of_memory(workload.output):
+        return ""
+    error, code = printed_error(workload.output), workload.exit_code
+    return error.place if error is not None and code is not None and 0 < code <= MAX_EXIT_CODE else ""
+
+
 def failed_early(progress: Progress, started: datetime | None, ended: datetime) -> bool:
     """Whether an attempt failed soon after its start, and before it reported an epoch or a metric."""
     if progress.epoch or progress.metric is not None:

@@ -14,6 +14,7 @@ from wattloop_operator.reconcile.actions import CreateRecurrence
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, recurrences_of
 from wattloop_operator.reconcile.learning import observations
 from wattloop_operator.reconcile.learning.decision import Attempt, Prescribed, decide
+from wattloop_operator.reconcile.learning.same_place import next_configuration
 from wattloop_operator.reconcile.learning.warm_start import training_digest
 from wattloop_planner.bandit.configuration import Configuration
 
@@ -49,7 +50,7 @@ def is_retry_due(snapshot: Snapshot, recurrence: Recurrence) -> bool:
     if latest.status.result is None or retries >= snapshot.job.spec.retry_policy.limit:
         return False
     if latest.status.result is Result.START_FAILED:
-        failed = sum(each.status.result is Result.START_FAILED for each in recurrence.attempts)
+        failed = sum(_failed_alike(each, latest) for each in recurrence.attempts)
         return failed == 1 and not _failed_at_start_before(snapshot, recurrence)
     return latest.status.result in (ALWAYS_RETRIED_RESULTS if latest.spec.decision.last_attempt else RETRIED_RESULTS)
 
@@ -68,7 +69,7 @@ def retry_actions(snapshot: Snapshot, recurrences: Iterable[Recurrence]) -> list
         NoFeasibleArmError: No feasible batch size is left.
     """
     due = (each for each in recurrences if is_retry_due(snapshot, each))
-    return [CreateRecurrence(decide(snapshot, _next_attempt(each), _prescribed(each))) for each in due]
+    return [CreateRecurrence(decide(snapshot, _next_attempt(each), _prescribed(snapshot, each))) for each in due]
 
 
 def wait_after_mistakes(snapshot: Snapshot) -> tuple[Result, datetime] | None:
@@ -100,13 +101,26 @@ def _next_attempt(recurrence: Recurrence) -> Attempt:
     return Attempt(spec.index, spec.attempt + 1, spec.slot, spec.scheduled_time)
 
 
-def _prescribed(recurrence: Recurrence) -> Prescribed | None:
-    """The same configuration again after a failure at the start, which no configuration is to blame for."""
-    spec, result = recurrence.latest.spec, recurrence.latest.status.result
-    if result is not Result.START_FAILED:
+def _prescribed(snapshot: Snapshot, recurrence: Recurrence) -> Prescribed | None:
+    """The same configuration again after a mistake; after a first crash at the start, one that tells its cause."""
+    spec, status = recurrence.latest.spec, recurrence.latest.status
+    other: Configuration | None = Configuration(spec.batch_size, observations.sorted_values(spec.parameters))
+    if status.result is not Result.START_FAILED:
+        known = sum(bool(each.status.failure_place) for each in recurrence.attempts)
+        first = status.result is Result.CRASHED and known == 1
+        other = next_configuration(snapshot, recurrence.latest) if first else None
+    if other is None:
         return None
-    configuration = Configuration(spec.batch_size, observations.sorted_values(spec.parameters))
-    return Prescribed(configuration, f"batch size {configuration} again: attempt {spec.attempt} failed at its start")
+    if other.batch_size == spec.batch_size:
+        return Prescribed(other, f"batch size {other} again: attempt {spec.attempt} failed at its start")
+    text = f"batch size {other}, to find out whether attempt {spec.attempt} failed by its batch size {spec.batch_size}"
+    return Prescribed(other, text)
+
+
+def _failed_alike(attempt: TrainingRecurrence, latest: TrainingRecurrence) -> bool:
+    """Whether an attempt failed at its start, or at the same place as the latest one, which did."""
+    place = attempt.status.failure_place
+    return attempt.status.result is Result.START_FAILED or (bool(place) and place == latest.status.failure_place)
 
 
 def _failed_at_start_before(snapshot: Snapshot, recurrence: Recurrence) -> bool:

@@ -10,11 +10,13 @@ crashed. Warm and cold starts count as different templates. What the user forgot
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wattloop.environment import RunTarget
+from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.domain.records import ObservationRecord, once_per_record
@@ -52,7 +54,7 @@ class KnownAttempts:
 def known_attempts(snapshot: Snapshot) -> KnownAttempts:
     """What the attempts of a job say about its next one, given its present spec and status."""
     spec = snapshot.job.spec
-    kept = not_forgotten(snapshot.job, known_records(snapshot))
+    kept = _without_excused(not_forgotten(snapshot.job, known_records(snapshot)))
     present = _present_training(snapshot.job)
     counted, converted = [], []
     for record in at_policy_limits(spec, kept, known_profiles(snapshot)):
@@ -105,6 +107,19 @@ def with_current_target(
     """The records of the attempts that trained towards the job's present target."""
     target = target_values(spec.objective.target)
     return tuple(record for record in records if record.target == target)
+
+
+def _without_excused(records: Iterable[ObservationRecord]) -> tuple[ObservationRecord, ...]:
+    """The records less the crashes that the next attempt of their recurrence showed to be a mistake of the script."""
+    ordered = tuple(records)
+    excused = {
+        (record.recurrence, record.attempt)
+        for record, after in itertools.pairwise(ordered)
+        if (record.result, after.result) == (Result.CRASHED.value, Result.START_FAILED.value)
+        and record.recurrence == after.recurrence
+        and record.epochs == 0
+    }
+    return tuple(each for each in ordered if (each.recurrence, each.attempt) not in excused) if excused else ordered
 
 
 class _PresentTraining(NamedTuple):

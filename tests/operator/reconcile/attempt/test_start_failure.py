@@ -264,3 +264,87 @@ def test_a_mistake_that_ended_before_it_was_observed_to_run_is_known(backend: Mo
     backend.workloads[name] = replace(backend.workloads[name], started_at=START)
     backend.reconcile()
     assert backend.recurrences[name].status.result is Result.START_FAILED
+
+
+KEY_ERROR = f"{TRACEBACK}KeyError: 'path'\n"
+ELSEWHERE = KEY_ERROR.replace("line 3", "line 9")
+
+
+def crashes_of(backend: ModelBackend) -> dict[int, int]:
+    return {arm.batch_size: arm.crashes for arm in backend.job.status.arms if arm.crashes}
+
+
+def results(backend: ModelBackend) -> list[tuple[int, str | None]]:
+    ordered = sorted(backend.recurrences.values(), key=lambda each: (each.spec.index, each.spec.attempt))
+    return [(each.spec.batch_size, each.status.result) for each in ordered]
+
+
+def test_a_crash_at_the_same_place_at_two_batch_sizes_blames_neither(backend: ModelBackend) -> None:
+    fail_at_start(backend, KEY_ERROR)
+    name = fail_at_start(backend, KEY_ERROR)
+    assert results(backend) == [(64, "Crashed"), (16, "StartFailed")]
+    message = backend.recurrences[name].status.message
+    assert "exit code 1; KeyError at the same place as before; fix the script; no batch size is blamed" in message
+    assert backend.running == []
+    for _ in range(3):
+        backend.advance(3600)
+        fail_at_start(backend, KEY_ERROR)
+        assert backend.running == []
+    assert {result for _, result in results(backend)[-3:]} == {"StartFailed"}
+    backend.reconcile()
+    assert crashes_of(backend) == {}
+
+
+def test_a_crash_that_only_one_batch_size_has_counts_against_it(backend: ModelBackend) -> None:
+    fail_at_start(backend, KEY_ERROR)
+    name = backend.start_attempt()
+    assert backend.recurrences[name].spec.batch_size == 16
+    backend.report(name, epoch=5, metric=0.95, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    assert results(backend) == [(64, "Crashed"), (16, "Reached")]
+    assert crashes_of(backend) == {64: 1}
+
+
+def test_a_crash_at_another_place_leaves_the_choice_to_the_policy(backend: ModelBackend) -> None:
+    fail_at_start(backend, KEY_ERROR)
+    fail_at_start(backend, ELSEWHERE)
+    assert [result for _, result in results(backend)] == ["Crashed", "Crashed", None]
+    reason = backend.recurrences[backend.running[0]].spec.decision.reason
+    assert "to find out whether" not in reason
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"mode": "Advise"},
+        {"policy": {"fixed": {}}},
+        {"batchSize": {"default": 64, "candidates": [64]}},
+    ],
+)
+def test_a_job_of_one_batch_size_never_runs_out_of_it_by_a_mistake(
+    backend_with: Callable[..., ModelBackend], spec: dict[str, Any]
+) -> None:
+    backend = backend_with(**spec)
+    for _ in range(2):
+        fail_at_start(backend, KEY_ERROR)
+    assert results(backend) == [(64, "Crashed"), (64, "StartFailed")]
+    assert backend.running == []
+
+
+def test_a_batch_size_that_has_trained_is_tried_again_and_no_other(backend: ModelBackend) -> None:
+    trained: set[int] = set()
+    size = 0
+    for _ in range(20):
+        name = backend.start_attempt()
+        size = backend.recurrences[name].spec.batch_size
+        if size in trained:
+            break
+        trained.add(size)
+        backend.report(name, epoch=5, metric=0.95, finished=True)
+        backend.end_workload(name)
+        backend.reconcile()
+        backend.advance(3600)
+    for _ in range(2):
+        fail_at_start(backend, KEY_ERROR)
+    assert results(backend)[-2:] == [(size, "Crashed"), (size, "StartFailed")]

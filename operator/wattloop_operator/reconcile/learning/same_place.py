@@ -1,0 +1,69 @@
+"""Failures at the same place before the first epoch: at two batch sizes they are the fault of neither.
+
+An exception such as KeyError does not tell whether a batch size causes it. So the next attempt runs another batch
+size, unless the batch size has trained with this template before, or the job runs no other. A failure at the same
+place, file, line and type of the exception, is then a mistake of the script, and the crash before it does not count.
+"""
+
+from __future__ import annotations
+
+from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.recurring_training_job import Mode
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.learning.metric_guard import excluded_configurations
+from wattloop_operator.reconcile.learning.observations import known_records, sorted_values
+from wattloop_operator.reconcile.learning.parameters import default_values
+from wattloop_planner.bandit.configuration import Configuration
+
+
+def places_before(snapshot: Snapshot, attempt: TrainingRecurrence) -> frozenset[str]:
+    """The places at which a failure of this attempt is not the fault of its batch size.
+
+    They are those of its recurrence's earlier attempts, and that of the latest recurrence that failed at its start.
+    """
+    spec = attempt.spec
+    any_size = _cannot_vary(snapshot, attempt)
+    places = set()
+    for each in snapshot.recurrences:
+        if not each.status.failure_place or each.spec.template_digest != spec.template_digest:
+            continue
+        same = each.spec.index == spec.index and each.spec.attempt < spec.attempt
+        other_size = any_size or each.spec.batch_size != spec.batch_size
+        before = each.spec.index < spec.index and each.status.result is Result.START_FAILED
+        if (same and other_size) or before:
+            places.add(each.status.failure_place)
+    return frozenset(places)
+
+
+def next_configuration(snapshot: Snapshot, attempt: TrainingRecurrence) -> Configuration | None:
+    """What the attempt after a crash at a known place runs, to find out whether its batch size is the cause.
+
+    Args:
+        snapshot: The state of the job.
+        attempt: The attempt that crashed.
+
+    Returns:
+        The configuration; None if the policy may choose it.
+    """
+    spec = attempt.spec
+    if not attempt.status.failure_place:
+        return None
+    if _cannot_vary(snapshot, attempt):
+        return Configuration(spec.batch_size, sorted_values(spec.parameters))
+    excluded = {each.batch_size for each in excluded_configurations(snapshot)}
+    others = set(snapshot.job.spec.batch_size.candidates) - excluded - {spec.batch_size}
+    # The smallest one needs the least memory, and the fewest samples.
+    values = sorted_values(default_values(snapshot.job.spec))
+    return Configuration(min(others), values) if others else None
+
+
+def _cannot_vary(snapshot: Snapshot, attempt: TrainingRecurrence) -> bool:
+    """Whether another batch size would tell nothing: this one has trained before, or the job runs no other."""
+    job, spec = snapshot.job.spec, attempt.spec
+    if job.mode is Mode.ADVISE or job.policy.fixed is not None or len(job.batch_size.candidates) == 1:
+        return True
+    return any(
+        record.batch_size == spec.batch_size and record.template_digest == spec.template_digest and record.epochs > 0
+        for record in known_records(snapshot)
+    )
