@@ -47,7 +47,7 @@ def start_failure(progress: Progress, workload: WorkloadState, started: datetime
         return COMMAND_REMEDY
     if workload.failure is not Failure.CRASHED or not failed_early(progress, started, ended):
         return ""
-    if is_out_of_memory(workload.message) or is_out_of_memory(workload.output):
+    if _lacks_memory(workload):
         return ""
     error = printed_error(workload.output)
     return _printed_mistake(error, workload.exit_code) or _reported_mistake(error, progress)
@@ -64,7 +64,7 @@ def failure_place(progress: Progress, workload: WorkloadState, started: datetime
     """
     if workload.failure is not Failure.CRASHED or not failed_early(progress, started, ended):
         return ""
-    if is_out_of_memory(workload.message) or is_out_of_memory(workload.output):
+    if _lacks_memory(workload):
         return ""
     error, code = printed_error(workload.output), workload.exit_code
     return error.place if error is not None and code is not None and 0 < code <= MAX_EXIT_CODE else ""
@@ -75,6 +75,11 @@ def failed_early(progress: Progress, started: datetime | None, ended: datetime) 
     if progress.epoch or progress.metric is not None:
         return False
     return started is None or ended - started <= timedelta(seconds=START_SECONDS)
+
+
+def _lacks_memory(workload: WorkloadState) -> bool:
+    """Whether a lack of memory is named, or a rank was killed, as the kernel does for one."""
+    return bool(workload.killed_ranks) or is_out_of_memory(workload.message) or is_out_of_memory(workload.output)
 
 
 def _printed_mistake(error: PrintedError | None, exit_code: int | None) -> str:

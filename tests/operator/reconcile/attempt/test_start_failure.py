@@ -70,6 +70,14 @@ def test_a_program_that_cannot_be_started_is_a_mistake(backend: ModelBackend) ->
     assert "no pyton; check the command in spec.template" in status.message
 
 
+def test_a_rank_that_was_killed_counts_against_the_batch_size(backend: ModelBackend) -> None:
+    name = backend.start_attempt()
+    backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1, output=IMPORT)
+    backend.workloads[name] = replace(backend.workloads[name], killed_ranks=(2,))
+    backend.reconcile()
+    assert (backend.recurrences[name].status.result, backend.recurrences[name].status.failure_place) == ("Crashed", "")
+
+
 def after_an_epoch(backend: ModelBackend, name: str) -> None:
     backend.report(name, epoch=1, metric=0.2)
 
