@@ -22,6 +22,8 @@ PLAIN_WIDTH = 80
 # Codes of decisions whose kind is not a short word by itself.
 CODES = {DecisionKind.COMPARISON.value: "compare"}
 RETRY = "retry"
+# The policy decides so while no configuration is expected to reach the target.
+SEARCH = "search"
 # Outcomes that are too long for the column.
 OUTCOMES = {
     "deadline-exceeded": "deadline",
@@ -72,20 +74,30 @@ class Column:
 
 def ended_attempts(history: JobHistory) -> tuple[AttemptLine, ...]:
     """The attempts that have ended, by rising (recurrence, attempt)."""
+    default = history.default_batch_size
     return tuple(
-        AttemptLine(row, record.metric, reason_code(record.decision_kind, record.attempt))
+        AttemptLine(row, record.metric, reason_code(record.decision_kind, record.attempt, record.batch_size == default))
         for row, record in zip(rows_of(history), history.records, strict=True)
     )
 
 
-def reason_code(decision_kind: str, attempt: int) -> str:
+def reason_code(decision_kind: str, attempt: int, is_default: bool) -> str:
     """Why a configuration was chosen, as one short word.
 
+    Args:
+        decision_kind: The kind of the decision.
+        attempt: Index of the attempt within its recurrence.
+        is_default: Whether it has the default batch size.
+
     Example:
-        >>> reason_code("Trial", 0), reason_code("Comparison", 0), reason_code("Trial", 2)
-        ('trial', 'compare', 'retry')
+        >>> reason_code("Trial", 0, False), reason_code("Default", 0, False), reason_code("Trial", 2, False)
+        ('trial', 'search', 'retry')
     """
-    return RETRY if attempt > 0 else CODES.get(decision_kind, decision_kind.lower())
+    if attempt > 0:
+        return RETRY
+    if decision_kind == DecisionKind.DEFAULT.value and not is_default:
+        return SEARCH
+    return CODES.get(decision_kind, decision_kind.lower())
 
 
 def configuration_text(configuration: Configuration, power_limit_watts: float | None) -> str:

@@ -116,7 +116,8 @@ class LiveView:
             f"power {NONE if power is None else f'{power:.4g} W'}",
             f"end {self._predicted_end(recurrence, progress, configuration, history)}",
         )
-        why = f"{reason_code(spec.decision.kind.value, spec.attempt)}: {spec.decision.reason}"
+        is_default = spec.batch_size == history.default_batch_size
+        why = f"{reason_code(spec.decision.kind.value, spec.attempt, is_default)}: {spec.decision.reason}"
         return [
             *(Text(line, style="cyan") for line in _packed(facts, width)),
             *(Text(f"  {line}", style="dim cyan") for line in _wrapped(why, width - 2, MAX_REASON_LINES)),

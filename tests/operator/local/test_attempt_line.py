@@ -74,8 +74,14 @@ def test_a_wide_terminal_shows_all_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "attempt", "code"),
-    [("Default", 0, "default"), ("Incumbent", 0, "incumbent"), ("Comparison", 0, "compare"), ("Sample", 1, "retry")],
+    ("kind", "attempt", "is_default", "code"),
+    [
+        ("Default", 0, True, "default"),
+        ("Default", 0, False, "search"),
+        ("Incumbent", 0, True, "incumbent"),
+        ("Comparison", 0, True, "compare"),
+        ("Sample", 1, False, "retry"),
+    ],
 )
-def test_a_reason_is_one_short_word(kind: str, attempt: int, code: str) -> None:
-    assert reason_code(kind, attempt) == code
+def test_a_reason_is_one_short_word(kind: str, attempt: int, is_default: bool, code: str) -> None:
+    assert reason_code(kind, attempt, is_default) == code
