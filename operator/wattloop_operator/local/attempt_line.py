@@ -150,7 +150,7 @@ def clipped(text: str, width: int) -> str:
     r"""Printable text of at most this many characters; an ellipsis marks what is left out.
 
     Example:
-        >>> clipped("incumbent", 9), clipped("incumbent", 5), clipped("a\\x1b[2Jb", 9)
+        >>> clipped("incumbent", 9), clipped("incumbent", 5), clipped("a\x1b[2Jb", 9)
         ('incumbent', 'incu…', 'a?[2Jb')
     """
     # Characters of two columns, such as Chinese ones in the value of a parameter, would break the table.
