@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from wattloop.errors import OperationError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.cluster.api import (
@@ -23,7 +24,7 @@ from wattloop_operator.cluster.api import (
 )
 from wattloop_operator.cluster.dry_run import RECHECK_SECONDS, DryRun
 from wattloop_operator.cluster.events import event_body, events_of
-from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.informer.object_cache import Body, ObjectCache
 from wattloop_operator.cluster.store_cache import StoreCache
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JobKey
@@ -33,6 +34,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reconcile.actions import (
+    RECURRENCE_DELETED,
     Action,
     CreateRecurrence,
     DeleteRecurrence,
@@ -137,6 +139,7 @@ class ClusterBackend:
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
             observed_since=self._steady_clock.since(),
             reads_output=self._reads_output,
+            deleted_recurrences=self._cache.deleted_recurrences.of_job(cached.uid),
             policies=self._policies,
         )
         return replace(snapshot, refusal=self._refusal(snapshot))
@@ -192,16 +195,12 @@ class ClusterBackend:
             case WriteRecurrenceStatus(recurrence, status):
                 self._write_recurrence_status(recurrence, status)
             case DeleteRecurrence(recurrence):
-                metadata = recurrence.metadata
-                self._api.delete(TRAINING_RECURRENCES, metadata.namespace, metadata.name, metadata.uid)
-                spec = recurrence.spec
-                self._store.pod_energies.delete_attempt(spec.job_ref.uid, spec.index, spec.attempt)
-                self._store.pipelines.delete_attempt(spec.job_ref.uid, spec.index, spec.attempt)
-                self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
+                self._delete(recurrence)
             case WriteJobStatus(status):
                 self._write_job_status(snapshot, status)
             case EmitEvent():
-                pass
+                if action.reason == RECURRENCE_DELETED:
+                    self._before_deletion_event(snapshot.job, action.recurrence)
 
     def _pod_energies(self, uid: str, recurrences: Sequence[TrainingRecurrence]) -> dict[str, tuple[PodEnergy, ...]]:
         """The agents' reports about recurrences that run or have ended recently."""
@@ -268,13 +267,37 @@ class ClusterBackend:
         try:
             body = self._api.apply_status(RECURRING_TRAINING_JOBS, status_to_apply(snapshot.job, status.to_wire()))
         except (ConflictError, NotFoundError) as error:
-            current = self._api.find(RECURRING_TRAINING_JOBS, metadata.namespace, metadata.name)
-            if current is None:
-                self._cache.jobs.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
-            else:
-                self._cache.put_job(current)
+            self._read_job(snapshot.job)
             raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error
         self._cache.put_job(body)
+
+    def _delete(self, recurrence: TrainingRecurrence) -> None:
+        metadata, spec = recurrence.metadata, recurrence.spec
+        self._api.delete(TRAINING_RECURRENCES, metadata.namespace, metadata.name, metadata.uid)
+        self._store.pod_energies.delete_attempt(spec.job_ref.uid, spec.index, spec.attempt)
+        self._store.pipelines.delete_attempt(spec.job_ref.uid, spec.index, spec.attempt)
+        self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
+        # The action has an Event of its own. The watch may have reported the deletion before this line.
+        self._cache.deleted_recurrences.discard(metadata.uid)
+
+    def _before_deletion_event(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence | None) -> None:
+        """Make sure that the job is kept: the watch of its recurrences may report sooner that all is deleted."""
+        metadata, current = job.metadata, self._read_job(job)
+        found = {} if current is None else current["metadata"]
+        if found.get("uid") != metadata.uid or found.get("deletionTimestamp"):
+            raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name} is deleted")
+        if recurrence is not None:
+            self._cache.deleted_recurrences.discard(recurrence.metadata.uid)
+
+    def _read_job(self, job: RecurringTrainingJob) -> Body | None:
+        """Read a job into the cache; None if it does not exist."""
+        metadata = job.metadata
+        current = self._api.find(RECURRING_TRAINING_JOBS, metadata.namespace, metadata.name)
+        if current is None:
+            self._cache.jobs.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
+        else:
+            self._cache.put_job(current)
+        return current
 
     def _refusal(self, snapshot: Snapshot) -> str:
         return self._dry_run.refusal(snapshot.job, lambda: self._sample_decision(snapshot, self._clock()))

@@ -153,6 +153,8 @@ class Snapshot:
         reads_output: Whether the output of trainings is read.
         measures_limits_by_output: Whether power limits are measured by the epochs in the output of a training that
             does not use the client.
+        deleted_recurrences: Ended recurrences that were deleted, and not by a history limit, and of which no Event
+            tells yet.
         policies: Policies that decisions keep for later ones; those of the process, or else new ones.
             Decisions do not depend on it.
         derived: Values that are computed from the snapshot once; see `once_per_snapshot`.
@@ -173,6 +175,7 @@ class Snapshot:
     observed_since: datetime | None = None
     reads_output: bool = True
     measures_limits_by_output: bool = False
+    deleted_recurrences: tuple[TrainingRecurrence, ...] = ()
     policies: PolicyCache = field(default_factory=PolicyCache, repr=False, compare=False)
     derived: dict[Callable[[Snapshot], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 

@@ -15,6 +15,7 @@ from support.control_plane.training import Training
 from support.control_plane.waiting import Object
 from wattloop.messages import LimitMeasurement, Report
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message
 from wattloop_operator.reconcile.learning.observations import observations
 from wattloop_planner.observations import Observation, Outcome
@@ -456,6 +457,46 @@ def test_kubectl_describes_a_recurrence_with_its_events_and_a_deleted_one_leaves
     described = kubectl("describe", "rtj", key.name, namespace=key.namespace).partition("Events:")[2]
     assert "RecurrenceDeleted" in described
     assert f"{second} was deleted while it was active" in described
+
+
+def test_an_ended_recurrence_leaves_one_event_whoever_deletes_it(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
+    kubelet: Kubelet,
+    kubectl: ClusterCommand,
+) -> None:
+    def deletions(key: JobKey) -> list[str]:
+        events = kubectl.json("get", "events", namespace=key.namespace)["items"]
+        return sorted(each["message"] for each in events if each["reason"] == "RecurrenceDeleted")
+
+    key, names = make_job(), []
+    for index, request in enumerate(("first", "second", "third")):
+        make_job(runRequest=request, successfulHistoryLimit=2)
+        operator.reconcile(key)
+        name = recurrence_name(key.name, index, slot_of_request(request), 0)
+        training = train(key, name)
+        training.reach_target()
+        kubelet.succeed(training.pod)
+        ended(key, name)
+        operator.reconcile(key)
+        names.append(name)
+    by_limit = f"recurrence 0 ({names[0]}) was deleted by spec.successfulHistoryLimit; what was learned from it is kept"
+    assert deletions(key) == [by_limit]
+    kubectl("delete", "trec", names[1], namespace=key.namespace)
+    operator.reconcile(key)
+    operator.reconcile(key)
+    operator.restart()
+    operator.reconcile(key)
+    by_user = f"recurrence 1 ({names[1]}) was deleted, and not by a history limit; what was learned from it is kept"
+    assert deletions(key) == [by_limit, f"{key}: {by_user}"]
+    # The watch of the recurrences reports first that the job and all that is its own are deleted.
+    kubectl("delete", "rtj", key.name, "--cascade=foreground", namespace=key.namespace)
+    (cached,) = operator.cache.recurrences.all()
+    assert operator.cache.recurrences.remove(cached.key, cached.uid)
+    assert reconcile(operator.backend, key, operator.clock) is None
+    assert len(deletions(key)) == 2
 
 
 def test_an_object_of_the_same_name_that_wattloop_does_not_own_is_not_touched(

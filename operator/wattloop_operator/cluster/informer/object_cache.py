@@ -12,6 +12,7 @@ from typing import Any
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import JOBS, PODS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ResourceType
+from wattloop_operator.cluster.informer.deleted_recurrences import DeletedRecurrences
 from wattloop_operator.cluster.informer.object_store import CachedObject, Key, ObjectStore
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
 from wattloop_operator.workloads.ownership import is_pod_of_job
@@ -31,11 +32,13 @@ class ObjectCache:
         workloads: batch/v1 Jobs without unused fields, grouped by their RecurringTrainingJob.
         pods: Pods without unused fields, grouped by their recurrence. A deleted pod stays in its
             last state as long as its Job exists: it may be the only source of the Job's failure.
+        deleted_recurrences: Ended recurrences that were deleted while their job is kept.
     """
 
     def __init__(self) -> None:
+        self.deleted_recurrences = DeletedRecurrences()
         self.jobs: ObjectStore[RecurringTrainingJob] = ObjectStore()
-        self.recurrences: ObjectStore[TrainingRecurrence] = ObjectStore()
+        self.recurrences: ObjectStore[TrainingRecurrence] = ObjectStore(self._on_recurrence_removed)
         self.workloads: ObjectStore[Body] = ObjectStore()
         self.pods: ObjectStore[Body] = ObjectStore()
 
@@ -99,6 +102,7 @@ class ObjectCache:
     def remove_job(self, body: Body) -> bool:
         """Remove a deleted RecurringTrainingJob."""
         key, uid, _ = identity(body)
+        self.deleted_recurrences.discard_job(uid)
         return self.jobs.remove(key, uid)
 
     def remove_recurrence(self, body: Body) -> bool:
@@ -125,6 +129,13 @@ class ObjectCache:
         """The pods of a Job."""
         pods = (cached.value for cached in self.pods.of_group(workload.key))
         return [pod for pod in pods if is_pod_of_job(pod["metadata"], workload.uid)]
+
+    def _on_recurrence_removed(self, removed: CachedObject[TrainingRecurrence]) -> None:
+        job, recurrence = self.jobs.get(removed.group), removed.value
+        if job is None or job.uid != recurrence.spec.job_ref.uid or job.value.metadata.deletion_timestamp is not None:
+            return
+        if recurrence.status.result is not None:
+            self.deleted_recurrences.add(recurrence)
 
     def _forget_pods(self, group: Key) -> None:
         for cached in self.pods.of_group(group):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -30,9 +31,14 @@ class CachedObject(Generic[Value]):
 
 
 class ObjectStore(Generic[Value]):
-    """The newest version of each object; late and repeated versions change nothing. Thread-safe."""
+    """The newest version of each object; late and repeated versions change nothing. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        on_removed: Called with each stored object that is removed.
+    """
+
+    def __init__(self, on_removed: Callable[[CachedObject[Value]], None] = lambda _: None) -> None:
+        self._on_removed = on_removed
         self._lock = threading.Lock()
         self._objects: dict[Key, CachedObject[Value]] = {}
         self._groups: dict[Key, set[Key]] = {}
@@ -71,7 +77,8 @@ class ObjectStore(Generic[Value]):
             if before is None or before.uid != uid:
                 return False
             self._forget(before)
-            return True
+        self._on_removed(before)
+        return True
 
     def get(self, key: Key) -> CachedObject[Value] | None:
         """The object with this name; None if there is none."""

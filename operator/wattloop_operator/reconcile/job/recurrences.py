@@ -89,13 +89,20 @@ def last_end(snapshot: Snapshot) -> datetime | None:
 
 
 def deleted_events(snapshot: Snapshot) -> Iterator[EmitEvent]:
-    """The events of attempts that were deleted while they were active, as the job's status states them."""
+    """The events of attempts that a user deleted: active ones, as the job's status states them, and ended ones."""
     job = snapshot.job
-    known = {each.metadata.name for each in snapshot.recurrences} | {each.recurrence_name for each in snapshot.records}
+    subject = f"{job.metadata.namespace}/{job.metadata.name}"
+    stored = {each.recurrence_name for each in snapshot.records}
+    existing = {each.metadata.name for each in (*snapshot.recurrences, *snapshot.deleted_recurrences)}
     for each in job.status.active:
-        if each.name not in known:
+        if each.name not in existing | stored:
             text = f"{each.name} was deleted while it was active: its workload ends, and nothing is learned from it"
-            yield EmitEvent(True, RECURRENCE_DELETED, f"{job.metadata.namespace}/{job.metadata.name}: {text}")
+            yield EmitEvent(True, RECURRENCE_DELETED, f"{subject}: {text}")
+    for deleted in snapshot.deleted_recurrences:
+        name = deleted.metadata.name
+        learned = "what was learned from it is kept" if name in stored else "nothing is learned from it"
+        text = f"recurrence {deleted.spec.index} ({name}) was deleted, and not by a history limit; {learned}"
+        yield EmitEvent(False, RECURRENCE_DELETED, f"{subject}: {text}", deleted)
 
 
 def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> Iterator[TrainingRecurrence]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, WatchedKind, watched_kinds
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
 KEY = JobKey("team", "digits")
 JOB: dict[str, Any] = {
@@ -59,6 +63,16 @@ class DispatcherFixture:
     def _count_sync(self) -> None:
         self.syncs += 1
         self.synced_in_call.append(self.dispatcher.synced)
+
+
+def recurrence(result: str | None) -> dict[str, Any]:
+    decided = decide(
+        Snapshot(RecurringTrainingJob.from_wire(JOB)), Attempt(0, 0, "1", datetime(2026, 3, 1, tzinfo=UTC))
+    )
+    body = decided.to_wire()
+    body["metadata"] |= {"uid": "r", "resourceVersion": "6"}
+    body["status"] = {} if result is None else {"result": result}
+    return body
 
 
 @pytest.fixture
@@ -113,3 +127,27 @@ def test_work_that_cannot_start_is_noticed() -> None:
     with pytest.raises(RuntimeError):
         dispatcher.on_listed()
     assert dispatcher.synced
+
+
+@pytest.mark.parametrize(
+    ("result", "job_change", "remembered"),
+    [
+        ("Reached", {}, True),
+        (None, {}, False),
+        ("Reached", {"deletionTimestamp": "2026-03-01T10:00:00Z"}, False),
+        ("Reached", {"uid": "a later job of this name"}, False),
+    ],
+)
+def test_an_ended_recurrence_is_remembered_if_it_is_deleted_and_its_job_is_not(
+    fixture: DispatcherFixture, result: str | None, job_change: dict[str, str], remembered: bool
+) -> None:
+    job, kind = copy.deepcopy(JOB), fixture.kind("TrainingRecurrence")
+    job["metadata"] |= job_change
+    fixture.dispatcher.on_object(fixture.kind("RecurringTrainingJob"), job)
+    fixture.dispatcher.on_object(kind, recurrence(result))
+    for _ in range(2):
+        fixture.dispatcher.on_deleted(kind, recurrence(result))
+    found = fixture.cache.deleted_recurrences.of_job("u")
+    assert [each.metadata.uid for each in found] == (["r"] if remembered else [])
+    fixture.dispatcher.on_deleted(fixture.kind("RecurringTrainingJob"), JOB)
+    assert fixture.cache.deleted_recurrences.of_job("u") == ()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend
+from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.meta import Condition
+from wattloop_operator.api.recurring_training_job_status import ActiveRecurrence
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.actions import EmitEvent
+from wattloop_operator.reconcile.job.recurrences import deleted_events
 
 Backends = Callable[..., ModelBackend]
 NO_RETRIES = {"retryPolicy": {"limit": 0}, "policy": {"fixed": {}}}
@@ -138,3 +141,22 @@ def test_a_recurrence_that_a_user_deletes_while_it_runs_leaves_an_event(backend:
     assert isinstance(event, EmitEvent)
     assert (event.warning, event.reason) == (True, "RecurrenceDeleted")
     assert event.message.startswith(f"team/digits: {name} was deleted while it was active")
+
+
+def test_an_ended_recurrence_that_a_user_deletes_leaves_one_event(backend: ModelBackend) -> None:
+    name = backend.start_attempt()
+    backend.report(name, epoch=20, metric=0.95, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    deleted = backend.recurrences[name]
+    active = (ActiveRecurrence(name=name),)
+    job = snapshot.job.model_copy(update={"status": snapshot.job.status.model_copy(update={"active": active})})
+    text = f"team/digits: recurrence 0 ({name}) was deleted, and not by a history limit; "
+    for records, learned in (
+        (snapshot.records, "what was learned from it is kept"),
+        ((), "nothing is learned from it"),
+    ):
+        after = replace(snapshot, job=job, recurrences=(), records=records, deleted_recurrences=(deleted,))
+        assert list(deleted_events(after)) == [EmitEvent(False, "RecurrenceDeleted", f"{text}{learned}", deleted)]
