@@ -300,7 +300,8 @@ class TrainingRecurrenceStatus(ApiModel):
     failure_place: str = Field(
         default="",
         description="File, line and type of the exception that ended the attempt before its first epoch, by the end of "
-        "its output. A failure of another batch size at the same place is the fault of neither. Empty if not known.",
+        "its output, or the signal that its program crashed by. A failure of another batch size at the same place is "
+        "the fault of neither. Empty if not known.",
         max_length=512,
     )
     message: str = Field(default="", description="Explanation of the result.", max_length=4096)

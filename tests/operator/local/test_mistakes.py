@@ -98,6 +98,18 @@ def test_a_crash_at_the_same_line_at_two_batch_sizes_ends_the_run(
     )
 
 
+def test_the_same_signal_at_two_batch_sizes_ends_the_run(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job("import os; os.kill(os.getpid(), 11)")
+    assert local_job.run("--recurrences", "20") == 1
+    assert local_job.outcomes() == [("0", "0", "crashed"), ("0", "1", "start-failed")]
+    assert [row["batch_size"] for row in local_job.rows()] == ["32", "8"]
+    stderr = capsys.readouterr().err
+    assert "StartFailed: it failed at its start: killed by signal SIGSEGV; SIGSEGV before the first epoch, as" in stderr
+    assert "tiny: the training fails at its start (see above); fix it, then run the same command again" in stderr
+
+
 def test_a_training_that_reports_nothing_ends_the_run_and_shows_what_it_printed(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,8 +20,8 @@ from wattloop_operator.reconcile.attempt.printed_error import quoted_output
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
 from wattloop_operator.reconcile.attempt.start_failure import (
     BLAMES_NONE,
-    SCRIPT_REMEDY,
     failure_place,
+    repeated_failure,
     start_failure,
 )
 
@@ -133,7 +133,7 @@ def _failed(
     place = failure_place(progress, workload, started, ended)
     mistake = start_failure(progress, workload, started, ended)
     if not mistake and place in places_before:
-        mistake = f"{place.rpartition(' ')[2]} at the same place as before; {SCRIPT_REMEDY}"
+        mistake = repeated_failure(place)
     if mistake:
         text = f"it failed at its start: {workload.message or 'its process died'}; {mistake}; {BLAMES_NONE}"
         return Ended(Result.START_FAILED, f"{text}{_output_of(workload)}", place)

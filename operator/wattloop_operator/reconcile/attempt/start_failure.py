@@ -6,6 +6,7 @@ at every batch size. A lack of memory ends it too, and is the fault of its batch
 
 from __future__ import annotations
 
+import signal
 from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt import Progress
@@ -23,6 +24,12 @@ MODULE_WITHOUT_ATTRIBUTE = "AttributeError: module '"
 START_EXIT_CODES = {2: "wrong arguments", 126: "not executable", 127: "command not found"}
 # Above, the exit code stands for a signal.
 MAX_EXIT_CODE = 127
+# Signals that a program's own error raises, by number. SIGKILL and SIGBUS may be a lack of memory, which a smaller
+# batch size may have too; others come from outside.
+CRASH_SIGNALS = {
+    each.value: each.name
+    for each in (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS)
+}
 
 COMMAND_REMEDY = "check the command in spec.template: its program, its arguments, and what is installed"
 CLIENT_REMEDY = "install the client wattloop in the Python that runs the script, or run it with a Python that has it"
@@ -31,6 +38,10 @@ FILE_REMEDY = (
     "check the path: a relative one begins at the manifest's folder on this machine, and at workingDir in a container"
 )
 SCRIPT_REMEDY = "fix the script"
+SIGNAL_REMEDY = (
+    "a compiled library crashed: check that it fits the GPU, the driver and the other packages; "
+    "PYTHONFAULTHANDLER=1 in the environment prints where"
+)
 BLAMES_NONE = "no batch size is blamed"
 
 
@@ -56,6 +67,8 @@ def start_failure(progress: Progress, workload: WorkloadState, started: datetime
 def failure_place(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> str:
     """Where an attempt failed at its start; empty if it failed late or by a lack of memory, or if that is not known.
 
+    Of a program that crashed by a signal, it is the name of the signal.
+
     Args:
         progress: What the attempt reported.
         workload: Its workload, which has failed.
@@ -67,7 +80,22 @@ def failure_place(progress: Progress, workload: WorkloadState, started: datetime
     if _lacks_memory(workload):
         return ""
     error, code = printed_error(workload.output), workload.exit_code
-    return error.place if error is not None and code is not None and 0 < code <= MAX_EXIT_CODE else ""
+    if code is None or 0 <= code <= MAX_EXIT_CODE:
+        return error.place if error is not None and code else ""
+    # The kernel's number is negative; a shell and Kubernetes add 128.
+    return CRASH_SIGNALS.get(-code if code < 0 else code - 128, "")
+
+
+def repeated_failure(place: str) -> str:
+    """The mistake that two failures at the same place show, and its remedy.
+
+    Example:
+        >>> repeated_failure("/app/train.py:3 KeyError")
+        'KeyError at the same place as before; fix the script'
+    """
+    if place in CRASH_SIGNALS.values():
+        return f"{place} before the first epoch, as before; {SIGNAL_REMEDY}"
+    return f"{place.rpartition(' ')[2]} at the same place as before; {SCRIPT_REMEDY}"
 
 
 def failed_early(progress: Progress, started: datetime | None, ended: datetime) -> bool:

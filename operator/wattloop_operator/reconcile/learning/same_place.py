@@ -1,8 +1,9 @@
 """Failures at the same place before the first epoch: at two batch sizes they are the fault of neither.
 
-An exception such as KeyError does not tell whether a batch size causes it. So the next attempt runs another batch
-size, unless the batch size has trained with this template before, or the job runs no other. A failure at the same
-place, file, line and type of the exception, is then a mistake of the script, and the crash before it does not count.
+An exception such as KeyError, or a signal such as SIGSEGV, does not tell whether a batch size causes it. So the next
+attempt runs another batch size, unless the batch size has trained with this template before, or the job runs no other.
+A failure at the same place (file, line and type of the exception, or the signal) is then a mistake of the script, and
+the crash before it does not count.
 """
 
 from __future__ import annotations

@@ -303,6 +303,56 @@ def test_a_crash_at_the_same_place_at_two_batch_sizes_blames_neither(backend: Mo
     assert crashes_of(backend) == {}
 
 
+@pytest.mark.parametrize(
+    ("codes", "name"), [((-11, 139), "SIGSEGV"), ((134, 134), "SIGABRT"), ((-4, -4), "SIGILL"), ((136, -8), "SIGFPE")]
+)
+def test_the_same_signal_before_the_first_epoch_at_two_batch_sizes_is_no_batch_sizes_fault(
+    backend: ModelBackend, codes: tuple[int, int], name: str
+) -> None:
+    last = [fail_at_start(backend, "Fatal Python error\n", code) for code in codes][-1]
+    assert results(backend) == [(64, "Crashed"), (16, "StartFailed")]
+    message = backend.recurrences[last].status.message
+    assert f"{name} before the first epoch, as before; a compiled library crashed" in message
+    assert backend.running == []
+    backend.advance(3600)
+    fail_at_start(backend, "", codes[0])
+    assert results(backend)[-1][1] == "StartFailed"
+    assert backend.running == []
+    assert crashes_of(backend) == {}
+
+
+@pytest.mark.parametrize(
+    ("codes", "output"),
+    [
+        # The kernel kills for a lack of memory, and a lack of shared memory is a bus error.
+        ((-9, 137), ""),
+        ((-7, 135), ""),
+        ((143, 143), ""),
+        ((255, 255), ""),
+        ((-11, -6), ""),
+        ((-6, -6), "terminate called after throwing an instance of 'std::bad_alloc'\n"),
+    ],
+)
+def test_other_signals_and_a_lack_of_memory_count_against_both_batch_sizes(
+    backend: ModelBackend, codes: tuple[int, int], output: str
+) -> None:
+    for code in codes:
+        fail_at_start(backend, output, code)
+    assert [result for _, result in results(backend)] == ["Crashed", "Crashed", None]
+
+
+@pytest.mark.parametrize("when", [after_an_epoch, after_a_quarter_of_an_hour])
+def test_a_signal_later_than_the_start_counts_against_the_batch_size(
+    backend: ModelBackend, when: Callable[[ModelBackend, str], None]
+) -> None:
+    for _ in range(2):
+        name = backend.start_attempt()
+        when(backend, name)
+        backend.end_workload(name, Failure.CRASHED, "killed by signal SIGSEGV", exit_code=-11)
+        backend.reconcile()
+    assert [result for _, result in results(backend)] == ["Crashed", "Crashed", None]
+
+
 def test_a_crash_that_only_one_batch_size_has_counts_against_it(backend: ModelBackend) -> None:
     fail_at_start(backend, KEY_ERROR)
     name = backend.start_attempt()
