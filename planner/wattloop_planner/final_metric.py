@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, median
 
-from scipy.special import stdtr, stdtrit
-
 from wattloop.environment import RunTarget
 from wattloop_planner.metric_curve import MetricCurve
 
@@ -142,8 +140,8 @@ def predict_final_metric(
     if scale <= 0:
         return None
     metric = best + gain
-    reach_probability = float(stdtr(DEGREES_OF_FREEDOM, (metric - threshold) / scale))
-    half_width = scale * float(stdtrit(DEGREES_OF_FREEDOM, (1 + INTERVAL) / 2))
+    reach_probability = _probability_below((metric - threshold) / scale)
+    half_width = scale * _quantile((1 + INTERVAL) / 2)
     low, high = max(metric - half_width, best), metric + half_width
     is_plateau = (
         reach_probability < MAX_REACH_PROBABILITY
@@ -172,4 +170,18 @@ def other_size_reaches(target: RunTarget, whole_runs: Sequence[MetricCurve]) -> 
     scale = math.hypot(SIZE_SHARE * span, noise)
     if span < MIN_RANGE_TO_NOISE * noise or scale <= 0:
         return None
-    return float(stdtr(DEGREES_OF_FREEDOM, (best - sign * target.threshold) / scale))
+    return _probability_below((best - sign * target.threshold) / scale)
+
+
+def _probability_below(deviation: float) -> float:
+    """Probability that the error is below this multiple of its scale."""
+    from scipy.special import stdtr  # noqa: PLC0415 - an operator without such attempts needs no SciPy
+
+    return float(stdtr(DEGREES_OF_FREEDOM, deviation))
+
+
+def _quantile(probability: float) -> float:
+    """Multiple of its scale below which the error is with this probability."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - as above
+
+    return float(stdtrit(DEGREES_OF_FREEDOM, probability))

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from scipy.special import stdtrit
-
-from wattloop_planner.bandit.priors import NoisePrior
+from wattloop_planner.bandit.noise_prior import NoisePrior
 from wattloop_planner.estimate import Estimate
 
 # Of the central 90 % interval.
@@ -113,6 +111,8 @@ def default_cost_joules(
 
 def _log_half_width(runs: int, reached: int, spread: Spread, error: float) -> float:
     """Half of the width of the interval of the log cost."""
+    from scipy.special import stdtrit  # noqa: PLC0415 - an operator without such runs needs no SciPy
+
     prior = DEFAULT_NOISE
     freedom = prior.weight + spread.degrees_of_freedom
     variance = max((prior.weight * prior.sd**2 + spread.squares) / freedom, prior.min_sd**2)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.feasible_arms import FeasibleArms, crashes_in_a_row, feasible_arms
 from wattloop_planner.bandit.history import in_order
+from wattloop_planner.bandit.noise_prior import NoisePrior
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.bandit.posterior import Posterior
-from wattloop_planner.bandit.priors import CHANGED_REGIME, OTHER_JOB, ChangeDetection, NoisePrior
+from wattloop_planner.bandit.priors import CHANGED_REGIME, OTHER_JOB, ChangeDetection
 from wattloop_planner.observations import Observation, Outcome
 
 NO_DETECTION = ChangeDetection(threshold=float("inf"))

@@ -21,10 +21,11 @@ from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
 from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, latest_was_stopped, nearest_of, tried_arms
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
+from wattloop_planner.bandit.noise_prior import NoisePrior
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
-from wattloop_planner.bandit.priors import ChangeDetection, NoisePrior
+from wattloop_planner.bandit.priors import ChangeDetection
 from wattloop_planner.bandit.trial_value import best_stop, continuing_value, knowledge_gain, probe_option
 from wattloop_planner.bandit.unreached_target import closest_arm, retries_are_futile
 from wattloop_planner.observations import Observation, Outcome

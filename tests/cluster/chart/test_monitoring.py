@@ -69,10 +69,14 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> CollectorRegistry:
                 "totals": {"gpuEnergyJoules": "4000", "durationSeconds": "20", "costJoules": "5000"},
                 "savings": {
                     "defaultCostJoules": "900",
+                    "lowDefaultCostJoules": "800",
+                    "highDefaultCostJoules": "1000",
                     "costJoules": "-300",
                     "lowCostJoules": "-500",
                     "highCostJoules": "-90",
                     "learningCostJoules": "700",
+                    "lowLearningCostJoules": "600",
+                    "highLearningCostJoules": "800",
                 },
             },
         }

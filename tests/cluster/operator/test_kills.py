@@ -6,6 +6,7 @@ attempts concurrently, because the Job controller counts finished pods only once
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -118,7 +119,11 @@ def outcome_of(cluster: DynamicClient, case: Case) -> dict[str, Any]:
     key = case.key
 
     def anonymous(text: Any) -> Any:
-        return text.replace(key.name, "JOB") if isinstance(text, str) else text
+        if not isinstance(text, str):
+            return text
+        # The command that shows a pod's log has the pod's random suffix.
+        shown = re.sub(rf"\bkubectl logs (\S+)-\w+ -n {key.namespace}", r"kubectl logs \1 -n NAMESPACE", text)
+        return shown.replace(key.name, "JOB")
 
     selector = f"{JOB_LABEL}={key.name}"
     job = get_object(cluster, RECURRING_TRAINING_JOB, key.namespace, key.name)

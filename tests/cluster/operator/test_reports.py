@@ -176,9 +176,10 @@ def test_a_trial_is_stopped_by_its_curve_which_the_store_keeps(
     operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert (recurrence["spec"]["batchSize"], recurrence["spec"]["decision"]["kind"]) == (128, "Trial")
-    pod = train(key, name_of(key)).pod
+    name = recurrence["metadata"]["name"]
+    pod = train(key, name).pod
     operator.reconcile(key)
-    url = f"{reviewing.url}/v1/namespaces/{key.namespace}/recurrences/{name_of(key)}"
+    url = f"{reviewing.url}/v1/namespaces/{key.namespace}/recurrences/{name}"
     training = Training(pod, token_of_pod, tmp_path, url)
     for epoch in range(1, 30):
         answer = training.report(float(epoch), metric_after(epoch, 40))
@@ -190,7 +191,7 @@ def test_a_trial_is_stopped_by_its_curve_which_the_store_keeps(
     progress = recurrences_of(key)[0]["status"]["progress"]
     assert (progress["stopRequested"], progress["reviewedEpoch"]) == (True, str(epoch))
     kubelet.succeed(pod)
-    ended(key, name_of(key))
+    ended(key, name)
     operator.reconcile(key)
     assert recurrences_of(key)[0]["status"]["result"] == "Stopped"
     stored = operator.store.observations.of_name(key.namespace, key.name)[-1]

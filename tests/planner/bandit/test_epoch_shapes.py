@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.gaussian_process import condition, condition_mixture
+from wattloop_planner.bandit.noise_prior import NoisePrior
 from wattloop_planner.bandit.posterior import Posterior
-from wattloop_planner.bandit.priors import ChangeDetection, NoisePrior
+from wattloop_planner.bandit.priors import ChangeDetection
 from wattloop_planner.observations import Observation, Outcome
 
 SIZES = tuple(2**i for i in range(5, 15))

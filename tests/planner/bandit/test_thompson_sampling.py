@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from wattloop.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
+from wattloop_planner.bandit.noise_prior import NoisePrior
 from wattloop_planner.bandit.policy import (
     Decision,
     DecisionContext,
@@ -17,7 +18,6 @@ from wattloop_planner.bandit.policy import (
     NoFeasibleArmError,
     PartialObservation,
 )
-from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome

@@ -16,7 +16,6 @@ from wattloop_operator.reconcile.learning.changed_job import with_current_target
 from wattloop_operator.reconcile.learning.parameters import default_values
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, differs_from
 from wattloop_planner.bandit.default_cost import DefaultRun, Spread, default_cost_joules, pooled_spread
-from wattloop_planner.bandit.start_ups import StartUps
 from wattloop_planner.estimate import Estimate
 from wattloop_planner.observations import Outcome, ParameterValues
 
@@ -179,6 +178,8 @@ def _spread(records: Sequence[ObservationRecord]) -> Spread:
 
 def _start_up_joules(records: Sequence[ObservationRecord], eta: float) -> float:
     """Expected cost of the start of an attempt on the GPUs of the latest attempt; 0 if none was measured."""
+    from wattloop_planner.bandit.start_ups import StartUps  # noqa: PLC0415 - an operator without jobs needs no NumPy
+
     start_ups = StartUps(eta, arms=1)
     for observation in observations.observations(records):
         measured = start_ups.measured(observation)
