@@ -36,12 +36,13 @@ class Failure(StrEnum):
 
     CRASHED: Its process failed by itself, for example out of memory. It counts against the batch
     size, unless its output shows a mistake of the script. NOT_STARTED: Its program could not be started: its
-    command is wrong. DISRUPTED: The cluster or the machine ended it. It gives no information about the batch
-    size. DEADLINE: It exceeded its own deadline.
+    command is wrong. INIT_FAILED: An init container failed, before the training began. DISRUPTED: The cluster
+    or the machine ended it. It gives no information about the batch size. DEADLINE: It exceeded its own deadline.
     """
 
     CRASHED = "Crashed"
     NOT_STARTED = "NotStarted"
+    INIT_FAILED = "InitFailed"
     DISRUPTED = "Disrupted"
     DEADLINE = "Deadline"
 

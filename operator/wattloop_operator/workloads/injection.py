@@ -42,6 +42,8 @@ KUBEFLOW_AUTHORITY = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
 # A script is mostly the first process of its container, which ignores a SIGTERM that it does not handle.
 # Kubernetes' 30 s would then keep its GPUs busy for so long after the target.
 GRACE_SECONDS = 5
+# With this policy the pod's status has the end of the log of a container that failed.
+LOG_ON_ERROR = "FallbackToLogsOnError"
 
 
 class TemplateError(ValueError):
@@ -242,7 +244,10 @@ def with_injection(
     for container in _training(spec, training_containers):
         _inject(container, injection.variables, mounts)
         if injection.keeps_last_output and container.get("terminationMessagePolicy") is None:
-            container["terminationMessagePolicy"] = "FallbackToLogsOnError"
+            container["terminationMessagePolicy"] = LOG_ON_ERROR
+    for container in spec.get("initContainers") or ():
+        if container.get("terminationMessagePolicy") is None:
+            container["terminationMessagePolicy"] = LOG_ON_ERROR
     return pod
 
 

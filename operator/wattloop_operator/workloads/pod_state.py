@@ -32,6 +32,8 @@ DISRUPTION_TARGET = "DisruptionTarget"
 OUT_OF_MEMORY = "OOMKilled"
 # Reasons of a container whose program never ran: its command is wrong, or what it needs is not in the image.
 NOT_STARTED = frozenset({"StartError", "ContainerCannotRun"})
+# Reason of a container whose end the kubelet did not see, for example because the machine restarted.
+END_NOT_SEEN = "ContainerStatusUnknown"
 # Normal reasons to wait; if something is wrong, an Event of the pod has the cause.
 NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
 # Label that the Job controller gives to the pods of an indexed Job.
@@ -65,6 +67,23 @@ class PodFailure:
 
 
 @dataclass(frozen=True)
+class EndedContainer:
+    """A container that has ended.
+
+    Attributes:
+        name: Its name.
+        terminated: How it ended, by the pod's status.
+        kind: What it is, as text.
+        failure: The class of its failure, if its program was started.
+    """
+
+    name: str
+    terminated: Mapping[str, Any]
+    kind: str = "container"
+    failure: Failure = Failure.CRASHED
+
+
+@dataclass(frozen=True)
 class PodWait:
     """Why a pod does not run yet.
 
@@ -81,7 +100,7 @@ def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
     """The earliest failure: if one pod of several fails, the others fail as a consequence."""
     # In the same second a disruption takes precedence: a batch size is not blamed for what the
     # cluster did.
-    order = {Failure.DISRUPTED: 0, Failure.CRASHED: 1, Failure.NOT_STARTED: 1}
+    order = {Failure.DISRUPTED: 0, Failure.CRASHED: 1, Failure.NOT_STARTED: 1, Failure.INIT_FAILED: 1}
     failures = [
         replace(failure, pod=workload_pod(pod)) for pod in pods for failure in [_failure(pod)] if failure is not None
     ]
@@ -256,32 +275,50 @@ def _failure(pod: Pod) -> PodFailure | None:
     if target is not None and target.get("status") == "True":
         text = _joined(f"pod {name}: {target.get('reason') or DISRUPTION_TARGET}", target.get("message"))
         return PodFailure(Failure.DISRUPTED, time_of(target.get("lastTransitionTime")) or LATEST, text)
-    ended = [
-        (container, terminated)
-        for container in _container_statuses(pod)
-        for terminated in [(container.get("state") or {}).get("terminated")]
-        if terminated
-    ]
     if status.get("reason") in DISRUPTIONS:
-        at = min((time_of(terminated.get("finishedAt")) or LATEST for _, terminated in ended), default=LATEST)
+        ended = _ended(_container_statuses(pod))
+        at = min((time_of(each.terminated.get("finishedAt")) or LATEST for each in ended), default=LATEST)
         return PodFailure(Failure.DISRUPTED, at, _joined(f"pod {name}: {status['reason']}", status.get("message")))
     if status.get("reason") == "DeadlineExceeded":
         return PodFailure(Failure.DEADLINE, LATEST, f"pod {name}: it exceeded its activeDeadlineSeconds")
-    crashes = [(container, terminated) for container, terminated in ended if terminated.get("exitCode") != 0]
-    if crashes and metadata.get("deletionTimestamp") is None:
-        return _container_failure(pod, *min(crashes, key=lambda each: time_of(each[1].get("finishedAt")) or LATEST))
+    failed = _failed_container(pod)
+    if failed is not None and metadata.get("deletionTimestamp") is None:
+        return _container_failure(pod, failed)
     if status.get("phase") == "Failed":
         text = _joined(f"pod {name}: {status.get('reason') or 'it was ended'}", status.get("message"))
         return PodFailure(Failure.DISRUPTED, LATEST, text)
     return None
 
 
-def _container_failure(pod: Pod, container: Mapping[str, Any], terminated: Mapping[str, Any]) -> PodFailure:
+def _failed_container(pod: Pod) -> EndedContainer | None:
+    """The container whose failure ended a pod: the one that failed first, or an init container before them.
+
+    Init containers run one after another, so it is the last that ran. Those before it have succeeded, or run beside
+    it and were ended with the pod.
+    """
+    status = pod.get("status") or {}
+    crashes = [each for each in _ended(_container_statuses(pod)) if each.terminated.get("exitCode") != 0]
+    if crashes:
+        return min(crashes, key=lambda each: time_of(each.terminated.get("finishedAt")) or LATEST)
+    if status.get("phase") != "Failed" or started_containers(pod):
+        return None
+    last = next(reversed(_ended(status.get("initContainerStatuses") or ())), None)
+    if last is None or last.terminated.get("exitCode") == 0 or last.terminated.get("reason") == END_NOT_SEEN:
+        return None
+    return replace(last, kind="init container", failure=Failure.INIT_FAILED)
+
+
+def _ended(containers: Iterable[Mapping[str, Any]]) -> list[EndedContainer]:
+    states = ((each, (each.get("state") or {}).get("terminated")) for each in containers)
+    return [EndedContainer(str(each.get("name")), terminated) for each, terminated in states if terminated]
+
+
+def _container_failure(pod: Pod, container: EndedContainer) -> PodFailure:
     """The failure of a container that ended with an exit code or a signal, or that could not be started."""
-    metadata, unhealthy = pod.get("metadata") or {}, _unhealthy(pod)
-    name, started = str(container.get("name")), terminated.get("reason") not in NOT_STARTED
-    text = f"{_indexed(metadata)}{_crash(name, terminated)}"
-    failure = Failure.CRASHED if started else Failure.NOT_STARTED
+    metadata, unhealthy, terminated = pod.get("metadata") or {}, _unhealthy(pod), container.terminated
+    name, started = container.name, terminated.get("reason") not in NOT_STARTED
+    text = f"{_indexed(metadata)}{_crash(f'{container.kind} {name}', terminated)}"
+    failure = container.failure if started else Failure.NOT_STARTED
     place = " ".join(filter(None, (f"-n {metadata['namespace']}" if metadata.get("namespace") else "", f"-c {name}")))
     return PodFailure(
         # A batch size is not blamed for a broken device.
@@ -315,14 +352,14 @@ def _indexed(metadata: Mapping[str, Any]) -> str:
 def _crash(container: str, terminated: Mapping[str, Any]) -> str:
     code = terminated.get("exitCode")
     if terminated.get("reason") == OUT_OF_MEMORY:
-        return f"container {container} ran out of memory (OOMKilled, exit code {code}); raise its memory limit"
+        return f"{container} ran out of memory (OOMKilled, exit code {code}); raise its memory limit"
     if terminated.get("reason") in NOT_STARTED:
         refusal = printable(str(terminated.get("message") or "").strip())
-        return _joined(f"container {container} could not be started ({terminated['reason']})", refusal)
+        return _joined(f"{container} could not be started ({terminated['reason']})", refusal)
     signal = terminated.get("signal")
     how = f"signal {signal}" if signal else f"exit code {code}"
     reason = terminated.get("reason")
-    return f"container {container} ended with {how}" + (f" ({reason})" if reason else "")
+    return f"{container} ended with {how}" + (f" ({reason})" if reason else "")
 
 
 def _unhealthy(pod: Pod) -> str:

@@ -430,3 +430,16 @@ def test_the_pods_status_keeps_the_end_of_the_log_of_a_failed_training(
     job = make_job({"name": "train", "image": "train:1", **container}, reporting=reporting)
     (made,) = containers(manifest(job, recurrence_of(job), ADDRESSES))
     assert made.get("terminationMessagePolicy") == policy
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"), [({}, "FallbackToLogsOnError"), ({"terminationMessagePolicy": "File"}, "File")]
+)
+def test_the_pods_status_keeps_the_end_of_the_log_of_a_failed_init_container(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf, given: dict[str, str], policy: str
+) -> None:
+    init = {"name": "fetch", "image": "curl:1", **given}
+    pod = {"containers": [{"name": "train", "image": "train:1"}], "initContainers": [init]}
+    job = make_job(template={"job": {"template": {"spec": pod}}})
+    made = manifest(job, recurrence_of(job), ADDRESSES)["spec"]["template"]["spec"]["initContainers"]
+    assert [each["terminationMessagePolicy"] for each in made] == [policy]

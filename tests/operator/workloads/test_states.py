@@ -45,6 +45,20 @@ def target(reason: str, at: str = EARLY) -> dict[str, Any]:
     return {"conditions": [condition]}
 
 
+def init(*states: dict[str, Any], main: str = "waiting") -> dict[str, Any]:
+    """Init containers, of which the last ran last, and the training container that waits for them."""
+    statuses = [{"name": f"init-{index}", "state": state} for index, state in enumerate(states)]
+    training = {"waiting": {"reason": "PodInitializing"}, "running": {"startedAt": EARLY}}[main]
+    return {"initContainerStatuses": statuses, "containerStatuses": [{"name": "train", "state": {main: training}}]}
+
+
+def init_end(exit_code: int, **more: Any) -> dict[str, Any]:
+    return {"terminated": {"exitCode": exit_code, "reason": "Error", "finishedAt": EARLY, **more}}
+
+
+INIT_WAITS = {"waiting": {"reason": "PodInitializing"}}
+
+
 def with_devices(status: dict[str, Any], **health: str) -> dict[str, Any]:
     (container,) = status["containerStatuses"]
     resources = [{"resourceID": f"GPU-{name}", "health": value} for name, value in health.items()]
@@ -71,6 +85,32 @@ def with_devices(status: dict[str, Any], **health: str) -> dict[str, Any]:
             "pod a-x: unhealthy: nvidia.com/gpu GPU-b; container train ended with exit code 1",
         ),
         ([FAILED], [pod(**with_devices(terminated(1), a="Healthy", b="Unknown"))], Failure.CRASHED, "exit code 1"),
+        (
+            [FAILED],
+            [pod(**init(init_end(0), init_end(3), INIT_WAITS))],
+            Failure.INIT_FAILED,
+            "init container init-1 ended with exit code 3 (Error)",
+        ),
+        # The first runs beside the second, and was ended with the pod.
+        ([FAILED], [pod(**init(init_end(143), init_end(1)))], Failure.INIT_FAILED, "init container init-1 ended with"),
+        (
+            [FAILED],
+            [pod(**init(init_end(137, reason="OOMKilled")))],
+            Failure.INIT_FAILED,
+            "init container init-0 ran out of memory (OOMKilled, exit code 137); raise its memory limit",
+        ),
+        (
+            [FAILED],
+            [pod(**init(init_end(128, reason="StartError", message="no curl")))],
+            Failure.NOT_STARTED,
+            "init container init-0 could not be started (StartError): no curl",
+        ),
+        ([FAILED], [pod(**init(init_end(3)), reason="Evicted", message="disk")], Failure.DISRUPTED, "Evicted: disk"),
+        ([FAILED], [pod(**init(init_end(3)), **target("NodeDrain"))], Failure.DISRUPTED, "NodeDrain"),
+        ([FAILED], [pod(**init(init_end(143)), deleted=True)], Failure.DISRUPTED, "pod a-x: it was ended"),
+        ([FAILED], [pod(**init(init_end(137, reason="ContainerStatusUnknown")))], Failure.DISRUPTED, "it was ended"),
+        # It has trained, and what ran beside it was ended.
+        ([FAILED], [pod(**init(init_end(143), main="running"))], Failure.DISRUPTED, "it was ended"),
         ([FAILED], [pod(reason="Evicted", message="disk pressure")], Failure.DISRUPTED, "Evicted: disk pressure"),
         ([FAILED], [pod(**target("PreemptionByScheduler"))], Failure.DISRUPTED, "PreemptionByScheduler"),
         ([FAILED], [pod(**target("DeletionByTaintManager"), **terminated(143))], Failure.DISRUPTED, "TaintManager"),
@@ -185,6 +225,13 @@ def test_the_output_of_a_failed_container_is_its_termination_message_and_its_log
     assert (state.exit_code, state.output) == (1, "ImportError: no torch")
     assert state.log == "kubectl logs a-x -n team -c train"
     assert "ImportError" not in state.message
+
+
+def test_the_output_of_a_failed_init_container_is_its_termination_message_and_its_log_can_be_read() -> None:
+    failed = pod(**init(init_end(3, message="cannot resolve data.example")))
+    state = job_state(job(FAILED), [failed], "recurrence-uid")
+    assert (state.exit_code, state.output) == (3, "cannot resolve data.example")
+    assert state.log == "kubectl logs a-x -c init-0"
 
 
 IMAGE = "registry.example/train:1"

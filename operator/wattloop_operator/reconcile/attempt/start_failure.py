@@ -33,6 +33,7 @@ CRASH_SIGNALS = {
 
 COMMAND_REMEDY = "check the command in spec.template: its program, its arguments, and what is installed"
 CLIENT_REMEDY = "install the client wattloop in the Python that runs the script, or run it with a Python that has it"
+INIT_REMEDY = "fix this init container of spec.template; it runs before the training"
 IMPORT_REMEDY = "install the package in the Python that runs the script"
 FILE_REMEDY = (
     "check the path: a relative one begins at the manifest's folder on this machine, and at workingDir in a container"
@@ -56,6 +57,8 @@ def start_failure(progress: Progress, workload: WorkloadState, started: datetime
     """
     if workload.failure is Failure.NOT_STARTED:
         return COMMAND_REMEDY
+    if workload.failure is Failure.INIT_FAILED:
+        return INIT_REMEDY
     if workload.failure is not Failure.CRASHED or not failed_early(progress, started, ended):
         return ""
     if _lacks_memory(workload):

@@ -70,6 +70,26 @@ def test_a_program_that_cannot_be_started_is_a_mistake(backend: ModelBackend) ->
     assert "no pyton; check the command in spec.template" in status.message
 
 
+def test_an_init_container_that_fails_twice_is_a_mistake_of_the_user(backend: ModelBackend) -> None:
+    for attempt in range(2):
+        backend.reconcile()
+        (name,) = backend.running
+        backend.end_workload(
+            name, Failure.INIT_FAILED, "init container fetch ended with exit code 3", exit_code=3, output="no route"
+        )
+        backend.reconcile()
+        status = backend.recurrences[name].status
+        assert status.result is Result.START_FAILED
+        assert status.message == (
+            "it failed at its start: init container fetch ended with exit code 3; fix this init container of "
+            "spec.template; it runs before the training; no batch size is blamed. The last lines of its output:\n"
+            "  no route"
+        )
+        assert (backend.running == []) is (attempt == 1)
+    assert len({size for _, _, size in tries(backend)}) == 1
+    assert observations.observations(tuple(backend.records.values())) == ()
+
+
 def test_a_rank_that_was_killed_counts_against_the_batch_size(backend: ModelBackend) -> None:
     name = backend.start_attempt()
     backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1, output=IMPORT)
