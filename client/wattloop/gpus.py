@@ -72,6 +72,11 @@ class ProcessGpus:
         """Number of GPUs of this process."""
         return len(self._start)
 
+    @property
+    def uuids(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs of this process."""
+        return tuple(self._start)
+
     def begin(self) -> None:
         """Read the GPUs' descriptions and the start values of their energy counters.
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, SupportsFloat
@@ -17,14 +16,16 @@ from wattloop.errors import UsageError, WattloopError
 from wattloop.gpus import ProcessGpus
 from wattloop.launcher import process_rank
 from wattloop.metric import metric_value
-from wattloop.power.profile_result import ProfileResult, profile_result, read_result
+from wattloop.power.profile_result import ProfileResult, parsed_result, profile_result, stored_result
 from wattloop.power.profiling import limits_to_measure
 from wattloop.power.selectors import Cost, Measurement, Selector
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
+from wattloop.power.shared_totals import SharedReading, TotalsExchange
 from wattloop.power.thresholds import Thresholds
 from wattloop.power.windows import Window, WindowRecorder
 from wattloop.process_gpus import gpus_of_process
 from wattloop.run import Run
+from wattloop.torch_group import LostStoreError, TorchGroup, torch_group
 
 logger = logging.getLogger("wattloop")
 
@@ -32,9 +33,11 @@ logger = logging.getLogger("wattloop")
 AGENT_START_SECONDS = 0.0
 SMALLEST = math.nextafter(0, 1)
 NOT_MEASURED = "power limits are not measured"
-RANKS_MEASURE_NOTHING = (
-    "which would wait for each other's limits; measure with one process, then give all its profile_file"
+WITHOUT_GROUP = (
+    "which would wait for each other's limits; call torch.distributed.init_process_group before the first epoch, so "
+    "that they measure together, or measure with one process, then give all its profile_file"
 )
+MEASURE_AGAIN = "measure again"
 
 
 class PowerLimitOptimizer:
@@ -43,6 +46,10 @@ class PowerLimitOptimizer:
     It repeats a limit until the choice is certain or a budget is spent, and corrects for the temperature
     of the GPUs. Without an agent, or if no limit may be held, it logs one warning and does nothing. If the
     process dies, the agent restores the GPUs.
+
+    The ranks of a process group, each with GPUs of its own, measure together: they hold the same limits over the
+    same steps, add up their energies, take the time of the slowest, and hold the same choice. All must call the
+    same methods with the same arguments; rank 0 reads and writes `profile_file`, and its metric counts.
 
     Args:
         run_or_agent: A `wattloop.Run` that has begun, the path of an agent's socket, or an
@@ -55,13 +62,14 @@ class PowerLimitOptimizer:
         profile_again_at: Values of the metric of `on_epoch_end` at which the limits are measured again:
             rising values for a metric that rises, falling values for one that falls.
         profile_file: Where to write each result as JSON; the second is ``NAME-2.SUFFIX``, and so on. If the file
-            has a result for these limits and as many GPUs, it is used, and nothing is measured: delete it, or
-            name another, for another training. So the ranks of one training can hold one limit, too.
+            has a result for these limits and as many GPUs, in total or of each rank, it is used, and nothing is
+            measured: delete it, or name another, for another training.
         gpus: The GPUs of this process, by index or UUID; default: as for `wattloop.Run`.
         environment: The variables to read; default: the process's environment.
+        group: Finds the process group of the ranks when the first epoch begins; default: that of PyTorch.
 
     Attributes:
-        results: The result that was read, and that of each completed measurement.
+        results: The result that was read, and that of each completed measurement; the same on all ranks of a group.
 
     Raises:
         UsageError: An argument is invalid, or `select` of the selector does not return one of the
@@ -88,6 +96,7 @@ class PowerLimitOptimizer:
         profile_file: str | Path | None = None,
         gpus: Sequence[int | str] | None = None,
         environment: Mapping[str, str] | None = None,
+        group: Callable[[], TorchGroup | None] = torch_group,
     ) -> None:
         self.results: list[ProfileResult] = []
         self._variables = os.environ if environment is None else environment
@@ -105,6 +114,10 @@ class PowerLimitOptimizer:
         self._gpus = self._gpus_of(run_or_agent, gpus)
         self._design: SequentialDesign | None = None
         self._recorder: WindowRecorder | None = None
+        self._group = group
+        self._exchange: TotalsExchange | None = None
+        self._problem = ""
+        self._measured_gpus = 0
         self._begun = self._ended = False
         self._check()
 
@@ -131,17 +144,17 @@ class PowerLimitOptimizer:
         self._begin()
         recorder = self._recorder
         if recorder is not None and recorder.has_begun:
-            totals = self._gpus.totals()
-            if totals is None or self._gpus.was_interrupted():
+            shared = self._shared("the beginning of an epoch")
+            if shared is not None and shared.interrupted:
                 recorder.restart()
-            else:
-                recorder.resume(totals)
+            elif shared is not None:
+                recorder.resume(shared.totals)
 
     def on_step_end(self, samples: float = 1.0) -> None:
         """Count an optimizer step. Most steps read nothing.
 
         Args:
-            samples: Number of samples of the step, if that differs between steps.
+            samples: Number of samples of the step on this rank, if that differs between steps.
 
         Raises:
             UsageError: `samples` is not positive and finite.
@@ -151,12 +164,16 @@ class PowerLimitOptimizer:
         recorder = self._recorder
         if recorder is None or not recorder.step_done(samples):
             return
-        totals = self._gpus.totals()
-        if totals is None or self._gpus.was_interrupted():
+        shared = self._shared("a step")
+        if shared is None:
+            return
+        if shared.interrupted:
             # The limit may not have been held for a moment.
             recorder.restart()
             return
-        window = recorder.add_totals(totals)
+        # The choice of all ranks follows from the windows, so they must be the same to the last digit.
+        recorder.samples = shared.samples
+        window = recorder.add_totals(shared.totals)
         if window is not None:
             self._add(window)
 
@@ -171,16 +188,20 @@ class PowerLimitOptimizer:
             InputError: The metric is not one number.
         """
         value = None if metric is None else metric_value(metric)
+        crossed = value is not None and self._thresholds.crossed(value)
         recorder = self._recorder
-        if recorder is not None and recorder.is_open:
-            totals = self._gpus.totals()
-            if totals is None:
-                recorder.restart()
-            else:
-                recorder.pause(totals)
-        is_alone = process_rank(self._variables).ranks == 1
-        if value is not None and self._thresholds.crossed(value) and self._begun and not self._ended and is_alone:
-            logger.info("the metric is %g: the power limits are measured again", value)
+        is_open = recorder is not None and recorder.is_open
+        if not is_open and not self._thresholds.given:
+            return
+        shared = self._shared("the end of an epoch", MEASURE_AGAIN if crossed else "", reads=is_open)
+        if shared is None:
+            return
+        if recorder is not None and is_open and shared.interrupted:
+            recorder.restart()
+        elif recorder is not None and is_open:
+            recorder.pause(shared.totals)
+        if shared.note:
+            logger.info("the metric has crossed a threshold: the power limits are measured again")
             self._begin_profile()
 
     def end(self) -> None:
@@ -188,7 +209,7 @@ class PowerLimitOptimizer:
         if self._ended:
             return
         self._ended = True
-        self._design = self._recorder = None
+        self._design = self._recorder = self._exchange = None
         if not self._begun:
             return
         if self._run is None:
@@ -244,45 +265,88 @@ class PowerLimitOptimizer:
         if self._begun or self._ended:
             return
         self._begun = True
+        group = self._group()
         problem = self._obstacle()
-        stored = None if problem or not self._gpus.count else self._stored_result()
+        is_reader = group is None or group.rank == 0
+        own = None if problem or not self._gpus.count or not is_reader else self._stored_result()
         ranks = process_rank(self._variables).ranks
-        if ranks > 1 and stored is None:
-            problem = problem or f"this is one of {ranks} processes, {RANKS_MEASURE_NOTHING}"
+        if group is None and ranks > 1 and not _is_of(own, {self._gpus.count}):
+            problem = problem or f"this is one of {ranks} processes, {WITHOUT_GROUP}"
         if problem:
             logger.warning("%s: %s", NOT_MEASURED, problem)
-        elif stored is not None:
+        # Without a problem, `begin` of the GPUs has logged that no agent answers.
+        self._problem = problem or ("" if self._gpus.count else "no agent answers")
+        try:
+            name = "" if group is None else f"wattloop/power/{group.next_number('wattloop/power')}"
+        except LostStoreError as error:
+            logger.warning("%s: the store of the process group is lost: %s", NOT_MEASURED, error)
+            return
+        self._exchange = TotalsExchange(group, name)
+        shared = self._shared("the beginning", "" if own is None else own.as_json(), reads=False)
+        if shared is None:
+            return
+        stored = parsed_result(shared.note) if shared.note else None
+        if stored is not None and _is_of(stored, {shared.gpus, shared.gpus / self._exchange.ranks}):
             self.results.append(stored)
             logger.info("power limit %g W, from %s", stored.power_limit_watts, self._profile_file)
             self._gpus.hold(stored.power_limit_watts)
-        elif self._gpus.count:
-            self._begin_profile()
+            return
+        if stored is not None:
+            logger.info("the power limits are measured again: %s is of other GPUs", self._profile_file)
+        self._measured_gpus = shared.gpus
+        self._begin_profile()
+
+    def _shared(self, moment: str, note: str = "", *, reads: bool = True) -> SharedReading | None:
+        """Energy and time of the GPUs of all ranks at this moment, which all come to.
+
+        Args:
+            moment: Where in the training this is.
+            note: What rank 0 tells the others.
+            reads: Whether to read the GPUs.
+
+        Returns:
+            None if nothing is measured, or if the ranks can no longer measure together: then no limit is held.
+        """
+        if self._exchange is None:
+            return None
+        totals = self._gpus.totals() if reads else None
+        held = f" at {self._design.limit_watts:g} W" if reads and self._design is not None else ""
+        shared = self._exchange.exchange(
+            totals,
+            self._gpus.count,
+            self._limits_now,
+            interrupted=reads and self._gpus.was_interrupted(),
+            samples=0.0 if self._recorder is None else self._recorder.samples,
+            moment=moment + held,
+            uuids=self._gpus.uuids,
+            problem=self._problem,
+            note=note,
+        )
+        if shared is None:
+            self._give_up()
+        return shared
+
+    def _give_up(self) -> None:
+        self._exchange = None
+        # A choice that all ranks hold stays, and so does a limit that the operator decides.
+        if self.measuring:
+            logger.warning("power limits are no longer measured, and none is held")
+            self._stop_measuring()
+            self._gpus.release()
 
     def _stored_result(self) -> ProfileResult | None:
-        """The result in the profile file for these limits and GPUs, with the selector's choice; None without one."""
-        allowed = self._gpus.allowed_watts
-        if self._profile_file is None or allowed is None or not self._profile_file.exists():
+        limits = self._limits_now
+        if self._profile_file is None or not limits:
             return None
-        try:
-            found = read_result(self._profile_file)
-        except WattloopError as error:
-            logger.warning("the power limits are measured again: %s", error)
-            return None
-        limits = self._limits_of(allowed)
-        if any(each.gpus != self._gpus.count for each in found.measurements) or {
-            each.power_limit_watts for each in found.measurements
-        } != set(limits):
-            logger.info("the power limits are measured again: %s has others, or other GPUs", self._profile_file)
-            return None
-        try:
-            chosen = self._selector.select([each.measurement for each in found.measurements])
-        except Exception as error:  # noqa: BLE001 - a user's selector must not end a long training
-            logger.warning("the power limits are measured again: the selector failed: %r", error)
-            return None
-        return replace(found, power_limit_watts=chosen.power_limit_watts, selector=type(self._selector).__name__)
+        return stored_result(self._profile_file, limits, self._selector)
 
-    def _limits_of(self, allowed: tuple[float, float]) -> tuple[float, ...]:
-        return tuple(self._limits_watts) if self._limits_watts else limits_to_measure(*allowed)
+    @property
+    def _limits_now(self) -> tuple[float, ...]:
+        """The limits to choose from; empty if none may be held."""
+        allowed = self._gpus.allowed_watts
+        if allowed is None:
+            return ()
+        return self._limits_watts or limits_to_measure(*allowed)
 
     def _obstacle(self) -> str:
         """Connects; returns why no limit can be chosen, or an empty text."""
@@ -305,20 +369,17 @@ class PowerLimitOptimizer:
         return "" if self._gpus.count or not self._gpus.has_agent else "the agent offers no GPU"
 
     def _begin_profile(self) -> None:
-        allowed = self._gpus.allowed_watts
-        if allowed is None:
+        limits = self._limits_now
+        if not limits:
             return
-        limits = self._limits_of(allowed)
-        self._design = SequentialDesign(limits, self._gpus.count, self._selector, self._mode, self._requirements)
+        self._design = SequentialDesign(limits, self._measured_gpus, self._selector, self._mode, self._requirements)
         self._hold(self._design.limit_watts)
 
     def _hold(self, watts: float) -> None:
         self._gpus.hold(watts)
-        if self._gpus.refusal:
-            # `hold` has logged why.
-            self._stop_measuring()
-        elif self._design is not None:
-            self._recorder = WindowRecorder(watts)
+        # The next reading, to which all ranks come, ends the measurement of all.
+        self._problem = self._gpus.refusal
+        self._recorder = WindowRecorder(watts)
 
     def _stop_measuring(self) -> None:
         self._design = self._recorder = None
@@ -337,14 +398,22 @@ class PowerLimitOptimizer:
         watts = design.limit_watts
         if design.reason is not None and design.choice is not None:
             self._finish(profile_result(design, design.choice, design.reason))
-        if watts != window.power_limit_watts:
+        elif watts != window.power_limit_watts:
             self._hold(watts)
-        elif self._design is not None:
+        else:
             self._recorder = WindowRecorder(watts)
 
-    def _finish(self, result: ProfileResult) -> None:
+    def _finish(self, own: ProfileResult) -> None:
+        exchange = self._exchange
+        # Other processors may round otherwise, and selectors may differ: the choice of rank 0 counts.
+        shared = self._shared("the result", own.as_json(), reads=False)
+        if exchange is None or shared is None:
+            return
+        result = parsed_result(shared.note)
         self._stop_measuring()
         self.results.append(result)
+        if result.power_limit_watts != self._gpus.limit_watts:
+            self._gpus.hold(result.power_limit_watts)
         logger.info(
             "power limit %g W (%s): another is better by more than %g %% with a probability of %.1f %%",
             result.power_limit_watts,
@@ -352,7 +421,7 @@ class PowerLimitOptimizer:
             100 * result.margin,
             100 * result.doubt,
         )
-        if self._profile_file is not None:
+        if self._profile_file is not None and exchange.is_first:
             number = len(self.results)
             path = self._profile_file
             numbered = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
@@ -360,6 +429,11 @@ class PowerLimitOptimizer:
                 result.write(numbered)
             except WattloopError as error:
                 logger.warning("the power profile was not written: %s", error)
+
+
+def _is_of(result: ProfileResult | None, numbers: Collection[float]) -> bool:
+    """Whether there is a result, and it is of one of these numbers of GPUs."""
+    return result is not None and all(each.gpus in numbers for each in result.measurements)
 
 
 def _limits(given: Sequence[float]) -> tuple[float, ...]:

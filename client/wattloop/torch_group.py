@@ -48,6 +48,17 @@ class TorchGroup:
             return False
         return True
 
+    def next_number(self, name: str) -> int:
+        """How often this process has called this with a name, from 1: a number that all ranks count alike.
+
+        Raises:
+            LostStoreError: The process that keeps the store has ended.
+        """
+        try:
+            return int(self.store.add(f"{name}/of/{self.rank}", 1))
+        except Exception as error:
+            raise LostStoreError(str(error)) from error
+
     def value(self, name: str) -> str | None:
         """A published value; None if there is none yet, or if the store is lost."""
         try:

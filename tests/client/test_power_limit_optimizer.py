@@ -190,11 +190,15 @@ def test_without_an_agent_the_training_continues_with_one_warning(
     assert optimizer.results == []
 
 
-def test_one_of_several_ranks_measures_nothing(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_of_several_ranks_without_a_group_measures_nothing_and_says_what_to_do(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
     variables = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
     with PowerLimitOptimizer(node.socket, limits_watts=LIMITS, environment=variables) as optimizer:
         node.train(optimizer, epochs=1)
     assert "one of 2 processes" in caplog.text
+    assert "call torch.distributed.init_process_group before the first epoch" in caplog.text
+    assert optimizer.results == []
     assert node.limits == [400.0, 400.0]
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from support.key_values import KeyValues
 from support.reporting.report_server import ReportServer, answering
 from wattloop import Run
 from wattloop.messages import Report
@@ -34,36 +35,6 @@ class Seconds:
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
-
-
-@dataclass
-class KeyValues:
-    """A store with the methods of `torch.distributed.Store` that are used; `lost` once its process has ended."""
-
-    values: dict[str, bytes] = field(default_factory=dict)
-    lost: bool = False
-
-    def set(self, name: str, text: str) -> None:
-        self._check()
-        self.values[name] = text.encode()
-
-    def get(self, name: str) -> bytes:
-        self._check()
-        return self.values[name]
-
-    def check(self, names: list[str]) -> bool:
-        self._check()
-        return all(name in self.values for name in names)
-
-    def add(self, name: str, number: int) -> int:
-        self._check()
-        total = int(self.values.get(name, b"0")) + number
-        self.values[name] = str(total).encode()
-        return total
-
-    def _check(self) -> None:
-        if self.lost:
-            raise RuntimeError("connection was closed")
 
 
 def in_group(rank: int, store: KeyValues, seconds: Seconds) -> RankVerdicts:

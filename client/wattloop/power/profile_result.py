@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wattloop.errors import InputError
+from wattloop.errors import InputError, WattloopError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.files.reading import read_text
 from wattloop.message_fields import shown
-from wattloop.power.selectors import Measurement
+from wattloop.power.selectors import Measurement, Selector
 from wattloop.power.sequential_design import Choice, Mode, Reason, SequentialDesign
+
+logger = logging.getLogger("wattloop")
 
 MAX_FILE_BYTES = 1024 * 1024
 EXPECTED = "a profile that a PowerLimitOptimizer has written"
@@ -79,7 +83,11 @@ class ProfileResult:
             OperationError: The file cannot be written.
         """
         with open_atomic(path) as stream:
-            stream.write(json.dumps(asdict(self), indent=2) + "\n")
+            stream.write(self.as_json() + "\n")
+
+    def as_json(self) -> str:
+        """The result as JSON, for `parsed_result`."""
+        return json.dumps(asdict(self), indent=2)
 
 
 def read_result(path: str | Path) -> ProfileResult:
@@ -89,11 +97,46 @@ def read_result(path: str | Path) -> ProfileResult:
         InputError: The file cannot be read, or is no such result.
     """
     try:
-        document = json.loads(read_text(path, MAX_FILE_BYTES, EXPECTED))
-        measurements = _estimates(document.pop("measurements"))
-        return ProfileResult(**document, measurements=measurements)
+        return parsed_result(read_text(path, MAX_FILE_BYTES, EXPECTED))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(str(path), f"another content ({error})", EXPECTED) from error
+
+
+def parsed_result(text: str) -> ProfileResult:
+    """The result in a JSON text.
+
+    Raises:
+        ValueError: It is no such result; also TypeError, KeyError, AttributeError or RecursionError.
+    """
+    document = json.loads(text)
+    measurements = _estimates(document.pop("measurements"))
+    return ProfileResult(**document, measurements=measurements)
+
+
+def stored_result(path: Path, limits_watts: Sequence[float], selector: Selector) -> ProfileResult | None:
+    """The result in a file for these limits, with the selector's choice; None without one.
+
+    Args:
+        path: The file, which need not exist.
+        limits_watts: The limits that the result must have.
+        selector: Selects among its measurements.
+    """
+    if not path.exists():
+        return None
+    try:
+        found = read_result(path)
+    except WattloopError as error:
+        logger.warning("the power limits are measured again: %s", error)
+        return None
+    if {each.power_limit_watts for each in found.measurements} != set(limits_watts):
+        logger.info("the power limits are measured again: %s has others", path)
+        return None
+    try:
+        chosen = selector.select([each.measurement for each in found.measurements])
+    except Exception as error:  # noqa: BLE001 - a user's selector must not end a long training
+        logger.warning("the power limits are measured again: the selector failed: %r", error)
+        return None
+    return replace(found, power_limit_watts=chosen.power_limit_watts, selector=type(selector).__name__)
 
 
 def _estimates(entries: list[dict[str, Any]]) -> tuple[LimitEstimate, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -20,6 +21,7 @@ logger = logging.getLogger("wattloop")
 # Ranks are at most one step apart. Rank 0 gives up first, so that all get its word.
 RANK_TIMEOUT_SECONDS = 60.0
 RANK_0_TIMEOUT_SECONDS = 90.0
+NOT_TOGETHER = "the ranks measure no power limits together"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,11 @@ class RankReading:
         gpus: Number of its GPUs.
         limits: The limits that it measures.
         interrupted: Whether it lost its limit since the last exchange, or cannot read its GPUs.
+        samples: Number of samples that it counted in the window.
+        moment: Where in the measurement it is. All ranks must be at the same place.
+        uuids: Its GPUs, which no other rank may have; empty if the ranks are known to have different ones.
+        problem: Why it cannot measure; empty if it can.
+        note: What rank 0 tells the others.
     """
 
     energy_joules: float
@@ -39,6 +46,11 @@ class RankReading:
     gpus: int
     limits: tuple[float, ...]
     interrupted: bool
+    samples: float = 0.0
+    moment: str = ""
+    uuids: tuple[str, ...] = ()
+    problem: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,23 +62,54 @@ class SharedReading:
         time_seconds: Time since the first exchange, of the rank for which most has passed.
         gpus: Number of GPUs of all ranks.
         interrupted: Whether a rank was interrupted, so that all begin the window again.
+        samples: Mean number of samples in the window of a rank.
+        note: What rank 0 tells the others.
     """
 
     energy_joules: float
     time_seconds: float
     gpus: int
     interrupted: bool
+    samples: float = 0.0
+    note: str = ""
+
+    @property
+    def totals(self) -> Totals:
+        """Energy and time."""
+        return Totals(self.energy_joules, self.time_seconds)
+
+
+def obstacle_among(readings: Sequence[RankReading]) -> str:
+    """Why the ranks cannot measure together; empty if they can. The readings are by rank."""
+    for rank, each in enumerate(readings):
+        if each.problem:
+            return f"rank {rank} cannot: {each.problem}"
+    if len({each.limits for each in readings}) != 1:
+        return "one has other limits; give all the same limits"
+    if len({each.moment for each in readings}) != 1:
+        places = ", ".join(f"{each.moment} of rank {rank}" for rank, each in enumerate(readings))
+        return f"they are at different places ({places}); all must count the same steps and epochs"
+    uuids = Counter(uuid for each in readings for uuid in each.uuids)
+    twice = [uuid for uuid, ranks in uuids.items() if ranks > 1]
+    if twice:
+        return (
+            f"several of them measure {twice[0]}; start them with torchrun, which sets LOCAL_RANK, or give each "
+            "its own GPUs"
+        )
+    return ""
 
 
 def summed(readings: Sequence[RankReading]) -> SharedReading | None:
-    """The sum over all ranks; None if they measure different limits."""
-    if len({each.limits for each in readings}) != 1:
+    """The sum over all ranks; None if they cannot measure together."""
+    if obstacle_among(readings):
         return None
     return SharedReading(
         energy_joules=sum(each.energy_joules for each in readings),
         time_seconds=max(each.time_seconds for each in readings),
         gpus=sum(each.gpus for each in readings),
         interrupted=any(each.interrupted for each in readings),
+        samples=sum(each.samples for each in readings) / len(readings),
+        note=readings[0].note,
     )
 
 
@@ -74,11 +117,11 @@ class TotalsExchange:
     """Exchanges readings through the store of the process group.
 
     Args:
-        group: The process group.
+        group: The process group; None if this process is the only one.
         name: Beginning of the names of its values, the same on all ranks.
     """
 
-    def __init__(self, group: TorchGroup, name: str) -> None:
+    def __init__(self, group: TorchGroup | None, name: str) -> None:
         self._group = group
         self._name = name
         self._number = 0
@@ -87,15 +130,25 @@ class TotalsExchange:
     @property
     def ranks(self) -> int:
         """Number of ranks."""
-        return self._group.size
+        return 1 if self._group is None else self._group.size
 
     @property
     def is_first(self) -> bool:
         """Whether this is rank 0, which reports what all measured."""
-        return self._group.rank == 0
+        return self._group is None or self._group.rank == 0
 
     def exchange(
-        self, totals: Totals | None, gpus: int, limits: tuple[float, ...], *, interrupted: bool
+        self,
+        totals: Totals | None,
+        gpus: int,
+        limits: tuple[float, ...],
+        *,
+        interrupted: bool,
+        samples: float = 0.0,
+        moment: str = "",
+        uuids: tuple[str, ...] = (),
+        problem: str = "",
+        note: str = "",
     ) -> SharedReading | None:
         """The sum of the readings of all ranks after the present step.
 
@@ -104,9 +157,14 @@ class TotalsExchange:
             gpus: Number of GPUs of this rank.
             limits: The limits that it measures.
             interrupted: Whether it lost its limit since the last exchange.
+            samples: See `RankReading`, as for the following.
+            moment: Where in the measurement it is.
+            uuids: Its GPUs.
+            problem: Why it cannot measure.
+            note: What it tells the others, if it is rank 0.
 
         Returns:
-            None if the ranks cannot measure together: one is missing, or measures other limits.
+            None if the ranks cannot measure together, such as if one is missing or measures other limits.
         """
         if totals is not None and self._zero is None:
             self._zero = totals
@@ -114,31 +172,43 @@ class TotalsExchange:
         if totals is not None and self._zero is not None:
             energy = totals.energy_joules - self._zero.energy_joules
             time = totals.time_seconds - self._zero.time_seconds
-        own = RankReading(energy, time, gpus, limits, interrupted or totals is None)
+        own = RankReading(
+            energy, time, gpus, limits, interrupted or totals is None, samples, moment, uuids, problem, note
+        )
+        if self._group is None:
+            return summed([own])
         name, self._number = f"{self._name}/{self._number}", self._number + 1
         try:
-            shared = self._gathered(name, own) if self._group.rank == 0 else self._contributed(name, own)
+            exchanged = _gathered if self._group.rank == 0 else _contributed
+            return exchanged(self._group, name, own)
         except LostStoreError as error:
             logger.warning("the store of the process group is lost: %s", error)
-            shared = None
-        if shared is None:
-            logger.warning("the ranks measure no power limits together: one is missing, or has other limits")
-        return shared
+            logger.warning("%s: rank 0 has ended", NOT_TOGETHER)
+            return None
 
-    def _gathered(self, name: str, own: RankReading) -> SharedReading | None:
-        readings = [own]
-        deadline = self._group.clock() + RANK_TIMEOUT_SECONDS
-        for rank in range(1, self._group.size):
-            text = self._group.awaited_value(f"{name}/{rank}", deadline - self._group.clock())
-            if text is None:
-                break
-            values = json.loads(text)
-            readings.append(RankReading(**{**values, "limits": tuple(values["limits"])}))
-        shared = summed(readings) if len(readings) == self._group.size else None
-        self._group.publish(f"{name}/all", json.dumps(None if shared is None else asdict(shared)))
-        return shared
 
-    def _contributed(self, name: str, own: RankReading) -> SharedReading | None:
-        self._group.publish(f"{name}/{self._group.rank}", json.dumps(asdict(own)))
-        values = json.loads(self._group.awaited_value(f"{name}/all", RANK_0_TIMEOUT_SECONDS) or "null")
-        return None if values is None else SharedReading(**values)
+def _gathered(group: TorchGroup, name: str, own: RankReading) -> SharedReading | None:
+    readings, missing = [own], ""
+    deadline = group.clock() + RANK_TIMEOUT_SECONDS
+    for rank in range(1, group.size):
+        text = group.awaited_value(f"{name}/{rank}", deadline - group.clock())
+        if text is None:
+            missing = f"one is missing: rank {rank} has not come to this place within {RANK_TIMEOUT_SECONDS:g} s"
+            break
+        values = json.loads(text)
+        lists = {key: tuple(values[key]) for key in ("limits", "uuids")}
+        readings.append(RankReading(**{**values, **lists}))
+    shared = None if missing else summed(readings)
+    group.publish(f"{name}/all", json.dumps(None if shared is None else asdict(shared)))
+    if shared is None:
+        logger.warning("%s: %s", NOT_TOGETHER, missing or obstacle_among(readings))
+    return shared
+
+
+def _contributed(group: TorchGroup, name: str, own: RankReading) -> SharedReading | None:
+    group.publish(f"{name}/{group.rank}", json.dumps(asdict(own)))
+    values = json.loads(group.awaited_value(f"{name}/all", RANK_0_TIMEOUT_SECONDS) or "null")
+    if values is None:
+        logger.warning("%s: rank 0 is missing, or its warning says why", NOT_TOGETHER)
+        return None
+    return SharedReading(**values)

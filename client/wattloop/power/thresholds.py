@@ -44,6 +44,12 @@ class Thresholds:
             raise UsageError(f"profile_again_at is {list(values)}; expected finite values that all rise or all fall")
         self._sign = 1.0 if rises else -1.0
         self._left = [self._sign * value for value in values]
+        self._given = bool(values)
+
+    @property
+    def given(self) -> bool:
+        """Whether there is a threshold, crossed or not."""
+        return self._given
 
     def crossed(self, metric: float) -> bool:
         """Whether this value of the metric crosses at least one threshold that was not crossed before."""

@@ -51,6 +51,9 @@ class WindowRecorder:
 
     Args:
         power_limit_watts: The limit that is held.
+
+    Attributes:
+        samples: Number of samples counted in the window. Ranks that measure together replace it by what they agree on.
     """
 
     def __init__(self, power_limit_watts: float) -> None:
@@ -63,7 +66,7 @@ class WindowRecorder:
         self._resumed: Totals | None = None
         self._energy_joules = self._time_seconds = 0.0
         self._steps = 0
-        self._samples = 0.0
+        self.samples = 0.0
         self._steps_until_read = WARM_UP_STEPS
 
     @property
@@ -79,7 +82,7 @@ class WindowRecorder:
     def step_done(self, samples: float) -> bool:
         """Count one optimizer step on this number of samples; returns whether to read the totals now."""
         self._steps += 1
-        self._samples += samples
+        self.samples += samples
         return self._steps >= self._steps_until_read
 
     def add_totals(self, totals: Totals) -> Window | None:
@@ -96,7 +99,7 @@ class WindowRecorder:
         energy = self._energy_joules + totals.energy_joules - self._resumed.energy_joules
         seconds = self._time_seconds + totals.time_seconds - self._resumed.time_seconds
         if seconds >= MIN_WINDOW_SECONDS:
-            return Window(self._limit, self._start, totals, energy, seconds, self._samples)
+            return Window(self._limit, self._start, totals, energy, seconds, self.samples)
         per_step = seconds / self._steps
         more = math.ceil((MIN_WINDOW_SECONDS - seconds) / per_step) if per_step > 0 else self._steps
         # At most doubled, because the first steps after a change of limit may not be typical.

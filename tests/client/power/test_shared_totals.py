@@ -7,10 +7,12 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import nvml_simulator
+from support.key_values import KeyValues
 from wattloop.agent_process import running_agent
 from wattloop.gpus import ProcessGpus
 from wattloop.messages import LimitMeasurement
@@ -22,22 +24,6 @@ from wattloop.torch_group import TorchGroup
 RANKS = 2
 WORK_OF_A_SECOND = 312.0  # teraflop of an A100 in a second at its highest clock
 LIMITS = (300.0, 200.0)
-
-
-class KeyValues:
-    """A store with the methods of `torch.distributed.Store` that are used."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-
-    def set(self, name: str, text: str) -> None:
-        self.values[name] = text.encode()
-
-    def get(self, name: str) -> bytes:
-        return self.values[name]
-
-    def check(self, names: list[str]) -> bool:
-        return all(name in self.values for name in names)
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +99,30 @@ def test_readings_of_ranks_are_added_up(readings: list[RankReading], shared: Sha
     assert summed(readings) == shared
 
 
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        ({"limits": LIMITS[:1]}, "one has other limits"),
+        ({"moment": "the end of an epoch"}, "a step of rank 0, the end of an epoch of rank 1"),
+        ({"uuids": ("GPU-1", "GPU-0")}, "several of them measure GPU-0; start them with torchrun"),
+        ({"problem": "the agent offers no GPU"}, "rank 1 cannot: the agent offers no GPU"),
+    ],
+)
+def test_rank_0_says_why_ranks_cannot_measure_together(
+    other: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = KeyValues()
+    ranks = [TotalsExchange(TorchGroup(rank, 2, store), "run") for rank in (0, 1)]
+    usual: dict[str, Any] = {"limits": LIMITS, "moment": "a step", "interrupted": False}
+    with ThreadPoolExecutor(2) as threads:
+        found = [
+            threads.submit(rank.exchange, Totals(10.0, 1.0), 1, **{**usual, "uuids": (f"GPU-{place}",), **own})
+            for place, (rank, own) in enumerate(zip(ranks, ({}, other), strict=True))
+        ]
+    assert [each.result() for each in found] == [None, None]
+    assert why in caplog.text
+
+
 def test_a_missing_rank_ends_the_measurement_of_all_after_a_bounded_time(caplog: pytest.LogCaptureFixture) -> None:
     store, now = KeyValues(), [0.0]
 
@@ -124,4 +134,5 @@ def test_a_missing_rank_ends_the_measurement_of_all_after_a_bounded_time(caplog:
     assert RANK_TIMEOUT_SECONDS <= now[0] < RANK_TIMEOUT_SECONDS + 1
     assert json.loads(store.values["run/0/all"]) is None
     assert ranks[1].exchange(Totals(10.0, 1.0), 1, LIMITS, interrupted=False) is None
-    assert "one is missing" in caplog.text
+    # Both other ranks have published nothing when rank 0 looks.
+    assert "one is missing: rank 1 has not come to this place within 60 s" in caplog.text
