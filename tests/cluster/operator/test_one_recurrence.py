@@ -408,6 +408,33 @@ def test_an_import_error_is_known_by_the_end_of_the_log_in_the_pods_status(
     assert status["message"].endswith("\n  ImportError: no torch")
 
 
+def test_an_init_container_that_fails_twice_ends_the_recurrence_and_is_named(
+    operator: InProcessOperator,
+    make_job: MakeJob,
+    kubelet: Kubelet,
+    ended: Ended,
+    recurrences_of: RecurrencesOf,
+) -> None:
+    fetch = {"name": "fetch", "image": "example.invalid/fetch:1"}
+    container = {"name": "train", "image": "example.invalid/train:1"}
+    pod_spec = {"restartPolicy": "Never", "containers": [container], "initContainers": [fetch]}
+    key = make_job(template={"job": {"template": {"spec": pod_spec}}})
+    operator.reconcile(key)
+    for attempt in range(2):
+        (pod,) = kubelet.pods_of_job(first_of(key, attempt=attempt), key.namespace)
+        assert pod["spec"]["initContainers"][0]["terminationMessagePolicy"] == "FallbackToLogsOnError"
+        kubelet.fail_init_container(pod, exit_code=3, message="no route to data.example\n")
+        ended(key, first_of(key, attempt=attempt))
+        operator.reconcile(key)
+        status = recurrences_of(key)[attempt]["status"]
+        assert status["result"] == "StartFailed"
+        assert "init container fetch ended with exit code 3 (Error); fix this init container" in status["message"]
+        assert f"see kubectl logs {pod['metadata']['name']} -n {key.namespace} -c fetch" in status["message"]
+        assert status["message"].endswith("\n  no route to data.example")
+    assert len(recurrences_of(key)) == 2
+    assert learned(operator, key) == ()
+
+
 def test_a_rejected_template_is_reported_and_starts_nothing_until_it_is_fixed(
     operator: InProcessOperator,
     make_job: MakeJob,

@@ -91,6 +91,20 @@ class Kubelet:
         """End the pod's containers as the kernel does if they exceed their memory limit."""
         return self.fail(pod, exit_code=_OUT_OF_MEMORY_EXIT_CODE, reason="OOMKilled")
 
+    def fail_init_container(self, pod: Object, *, exit_code: int, message: str) -> Object:
+        """End the pod because its first init container ended with an exit code and a termination message."""
+        self._bind(pod)
+        ended = {"exitCode": exit_code, "reason": "Error", "startedAt": _now(), "finishedAt": _now()}
+        (container, *_), waiting = pod["spec"]["initContainers"], {"waiting": {"reason": "PodInitializing"}}
+        status = {"ready": False, "restartCount": 0, "imageID": ""}
+        init = status | {"state": {"terminated": ended | {"message": message}}}
+        trains = [
+            status | {"name": each["name"], "image": each["image"], "state": waiting}
+            for each in pod["spec"]["containers"]
+        ]
+        init |= {"name": container["name"], "image": container["image"]}
+        return self._patch(pod, {"phase": "Failed", "initContainerStatuses": [init], "containerStatuses": trains})
+
     def fail_image_pull(self, pod: Object) -> Object:
         """Leave the pod pending because its image cannot be pulled."""
         self._bind(pod)
