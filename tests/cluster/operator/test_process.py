@@ -81,6 +81,19 @@ def await_jobs(
     return found
 
 
+def await_deletion_events(cluster: DynamicClient, namespace: str) -> list[Object]:
+    """The Events that recurrences were deleted; at least one."""
+    found: list[Object] = wait_until(
+        cluster,
+        api_version="v1",
+        kind="Event",
+        namespace=namespace,
+        condition=lambda events: [each for each in events if each.get("reason") == "RecurrenceDeleted"] or None,
+        what="a RecurrenceDeleted",
+    )
+    return found
+
+
 def test_the_example_runs_and_kubectl_shows_its_cost(
     start_operator: StartOperator,
     pod_runner: PodRunner,
@@ -115,6 +128,12 @@ def test_the_example_runs_and_kubectl_shows_its_cost(
     metrics = httpx.get(f"{operator.url_of('metrics')}/metrics", timeout=60.0).text
     assert f'wattloop_job_recurrences_total{{job="digits",namespace="{namespace}",reached="true"}} 3.0' in metrics
     assert "wattloop_operator_is_leader 1.0" in metrics
+    deleted = recurrences[1].split()[0].removeprefix("trainingrecurrence.wattloop.dev/")
+    kubectl("delete", "trec", deleted, namespace=namespace)
+    (event,) = await_deletion_events(cluster, namespace)
+    assert event["message"].startswith(f"{namespace}/digits: recurrence 1 ({deleted}) was deleted, and not by a")
+    kubectl("delete", "rtj", "digits", "--cascade=foreground", namespace=namespace)
+    assert len(await_deletion_events(cluster, namespace)) == 1
     operator.stop()
     assert operator.exit_code == 130
 
