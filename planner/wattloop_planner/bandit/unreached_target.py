@@ -158,7 +158,8 @@ def _runs_by_arm(context: DecisionContext, arms: Collection[int]) -> dict[int, l
     stopped: defaultdict[int, list[Observation]] = defaultdict(list)
     for each in _own(context):
         arm = context.arm_of(each)
-        if arm is None or arm not in arms or each.curve is None:
+        # A simulated path without a target in its traces has a curve without evaluations.
+        if arm is None or arm not in arms or each.curve is None or not each.curve.epochs:
             continue
         if each.outcome in (Outcome.EXHAUSTED, Outcome.PLATEAUED):
             ended[arm].append(each)

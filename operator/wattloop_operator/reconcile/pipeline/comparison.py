@@ -116,7 +116,7 @@ def excess(plan: Sequence[float], free: Sequence[float]) -> Excess | None:
     Example:
         >>> found = excess([0.9, 1.1, 1.0, 1.0], [1.0, 1.2, 1.1, 1.1])
         >>> round(found.percent, 2), round(found.error_percent, 2)
-        (-9.09, 0.56)
+        (-9.09, 0.54)
         >>> excess([1.0], [1.0]) is None
         True
     """
