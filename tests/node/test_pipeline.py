@@ -324,12 +324,12 @@ def test_a_killed_rank_is_named_with_its_pod_and_clocks_are_free(attempts: tuple
     killed, _ = attempts
     assert killed.recurrence["status"]["result"] == "Crashed"
     named = re.fullmatch(
-        r"rank ([\d, or]+) of 4 (?:failed first: they )?ended without a report; "
+        r"rank ([\d, or]+) of 4 (?:was killed|(?:failed first: they )?ended without a report); "
         r"pod (\S+) of index \d on node \S+ failed first",
         killed.condition("RanksHealthy")["message"],
     )
     assert named is not None, killed.condition("RanksHealthy")
-    # torchrun also ends the other rank of a pod, which may then not report either.
+    # torchrun names the killed rank in its output. It also ends the other rank of its pod, which may not report either.
     assert str(KILLED_RANK) in re.findall(r"\d", named[1])
     assert named[2].startswith(killed.recurrence["metadata"]["name"])
     assert [gpu.locked_graphics_clocks_megahertz for gpu in killed.after.gpus] == [None] * RANKS

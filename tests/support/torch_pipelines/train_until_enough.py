@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import train
@@ -23,6 +24,7 @@ from wattloop.integrations.torch_pipelining import attach
 from wattloop.pipeline import Pipeline
 from wattloop.pipeline.iteration_record import IterationRecord, RankMeasurement
 from wattloop.pipeline.messages import PROFILE, Directive, InstructionMeasurement
+from wattloop.pipeline.plan_comparison import PlanComparison
 from wattloop.pipeline.profiling import ProfileSchedule
 
 ENOUGH = "trained-enough"
@@ -44,9 +46,13 @@ class SimulatorMeter:
         self._schedule: ProfileSchedule | None = None
         self._profiled = False
         self._measured: dict[tuple[str, int, int], InstructionMeasurement] = {}
-        # Number of the directive, and number of iterations, seconds and joules since the first one under it.
         self._directive = 0
-        self._begin = self._iterations = (0, 0.0, 0.0)
+        # Seconds and joules at the end of each iteration.
+        self._ends: list[tuple[float, float]] = []
+        # Number of iterations after the first one under the directive that were not at free clocks, their seconds and
+        # joules.
+        self._totals = (0, 0.0, 0.0)
+        self._comparison: PlanComparison | None = None
 
     def profiling_clock(self, directive: Directive, iteration: int) -> int | None:
         """See `Observer`."""
@@ -63,14 +69,37 @@ class SimulatorMeter:
 
     def iteration_done(self, record: IterationRecord) -> None:
         """See `Observer`."""
-        gpu = self._machine.describe_gpu(self._gpu)
-        now = (record.number, self._machine.clock_seconds(self._gpu), gpu.energy_microjoules / 1e6)
+        joules = self._machine.describe_gpu(self._gpu).energy_microjoules / 1e6
         with self._lock:
-            if record.directive.number != self._directive:
-                self._directive, self._begin = record.directive.number, now
-            self._iterations = now
-            if record.directive.mode == PROFILE and self._schedule and self._schedule.is_measured(record.number):
+            self._ends.append((record.end_seconds, joules))
+            directive = record.directive
+            if directive.number != self._directive:
+                self._directive, self._totals, self._comparison = directive.number, (0, 0.0, 0.0), None
+                if directive.free is not None:
+                    first = directive.first_iteration or 0
+                    self._comparison = PlanComparison(directive.free, first, self._joules_between)
+            elif len(self._ends) > 1 and self._counts(record):
+                (begin, before), (end, after) = self._ends[-2:]
+                count, seconds, total = self._totals
+                self._totals = count + 1, seconds + end - begin, total + after - before
+            if self._comparison is not None:
+                self._comparison.add(record)
+            if directive.mode == PROFILE and self._schedule and self._schedule.is_measured(record.number):
                 self._measure(record)
+
+    @staticmethod
+    def _counts(record: IterationRecord) -> bool:
+        """Whether an iteration runs as its directive says: under a plan, not at free clocks nor first after them."""
+        directive = record.directive
+        if directive.free is None:
+            return True
+        part = directive.free.part(record.number - (directive.first_iteration or 0))
+        return part.is_measured and not part.is_free
+
+    def _joules_between(self, begin_seconds: float, end_seconds: float) -> float:
+        seconds, joules = zip(*self._ends, strict=True)
+        begin, end = np.interp([begin_seconds, end_seconds], seconds, joules)
+        return float(end - begin)
 
     def _measure(self, record: IterationRecord) -> None:
         works = self._machine.work_records(self._gpu)[-len(record.instructions) :]
@@ -93,14 +122,17 @@ class SimulatorMeter:
     def measured(self) -> RankMeasurement:
         """See `Observer`."""
         with self._lock:
-            count, seconds, joules = (now - begin for now, begin in zip(self._iterations, self._begin, strict=True))
+            count, seconds, joules = self._totals
+            if self._comparison is not None:
+                self._comparison.collect()
             return RankMeasurement(
-                measured_iterations=int(count),
+                measured_iterations=count,
                 iteration_seconds=seconds / count if count else None,
                 iteration_joules=joules / count if count else None,
                 blocking_watts=self._waiting_watts if self._measured else None,
                 measurements=tuple(self._measured.values()),
                 profiled=self._profiled,
+                compared=() if self._comparison is None else self._comparison.groups,
             )
 
     def close(self) -> None:
