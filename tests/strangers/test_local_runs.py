@@ -1,4 +1,4 @@
-"""Scripts of strangers through `wattloop run`: each reaches, learns what is cheaper, and is told nothing false.
+"""Scripts of strangers through `wattloop run`: each reaches, learns what is cheaper, and is shown nothing false.
 
 The scripts are written as their authors would, not from the code. Their accelerator is a simulated GPU, whose time
 passes only by what they do, so that the costs are the same on every machine.
