@@ -14,9 +14,10 @@ from support.chart.rights import await_right_to_create
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.observed_runs import first_of
 from support.control_plane.training import AUDIENCE, Training
 from support.control_plane.waiting import Object, wait_until
-from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.server import HttpService
 
 MakeJob = Callable[..., JobKey]
@@ -44,12 +45,8 @@ STEPS = (*(16 * [64]), *(8 * [8]), *(8 * [1]))
 MAX_OBJECT_BYTES = 512 * 1024
 
 
-def name_of(key: JobKey) -> str:
-    return recurrence_name(key.name, 0, slot_of_request("first"), 0)
-
-
 def post(reporting: HttpService, key: JobKey, token: str, **changes: Any) -> httpx.Response:
-    url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/{name_of(key)}/progress"
+    url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/{first_of(key)}/progress"
     report = {"sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1} | changes
     return httpx.post(url, json=report, headers={"Authorization": f"Bearer {token}"}, timeout=60.0)
 
@@ -80,7 +77,7 @@ def test_a_status_filled_by_reports_leaves_room_for_the_outcome(
 ) -> None:
     key = make_job()
     operator.reconcile(key)
-    training = train(key, name_of(key))
+    training = train(key, first_of(key))
     operator.reconcile(key)
     token = token_of_pod(training.pod, AUDIENCE)
     uuid = next(each for each in UUIDS if post(reporting, key, token, gpus=gpus(each, 0, 1)).status_code == 200)
@@ -93,12 +90,12 @@ def test_a_status_filled_by_reports_leaves_room_for_the_outcome(
     # The termination message is part of the failure message, which the outcome contains three
     # times.
     kubelet.fail(training.pod, message="<" * 4096)
-    ended(key, name_of(key))
+    ended(key, first_of(key))
     operator.reconcile(key)
     recurrence = recurrences_of(key)[0]
     assert recurrence["status"]["result"] == "Crashed"
     assert len(recurrence["status"]["progress"]["gpus"]) <= 1024
-    path = f"/apis/wattloop.dev/v1alpha1/namespaces/{key.namespace}/trainingrecurrences/{name_of(key)}"
+    path = f"/apis/wattloop.dev/v1alpha1/namespaces/{key.namespace}/trainingrecurrences/{first_of(key)}"
     size_bytes = len(kubectl("get", "--raw", path).encode())
     assert size_bytes < MAX_OBJECT_BYTES, size_bytes
 
@@ -133,7 +130,7 @@ def victim(operator: InProcessOperator, make_job: MakeJob, train: Train) -> tupl
     """A recurrence with a running pod."""
     key = make_job()
     operator.reconcile(key)
-    training = train(key, name_of(key))
+    training = train(key, first_of(key))
     operator.reconcile(key)
     return key, training
 
@@ -203,7 +200,7 @@ def test_a_pod_that_looks_like_one_of_the_job_is_deleted_by_the_job_controller(
 ) -> None:
     key, training = victim
     labels = {name: value for name, value in training.pod["metadata"]["labels"].items() if name.startswith("batch.")}
-    name = f"{name_of(key)}-forged"
+    name = f"{first_of(key)}-forged"
     intruder.create_namespaced_pod(key.namespace, pod(name, owner_of(training), labels))
 
     def names(pods: list[Object]) -> bool:
@@ -215,7 +212,7 @@ def test_a_pod_that_looks_like_one_of_the_job_is_deleted_by_the_job_controller(
         api_version="v1",
         kind="Pod",
         namespace=key.namespace,
-        label_selector=f"batch.kubernetes.io/job-name={name_of(key)}",
+        label_selector=f"batch.kubernetes.io/job-name={first_of(key)}",
         condition=names,
         what="the Job controller to delete the forged pod",
     )

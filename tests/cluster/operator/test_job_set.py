@@ -16,10 +16,11 @@ from support.control_plane.control_plane import ControlPlane
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_set_controller import job_set_controller
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.observed_runs import first_of
 from support.control_plane.training import Training, environment_of
 from support.control_plane.waiting import Object, wait_until
 from wattloop.messages import Report
-from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+from wattloop_operator.domain.names import JobKey
 
 RecurrencesOf = Callable[[JobKey], list[Object]]
 EXAMPLE = REPOSITORY / "examples" / "pipeline" / "job-set.yaml"
@@ -54,10 +55,6 @@ def key(_job_sets: None, kubectl: ClusterCommand, namespace: str) -> JobKey:
     return JobKey(namespace, job["metadata"]["name"])
 
 
-def name_of(key: JobKey) -> str:
-    return recurrence_name(key.name, 0, slot_of_request("first"), 0)
-
-
 def await_status(cluster: DynamicClient, key: JobKey, holds: Callable[[Object], bool], what: str) -> None:
     """Wait until the controller has written a status into its JobSet."""
     wait_until(
@@ -77,7 +74,7 @@ def has_condition(kind: str) -> Callable[[Object], bool]:
 
 
 def running_pods(key: JobKey, kubelet: Kubelet) -> list[Object]:
-    return [kubelet.run(pod) for pod in kubelet.pods_of_job(f"{name_of(key)}-stages-0", key.namespace, count=PODS)]
+    return [kubelet.run(pod) for pod in kubelet.pods_of_job(f"{first_of(key)}-stages-0", key.namespace, count=PODS)]
 
 
 def test_the_pods_of_a_job_set_find_each_other_and_report_until_the_target(
@@ -93,7 +90,7 @@ def test_the_pods_of_a_job_set_find_each_other_and_report_until_the_target(
     operator.reconcile(key)
     pods = running_pods(key, kubelet)
     # torchrun finds the first pod by its host name and the Service that the controller makes.
-    service = kubectl.json("get", "service", name_of(key), namespace=key.namespace)["spec"]
+    service = kubectl.json("get", "service", first_of(key), namespace=key.namespace)["spec"]
     assert service["clusterIP"] == "None"
     assert service["publishNotReadyAddresses"]
     for index, pod in enumerate(sorted(pods, key=lambda each: str(each["spec"]["hostname"]))):
@@ -134,7 +131,7 @@ def test_a_failed_pod_of_a_job_set_fails_its_attempt_and_leaves_no_pod(
     operator.reconcile(key)
     first, second = recurrences_of(key)
     assert first["status"]["result"] == "Crashed"
-    assert f"first failed job: {name_of(key)}-stages-0" in first["status"]["message"]
+    assert f"first failed job: {first_of(key)}-stages-0" in first["status"]["message"]
     # The next attempt has a JobSet of its own.
     kubelet.pods_of_job(f"{second['metadata']['name']}-stages-0", key.namespace, count=PODS)
     active = kubectl.json("get", "jobs", namespace=key.namespace)["items"]

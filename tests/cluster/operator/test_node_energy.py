@@ -18,6 +18,7 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, assignment
+from support.control_plane.observed_runs import first_of
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import MAX_POWER_WATTS, Training
 from support.control_plane.waiting import Object, wait_until
@@ -29,7 +30,7 @@ from wattloop_operator.cluster.job_power import JobPower
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
-from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limit_orders import LimitOrders
@@ -43,10 +44,6 @@ TokenOfPod = Callable[[Object, str], str]
 OTHER_NODE = "wattloop-other-node"
 # The power of the simulated training, with start-up and clean-up.
 POWER = ((0.0, 50.0), (2.0, 200.0), (22.0, 50.0))
-
-
-def name_of(key: JobKey) -> str:
-    return recurrence_name(key.name, 0, slot_of_request("first"), 0)
 
 
 def with_gpu() -> dict[str, Any]:
@@ -80,7 +77,7 @@ def training(operator: InProcessOperator, make_job: MakeJob, train: Callable[[Jo
     """A training with a running pod."""
     key = make_job(template=with_gpu())
     operator.reconcile(key)
-    return train(key, name_of(key))
+    return train(key, first_of(key))
 
 
 @pytest.fixture
@@ -196,12 +193,12 @@ def test_an_attempt_waits_for_its_agent_and_its_energies_are_deleted_with_its_re
     operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
     key = make_job(template=with_gpu(), successfulHistoryLimit=0, failedHistoryLimit=0, retryPolicy={"limit": 0})
     operator.reconcile(key)
-    training = train(key, name_of(key))
+    training = train(key, first_of(key))
     agent = agent_on(NODE_NAME)
     agent.advance(5, assignment(training.pod, agent.gpu.uuid))
     assert agent.push() == ""
     kubelet.fail(training.pod)
-    ended(key, name_of(key))
+    ended(key, first_of(key))
     wake_at = operator.reconcile(key)
     (recurrence,) = recurrences_of(key)
     assert running_because(recurrence["status"]) == "EnergyAwaited"
@@ -234,14 +231,14 @@ def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
     operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
     key = make_job(template=with_gpu(), retryPolicy={"limit": 0})
     operator.reconcile(key)
-    training = train(key, name_of(key))
+    training = train(key, first_of(key))
     operator.reconcile(key)
     agent, wrong_node_agent = agent_on(NODE_NAME), agent_on(OTHER_NODE)
     for each in (agent, wrong_node_agent):
         each.advance(5, assignment(training.pod, each.gpu.uuid))
     # Deleted before an agent has reported its usage.
     kubelet.fail(training.pod)
-    ended(key, name_of(key))
+    ended(key, first_of(key))
     metadata = training.pod["metadata"]
     core.delete_namespaced_pod(metadata["name"], metadata["namespace"], grace_period_seconds=0)
     for each in (agent, wrong_node_agent):
@@ -283,7 +280,7 @@ def test_a_training_without_the_agents_socket_is_learned_from(
     operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
     key = make_job(template=with_gpu(), power={"limit": {"mode": "None"}})
     operator.reconcile(key)
-    training = train(key, name_of(key))
+    training = train(key, first_of(key))
     operator.reconcile(key)
     agent = agent_on(NODE_NAME)
     has = assignment(training.pod, agent.gpu.uuid)
@@ -296,7 +293,7 @@ def test_a_training_without_the_agents_socket_is_learned_from(
         metric = target.threshold if epoch == 4 else target.threshold - 0.1
         training.report(float(epoch), metric, finished=epoch == 4, with_gpus=False)
     kubelet.succeed(training.pod)
-    ended(key, name_of(key))
+    ended(key, first_of(key))
     agent.advance(3)
     assert agent.push() == ""
     operator.reconcile(key)
@@ -337,7 +334,7 @@ def test_power_limits_are_measured_and_decided_without_the_agents_socket(
     sizes = {"default": 64, "candidates": [64]}
     key = make_job(template=with_gpu(), batchSize=sizes, power={"limit": {"mode": "Auto"}})
     operator.reconcile(key)
-    training = train(key, name_of(key))
+    training = train(key, first_of(key))
     operator.reconcile(key)
     agent = agent_on(NODE_NAME)
     has, target = assignment(training.pod, agent.gpu.uuid), training.environment.target
@@ -351,7 +348,7 @@ def test_power_limits_are_measured_and_decided_without_the_agents_socket(
         metric = target.threshold if epoch == 12 else target.threshold - 0.1
         training.report(float(epoch), metric, finished=epoch == 12, with_gpus=False)
     kubelet.succeed(training.pod)
-    ended(key, name_of(key))
+    ended(key, first_of(key))
     agent.advance(3)
     assert agent.push() == ""
     operator.reconcile(key)
@@ -391,7 +388,7 @@ def test_the_status_has_the_agents_energy_even_if_the_operator_was_killed(
     operator = start_operator()
     url = operator.url_of("reporting API")
     key = make_job(template=with_gpu())
-    (pod,) = kubelet.pods_of_job(name_of(key), namespace)
+    (pod,) = kubelet.pods_of_job(first_of(key), namespace)
     training = Training(kubelet.run(pod), token_of_pod, tmp_path, timeout_seconds=60.0)
     mine = agent_pod(core, namespace, NODE_NAME)
     gpu = TrueGpu(changes=POWER, uuid=f"GPU-{pod['metadata']['uid']}")

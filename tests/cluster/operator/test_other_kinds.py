@@ -13,6 +13,7 @@ from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.observed_runs import first_of
 from support.control_plane.training import Training, environment_of
 from support.control_plane.waiting import Object
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
@@ -63,14 +64,10 @@ def train_sets(kubectl: ClusterCommand, release: Release) -> Iterator[None]:
     kubectl("delete", f"crd/trainsets.{GROUP}")
 
 
-def name_of(key: JobKey) -> str:
-    return recurrence_name(key.name, 0, slot_of_request("first"), 0)
-
-
 def set_condition(kubectl: ClusterCommand, key: JobKey, kind: str) -> None:
     condition = f'{{"type":"{kind}","status":"True","lastTransitionTime":"2026-03-01T10:00:00Z"}}'
     patch = f'--patch={{"status":{{"conditions":[{condition}]}}}}'
-    kubectl("patch", "trainset", name_of(key), "--subresource=status", "--type=merge", patch, namespace=key.namespace)
+    kubectl("patch", "trainset", first_of(key), "--subresource=status", "--type=merge", patch, namespace=key.namespace)
 
 
 def worker_pod(core: client.CoreV1Api, key: JobKey, workload: Object) -> Object:
@@ -83,7 +80,7 @@ def worker_pod(core: client.CoreV1Api, key: JobKey, workload: Object) -> Object:
         "uid": workload["metadata"]["uid"],
         "controller": True,
     }
-    metadata = template["metadata"] | {"name": f"{name_of(key)}-worker-0", "ownerReferences": [owner]}
+    metadata = template["metadata"] | {"name": f"{first_of(key)}-worker-0", "ownerReferences": [owner]}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
     made: Object = core.api_client.sanitize_for_serialization(core.create_namespaced_pod(key.namespace, body))
     return made
@@ -102,7 +99,7 @@ def test_a_workload_of_another_kind_runs_to_its_target(
 ) -> None:
     key = make_job(template={"workload": WORKLOAD})
     operator.reconcile(key)
-    workload = kubectl.json("get", "trainset", name_of(key), namespace=key.namespace)
+    workload = kubectl.json("get", "trainset", first_of(key), namespace=key.namespace)
     assert workload["metadata"]["ownerReferences"][0]["kind"] == "TrainingRecurrence"
     set_condition(kubectl, key, "Running")
     operator.reconcile(key)

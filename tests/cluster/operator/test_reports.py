@@ -15,6 +15,7 @@ from kubernetes import client
 from support.backends.curved_runs import CANDIDATES, curved_records, metric_after
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.observed_runs import first_of
 from support.control_plane.tokens import service_account_token
 from support.control_plane.training import AUDIENCE, Training, environment_of
 from support.control_plane.waiting import Object
@@ -27,7 +28,7 @@ from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.cluster.transport import HttpTransport
-from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reporting.app import create_app
@@ -39,12 +40,8 @@ TokenOfPod = Callable[[Object, str], str]
 RecurrencesOf = Callable[[JobKey], list[Object]]
 
 
-def name_of(key: JobKey) -> str:
-    return recurrence_name(key.name, 0, slot_of_request("first"), 0)
-
-
 def post(reporting: HttpService, key: JobKey, token: str) -> httpx.Response:
-    url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/{name_of(key)}/progress"
+    url = f"{reporting.url}/v1/namespaces/{key.namespace}/recurrences/{first_of(key)}/progress"
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     return httpx.post(
         url, json={"sequence": 1, "epoch": 1.0, "metric": 0.5, "evaluations": 1}, headers=headers, timeout=60.0
@@ -57,7 +54,7 @@ def two_jobs(operator: InProcessOperator, make_job: MakeJob, train: Train) -> tu
     first, second = make_job("first"), make_job("second")
     operator.reconcile(first)
     operator.reconcile(second)
-    return first, train(first, name_of(first)), second, train(second, name_of(second))
+    return first, train(first, first_of(first)), second, train(second, first_of(second))
 
 
 def test_a_pod_reports_only_for_its_own_recurrence(
@@ -71,7 +68,7 @@ def test_a_pod_reports_only_for_its_own_recurrence(
     assert post(reporting, first, token).status_code == 200
     rejected = post(reporting, second, token)
     assert rejected.status_code == 403
-    assert f"does not run {second.namespace}/{name_of(second)}" in rejected.text
+    assert f"does not run {second.namespace}/{first_of(second)}" in rejected.text
     assert recurrences_of(first)[0]["status"]["progress"]["epoch"] == "1"
     assert "progress" not in recurrences_of(second)[0]["status"]
 
@@ -126,7 +123,7 @@ def test_a_script_with_the_client_reports_from_its_pod(
 ) -> None:
     key = make_job()
     operator.reconcile(key)
-    pod = train(key, name_of(key)).pod
+    pod = train(key, first_of(key)).pod
     token = tmp_path / "token"
     token.write_text(token_of_pod(pod, AUDIENCE))
     environment = environment_of(pod) | {"WATTLOOP_TOKEN_FILE": str(token)}

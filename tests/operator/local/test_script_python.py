@@ -1,4 +1,4 @@
-"""A script that lacks a module is told apart from one that runs with another Python than its user thinks."""
+"""A script that lacks a module is distinguished from one that runs with another Python than its user thinks."""
 
 from __future__ import annotations
 

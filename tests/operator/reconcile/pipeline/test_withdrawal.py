@@ -98,7 +98,7 @@ def test_a_withdrawn_plan_does_not_run_again_until_the_profile_changes() -> None
         exchange(following, again)
     assert following.state.directive.mode == FREE
     assert following.state.directive.reason == withdrawn.frontier.withdrawn[0].reason
-    # A process measures the instructions anew.
+    # A process measures the instructions again.
     profile = withdrawn.profile
     assert profile is not None
     (place, measured), *_ = profile.processes.items()
