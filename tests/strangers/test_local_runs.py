@@ -25,7 +25,7 @@ LEARNED = 3
 # Starts of processes fall into no work of a GPU.
 UNATTRIBUTED_SHARE = 0.02
 STRANGERS = [
-    Stranger("slow_start.py", threshold="0.95", default=256),
+    Stranger("slow_start.py", threshold="0.96", default=256),
     Stranger("noisy_metric.py", threshold="0.9"),
     Stranger("accumulation.py", threshold="0.87"),
     Stranger("crash_late.py", threshold="0.85", default=64),
