@@ -1,4 +1,7 @@
-"""Requests to the operator's reporting API over HTTP: the token and the certificates, and what an error means."""
+"""Requests to the operator's reporting API over HTTP: the token and the certificates, and what an error means.
+
+The API of a local run is at a Unix socket; see `wattloop.unix_http`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
+
+from wattloop.unix_http import UnixHandler, is_unix_url, split_unix_url
 
 # Client errors that a retry may not get: a rotated token, a busy server.
 RETRYABLE_CODES = frozenset({401, 408, 425, 429})
@@ -29,7 +34,10 @@ class OperatorApi:
     """
 
     def __init__(self, url: str, token_file: str = "", certificate_authority_file: str = "") -> None:
-        self.url = url.rstrip("/")
+        self.url = self._url_of_requests = url.rstrip("/")
+        self._socket: Path | None = None
+        if is_unix_url(url):
+            self._socket, self._url_of_requests = split_unix_url(self.url)
         self._token_file = token_file
         self._certificate_authority_file = certificate_authority_file
 
@@ -53,7 +61,10 @@ class OperatorApi:
         if self._token_file:
             headers["Authorization"] = f"Bearer {Path(self._token_file).read_text(encoding='ascii').strip()}"
         request = urllib.request.Request(  # noqa: S310  the opener below supports only http and https
-            self.url + path, data=json.dumps(body, allow_nan=False).encode(), headers=headers, method=method
+            self._url_of_requests + path,
+            data=json.dumps(body, allow_nan=False).encode(),
+            headers=headers,
+            method=method,
         )
         if request.type not in ("http", "https"):
             raise ValueError(f"found the scheme {request.type}, expected http or https in WATTLOOP_REPORT_URL")
@@ -71,7 +82,7 @@ class OperatorApi:
             context = ssl.create_default_context(cafile=self._certificate_authority_file or None)
             handlers.append(urllib.request.HTTPSHandler(context=context))
         else:
-            handlers.append(urllib.request.HTTPHandler())
+            handlers.append(urllib.request.HTTPHandler() if self._socket is None else UnixHandler(self._socket))
         opener = urllib.request.OpenerDirector()
         for handler in handlers:
             opener.add_handler(handler)

@@ -19,7 +19,7 @@ import h11
 from starlette.responses import JSONResponse, PlainTextResponse
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from wattloop_operator.http.open_connections import OpenConnections
+from wattloop_operator.http.open_connections import OpenConnections, peer_of
 
 logger = logging.getLogger(__name__)
 # At WARNING uvicorn logs each rejected request, which is counted here, and each request for an
@@ -143,6 +143,7 @@ class BoundedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
+        self._peer = peer_of(transport.get_extra_info("socket"), self.client)
         self._close_after(REQUEST_SECONDS)
 
     def data_received(self, data: bytes) -> None:
@@ -163,8 +164,8 @@ class BoundedConnection(H11Protocol):
         super().data_received(data)
         if receiving and self.conn.their_state not in RECEIVING:
             self._close_after(RESPONSE_SECONDS)
-            if self.client is not None and self.conn.their_state in RECEIVED:
-                self._open_connections.serve(self.client)
+            if self.conn.their_state in RECEIVED:
+                self._open_connections.serve(self._peer)
 
     def send_400_response(self, msg: str) -> None:
         """See `H11Protocol`."""
@@ -174,8 +175,8 @@ class BoundedConnection(H11Protocol):
     def on_response_complete(self) -> None:
         """See `H11Protocol`."""
         super().on_response_complete()
-        if self.client is not None and self.conn.their_state is not h11.DONE:
-            self._open_connections.wait(self.client)
+        if self.conn.their_state is not h11.DONE:
+            self._open_connections.wait(self._peer)
         sent = not self.transport.get_write_buffer_size()
         self._close_after(REQUEST_SECONDS if sent and self.conn.their_state in RECEIVING else RESPONSE_SECONDS)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 Peer = tuple[str, int]
+"""Address and port of a client; at a Unix socket, which has one address for all, the connection's descriptor."""
 # Connections that were closed by this side, and whose descriptors the event loop has yet to close.
 MAX_CLOSING = 64
 
@@ -93,6 +94,11 @@ class OpenConnections:
             waiting[peer] = None
 
 
+def peer_of(connection: socket.socket, address: Any) -> Peer:
+    """The peer of a connection, from the address of its client; the address of a Unix socket's client is empty."""
+    return (str(address[0]), int(address[1])) if address else ("", connection.fileno())
+
+
 class BoundedListener(socket.socket):
     """A listening socket of asyncio that counts what it accepts.
 
@@ -118,7 +124,7 @@ class BoundedListener(socket.socket):
         if not self._connections.make_room():
             accepted.close()
             raise ConnectionAbortedError
-        peer = (str(address[0]), int(address[1]))
+        peer = peer_of(accepted, address)
         connection = _Connection(accepted)
 
         def close() -> None:

@@ -11,11 +11,13 @@ import threading
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import uvicorn
 
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
+from wattloop.unix_http import unix_url
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.connections import (
     OVERLOADED,
@@ -38,6 +40,7 @@ MAX_CONCURRENCY = 1_250
 # One server's connections take at most this part of the process's file descriptors: the database,
 # the API server and the other servers need the rest.
 DESCRIPTORS_PART = 4
+BACKLOG = 1024
 
 
 class HttpService:
@@ -49,21 +52,27 @@ class HttpService:
     Args:
         name: Its name, for messages.
         app: The ASGI application.
-        bind: The address to listen on; port 0 is any free port.
+        bind: The address to listen on; port 0 is any free port. A path is a Unix socket, which must not exist.
         certificate: Serves HTTPS with it, unless None.
         on_rejected: Called with the reason of each request that the application does not receive, and of each
             connection that is closed for a new one: `malformed`, or `overloaded` (too many connections or requests).
         background: Entered before the server starts and left after it has ended.
 
+    Attributes:
+        url: Its URL; that of a Unix socket is understood by `wattloop.operator_api` alone.
+        address: The address that it listens on, unless that is a Unix socket.
+
     Raises:
         OperationError: The address is in use.
     """
+
+    address: Address
 
     def __init__(
         self,
         name: str,
         app: Application,
-        bind: Address,
+        bind: Address | Path,
         *,
         certificate: ServingCertificate | None = None,
         on_rejected: Callable[[str], None] = lambda _: None,
@@ -75,9 +84,12 @@ class HttpService:
         rejected = RejectedRequests(name, on_rejected)
         connections = OpenConnections(2 * self.max_concurrency, lambda: rejected.count(OVERLOADED))
         self._socket = BoundedListener(_listen(name, bind), connections)
-        host, port = self._socket.getsockname()[:2]
-        self.address = Address(host, port)
-        self.url = f"{'https' if certificate else 'http'}://{self.address}"
+        if isinstance(bind, Path):
+            self.url = unix_url(bind)
+        else:
+            host, port = self._socket.getsockname()[:2]
+            self.address = Address(host, port)
+            self.url = f"{'https' if certificate else 'http'}://{self.address}"
         config = uvicorn.Config(
             limit_concurrency(app, self.max_concurrency, rejected),
             log_config=None,
@@ -135,10 +147,15 @@ def _max_concurrency() -> int:
     return MAX_CONCURRENCY if files == resource.RLIM_INFINITY else min(MAX_CONCURRENCY, files // DESCRIPTORS_PART // 2)
 
 
-def _listen(name: str, bind: Address) -> socket.socket:
-    family = socket.AF_INET6 if ":" in bind.host else socket.AF_INET
+def _listen(name: str, bind: Address | Path) -> socket.socket:
     try:
-        return socket.create_server((bind.host, bind.port), family=family, backlog=1024)
+        if isinstance(bind, Path):
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(str(bind))
+            listening.listen(BACKLOG)
+            return listening
+        family = socket.AF_INET6 if ":" in bind.host else socket.AF_INET
+        return socket.create_server((bind.host, bind.port), family=family, backlog=BACKLOG)
     except OSError as error:
         raise OperationError(
             f"{name}: cannot listen on {bind}: {error.strerror or error}; choose another address"

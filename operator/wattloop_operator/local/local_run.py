@@ -34,7 +34,7 @@ from wattloop_operator.local.output_folder import OutputFolder, lock_job
 from wattloop_operator.local.pipeline_reporter import PipelineReporter
 from wattloop_operator.local.processor_agent import ProcessorMeter, running_processor_agent
 from wattloop_operator.local.recurrence_store import LocalProgressStore
-from wattloop_operator.local.report_server import LocalTokens, running_report_server
+from wattloop_operator.local.report_server import LocalTokens, report_address, running_report_server
 from wattloop_operator.local.runner import Runner
 from wattloop_operator.local.simulated_load import running_load
 from wattloop_operator.local.watchdog import Watchdog
@@ -195,8 +195,7 @@ class LocalRun:
             environment = simulate_gpus(self.simulation, folder.gpus_state)
             if self.simulation.load is not None:
                 load = stack.enter_context(running_load(self.simulation.load, folder.gpus_state))
-        # Its folder is in the system's temporary folder, because a socket's path has at most 107
-        # characters.
+        # Its folder has the sockets, whose paths would be too long in most output folders.
         watchdog = stack.enter_context(Watchdog())
         socket = watchdog.folder / "agent.sock"
         if self.processors is not None:
@@ -225,7 +224,8 @@ class LocalRun:
         pipelines = PipelineService(
             recurrences, tokens, commits, limits, plan_of=lambda recurrence: job_plan(self.job, recurrence, None)
         )
-        url = stack.enter_context(running_report_server(service, pipelines, commits))
+        address = report_address(self.job.spec.reporting.source, watchdog.folder)
+        url = stack.enter_context(running_report_server(service, address, pipelines, commits))
         # CUDA_VISIBLE_DEVICES numbers this machine's own GPUs alone.
         has_own_gpus = self.simulation is None and self.processors is None
         gpus = given_gpus(socket, os.environ if has_own_gpus else {})

@@ -1,4 +1,4 @@
-"""The reporting API of a local run: on the loopback interface, with one token for each attempt."""
+"""The reporting API of a local run: at a Unix socket in the run's own folder, with one token for each attempt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wattloop.commands.settings import Address
+from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
@@ -16,15 +17,30 @@ from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipelines import PipelineService
 from wattloop_operator.reporting.service import ReportService
 
+SOCKET = "reports.sock"
+
+
+def report_address(source: ReportingSource, folder: Path) -> Address | Path:
+    """Where a run listens for the reports of its trainings: at a socket in a folder that only this user can enter.
+
+    Other users of the machine reach each port of the loopback interface, and could keep the server busy there. The
+    callbacks for Kubeflow Trainer, which are not Wattloop's, can connect to a port alone.
+    """
+    return Address("127.0.0.1", 0) if source is ReportingSource.KUBEFLOW_TRAINER else folder / SOCKET
+
 
 @contextlib.contextmanager
 def running_report_server(
-    service: ReportService, pipelines: PipelineService | None = None, commits: PipelineCommits | None = None
+    service: ReportService,
+    bind: Address | Path,
+    pipelines: PipelineService | None = None,
+    commits: PipelineCommits | None = None,
 ) -> Iterator[str]:
     """Serve the reporting API, in a thread, until the block ends.
 
     Args:
         service: Processes the reports.
+        bind: Where to listen; see `report_address`.
         pipelines: Processes the messages of a pipeline's ranks; None: there are none.
         commits: The commits of these messages, which run until the block ends.
 
@@ -32,7 +48,7 @@ def running_report_server(
         The URL of the API.
     """
     app = create_app(service, pipelines=pipelines)
-    server = HttpService("reporting API", app, Address("127.0.0.1", 0), background=commits)
+    server = HttpService("reporting API", app, bind, background=commits)
     server.start()
     try:
         # The socket is already listening. A request that arrives before the server is up waits in

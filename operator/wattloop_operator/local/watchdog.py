@@ -33,7 +33,10 @@ logger = logging.getLogger(__name__)
 DONE = "done"
 # An agent releases every GPU within 10 s, or is killed by its own watchdog.
 AGENT_END_SECONDS = 15.0
-PREFIX = "wattloop-"
+PREFIX, NAME_BYTES = "wattloop-", 8
+# A socket's path has at most 107 bytes; the name of one in the run's folder has at most 16 with its slash.
+MAX_PARENT_BYTES = 107 - len(f"/{PREFIX}") - 2 * NAME_BYTES - 16
+SHORT_FOLDER = Path("/tmp")  # noqa: S108  the run's folder has a random name, and is created for this user alone
 # In the environment of a training: the run's folder, and after a slash the training's own name.
 TRAINING_VARIABLE = "WATTLOOP_LOCAL_TRAINING"
 KILL_SECONDS = 10.0
@@ -49,7 +52,7 @@ class Watchdog:
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(  # noqa: S603  this very file, as a list
             # Without site packages it starts fast and uses little memory.
-            [sys.executable, "-I", "-S", __file__, tempfile.gettempdir()],
+            [sys.executable, "-I", "-S", __file__, str(_parent_folder())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -62,9 +65,7 @@ class Watchdog:
             # The watchdog process runs this file too, and has no packages.
             from wattloop.errors import OperationError  # noqa: PLC0415
 
-            raise OperationError(
-                f"{tempfile.gettempdir()}: cannot create a folder there; set TMPDIR to a writable folder"
-            )
+            raise OperationError(f"{_parent_folder()}: cannot create a folder there; set TMPDIR to a writable folder")
         return self
 
     @property
@@ -174,8 +175,16 @@ def _wait_for_end(process: int) -> None:
         poll.poll(AGENT_END_SECONDS * 1000)
 
 
+def _parent_folder() -> Path:
+    """Where the run's folder is created: the first of the usual places in which the paths of its sockets fit."""
+    temporary = Path(tempfile.gettempdir())
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    places = [temporary, *([Path(runtime)] if os.access(runtime, os.W_OK) else []), SHORT_FOLDER]
+    return next((place for place in places if len(os.fsencode(place)) <= MAX_PARENT_BYTES), temporary)
+
+
 def _create_folder(parent: str) -> Path:
-    folder = Path(parent) / f"{PREFIX}{os.urandom(8).hex()}"
+    folder = Path(parent) / f"{PREFIX}{os.urandom(NAME_BYTES).hex()}"
     folder.mkdir(mode=0o700)
     return folder
 

@@ -10,6 +10,7 @@ import logging
 import math
 import socket
 import ssl
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.request_handling import json_body
 
 NEIGHBOUR, *HOSTILE = (f"127.0.0.{number}" for number in range(1, 5))
+LOOPBACK = Address("127.0.0.1", 0)
 LIMIT = 8
 HALF_A_HEAD = b"GET /short HTTP/1.1\r\nHost: watt"
 FULL = "flooded: rejected: too many connections or requests (1 since the last such line)"
@@ -79,6 +81,7 @@ def flooded(
     monkeypatch: pytest.MonkeyPatch,
     certificate: ServingCertificate | None = None,
     on_rejected: Callable[[str], None] = lambda _: None,
+    bind: Address | Path = LOOPBACK,
 ) -> Iterator[Flooded]:
     monkeypatch.setattr(server, "MAX_CONCURRENCY", LIMIT)
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 3600.0)
@@ -97,7 +100,7 @@ def flooded(
         return PlainTextResponse("received")
 
     app = Starlette(routes=[Route("/short", short), Route("/long", long), Route("/body", body, methods=["POST"])])
-    service = HttpService("flooded", app, Address("127.0.0.1", 0), certificate=certificate, on_rejected=on_rejected)
+    service = HttpService("flooded", app, bind, certificate=certificate, on_rejected=on_rejected)
     with contextlib.ExitStack() as stack:
         served = Flooded(service, stack)
         service.start()
@@ -166,6 +169,24 @@ def test_a_running_request_keeps_its_connection(monkeypatch: pytest.MonkeyPatch)
         assert is_closed(hostile[0])
         served.may_end.set()
         assert running() == "answered at last"
+
+
+def test_a_running_request_at_a_unix_socket_keeps_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory() as folder, flooded(monkeypatch, bind=Path(folder) / "socket") as served:
+
+        def connect(sent: bytes = b"") -> socket.socket:
+            connection = served.stack.enter_context(socket.socket(socket.AF_UNIX))
+            connection.settimeout(60)
+            connection.connect(f"{folder}/socket")
+            connection.sendall(sent)
+            return connection
+
+        running = connect(b"GET /long HTTP/1.1\r\nHost: wattloop\r\n\r\n")
+        served.running.acquire()
+        silent = [connect() for _ in range(3 * LIMIT)]
+        assert is_closed(silent[0])
+        served.may_end.set()
+        assert running.recv(12) == b"HTTP/1.1 200"
 
 
 def test_an_address_may_use_all_connections_while_no_other_one_needs_them(monkeypatch: pytest.MonkeyPatch) -> None:

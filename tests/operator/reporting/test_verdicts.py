@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from support.reporting.reporting_api import Api, Reply, running_api
+from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop.messages import Answer, GpuEnergy, LimitMeasurement, LimitSchedule, Report
 from wattloop_operator.api.attempt import Result
@@ -146,7 +147,7 @@ def test_a_verdict_of_another_replica_is_found(api: Api) -> None:
     other = ReportService(
         LocalProgressStore(api.store.objects, lambda: None), api.tokens, max_wait_seconds=MAX_WAIT_SECONDS
     )
-    with running_report_server(other) as url, ThreadPoolExecutor(1) as threads:
+    with running_report_server(other, Address("127.0.0.1", 0)) as url, ThreadPoolExecutor(1) as threads:
         elsewhere = replace(api, url=url)
         waiting = threads.submit(elsewhere.post, name, token, question(1, 1).to_json())
         api.post(name, token, question(0, 1).to_json())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from support.backends.model_backend import KEY, job
+from wattloop.commands.settings import Address
 from wattloop.wire_form import WireForm
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
@@ -147,5 +148,5 @@ def running_api(
         service = ReportService(recurrences, tokens, limits=limits, max_wait_seconds=max_wait_seconds)
         commits = PipelineCommits(store.pipelines, plan, lambda: datetime.now(UTC))
         pipelines = PipelineService(recurrences, tokens, commits, service.limits)
-        with running_report_server(service, pipelines, commits) as url:
+        with running_report_server(service, Address("127.0.0.1", 0), pipelines, commits) as url:
             yield Api(url, store, tokens, woken=woken)
