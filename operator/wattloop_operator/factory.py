@@ -218,7 +218,7 @@ class Factory:
             heartbeat=self.heartbeat.beat,
             changes_missed=self.metrics.changes_missed,
             resync_seconds=settings.resync_seconds,
-            output=self._output_collector(api, reads_logs=reads_output),
+            output=self._output_collector(api, backend, reads_logs=reads_output),
             write_policy_statuses=lambda: write_policy_statuses(api, self.clock),
             write_frequency_plans=FrequencyPlanWriter(api, self.cache, self.store.pipelines, self.clock).write,
             namespaces=settings.namespaces,
@@ -227,11 +227,11 @@ class Factory:
         self.leader.lead(controller, backend)
         return controller
 
-    def _output_collector(self, api: ClusterApi, *, reads_logs: bool) -> OutputCollector:
+    def _output_collector(self, api: ClusterApi, backend: ClusterBackend, *, reads_logs: bool) -> OutputCollector:
         if self._reports is None:
             raise AssertionError("the reporting API is built before the controller")
         open_log = ClusterLogs(self.client).open if reads_logs else None
-        return OutputCollector(self.cache, api, open_log, self._reports.observe)
+        return OutputCollector(self.cache, api, open_log, self._reports.observe, announce=backend.announce)
 
     def _work_queue(self, backend: ClusterBackend) -> WorkQueue:
         def reconcile_job(key: JobKey) -> datetime | None:

@@ -303,22 +303,25 @@ class ClusterBackend:
         return self._dry_run.refusal(snapshot.job, lambda: self._sample_decision(snapshot, self._clock()))
 
     def _emit(self, snapshot: Snapshot, event: EmitEvent) -> None:
-        """Create an Event; a failure is only logged, because nothing depends on Events."""
+        """Create an Event about the job and the recurrence."""
         for each in (snapshot.job, self._existing(event.recurrence)):
-            if each is None:
-                continue
-            try:
-                self._api.create(EVENTS, event_body(each, event, self._reporter, self._clock()))
-            except AlreadyExistsError:
-                continue
-            except (OperationError, RejectedError, NotFoundError) as error:
-                logger.warning(
-                    "%s/%s: an Event was not created (%s): %s",
-                    each.metadata.namespace,
-                    each.metadata.name,
-                    event.reason,
-                    error,
-                )
+            if each is not None:
+                self.announce(each, event)
+
+    def announce(self, about: RecurringTrainingJob | TrainingRecurrence, event: EmitEvent) -> None:
+        """Create an Event about an object; a failure is only logged, because nothing depends on Events."""
+        try:
+            self._api.create(EVENTS, event_body(about, event, self._reporter, self._clock()))
+        except AlreadyExistsError:
+            return
+        except (OperationError, RejectedError, NotFoundError) as error:
+            logger.warning(
+                "%s/%s: an Event was not created (%s): %s",
+                about.metadata.namespace,
+                about.metadata.name,
+                event.reason,
+                error,
+            )
 
     def _existing(self, recurrence: TrainingRecurrence | None) -> TrainingRecurrence | None:
         """A recurrence as the API server has it, with its uid."""

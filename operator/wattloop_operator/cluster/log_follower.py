@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -15,7 +16,8 @@ from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import NotFoundError, RejectedError
 from wattloop_operator.cluster.pod_logs import ContainerLog, LogLine, OpenLog, lines_of
-from wattloop_operator.domain.training_output import Evaluation, OutputReader
+from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
+from wattloop_operator.domain.training_output import Evaluation
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reporting.interfaces import (
     ProgressTooLargeError,
@@ -69,6 +71,7 @@ class LogFollower:
         complete: Whether the log was read to its end.
         missing: Whether there is no log.
         refusal: Why the log must not be read; empty if it may be.
+        given_up: Why the rest of the log is not read, although it may be; empty if it is.
     """
 
     def __init__(
@@ -86,9 +89,10 @@ class LogFollower:
         self.follows = follow
         self.position = position
         self.complete = self.missing = False
-        self.refusal = ""
+        self.refusal = self.given_up = ""
         self._recurrence = recurrence
-        self._reader = OutputReader(recurrence.spec.reporting, recurrence.spec.target)
+        spec = recurrence.spec
+        self._reader = BoundedOutputReader(spec.reporting, spec.target, flow.monotonic, time.thread_time)
         self._open_log = open_log
         self._observe = observe
         self._flow = flow
@@ -105,6 +109,8 @@ class LogFollower:
             self.complete = not self._flow.wait(0)
         except NotFoundError:
             self.missing = True
+        except SlowPatternError as error:
+            self.given_up = str(error)
         except RejectedError as error:
             self.refusal = str(error)
         except OperationError as error:
@@ -116,7 +122,7 @@ class LogFollower:
             now = self._flow.monotonic()
             self._bytes = min(self._bytes + (now - self._counted_at) * MAX_BYTES_PER_SECOND, BURST_BYTES) - len(chunk)
             self._counted_at = now
-            if self._flow.wait(max(-self._bytes / MAX_BYTES_PER_SECOND, 0.0)):
+            if self._flow.wait(max(-self._bytes / MAX_BYTES_PER_SECOND, self._reader.wait_seconds, 0.0)):
                 return
             yield chunk
 

@@ -24,6 +24,7 @@ from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.log_follower import LogFollower, Observe, stoppable_flow
 from wattloop_operator.cluster.pod_logs import ContainerLog, OpenLog
 from wattloop_operator.domain.training_output import OutputReader, PatternError
+from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reporting.interfaces import ProgressTooLargeError, TooManyRequestsError, UnknownRecurrenceError
 from wattloop_operator.workloads.job import training_container
@@ -39,6 +40,7 @@ logger = logging.getLogger(__name__)
 
 # Each is a thread here, and a connection of the API server to a kubelet.
 MAX_FOLLOWED = 256
+SLOW_PATTERN = "SlowPattern"
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 
 Pod = Mapping[str, Any]
@@ -65,6 +67,7 @@ class _Collected:
         retry_at: When a failed reader is followed by another one.
         failures: Number of failed readers in sequence.
         is_delayed: Whether the last reader failed and the delay is over.
+        is_announced: Whether an Event says that the log is not read to its end.
     """
 
     follower: LogFollower | None = None
@@ -73,6 +76,7 @@ class _Collected:
     retry_at: float = 0.0
     failures: int = 0
     is_delayed: bool = False
+    is_announced: bool = False
 
 
 class OutputCollector:
@@ -83,6 +87,7 @@ class OutputCollector:
         api: The API server.
         open_log: Opens a log; None: logs are not read, only termination messages.
         observe: Merges a report.
+        announce: Creates an Event about an attempt.
         monotonic: Monotonic seconds.
         start: Starts a reader.
     """
@@ -94,6 +99,7 @@ class OutputCollector:
         open_log: OpenLog | None,
         observe: Observe,
         *,
+        announce: Callable[[TrainingRecurrence, EmitEvent], None] = lambda _, __: None,
         monotonic: Callable[[], float] = time.monotonic,
         start: StartThread = start_thread,
     ) -> None:
@@ -101,6 +107,7 @@ class OutputCollector:
         self._api = api
         self._open_log = open_log
         self._observe = observe
+        self._announce = announce
         self._monotonic = monotonic
         self._start = start
         self._collected: dict[Key, _Collected] = {}
@@ -154,8 +161,15 @@ class OutputCollector:
             return
         pod, before = self._pod(key, recurrence), collected.follower
         if before is not None and (pod is None or before.log.pod == pod["metadata"]["name"]):
-            if pod is None or (has_ended(pod) and (before.missing or (before.complete and not before.follows))):
+            is_read = before.missing or before.given_up or (before.complete and not before.follows)
+            if pod is None or (has_ended(pod) and is_read):
                 self._finish(key, recurrence, before)
+                return
+            if before.given_up:
+                if not collected.is_announced:
+                    logger.warning("%s/%s: %s", *key, before.given_up)
+                    self._announce(recurrence, EmitEvent(True, SLOW_PATTERN, before.given_up))
+                    collected.is_announced = True
                 return
             if not before.complete and not collected.is_delayed:
                 if before.refusal:

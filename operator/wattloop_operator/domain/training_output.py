@@ -1,7 +1,7 @@
 """The metric and the epochs in the lines that a training writes.
 
-A pattern is a regular expression of RE2, whose time is linear in the length of the line, so that no
-pattern and no line can occupy the reader. Lines and patterns are bounded in length.
+A pattern is a regular expression of RE2, whose time is linear in the length of the line. Lines and patterns are
+bounded in length, and the processor time of both together in `bounded_output`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wattloop.errors import OperationError
@@ -17,7 +18,8 @@ from wattloop.process_gpus import given_to_process
 from wattloop_operator.api.power import PowerLimit
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.training_output import MAX_LINE_BYTES, OutputReader
+from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
+from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation
 from wattloop_operator.local.output_limits import OutputLimits
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
 
@@ -57,8 +59,11 @@ class OutputFollower:
         self._recurrence = recurrence
         self._observe = observe
         spec = recurrence.spec
-        reader = OutputReader(spec.reporting, spec.target) if spec.reporting.source is ReportingSource.LOGS else None
-        self._reader = reader
+        reads = spec.reporting.source is ReportingSource.LOGS
+        # A run has the processor to itself, so it does not wait; a pattern that is slow is given up here too.
+        self._reader = (
+            BoundedOutputReader(spec.reporting, spec.target, time.monotonic, time.thread_time) if reads else None
+        )
         self._lines = LogLines(log)
         self._gpus = ProcessGpus(agent_socket, select=lambda offered: given_to_process(offered, variables))
         self._limits = OutputLimits(recurrence, self._gpus, power)
@@ -115,9 +120,7 @@ class OutputFollower:
         return found
 
     def _report_evaluations(self, lines: Sequence[tuple[int, bytes]]) -> bool:
-        if self._reader is None:
-            return False
-        evaluations = [(end, evaluation) for end, line in lines if (evaluation := self._reader.read(line)) is not None]
+        evaluations = list(self._evaluations(lines))
         if evaluations:
             counted = self._epochs + len(evaluations)
             latest = evaluations[-1][1].epoch
@@ -127,6 +130,20 @@ class OutputFollower:
         for end, evaluation in evaluations:
             self._report(OutputReport(end, evaluation.metric, evaluation.epoch, gpus=gpus))
         return bool(evaluations)
+
+    def _evaluations(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, Evaluation]]:
+        """The evaluations in lines, each with the position of the end of its line."""
+        for end, line in lines:
+            if self._reader is None:
+                return
+            try:
+                evaluation = self._reader.read(line)
+            except SlowPatternError as error:
+                logger.warning("%s: %s", self._recurrence.metadata.name, error)
+                self._reader = None
+                return
+            if evaluation is not None:
+                yield end, evaluation
 
     def _observed_gpus(self) -> ObservedGpus:
         gpus = self._gpus

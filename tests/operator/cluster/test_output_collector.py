@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ContainerLog
 from wattloop_operator.cluster.transport import Request, StatusError
+from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 
 NAME, POD = "digits-0", "digits-0-abcde"
@@ -30,12 +32,13 @@ LINES = b"1970-01-01T00:00:01Z epoch=1 accuracy=0.1\n1970-01-01T00:00:02Z epoch=
 class Cluster:
     """The objects of one attempt, the logs of its pods, and what was reported."""
 
-    def __init__(self, source: str = "Logs", *, reads_logs: bool = True) -> None:
-        self.source = source
+    def __init__(self, source: str = "Logs", *, reads_logs: bool = True, pattern: str | None = None) -> None:
+        self.reporting = {"source": source} | ({} if pattern is None else {"pattern": pattern})
         self.version = 10
         self.cache = ObjectCache()
         self.observed: list[OutputReport] = []
         self.opened: list[tuple[str, str, int, bool]] = []
+        self.announced: list[tuple[str, EmitEvent]] = []
         self.logs: dict[str, bytes | Exception] = {POD: LINES}
         self.now = 0.0
         self.pods: dict[str, dict[str, Any]] = {}
@@ -44,6 +47,7 @@ class Cluster:
             ClusterApi(self._respond),
             self._open if reads_logs else None,
             lambda _, __, seen: self._observe(seen),
+            announce=lambda about, event: self.announced.append((about.metadata.name, event)),
             monotonic=lambda: self.now,
             start=_run_at_once,
         )
@@ -68,7 +72,7 @@ class Cluster:
             "uid",
             self._version(),
             {"workloadRef": workload, **status},
-            reporting={"source": self.source},
+            reporting=self.reporting,
         )
         self.cache.put_recurrence(self.recurrence)
 
@@ -268,3 +272,24 @@ def test_without_the_right_no_log_is_opened() -> None:
     cluster = Cluster(reads_logs=False)
     cluster.pod("Running")
     assert cluster.collect() == []
+
+
+def test_a_log_whose_pattern_is_slow_is_read_no_further_and_an_event_names_pattern_and_line() -> None:
+    pattern = r"(?:.{0,900})(?P<metric>z)"
+    cluster = Cluster(pattern=pattern)
+    # 0.2 s of processor time for each line.
+    lines = [f"1970-01-01T00:00:{second:02}Z {'x' * 16_000}\n".encode() for second in range(60)]
+    cluster.logs[POD] = b"".join(lines)
+    cluster.pod("Running")
+    begin = time.thread_time()
+    opened = [log for _ in range(3) for log in cluster.collect()]
+    assert time.thread_time() - begin < 5
+    assert len(opened) == 1
+    [(about, event)] = cluster.announced
+    assert (about, event.reason, event.warning) == (NAME, "SlowPattern", True)
+    assert repr(pattern) in event.message
+    assert "a line of 16000 bytes" in event.message
+    cluster.pod("Succeeded")
+    cluster.workload("Complete")
+    cluster.collect()
+    assert [seen.finished for seen in cluster.observed] == [True]

@@ -111,6 +111,19 @@ def test_a_script_that_prints_no_metric_gets_a_message_with_the_line_to_print(tm
     assert "epoch=1 accuracy=0.5" in recurrence.status.message
 
 
+def test_a_pattern_that_is_slow_ends_the_reading_of_its_own_training_with_a_message(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pattern = r"(?:.{0,900})(?P<metric>z)"
+    script = "for _ in range(40):\n    print('x' * 16000)\nprint('accuracy=0.9')"
+    local = logs_job(tmp_path, script, reporting={"source": "Logs", "pattern": pattern}, retryPolicy={"limit": 0})
+    assert local.run("--recurrences", "1") == 1
+    [recurrence] = recurrences_of(local)
+    assert recurrence.status.result == "MissingMetric"
+    assert f"the pattern {pattern!r} takes" in caplog.text
+    assert "for a line of 16000 bytes" in caplog.text
+
+
 def test_a_job_that_needs_a_kubelet_is_refused_before_it_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
