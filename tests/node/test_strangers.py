@@ -32,8 +32,8 @@ def user(node: About, kubectl: ClusterCommand, core: client.CoreV1Api) -> Cluste
 def stranger_job(name: str, threshold: str = "0.96") -> Object:
     """A job of a script, named like it.
 
-    Whatever the seed, slow_start.py reaches 0.96 after 9 to 11 epochs of 256 samples a step. It reaches 0.95 after 1 to 6,
-    so that two runs' costs differ by chance.
+    Whatever the seed, slow_start.py reaches 0.96 after 9 to 11 epochs of 256 samples a step. It reaches 0.95 after 1
+    to 6, so that two runs' costs differ by chance.
     """
     job = paced_job(
         name,
