@@ -14,7 +14,7 @@ TESTS = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("te
 NAMED = sorted(set(re.findall(r"`(test_\w+)`", PAGE.read_text())))
 FILES = sorted(set(re.findall(r"`(tests/[\w/]+\.py)`", PAGE.read_text())))
 ROWS = [line for line in PAGE.read_text().splitlines() if line.startswith("| ") and not line.startswith("| ---")]
-HEADS = ("| attacker |", "| part |", "| attempt |")
+HEADS = ("| attacker |", "| part |", "| attempt |", "| table |")
 
 
 @pytest.mark.parametrize("name", NAMED)

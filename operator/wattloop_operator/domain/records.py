@@ -23,6 +23,8 @@ from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import ParameterValues
 
+# Of a job, in the store: an attempt an hour for more than two years. Older ones are deleted.
+MAX_OBSERVATIONS_OF_JOB = 20_000
 RESULTS = frozenset(result.value for result in Result)
 DIRECTIONS = frozenset(direction.value for direction in Direction)
 TARGET_COLUMNS = ("target_metric", "target_direction", "target_threshold", "target_evaluations")

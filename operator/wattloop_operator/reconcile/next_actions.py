@@ -79,6 +79,8 @@ def _record(snapshot: Snapshot) -> Iterator[Action]:
     stored = {(record.recurrence, record.attempt) for record in snapshot.records}
     profiled = {profile.key for profile in snapshot.profiles}
     for recurrence in snapshot.recurrences:
+        if observations.is_beyond_bound(snapshot, recurrence):
+            continue
         late_usage = observations.late_usage_of(recurrence)
         if late_usage is not None and late_usage not in snapshot.late_usages:
             yield RecordLateUsage(late_usage)

@@ -217,6 +217,14 @@ class EnergyStore(Protocol):
         """
         ...
 
+    def delete_surplus(self) -> int:
+        """Delete energies of attempts that have too many; returns their number.
+
+        Raises:
+            OperationError: The deletion failed for now.
+        """
+        ...
+
     def attempts_of(self, node: str, ledger: str, pod_uids: Collection[str]) -> dict[str, tuple[str, int, int]]:
         """Job uid, recurrence and attempt of the pods that this ledger has reported before.
 

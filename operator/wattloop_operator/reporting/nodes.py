@@ -119,6 +119,7 @@ class NodeService:
         if self._cleaned_up_at is None or now - self._cleaned_up_at >= CLEANUP_INTERVAL:
             self._cleaned_up_at = now
             self._energies.delete_before(now - RETENTION)
+            self._energies.delete_surplus()
 
     def _attempts(self, report: NodeReport) -> dict[str, PodAttempt]:
         """The attempts of the training pods, by pod uid."""

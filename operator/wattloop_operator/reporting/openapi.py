@@ -59,13 +59,17 @@ class _Unused:
         """See `EnergyStore`."""
         raise NotImplementedError
 
+    def delete_surplus(self) -> int:
+        """See `EnergyStore`."""
+        raise NotImplementedError
+
     def attempts_of(self, node: str, ledger: str, pod_uids: Collection[str]) -> dict[str, tuple[str, int, int]]:
         """See `EnergyStore`."""
         raise NotImplementedError
 
 
 class _UnusedPipelines:
-    """Implements `PipelineStore`, whose method `delete_before` has the name of `EnergyStore`'s."""
+    """Implements `PipelineStore`."""
 
     def change(
         self, new: PipelineState, known: StoredPipeline | None, merge: Change, decide: Change, now: datetime
@@ -73,7 +77,7 @@ class _UnusedPipelines:
         """See `PipelineStore`."""
         raise NotImplementedError
 
-    def delete_before(self, moment: datetime) -> int:
+    def delete_old(self, now: datetime) -> int:
         """See `PipelineStore`."""
         raise NotImplementedError
 

@@ -33,7 +33,6 @@ from wattloop_operator.reporting.planner_queue import Claims, Plan, PlannerQueue
 from wattloop_operator.store.pipelines import Change, StoredPipeline
 
 MAX_KNOWN_PIPELINES = 256
-RETENTION = timedelta(days=30)
 CLEANUP_INTERVAL = timedelta(hours=1)
 
 logger = logging.getLogger(__name__)
@@ -57,8 +56,8 @@ class PipelineStore(Claims, Protocol):
         """
         ...
 
-    def delete_before(self, moment: datetime) -> int:
-        """Delete pipelines that have not changed since this moment; returns their number.
+    def delete_old(self, now: datetime) -> int:
+        """Delete the pipelines and profiles that are no longer used; returns the number of pipelines.
 
         Raises:
             OperationError: The deletion failed for now.
@@ -234,7 +233,7 @@ class PipelineCommits:
             return
         self._cleaned_up_at = now
         try:
-            self._store.delete_before(now - RETENTION)
+            self._store.delete_old(now)
         except OperationError as error:
             logger.warning("old pipelines are not deleted now: %s", error)
 

@@ -1,6 +1,7 @@
 """Records of attempts: observations, and usage that agents reported after the outcome.
 
-Observations are append-only; a second record of an attempt is ignored. Late usages are replaced.
+Observations are append-only; a second record of an attempt is ignored. Late usages are replaced. Both are bounded: of
+a job the oldest attempts are deleted, and of a namespace the jobs whose last attempt ended first.
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Table, Tuple, delete, func, select, tuple_
 
-from wattloop_operator.domain.records import LateUsage, ObservationRecord
+from wattloop_operator.domain.records import MAX_OBSERVATIONS_OF_JOB, LateUsage, ObservationRecord
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.tables import LATE_USAGES, OBSERVATIONS
+from wattloop_operator.store.tables import LATE_USAGES, OBSERVATIONS, PROFILES
 
 logger = logging.getLogger(__name__)
 COLUMNS = [OBSERVATIONS.c[field.name] for field in fields(ObservationRecord)]
 LATE_USAGE_COLUMNS = [LATE_USAGES.c[field.name] for field in fields(LateUsage)]
 KEY = ("job_uid", "recurrence", "attempt")
+# Those that were deleted count too: a job may learn from one of the past.
+MAX_JOBS_OF_NAMESPACE = 1_000
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Observations:
         """
         with self._database.writing(f"record the observation of {record.namespace}/{record.recurrence_name}") as on:
             if on.execute(self._insert, _values(record)).first() is not None:
+                _delete_beyond_bounds(on, record)
                 return True
             stored = _select(
                 on,
@@ -101,6 +105,7 @@ class LateUsages:
         purpose = f"record the late usage of job {late_usage.job_uid}, recurrence {late_usage.recurrence}"
         with self._database.writing(purpose) as on:
             on.execute(self._upsert, vars(late_usage))
+            _delete_beyond_bound_of_job(on, LATE_USAGES, late_usage.job_uid)
 
     def of_job(self, job_uid: str) -> tuple[LateUsage, ...]:
         """All late usages of a job, ordered by (recurrence, attempt)."""
@@ -108,6 +113,37 @@ class LateUsages:
         with self._database.reading(f"read the late usages of job {job_uid}") as on:
             rows = on.execute(query.order_by(*(LATE_USAGES.c[name] for name in KEY))).all()
         return tuple(LateUsage(*row) for row in rows)
+
+
+def _delete_beyond_bounds(on: Connection, new: ObservationRecord) -> None:
+    cutoff = _delete_beyond_bound_of_job(on, OBSERVATIONS, new.job_uid)
+    if cutoff is not None:
+        on.execute(delete(LATE_USAGES).where(LATE_USAGES.c.job_uid == new.job_uid, _attempt(LATE_USAGES) <= cutoff))
+    table = OBSERVATIONS.c
+    is_first = on.execute(select(func.count()).where(table.job_uid == new.job_uid)).scalar_one() == 1
+    if is_first:
+        newest_first = func.max(table.finished_at).desc()
+        jobs = select(table.job_uid).where(table.namespace == new.namespace, table.job_uid != new.job_uid)
+        surplus = jobs.group_by(table.job_uid).order_by(newest_first).offset(MAX_JOBS_OF_NAMESPACE - 1)
+        for job_uid in on.execute(surplus).scalars().all():
+            for each in (OBSERVATIONS, LATE_USAGES, PROFILES):
+                on.execute(delete(each).where(each.c.job_uid == job_uid))
+
+
+def _delete_beyond_bound_of_job(on: Connection, table: Table, job_uid: str) -> tuple[int, int] | None:
+    """Delete the oldest attempts of a job beyond the bound; returns the newest of them."""
+    newest_first = select(table.c.recurrence, table.c.attempt).where(table.c.job_uid == job_uid)
+    newest_first = newest_first.order_by(table.c.recurrence.desc(), table.c.attempt.desc())
+    row = on.execute(newest_first.offset(MAX_OBSERVATIONS_OF_JOB).limit(1)).first()
+    if row is None:
+        return None
+    cutoff = (row.recurrence, row.attempt)
+    on.execute(delete(table).where(table.c.job_uid == job_uid, _attempt(table) <= cutoff))
+    return cutoff
+
+
+def _attempt(table: Table) -> Tuple:
+    return tuple_(table.c.recurrence, table.c.attempt)
 
 
 def _values(record: ObservationRecord) -> dict[str, object]:

@@ -38,12 +38,13 @@ class PipelineRow:
     choice: PlanChoice
     enabled: bool
     profile: PipelineProfileKey | None = None
+    profile_keys: tuple[PipelineProfileKey, ...] = ()
 
     @staticmethod
     def of(state: PipelineState) -> PipelineRow:
         """The row of a state."""
         profile = None if state.profile is None else state.profile.key
-        return PipelineRow(state.directive, state.straggler, state.choice, state.enabled, profile)
+        return PipelineRow(state.directive, state.straggler, state.choice, state.enabled, profile, state.profile_keys)
 
 
 @dataclass(frozen=True)

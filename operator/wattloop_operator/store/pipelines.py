@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Table, delete, select, tuple_, update
@@ -23,6 +23,12 @@ from wattloop_operator.reconcile.pipeline.state import (
     RankMeasurements,
 )
 from wattloop_operator.store.database import Database
+from wattloop_operator.store.pipeline_profiles import (
+    delete_profiles,
+    delete_unused_profiles,
+    profile_id_of,
+    use_profile,
+)
 from wattloop_operator.store.pipeline_rows import (
     Part,
     PipelineRow,
@@ -43,7 +49,10 @@ from wattloop_operator.store.tables import (
     PIPELINES,
 )
 
-PROFILE_KEY = ("job_uid", "batch_size", "model", "partition", "gpu_product", "image_digest")
+# Attempts that have ended, and those that run at the same time; the one that is silent longest gives way.
+MAX_PIPELINES_OF_JOB = 32
+# An attempt of which nothing is heard for so long has ended.
+RETENTION = timedelta(days=30)
 Change = Callable[[PipelineState], PipelineState]
 
 
@@ -131,15 +140,17 @@ class Pipelines:
             present = replace(before.state, choice=new.choice, enabled=new.enabled, given=new.given)
             merged = merge(present)
             after = before
-            if _profile_key(merged) != _profile_key(before.state):
-                profile_id, merged = self._with_profile(on, merged)
+            is_missing = merged.profile is not None and before.profile_id is None
+            if is_missing or _profile_key(merged) != _profile_key(before.state):
+                profile_id, merged = self._with_profile(on, merged, now)
                 after = replace(after, profile_id=profile_id)
             state = decide(merged)
-            if state == before.state:
+            if state == before.state and after.profile_id == before.profile_id:
                 return before
             revision = before.revision + 1
             parts = self._write(on, before, state, after.profile_id, revision)
             row = {"revision": revision, "body": encode(PipelineRow.of(state)), "updated_at": now}
+            row["profile_id"] = after.profile_id
             on.execute(update(PIPELINES).where(*_of(PIPELINES, key)).values(row))
             return StoredPipeline(state, revision, after.profile_id, parts)
 
@@ -195,12 +206,14 @@ class Pipelines:
         """Delete the pipelines and the profiles of a job."""
         with self._database.writing(f"delete the pipelines of job {job_uid}") as on:
             on.execute(delete(PIPELINES).where(PIPELINES.c.job_uid == job_uid))
-            on.execute(delete(PIPELINE_PROFILES).where(PIPELINE_PROFILES.c.job_uid == job_uid))
+            delete_profiles(on, PIPELINE_PROFILES.c.job_uid == job_uid)
 
-    def delete_before(self, moment: datetime) -> int:
-        """Delete pipelines that have not changed since this moment; returns their number."""
+    def delete_old(self, now: datetime) -> int:
+        """Delete the pipelines that have not changed for `RETENTION`, and unused profiles; returns the pipelines."""
         with self._database.writing("delete old pipelines") as on:
-            return on.execute(delete(PIPELINES).where(PIPELINES.c.updated_at < moment)).rowcount
+            deleted = on.execute(delete(PIPELINES).where(PIPELINES.c.updated_at < now - RETENTION)).rowcount
+            delete_unused_profiles(on, now)
+            return deleted
 
     def _locked(
         self, on: Connection, new: PipelineState, known: StoredPipeline | None, now: datetime
@@ -222,17 +235,20 @@ class Pipelines:
             .values(**asdict(new.key), **row, body=encode(PipelineRow.of(new)))
             .on_conflict_do_nothing(index_elements=ATTEMPT)
         )
+        table = PIPELINES.c
+        others = select(table.recurrence, table.attempt).where(
+            table.job_uid == new.key.job_uid,
+            tuple_(table.recurrence, table.attempt) != (new.key.recurrence, new.key.attempt),
+        )
+        newest_first = others.order_by(table.updated_at.desc(), table.recurrence.desc(), table.attempt.desc())
+        for surplus in on.execute(newest_first.offset(MAX_PIPELINES_OF_JOB - 1)).all():
+            on.execute(delete(PIPELINES).where(*_of(PIPELINES, PipelineKey(new.key.job_uid, *surplus))))
 
-    def _with_profile(self, on: Connection, state: PipelineState) -> tuple[int, PipelineState]:
+    def _with_profile(self, on: Connection, state: PipelineState, now: datetime) -> tuple[int, PipelineState]:
         """The state with all that is stored of its profile."""
         assert state.profile is not None
         key = state.profile.key
-        profile_id: int = on.execute(
-            self._database.insert(PIPELINE_PROFILES)
-            .values(asdict(key))
-            .on_conflict_do_update(index_elements=PROFILE_KEY, set_={"batch_size": key.batch_size})
-            .returning(PIPELINE_PROFILES.c.id)
-        ).scalar_one()
+        profile_id = use_profile(self._database, on, key, now)
         stored = _with_stored_profile(on, replace(state, frontier=None), profile_id, key, None)
         assert stored.profile is not None
         processes = {**stored.profile.processes, **state.profile.processes}
@@ -264,6 +280,8 @@ class Pipelines:
             for number, rank in sorted(changed.items())
         ]
         self._upsert(on, PIPELINE_RANKS, rows)
+        if new_parts:
+            parts = _delete_unused_parts(on, state.key, parts)
         if gone := [number for number in old if number not in state.ranks]:
             on.execute(delete(PIPELINE_RANKS).where(*_of(PIPELINE_RANKS, state.key), PIPELINE_RANKS.c.rank.in_(gone)))
         if profile_id is not None and state.profile is not None:
@@ -329,6 +347,8 @@ def _load(
         del ranks[gone]
     digests = {} if known is None else {digest: part for part, digest in known.parts.items()}
     if any(revision > since for _, revision in found):
+        stored_digests = _part_digests(on, key)
+        digests = {digest: part for digest, part in digests.items() if digest in stored_digests}
         query = select(PIPELINE_PARTS.c.digest, PIPELINE_PARTS.c.body).where(*_of(PIPELINE_PARTS, key))
         digests |= {
             digest: decode(Part, body)
@@ -339,12 +359,14 @@ def _load(
     state = PipelineState(
         key, row.namespace, row.recurrence_name, ranks,
         directive=stored.directive, straggler=stored.straggler, choice=stored.choice, enabled=stored.enabled,
+        profile_keys=stored.profile_keys,
     )  # fmt: skip
-    profile_id = None
-    if stored.profile is not None:
-        profile_id = on.execute(select(PIPELINE_PROFILES.c.id).where(*_of_profile(stored.profile))).scalar_one_or_none()
+    profile_id = None if stored.profile is None else profile_id_of(on, stored.profile)
     if profile_id is not None and stored.profile is not None:
         state = _with_stored_profile(on, state, profile_id, stored.profile, known, measurements=measurements)
+    elif stored.profile is not None:
+        # Deleted since: the ranks measure again, and the next change creates it again.
+        state = replace(state, profile=PipelineProfile(stored.profile))
     return StoredPipeline(state, row.revision, profile_id, {part: digest for digest, part in digests.items()})
 
 
@@ -385,5 +407,13 @@ def _write_frontier(on: Connection, profile_id: int | None, frontier: PipelineFr
     on.execute(update(PIPELINE_PROFILES).where(PIPELINE_PROFILES.c.id == profile_id).values(values))
 
 
-def _of_profile(key: PipelineProfileKey) -> list[Any]:
-    return [PIPELINE_PROFILES.c[name] == getattr(key, name) for name in PROFILE_KEY]
+def _part_digests(on: Connection, key: PipelineKey) -> set[str]:
+    return set(on.execute(select(PIPELINE_PARTS.c.digest).where(*_of(PIPELINE_PARTS, key))).scalars())
+
+
+def _delete_unused_parts(on: Connection, key: PipelineKey, parts: Mapping[Part, str]) -> dict[Part, str]:
+    """Delete the parts that no rank has any more; returns the others of these."""
+    used = select(PIPELINE_RANKS.c.part).where(*_of(PIPELINE_RANKS, key))
+    on.execute(delete(PIPELINE_PARTS).where(*_of(PIPELINE_PARTS, key), PIPELINE_PARTS.c.digest.not_in(used)))
+    left = _part_digests(on, key)
+    return {part: digest for part, digest in parts.items() if digest in left}

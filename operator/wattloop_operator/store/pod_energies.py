@@ -16,6 +16,8 @@ from wattloop_operator.store.tables import POD_ENERGIES
 
 COLUMNS = [POD_ENERGIES.c[field.name] for field in fields(PodEnergy)]
 KEY = ("ledger", "pod_uid", "container", "gpu_uuid")
+# More than the GPUs of any training. Pods that have ended give way, those of the least energy first.
+MAX_ROWS_OF_ATTEMPT = 65_536
 
 
 class PodEnergies:
@@ -92,6 +94,21 @@ class PodEnergies:
         old = select(*(POD_ENERGIES.c[name] for name in KEY)).where(POD_ENERGIES.c.reported_at < moment).limit(max_rows)
         with self._database.writing("delete old energy of pods") as on:
             return on.execute(delete(POD_ENERGIES).where(key.in_(old))).rowcount
+
+    def delete_surplus(self) -> int:
+        """Delete energies of attempts with more rows than `MAX_ROWS_OF_ATTEMPT`; returns their number."""
+        table = POD_ENERGIES.c
+        attempt = (table.job_uid, table.recurrence, table.attempt)
+        crowded = select(*attempt, func.count()).group_by(*attempt).having(func.count() > MAX_ROWS_OF_ATTEMPT)
+        key = tuple_(*(table[name] for name in KEY))
+        deleted = 0
+        with self._database.writing("delete the energy of surplus pods") as on:
+            for job_uid, recurrence, number, count in on.execute(crowded).all():
+                least_first = select(*(table[name] for name in KEY)).where(*_of_attempt(job_uid, recurrence, number))
+                least_first = least_first.order_by(table.ended.desc(), table.energy_millijoules)
+                surplus = least_first.limit(count - MAX_ROWS_OF_ATTEMPT)
+                deleted += on.execute(delete(POD_ENERGIES).where(key.in_(surplus))).rowcount
+        return deleted
 
 
 def _key(energy: PodEnergy) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from wattloop_operator.domain.records import PowerMeasurement, PowerProfileRecor
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import MEASUREMENTS, PROFILES
 
+# Of a job: each batch size has one for each image. The oldest give way.
+MAX_PROFILES_OF_JOB = 128
 KEY = tuple(field.name for field in fields(ProfileKey))
 VALUES = tuple(field.name for field in fields(PowerMeasurement))
 
@@ -43,6 +45,9 @@ class Profiles:
             ).scalar_one()
             on.execute(delete(MEASUREMENTS).where(MEASUREMENTS.c.profile_id == profile_id))
             on.execute(insert(MEASUREMENTS), [{"profile_id": profile_id, **asdict(measured)} for measured in ordered])
+            others = select(PROFILES.c.id).where(PROFILES.c.job_uid == key.job_uid, PROFILES.c.id != profile_id)
+            beyond = on.execute(others.order_by(PROFILES.c.id.desc()).offset(MAX_PROFILES_OF_JOB - 1)).scalars().all()
+            on.execute(delete(PROFILES).where(PROFILES.c.id.in_(beyond)))
 
     def get(self, key: ProfileKey) -> PowerProfileRecord | None:
         """The profile of this key, or None if there is none."""

@@ -29,7 +29,7 @@ from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_planner.metric_curve import MetricCurve
 
 # Number of the newest migration.
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 PRODUCT = "wattloop"
 # Values of the most parameters are shorter, with each character escaped.
 MAX_PARAMETERS_CHARACTERS = 32 * 1024
@@ -273,6 +273,8 @@ PIPELINES = Table(
     Column("revision", BigInteger, nullable=False),
     Column("body", LargeBinary, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    # NULL before the first registration, after the profile is deleted, and in rows of older versions.
+    Column("profile_id", BigInteger),
     Index("pipelines_by_age", "updated_at"),
 )
 
@@ -312,6 +314,8 @@ PIPELINE_PROFILES = Table(
     # The replica that plans it, and until when it has claimed that.
     Column("planner", Text),
     Column("planner_until", UtcDateTime),
+    # When an attempt last began to use it; NULL in rows of older versions.
+    Column("used_at", UtcDateTime),
     UniqueConstraint(
         "job_uid", "batch_size", "model", "partition", "gpu_product", "image_digest", name="pipeline_profiles_key"
     ),

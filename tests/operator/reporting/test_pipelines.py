@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from sqlalchemy import func, select
 
 from support.backends.model_backend import KEY
 from support.pipelines.registrations import rank_registration
@@ -30,6 +31,7 @@ from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, Pipelin
 from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.plan_worker import MAX_MEMORY_BYTES, memory_bytes, planned_in_process
+from wattloop_operator.store.tables import PIPELINE_PROFILES
 
 
 def register(api: Api, name: str, token: str, registration: RankRegistration, rank: int | None = None) -> Reply:
@@ -116,6 +118,16 @@ def test_ranks_that_contradict_each_other_are_refused_with_both_named(api: Api) 
     reply = register(api, name, token, rank_registration(1, gpu_product="NVIDIA H200"))
     assert reply.code == 409
     assert reply.body == {"detail": "gpu_product: rank 1 registers 'NVIDIA H200', and rank 0 'NVIDIA A40'"}
+
+
+def test_one_token_registers_a_bounded_number_of_profiles(api: Api) -> None:
+    name, token = api.recurrence()
+    replies = [register(api, name, token, replace(rank_registration(0), model=f"model-{each}")) for each in range(12)]
+    assert [reply.code for reply in replies] == [200] * 4 + [409] * 8
+    assert "expected at most 4; the next attempt may register it" in str(replies[-1].body)
+    with api.store.pipelines._database.reading("count the profiles") as on:
+        mine = select(func.count()).where(PIPELINE_PROFILES.c.model.startswith("model-"))
+        assert on.execute(mine).scalar_one() == 4
 
 
 def test_a_rank_that_is_not_that_of_the_path_is_refused(api: Api) -> None:

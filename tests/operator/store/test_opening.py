@@ -117,6 +117,7 @@ import wattloop_operator.store.migrations.versions.schema_0007_start_up
 import wattloop_operator.store.migrations.versions.schema_0008_pipelines
 import wattloop_operator.store.migrations.versions.schema_0009_planning_claims
 import wattloop_operator.store.migrations.versions.schema_0010_pipeline_results
+import wattloop_operator.store.migrations.versions.schema_0011_bounded_profiles
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -218,7 +219,10 @@ NEWEST_POD_ENERGY = replace(POD_ENERGY, measured_at=datetime(2026, 11, 20, 11, t
 ADDED_TABLES = {
     8: ("pipeline_measurements", "pipeline_profiles", "pipeline_ranks", "pipeline_parts", "pipelines"),
 }
-ADDED_TO_PROFILES = {9: ("planner", "planner_until")}
+ADDED_TO_PIPELINES = {
+    9: {"pipeline_profiles": ("planner", "planner_until")},
+    11: {"pipeline_profiles": ("used_at",), "pipelines": ("profile_id",)},
+}
 ADDED_TO_POD_ENERGIES: dict[int, dict[str, Any]] = {6: {"measured_at": None, "max_power_limit_watts": None}}
 
 
@@ -244,9 +248,10 @@ def test_rows_of_an_older_schema_are_kept_without_the_newer_columns(
         *(f"ALTER TABLE observations DROP COLUMN {column}" for column in added),
         *(f"ALTER TABLE pod_energies DROP COLUMN {column}" for column in added_to_pods),
         *(
-            f"ALTER TABLE pipeline_profiles DROP COLUMN {column}"
-            for version, columns in ADDED_TO_PROFILES.items()
+            f"ALTER TABLE {table} DROP COLUMN {column}"
+            for version, tables in ADDED_TO_PIPELINES.items()
             if version > version_before
+            for table, columns in tables.items()
             for column in columns
         ),
         *(f"DROP TABLE {name}" for number, names in ADDED_TABLES.items() if number > version_before for name in names),

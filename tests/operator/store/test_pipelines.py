@@ -178,8 +178,8 @@ def test_a_deleted_job_leaves_no_profile(store: Store) -> None:
 
 def test_old_pipelines_are_deleted(store: Store) -> None:
     apply(store, registered(0))
-    assert store.pipelines.delete_before(NOW) == 0
-    assert store.pipelines.delete_before(NOW + timedelta(seconds=1)) == 1
+    assert store.pipelines.delete_old(NOW + timedelta(days=30)) == 0
+    assert store.pipelines.delete_old(NOW + timedelta(days=30, seconds=1)) == 1
     assert store.pipelines.read(KEY) is None
 
 

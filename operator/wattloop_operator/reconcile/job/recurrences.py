@@ -121,5 +121,6 @@ def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> I
     surplus += failed[: max(len(failed) - spec.failed_history_limit, 0)]
     for recurrence in sorted(surplus, key=lambda each: each.index):
         for attempt in recurrence.attempts:
-            if (recurrence.index, attempt.spec.attempt) in stored:
+            is_stored = (recurrence.index, attempt.spec.attempt) in stored
+            if is_stored or observations.is_beyond_bound(snapshot, attempt):
                 yield attempt

@@ -22,6 +22,7 @@ from wattloop_operator.api.training_recurrence import (
 )
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.records import (
+    MAX_OBSERVATIONS_OF_JOB,
     TARGET_COLUMNS,
     LateUsage,
     ObservationRecord,
@@ -91,6 +92,14 @@ def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> Obs
         missing |= _target_columns(recurrence.spec.target)
     # Usually nothing is missing, and a replaced record is checked again.
     return replace(record, **missing) if missing else record
+
+
+def is_beyond_bound(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
+    """Whether the store has as many attempts of the job as it keeps, all of them newer than this one."""
+    records = snapshot.records
+    if len(records) < MAX_OBSERVATIONS_OF_JOB:
+        return False
+    return (recurrence.spec.index, recurrence.spec.attempt) < _attempt_of(records[0])
 
 
 @once_per_snapshot

@@ -13,7 +13,9 @@ from wattloop.pipeline.messages import RankRegistration
 from wattloop_operator.reconcile.pipeline.liveness import is_silent, named
 from wattloop_operator.reconcile.pipeline.state import (
     MAX_CACHED_INSTRUCTIONS,
+    MAX_CLOCK_LISTS,
     MAX_PIPELINE_INSTRUCTIONS,
+    MAX_PROFILES_OF_ATTEMPT,
     MAX_RANKS,
     PipelineProfile,
     PipelineProfileKey,
@@ -83,6 +85,7 @@ class Registrar:
         if present is not None and present.registration == registration:
             return
         check_schedule(registration)
+        profile = self._profile(registration)
         if not self._is_indexed:
             self._index()
         while (conflict := self._conflict(registration)) is not None:
@@ -96,12 +99,14 @@ class Registrar:
                 if number != other and not (self._gives_way(rank) and contradict(rank.registration, registration))
             }
             self._index()
+        self._check_clocks(registration)
         self._ranks[registration.rank] = PipelineRank(registration, self._now, self._now)
         if present is None or _same_part(present.registration, registration):
             self._enter(registration)
         else:
             self._index()
-        self.state = replace(self.state, ranks=dict(self._ranks), profile=self._profile(registration))
+        keys = tuple(dict.fromkeys((*self.state.profile_keys, profile.key)))
+        self.state = replace(self.state, ranks=dict(self._ranks), profile=profile, profile_keys=keys)
 
     def _gives_way(self, rank: PipelineRank) -> bool:
         return rank.finished or is_silent(rank, self._now)
@@ -111,11 +116,13 @@ class Registrar:
         self._places: dict[tuple[int, int, int], int] = {}
         self._by_pipeline_rank: dict[int, dict[int, None]] = defaultdict(dict)
         self._by_stage: dict[int, int] = {}
+        self._by_clocks: dict[tuple[int, ...], int] = {}
         for rank in self._ranks.values():
             self._enter(rank.registration)
 
     def _enter(self, registration: RankRegistration) -> None:
         self._places[_place(registration)] = registration.rank
+        self._by_clocks.setdefault(registration.clocks_megahertz, registration.rank)
         same = self._by_pipeline_rank[registration.pipeline_rank]
         if not same:
             self._by_stage |= dict.fromkeys(stages_of(registration.instructions), registration.rank)
@@ -132,6 +139,14 @@ class Registrar:
             if mine != its:
                 return other, f"{name}: rank {new.rank} registers {mine!r:.140}, and rank {other} {its!r:.140}"
         return self._place_conflict(new) or self._instructions_conflict(new) or self._size_conflict(new)
+
+    def _check_clocks(self, new: RankRegistration) -> None:
+        others = self._by_clocks.keys() - {new.clocks_megahertz}
+        if len(others) >= MAX_CLOCK_LISTS:
+            raise RegistrationConflictError(
+                f"rank {new.rank} registers clocks unlike those of {named(tuple(sorted(self._by_clocks.values())))}, "
+                f"expected at most {MAX_CLOCK_LISTS} different lists of clocks in a pipeline"
+            )
 
     def _size_conflict(self, new: RankRegistration) -> tuple[int, str] | None:
         if self._by_pipeline_rank[new.pipeline_rank]:
@@ -178,6 +193,13 @@ class Registrar:
             registration.gpu_product,
             self._work.image_digest,
         )
+        used = self.state.profile_keys
+        if key not in used and len(used) >= MAX_PROFILES_OF_ATTEMPT:
+            raise RegistrationConflictError(
+                f"rank {registration.rank} registers model {registration.model!r} with {registration.ranks} ranks in "
+                f"{registration.stages} stages, and the attempt has registered {len(used)} other configurations, "
+                f"expected at most {MAX_PROFILES_OF_ATTEMPT}; the next attempt may register it"
+            )
         profile = self.state.profile
         return profile if profile is not None and profile.key == key else PipelineProfile(key)
 
@@ -247,7 +269,11 @@ def first_difference(mine: Sequence[str], its: Sequence[str]) -> str | None:
 
 
 def _same_part(before: RankRegistration, after: RankRegistration) -> bool:
-    return _place(before) == _place(after) and before.instructions == after.instructions
+    return (
+        _place(before) == _place(after)
+        and before.instructions == after.instructions
+        and before.clocks_megahertz == after.clocks_megahertz
+    )
 
 
 def _place(registration: RankRegistration) -> tuple[int, int, int]:

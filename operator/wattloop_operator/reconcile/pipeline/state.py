@@ -20,6 +20,10 @@ from wattloop.pipeline.messages import FREE, InstructionMeasurement, RankRegistr
 MAX_RANKS = 4_096
 # Bounds the stored profile: the newest processes of each rank are kept.
 MAX_PROCESSES_PER_RANK = 8
+# Of one attempt: a job that restarts with other degrees has a new profile each time.
+MAX_PROFILES_OF_ATTEMPT = 4
+# Ranks on one kind of GPU may hold the same clocks. Each list is stored with the instructions of its rank.
+MAX_CLOCK_LISTS = 8
 MAX_FRONTIER_POINTS = 64
 # Bounds what a hostile pod can store. A pipeline of 1,000 ranks has about 64,000 measurements.
 MAX_PROFILE_MEASUREMENTS = 500_000
@@ -360,6 +364,7 @@ class PipelineState:
         choice: Which point of the frontier the job runs.
         enabled: Whether the job allows profiling and plans.
         given: The user's plan, which is not stored here; None if the operator plans.
+        profile_keys: The profiles that the attempt has used; at most `MAX_PROFILES_OF_ATTEMPT`.
     """
 
     key: PipelineKey
@@ -373,6 +378,7 @@ class PipelineState:
     choice: PlanChoice = PlanChoice()
     enabled: bool = True
     given: GivenPlan | None = None
+    profile_keys: tuple[PipelineProfileKey, ...] = ()
 
     @property
     def expected_ranks(self) -> int:

@@ -110,3 +110,33 @@ def test_a_pipeline_of_too_many_instructions_is_refused(monkeypatch: pytest.Monk
         RegistrationConflictError, match="which makes 8 of a pipeline with those of rank 0, expected at"
     ):
         state_of(rank_registration(0), rank_registration(1))
+
+
+def test_an_attempt_registers_a_bounded_number_of_configurations() -> None:
+    state = NEW_STATE
+    for number in range(4):
+        registrar = Registrar(state, WORK, START)
+        registrar.merge(replace(rank_registration(0), model=f"model-{number}"))
+        state = registrar.state
+    registrar = Registrar(state, WORK, START)
+    with pytest.raises(RegistrationConflictError) as caught:
+        registrar.merge(replace(rank_registration(0), model="model-4"))
+    assert str(caught.value) == (
+        "rank 0 registers model 'model-4' with 2 ranks in 2 stages, and the attempt has registered 4 other "
+        "configurations, expected at most 4; the next attempt may register it"
+    )
+    assert registrar.state == state
+    # One that it had before is none more.
+    registrar.merge(replace(rank_registration(0), model="model-1"))
+    assert registrar.state.profile is not None
+    assert registrar.state.profile.key.model == "model-1"
+
+
+def test_the_ranks_of_a_pipeline_register_a_bounded_number_of_lists_of_clocks() -> None:
+    registrar = Registrar(NEW_STATE, WORK, START)
+    for rank in range(8):
+        registrar.merge(rank_registration(rank, data_parallel=5, clocks=(900, 1000 + rank)))
+    with pytest.raises(RegistrationConflictError, match="expected at most 8 different lists of clocks in a pipeline"):
+        registrar.merge(rank_registration(8, data_parallel=5, clocks=(900, 1410)))
+    registrar.merge(rank_registration(8, data_parallel=5, clocks=(900, 1007)))
+    assert len(registrar.state.ranks) == 9
