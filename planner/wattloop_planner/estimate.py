@@ -18,3 +18,13 @@ class Estimate:
     value: float
     low: float
     high: float
+
+    @property
+    def has_known_sign(self) -> bool:
+        """Whether the whole interval is on one side of zero.
+
+        Example:
+            >>> Estimate(31.4, 25.2, 36.0).has_known_sign, Estimate(17.0, -340.0, 84.0).has_known_sign
+            (True, False)
+        """
+        return not self.low < 0 < self.high

@@ -43,7 +43,7 @@ class NvmlError(OperationError):
 class NoPermission(NvmlError):  # noqa: N818 - named after NVML's code
     """The process lacks the privilege: changing a GPU needs root, and in a container CAP_SYS_ADMIN."""
 
-    next_step = "changing a GPU needs root (in a container CAP_SYS_ADMIN); use the Wattloop agent instead"
+    next_step = "changing a GPU needs root (in a container CAP_SYS_ADMIN), as the agent of a node has"
 
 
 class NotSupported(NvmlError):  # noqa: N818

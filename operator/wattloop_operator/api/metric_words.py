@@ -1,6 +1,8 @@
-"""Words in the name of a metric by which lower values are better."""
+"""Words in the name of a metric by which lower, or higher, values are better."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 # Matched as whole words. Words are separated by any character but a letter, or by capitals (valLoss, MSELoss).
 LOWER_IS_BETTER_WORDS = (
@@ -46,23 +48,43 @@ LOWER_IS_BETTER_PHRASES = (
     "neg(ative)?[_./-]?log[_./-]?likelihood",
     "edit[_./-]?distance",
 )
+HIGHER_IS_BETTER_WORDS = (
+    "acc",
+    "auc",
+    "auroc",
+    "auprc",
+    "bleu",
+    "dice",
+    "f1",
+    "iou",
+    "miou",
+    "mrr",
+    "ndcg",
+    "precision",
+    "psnr",
+    "recall",
+    "reward",
+    "rouge",
+    "ssim",
+)
+HIGHER_IS_BETTER_PHRASES = ("accuracy",)
 
 
-def _pattern() -> str:
-    words = "|".join(LOWER_IS_BETTER_WORDS)
+def _pattern(words: Sequence[str], phrases: Sequence[str]) -> str:
+    anywhere = "|".join(words)
     # A capital begins a word of camel case.
-    capitalised = "|".join(word.capitalize() for word in LOWER_IS_BETTER_WORDS)
-    upper = words.upper()
+    capitalised = "|".join(word.capitalize() for word in words)
     return "|".join(
         (
-            f"(?i:{'|'.join(LOWER_IS_BETTER_PHRASES)})",
-            f"(^|[^A-Za-z])(?i:{words})([^A-Za-z]|$)",
+            f"(?i:{'|'.join(phrases)})",
+            f"(^|[^A-Za-z])(?i:{anywhere})([^A-Za-z]|$)",
             f"({capitalised})([^a-z]|$)",
-            f"(^|[^A-Za-z])({words})[A-Z]",
-            f"[a-z]({upper})([^A-Za-z]|$)",
+            f"(^|[^A-Za-z])({anywhere})[A-Z]",
+            f"[a-z]({anywhere.upper()})([^A-Za-z]|$)",
         )
     )
 
 
-# A regular expression of RE2 that matches such a name.
-LOWER_IS_BETTER_PATTERN = _pattern()
+# Regular expressions of RE2 that match such names.
+LOWER_IS_BETTER_PATTERN = _pattern(LOWER_IS_BETTER_WORDS, LOWER_IS_BETTER_PHRASES)
+HIGHER_IS_BETTER_PATTERN = _pattern(HIGHER_IS_BETTER_WORDS, HIGHER_IS_BETTER_PHRASES)

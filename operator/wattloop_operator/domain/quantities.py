@@ -112,24 +112,32 @@ def number_text(value: float | None, unknown: str = NONE) -> str:
 
 
 def percent_text(percent: Estimate | None, unknown: str = NOT_KNOWN_YET) -> str:
-    """A percentage with its interval; short enough for a column of a table.
+    """A percentage with its interval; the interval alone if its sign is not known. It fits a column of a table.
 
     Example:
         >>> percent_text(Estimate(31.4, 25.2, 36.0)), percent_text(None)
         ('31 % (25 to 36)', 'not known yet')
+        >>> percent_text(Estimate(17.0, -340.0, 84.0))
+        '-340 to 84 %'
     """
     if percent is None:
         return unknown
+    if not percent.has_known_sign:
+        return f"{_integer(percent.low)} to {_integer(percent.high)} %"
     return f"{_integer(percent.value)} % ({_integer(percent.low)} to {_integer(percent.high)})"
 
 
 def short_percent_text(percent: Estimate, width: int) -> str:
-    """A percentage with the half width of its interval, or without it where there is no room.
+    """A percentage with the half width of its interval if there is room; ? if its sign is not known.
 
     Example:
         >>> short_percent_text(Estimate(31.4, 25.2, 36.0), 5), short_percent_text(Estimate(-156.0, -200.0, -90.0), 5)
         ('31±5', '-156')
+        >>> short_percent_text(Estimate(17.0, -340.0, 84.0), 5)
+        '?'
     """
+    if not percent.has_known_sign:
+        return "?"
     value = _integer(percent.value)
     text = f"{value}±{max(round((percent.high - percent.low) / 2), 1)}"
     return text if len(text) <= width else value
@@ -138,18 +146,20 @@ def short_percent_text(percent: Estimate, width: int) -> str:
 def saving_text(percent: Estimate | None) -> str:
     """A saving in percent as a phrase: how much less, or more, than in the default configuration.
 
+    Where the interval has both signs, nothing is known to be saved or lost, so the phrase has the interval alone.
+
     Example:
         >>> saving_text(Estimate(31.4, 25.2, 36.0)), saving_text(Estimate(-12.0, -20.0, -4.0)), saving_text(None)
         ('31 % less (25 to 36)', '12 % more (4 to 20)', 'not known yet')
         >>> saving_text(Estimate(3.0, -2.0, 8.0))
-        '3 % less (2 % more to 8 % less)'
+        'between 2 % more and 8 % less'
     """
     if percent is None:
         return NOT_KNOWN_YET
     value, low, high = (_rounded(each) for each in (percent.value, percent.low, percent.high))
     word = "less" if value >= 0 else "more"
-    if low < 0 < high:
-        return f"{abs(value)} % {word} ({abs(low)} % more to {high} % less)"
+    if not percent.has_known_sign:
+        return f"between {abs(low)} % more and {high} % less"
     ends = sorted((abs(low), abs(high)))
     return f"{abs(value)} % {word} ({ends[0]} to {ends[1]})"
 

@@ -13,6 +13,7 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
 from wattloop_operator.reconcile.energy.usage import money
 from wattloop_planner.bandit.configuration import Configuration
+from wattloop_planner.estimate import Estimate
 
 UNKNOWN_ENERGY = "No energy was measured, so no costs are known."
 
@@ -80,15 +81,18 @@ def saving_sentence(history: JobHistory) -> str:
         sentences.append(f"A recurrence in the default configuration costs {baseline}.")
     learning, saved, percent = savings.learning_joules, savings.saved_joules, savings.saved_percent
     if learning is not None:
-        more = "more" if learning.value >= 0 else "less"
         sentences.append(
             "What tried a configuration or measured power limits cost "
-            f"{energy_text(abs(learning.value))} {more} than the default would have."
+            f"{_more_text(learning)} than the default would have."
         )
     if saved is not None and percent is not None:
+        known = (
+            f"{energy_text(abs(saved.value))} {'saved' if saved.value >= 0 else 'lost'}{_money(history)}"
+            if saved.has_known_sign
+            else "what was saved is not known yet"
+        )
         sentences.append(
-            f"In all, learning included, {_count(savings.compared_count)} cost {saving_text(percent)}: "
-            f"{energy_text(abs(saved.value))} {'saved' if saved.value >= 0 else 'lost'}{_money(history)}."
+            f"In all, learning included, {_count(savings.compared_count)} cost {saving_text(percent)}: {known}."
         )
     return " ".join(sentences)
 
@@ -103,6 +107,12 @@ def summary(history: JobHistory) -> str:
     note = energy_advice([row.energy_origin for row in rows_of(history)])
     check = f"\n{history.advice_check}" if history.advice_check else ""
     return saving_sentence(history) + (f"\n{note}" if note else "") + advice + check
+
+
+def _more_text(joules: Estimate) -> str:
+    if not joules.has_known_sign:
+        return f"between {energy_text(-joules.low)} less and {energy_text(joules.high)} more"
+    return f"{energy_text(abs(joules.value))} {'more' if joules.value >= 0 else 'less'}"
 
 
 def _money(history: JobHistory) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from wattloop import interruption
+from wattloop import gpus, interruption
 from wattloop.agent_process import running_agent
 from wattloop.errors import OperationError
 from wattloop.files.atomic_write import open_atomic
@@ -34,6 +34,7 @@ from wattloop_operator.local.output_folder import OutputFolder, lock_job
 from wattloop_operator.local.pipeline_reporter import PipelineReporter
 from wattloop_operator.local.processor_agent import ProcessorMeter, running_processor_agent
 from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.local.repeated_warnings import each_warning_once
 from wattloop_operator.local.report_server import LocalTokens, report_address, running_report_server
 from wattloop_operator.local.runner import Runner
 from wattloop_operator.local.simulated_load import running_load
@@ -159,6 +160,7 @@ class LocalRun:
         """
         with interruption.deferred(), contextlib.ExitStack() as stack:
             folder = stack.enter_context(OutputFolder.locked(self.output, self.owner()))
+            stack.enter_context(each_warning_once(gpus.logger))
             store = stack.enter_context(open_store(self.database or folder.database))
             interruption.raise_if_requested()
             annotations = {ANNOTATION: self._energy_origin().value}

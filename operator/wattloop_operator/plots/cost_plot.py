@@ -98,6 +98,8 @@ def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default: Estimate
     axes.legend(handles=handles, title="batch size", alignment="left", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.grid(visible=False, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    # The interval of a cost that is hardly known would leave no room for the bars.
+    axes.set_ylim(0.0, 1.1 * min(max(largest, 0.0 if default is None else default.high), 2 * largest) / size)
     axes.set_xlim(costs[0].recurrence - 0.6, costs[-1].recurrence + 0.6)
     axes.set_ylabel(f"cost ({unit})")
 
@@ -116,12 +118,18 @@ def _draw_saving(axes: Axes, savings: JobSavings) -> None:
             f"{saving_text(percent)}\nover {savings.compared_count} recurrences",
             (1.01, heights[-1]),
             xycoords=axes.get_yaxis_transform(),
-            color=SAVED if percent.value >= 0 else LOST,
+            color=_saving_color(percent),
             fontweight="bold",
             va="center",
             annotation_clip=False,
         )
     axes.set_ylabel(f"saved ({unit})")
+
+
+def _saving_color(percent: Estimate) -> str:
+    if not percent.has_known_sign:
+        return INK
+    return SAVED if percent.value >= 0 else LOST
 
 
 def _draw_metric(axes: Axes, history: JobHistory, rows: Sequence[RecurrenceRow]) -> None:

@@ -33,18 +33,26 @@ def test_the_sentence_gives_the_present_cost_the_cost_of_learning_and_the_sum(hi
     chosen = [record(index, batch_size=64, energy_joules=1000.0, decision_kind="Incumbent") for index in (2, 3)]
     sentence = saving_sentence(history(default, trial, *chosen))
     # ½·1000 J + ½·300 W·10 s = 2 kJ, of 2.5 kJ; the trial cost 3.5 kJ.
-    assert sentence.startswith("A recurrence costs 2 kJ now (mean of the latest 2): 20 % less (")
+    assert sentence.startswith(
+        "A recurrence costs 2 kJ now (mean of the latest 2): between 1 % more and 37 % less than the 2.5 kJ ("
+    )
     assert "than the 2.5 kJ (1.971 to 3." in sentence
     assert "What tried a configuration or measured power limits cost 1 kJ more than the default would have." in sentence
-    assert "In all, learning included, 3 recurrences cost 0 % less (" in sentence
-    assert sentence.endswith("): 0 J saved.")
+    assert sentence.endswith("cost between 27 % more and 21 % less: what was saved is not known yet.")
+
+
+def test_a_saving_whose_interval_has_both_signs_is_not_claimed(history: Make, record: Make) -> None:
+    # 1.75 kJ of 2.5 kJ (1.816 to 3.442) is a saving for certain; 2.4 kJ is not.
+    for energy_joules, claim in ((500.0, "750 J saved."), (1800.0, "what was saved is not known yet.")):
+        records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=energy_joules)]
+        assert saving_sentence(history(*records)).endswith(claim)
 
 
 def test_the_saved_energy_has_its_price(history: Make, record: Make) -> None:
-    records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=1000.0)]
+    records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=500.0)]
     price = Price(currency="EUR", per_kilowatt_hour=Decimal(360))
-    # 1 kJ of energy is saved, at 0.1 EUR a kilojoule.
-    assert saving_sentence(history(*records, price=price)).endswith("500 J saved, energy for 0.1 EUR.")
+    # 1.5 kJ of energy is saved, at 0.1 EUR a kilojoule.
+    assert saving_sentence(history(*records, price=price)).endswith("750 J saved, energy for 0.15 EUR.")
 
 
 def test_default_runs_alone_give_no_saving(history: Make, record: Make) -> None:

@@ -7,9 +7,11 @@ easy target, and attempts under another direction would not compare with those b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 from wattloop_operator.api.meta import Condition
+from wattloop_operator.api.metric_words import HIGHER_IS_BETTER_PATTERN
 from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import metric_text
@@ -17,6 +19,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
 
 FIRST_EVALUATION = "TargetMetAtOnce"
+HIGHER_IS_BETTER = re.compile(HIGHER_IS_BETTER_PATTERN)
 OPPOSITE = {Direction.MAXIMIZE: Direction.MINIMIZE, Direction.MINIMIZE: Direction.MAXIMIZE}
 # An evaluation after the first epoch counts only if it is beyond the threshold by this part of it: a training that is
 # evaluated once, at its end, reaches its target at the first evaluation too.
@@ -36,15 +39,22 @@ def first_evaluation_condition(snapshot: Snapshot) -> Iterator[tuple[str, bool, 
     is_far = beyond >= FAR * abs(threshold)
     if beyond < 0 or (epochs > 1 and not is_far):
         return
-    opposite = OPPOSITE[target.direction].value
     text = (
         f"recurrence {latest.spec.index} ({latest.metadata.name}): {target.metric} reached the target at its first "
         f"evaluation: after {epochs:g} epoch{'' if epochs == 1 else 's'} at {metric_text(metric)}, threshold "
-        f"{target.threshold}, direction {target.direction.value}: is it {opposite}? If so, write "
-        f"spec.objective.target.direction: {opposite}; otherwise the target asks for no training, so "
-        f"{'raise' if target.direction is Direction.MAXIMIZE else 'lower'} the threshold"
+        f"{target.threshold}, direction {target.direction.value}{_question(target)}"
     )
     yield FIRST_EVALUATION, True, "FarBeyondThreshold" if is_far else "FirstEvaluation", text
+
+
+def _question(target: Target) -> str:
+    """What the user may have meant; not the other direction where the metric's name leaves no doubt of this one."""
+    change = "raise" if target.direction is Direction.MAXIMIZE else "lower"
+    easy = f"the target asks for no training, so {change} the threshold"
+    if target.direction is Direction.MAXIMIZE and HIGHER_IS_BETTER.search(target.metric):
+        return f": {easy} if a better model is wanted"
+    opposite = OPPOSITE[target.direction].value
+    return f": is it {opposite}? If so, write spec.objective.target.direction: {opposite}; otherwise {easy}"
 
 
 def _is_comparable(recurrence: TrainingRecurrence, target: Target) -> bool:

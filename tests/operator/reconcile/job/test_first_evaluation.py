@@ -73,6 +73,19 @@ def test_the_warning_says_what_was_seen_and_what_to_write_and_comes_once(backend
     assert {each.spec.target.direction.value for each in backend.recurrences.values()} == {"Maximize"}
 
 
+@pytest.mark.parametrize("metric", ["eval_accuracy", "valAcc", "test/top1_acc", "F1", "macro_f1", "ROC-AUC"])
+def test_a_metric_whose_name_leaves_no_doubt_is_not_asked_for_its_direction(
+    backend_with: Backends, metric: str
+) -> None:
+    objective = target("0.9", "Maximize")
+    backend = backend_with(objective=objective | {"target": {"metric": metric, "threshold": "0.9"}})
+    train(backend, (1, 0.99))
+    found = met_at_once(backend)
+    assert found is not None
+    assert "Minimize" not in found.message
+    assert found.message.endswith("raise the threshold if a better model is wanted")
+
+
 def test_the_corrected_direction_ends_the_warning(backend_with: Backends) -> None:
     backend = backend_with(objective=target("0.1", "Maximize"))
     train(backend, (1, 2.3))
