@@ -6,6 +6,7 @@ Files and APIs have raw joules and seconds. An unknown value is said to be unkno
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 
 from wattloop_planner.estimate import Estimate
 
@@ -97,6 +98,16 @@ def metric_text(value: float | None) -> str:
         ('0.9501', '24', '')
     """
     return "" if value is None else f"{value:.{SIGNIFICANT_DIGITS}g}"
+
+
+def epochs_text(epochs: Decimal | float) -> str:
+    """A number of epochs with its unit.
+
+    Example:
+        >>> epochs_text(1), epochs_text(Decimal("2.5")), epochs_text(0)
+        ('1 epoch', '2.5 epochs', '0 epochs')
+    """
+    return f"{float(epochs):g} epoch{'' if epochs == 1 else 's'}"
 
 
 def number_text(value: float | None, unknown: str = NONE) -> str:

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.reconcile.energy.unmeasured import READ_PROCESSORS
 
 # On the job of a local run: an `EnergyOrigin`.
 ANNOTATION = "wattloop.dev/energy-origin"
@@ -74,7 +75,7 @@ NOTES = {
 }
 REMEDIES = {
     EnergyOrigin.SIMULATED_IDLE: "declare a load: --simulated-load cpu, or busy=0.8 (docs/local-mode.md)",
-    EnergyOrigin.UNKNOWN: "run it as root to read RAPL, or simulate a GPU: --simulated-gpus 1 --simulated-load cpu",
+    EnergyOrigin.UNKNOWN: READ_PROCESSORS,
 }
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 
 from wattloop.agent.answers import EnergyReading, GpuDescription, PowerLimits
 from wattloop.rapl import POWERCAP, Rapl
+from wattloop_operator.reconcile.energy.unmeasured import PROCESSORS_PRODUCT
 
 # The nil UUID, which no GPU has.
 PROCESSORS = "GPU-00000000-0000-0000-0000-000000000000"
-PRODUCT = "processors"
 # Counters wrap around in minutes.
 READ_SECONDS = 10.0
 MAX_REQUEST_BYTES = 64 * 1024
@@ -54,7 +54,7 @@ class ProcessorMeter:
         limits = None
         if self.max_watts is not None:
             limits = PowerLimits(*(self.max_watts,) * 5)
-        return GpuDescription(PROCESSORS, PRODUCT, 0, limits)
+        return GpuDescription(PROCESSORS, PROCESSORS_PRODUCT, 0, limits)
 
     def reading(self) -> EnergyReading:
         """The energy now."""

@@ -88,7 +88,8 @@ def test_a_run_on_a_machine_without_a_gpu_measures_what_it_can_and_says_so(
     manifest = local_job.job(SCRIPT, reporting={"source": "Logs"})
     meter = ProcessorMeter(rapl if readable else tmp_path / "none")
     run = LocalRun(source=manifest, job=read_job(manifest), output=local_job.output, recurrences=2, processors=meter)
-    history = JobHistory.of_snapshot(run.carry_out(lambda _: None))
+    snapshot = run.carry_out(lambda _: None)
+    history = JobHistory.of_snapshot(snapshot)
     rows = rows_of(history)
     assert [row.outcome for row in rows] == ["reached"] * 2
     assert all(row.time_seconds > 0 for row in rows)
@@ -99,6 +100,8 @@ def test_a_run_on_a_machine_without_a_gpu_measures_what_it_can_and_says_so(
         assert [row.energy_joules for row in rows] == pytest.approx([140.0] * 2, abs=36.0)
         assert all(row.cost_joules for row in rows)
     else:
+        messages = [each.status.message for each in snapshot.recurrences]
+        assert all("this machine has no GPU" in each and "its GPU" not in each for each in messages), messages
         assert [row.cost_joules for row in rows] == [None] * 2
         assert REMEDIES[EnergyOrigin.UNKNOWN] in summary(history)
 

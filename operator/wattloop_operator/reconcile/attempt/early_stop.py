@@ -13,12 +13,12 @@ No attempt is stopped for its cost before a review or its second epoch: its star
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
+from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.plateau import (
     evaluated_epoch,
@@ -64,7 +64,7 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
     if cost is None or cost < float(limit) * (1 - ROUNDING):
         return progress
     reason = (
-        f"it has cost {cost:.0f} J after {progress.epoch or Decimal(0)} epochs without reaching the target; "
+        f"it has cost {cost:.0f} J after {epochs_text(progress.epoch or 0)} without reaching the target; "
         f"the policy allows {float(limit):.0f} J{', by its review of the epochs so far' if reviewed else ''}"
     )
     return progress.model_copy(update={"stop_requested": True, "stop_reason": reason})
@@ -82,8 +82,8 @@ def is_review_due(recurrence: TrainingRecurrence, progress: Progress) -> bool:
 
 
 def _divergence(progress: Progress) -> str:
-    last = "no finite value" if progress.metric is None else f"at last {progress.metric}"
-    return f"its metric diverged ({last}) after {progress.epoch or Decimal(0)} epochs"
+    last = "no finite value" if progress.metric is None else f"at last {metric_text(float(progress.metric))}"
+    return f"its metric diverged ({last}) after {epochs_text(progress.epoch or 0)}"
 
 
 def review_cost_limit(

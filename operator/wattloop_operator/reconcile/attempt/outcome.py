@@ -10,7 +10,7 @@ from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.quantities import metric_text
+from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.attempt.conditions import unhealthy_devices
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
@@ -195,7 +195,7 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
     """
     target = recurrence.spec.target
     if progress.reached:
-        text = f"{target.metric} reached {_metric_text(progress, target)} after {progress.epoch} epochs"
+        text = f"{target.metric} reached {_metric_text(progress, target)} after {epochs_text(progress.epoch or 0)}"
         return Ended(Result.REACHED, text)
     if progress.stop_requested:
         return _stopped(progress)
@@ -206,7 +206,7 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
             remedy = f"no line matched spec.reporting.pattern {reporting.pattern!r} with a number; {remedy}"
         return Ended(Result.MISSING_METRIC, f"ended without {target.metric}: {remedy}; nothing is learned from it")
     got = f"{target.metric} got to {_metric_text(progress, target)}"
-    text = f"{got}, the target is {target.threshold}, after {progress.epoch} epochs"
+    text = f"{got}, the target is {target.threshold}, after {epochs_text(progress.epoch or 0)}"
     return Ended(Result.EXHAUSTED, text)
 
 

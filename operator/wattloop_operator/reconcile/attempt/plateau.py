@@ -7,6 +7,7 @@ from decimal import Decimal
 from wattloop_operator.api.attempt import FinalMetricPrediction, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.quantities import epochs_text
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.bandit.unreached_target import predicted_final_metric
 from wattloop_planner.final_metric import MIN_EVALUATIONS
@@ -78,7 +79,8 @@ def plateau_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
     target, found = recurrence.spec.target, progress.final_metric
     assert found is not None, "no prediction"
     return (
-        f"{target.metric} is at its plateau after {progress.epoch} epochs: it is predicted to end at "
-        f"{found.metric:.4g} ({found.low:.4g} to {found.high:.4g}) after {recurrence.spec.max_epochs} epochs, and to "
-        f"reach {target.threshold:f} with a probability of {found.reach_percent:.2g} %"
+        f"{target.metric} is at its plateau after {epochs_text(progress.epoch or 0)}: it is predicted to end at "
+        f"{found.metric:.4g} ({found.low:.4g} to {found.high:.4g}) after "
+        f"{epochs_text(recurrence.spec.max_epochs)}, and to reach {target.threshold:f} with a probability of "
+        f"{found.reach_percent:.2g} %"
     )

@@ -17,6 +17,7 @@ from datetime import datetime, timedelta
 from wattloop_operator.api.attempt import MAX_HEARTBEATS, Heartbeat, Progress
 from wattloop_operator.api.field_types import format_time
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.quantities import epochs_text
 from wattloop_operator.domain.snapshot import WorkloadPod, WorkloadState
 from wattloop_operator.reconcile.attempt.ended_ranks import named_ranks
 
@@ -88,7 +89,7 @@ def hang_message(recurrence: TrainingRecurrence, workload: WorkloadState) -> str
             "longer deadline or calls run.step"
         )
     silent = min(progress.heartbeats, key=lambda each: (each.time, each.rank))
-    epochs = "" if progress.epoch is None else f" after {progress.epoch} epochs"
+    epochs = "" if progress.epoch is None else f" after {epochs_text(progress.epoch)}"
     pod = _pod_of(silent, workload)
     where = "" if pod is None else f" in {pod}"
     return (

@@ -10,6 +10,9 @@ from wattloop_operator.api.attempt import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus, Usage
 from wattloop_operator.reconcile.energy.usage import has_cost, max_power_of
 
+# Product name of the device that stands for the processors of a machine without a GPU.
+PROCESSORS_PRODUCT = "processors"
+READ_PROCESSORS = "run it as root to read RAPL, or simulate a GPU: --simulated-gpus 1 --simulated-load cpu"
 # The results that something would be learned from.
 _LEARNED = frozenset({Result.REACHED, Result.STOPPED, Result.EXHAUSTED, Result.DIVERGED})
 
@@ -37,11 +40,14 @@ def _cause(recurrence: TrainingRecurrence, usage: Usage | None, energy: float, s
         if not recurrence.status.devices:
             return "neither its processes nor a node agent saw a GPU; request one in its template"
         return "neither its processes nor a node agent reported its GPUs; check that the node agent runs on its node"
+    if usage.gpu_product == PROCESSORS_PRODUCT:
+        return f"this machine has no GPU, and the energy of its processors cannot be read; {READ_PROCESSORS}"
     if seconds <= 0:
         return "no time passed on its GPUs; on simulated GPUs, add --time-scale 1 or simulate the training's work"
     if energy <= 0:
+        gpus = "GPU" if usage.devices == 1 else f"{usage.devices} GPUs"
         return (
-            f"the energy counters of its {usage.devices} GPUs did not advance in {seconds:g} s; check with nvidia-smi "
-            "that they count energy, and that the training runs on them"
+            f"the energy counters of its {gpus} did not advance in {seconds:g} s; check with nvidia-smi that they "
+            "count energy, and that the training runs on them"
         )
     return "the maximum power limit of its GPUs is not known; check that the node agent runs on its node"

@@ -10,13 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.metric_words import HIGHER_IS_BETTER_PATTERN
 from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.quantities import metric_text
+from wattloop_operator.domain.quantities import epochs_text, metric_text
+from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
+from wattloop_operator.reconcile.learning.observations import known_records, target_values
 
 FIRST_EVALUATION = "TargetMetAtOnce"
 HIGHER_IS_BETTER = re.compile(HIGHER_IS_BETTER_PATTERN)
@@ -27,21 +30,23 @@ FAR = 0.5
 
 
 def first_evaluation_condition(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
-    """That the latest attempt of a training met the target at its first evaluation; nothing if it did not."""
+    """That an attempt met the target at its first evaluation: the latest such one; nothing if there is none.
+
+    Nothing either once an attempt missed the target at first and reached it later: training leads to it.
+    """
     target = snapshot.job.spec.objective.target
-    evaluated = [each for each in snapshot.recurrences if _is_comparable(each, target)]
-    latest = max(evaluated, key=lambda each: (each.spec.index, each.spec.attempt), default=None)
+    met = [each for each in snapshot.recurrences if _met_at_once(each, target)]
+    latest = max(met, key=lambda each: (each.spec.index, each.spec.attempt), default=None)
     if latest is None or latest.status.progress is None or latest.status.progress.curve is None:
         return
-    curve = latest.status.progress.curve
-    epochs, metric, threshold = curve.epochs[0], curve.metrics[0], float(target.threshold)
-    beyond = metric - threshold if target.direction is Direction.MAXIMIZE else threshold - metric
-    is_far = beyond >= FAR * abs(threshold)
-    if beyond < 0 or (epochs > 1 and not is_far):
+    if any(_was_trained_to(each, target) for each in known_records(snapshot)):
         return
+    curve, threshold = latest.status.progress.curve, float(target.threshold)
+    epochs, metric = curve.epochs[0], curve.metrics[0]
+    is_far = _beyond(metric, target) >= FAR * abs(threshold)
     text = (
         f"recurrence {latest.spec.index} ({latest.metadata.name}): {target.metric} reached the target at its first "
-        f"evaluation: after {epochs:g} epoch{'' if epochs == 1 else 's'} at {metric_text(metric)}, threshold "
+        f"evaluation: after {epochs_text(epochs)} at {metric_text(metric)}, threshold "
         f"{target.threshold}, direction {target.direction.value}{_question(target)}"
     )
     yield FIRST_EVALUATION, True, "FarBeyondThreshold" if is_far else "FirstEvaluation", text
@@ -57,15 +62,30 @@ def _question(target: Target) -> str:
     return f": is it {opposite}? If so, write spec.objective.target.direction: {opposite}; otherwise {easy}"
 
 
-def _is_comparable(recurrence: TrainingRecurrence, target: Target) -> bool:
-    """Whether an attempt trained a new model towards this target, and was evaluated."""
+def _met_at_once(recurrence: TrainingRecurrence, target: Target) -> bool:
+    """Whether an attempt trained a new model towards this target, and its first evaluation met it."""
     progress = recurrence.status.progress
-    evaluated = progress is not None and progress.curve is not None
-    return evaluated and not recurrence.spec.warm_start and recurrence.spec.target == target
+    if progress is None or progress.curve is None or recurrence.spec.warm_start or recurrence.spec.target != target:
+        return False
+    beyond = _beyond(progress.curve.metrics[0], target)
+    return beyond >= (0 if progress.curve.epochs[0] <= 1 else FAR * abs(float(target.threshold)))
+
+
+def _was_trained_to(record: ObservationRecord, target: Target) -> bool:
+    """Whether an attempt reached this target after a first evaluation that missed it."""
+    if record.curve is None or record.target != target_values(target) or record.result != Result.REACHED.value:
+        return False
+    return _beyond(record.curve.metrics[0], target) < 0
+
+
+def _beyond(metric: float, target: Target) -> float:
+    """How far a metric is beyond the threshold; negative if it misses the target."""
+    margin = metric - float(target.threshold)
+    return margin if target.direction is Direction.MAXIMIZE else -margin
 
 
 def first_evaluation_event(before: Iterable[Condition], after: Iterable[Condition], name: str) -> EmitEvent | None:
-    """The event for the first such attempt in a row; None otherwise.
+    """The event for the first such attempt towards a target; None otherwise.
 
     Args:
         before: The job's conditions as written before.

@@ -9,7 +9,7 @@ from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.recurring_training_job import Mode
-from wattloop_operator.domain.quantities import energy_text
+from wattloop_operator.domain.quantities import energy_text, epochs_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
@@ -50,7 +50,7 @@ def target_unreachable(
     objective = snapshot.job.spec.objective
     text = (
         f"none of {len(tried)} attempts (batch sizes {sizes}) reached {objective.target.metric} "
-        f"{objective.target.threshold} within {objective.max_epochs} epochs{_best_metric(snapshot, records)}"
+        f"{objective.target.threshold} within {epochs_text(objective.max_epochs)}{_best_metric(snapshot, records)}"
     )
     if not _is_given_up(snapshot):
         yield TARGET_UNREACHABLE, False, "NotReachedYet", f"{text}; the next recurrences try further batch sizes"
@@ -109,7 +109,7 @@ def _best_metric(snapshot: Snapshot, records: Sequence[ObservationRecord]) -> st
     if not known:
         return ""
     best, epochs, batch_size = max(known, key=lambda each: sign * each[0])
-    return f"; the best was {best:g} with batch size {batch_size} after {epochs:g} epochs"
+    return f"; the best was {best:g} with batch size {batch_size} after {epochs_text(epochs)}"
 
 
 def _easier_threshold(snapshot: Snapshot) -> str:

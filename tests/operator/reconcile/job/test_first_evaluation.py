@@ -86,6 +86,28 @@ def test_a_metric_whose_name_leaves_no_doubt_is_not_asked_for_its_direction(
     assert found.message.endswith("raise the threshold if a better model is wanted")
 
 
+def test_the_warning_comes_once_although_other_attempts_miss_the_target_between(backend_with: Backends) -> None:
+    backend = backend_with(objective=target("0.1", "Maximize"), policy={"fixed": {}}, retryPolicy={"limit": 0})
+    for metric in (2.3, 0.05, 2.2, 0.04, 2.1):
+        train(backend, (1, metric))
+    found = met_at_once(backend)
+    assert found is not None
+    assert "after 1 epoch at 2.1" in found.message
+    assert len([each for each in backend.events if each.reason == "TargetMetAtOnce"]) == 1
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_training_that_led_to_the_target_shows_that_the_direction_is_right(
+    backend_with: Backends, order: tuple[int, int]
+) -> None:
+    """A smaller batch size may reach in the first epoch what the default reaches in the second."""
+    backend = backend_with(objective=target("0.5", "Minimize"), policy={"fixed": {}}, retryPolicy={"limit": 0})
+    evaluations = [[(1, 2.3), (2, 0.23)], [(1, 0.12)]]
+    for each in order:
+        train(backend, *evaluations[each])
+    assert met_at_once(backend) is None
+
+
 def test_the_corrected_direction_ends_the_warning(backend_with: Backends) -> None:
     backend = backend_with(objective=target("0.1", "Maximize"))
     train(backend, (1, 2.3))

@@ -14,7 +14,7 @@ from wattloop_operator.reconcile.learning.decision import decision_context
 
 Backend = Callable[..., ModelBackend]
 UNMEASURED = [
-    pytest.param({"joules": 0.0, "seconds": 100.0}, "counters of its 1 GPUs did not advance in 100 s", id="no energy"),
+    pytest.param({"joules": 0.0, "seconds": 100.0}, "counters of its GPU did not advance in 100 s", id="no energy"),
     pytest.param({"joules": 0.0, "seconds": 0.0}, "no time passed on its GPUs", id="no time"),
     pytest.param({"gpus": 0}, "neither its processes nor a node agent", id="no GPU"),
 ]
