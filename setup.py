@@ -7,6 +7,8 @@ The extensions keep to Python's stable ABI, so one wheel serves every Python fro
 
 An editable installation adds the source roots to the path. By default, setuptools would install an import hook that
 comes after the path: a folder named `wattloop` beside a training script, such as a clone, would hide the package.
+setuptools writes such a path itself for a single source root alone. Its mode `strict` is a path to links of all files,
+which hide each module that is added until the next installation. So the private method `_select_strategy` is replaced.
 """
 
 import os

@@ -1,16 +1,20 @@
-"""Checks the contributor's pages against the tree: places of behaviours and terms, names that are not used."""
+"""Checks the pages against the tree: places of behaviours and terms, names that are not used, commands and options."""
 
 from __future__ import annotations
 
+import argparse
 import io
 import keyword
 import re
 import subprocess
 import tokenize
 from collections.abc import Iterator
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+
+from wattloop.commands.main import GROUP
 
 ROOT = Path(__file__).parents[1]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -112,7 +116,50 @@ def test_every_figure_has_the_function_that_its_row_names(figure: list[str]) -> 
     assert all(re.search(rf"^class {each}\b", source, re.MULTILINE) for each in outer)
 
 
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))], ids=str)
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+# A command in backticks, or on a line of its own, up to what the shell or the text adds to it.
+COMMAND = re.compile(r"(?:^ *|`|\$ |&& |bin/)(wattloop|make) ([^`|>#&;()\n]*)", re.MULTILINE)
+
+
+def commands(page: Path, program: str) -> list[list[str]]:
+    """The arguments of each command of this program that a page shows."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    return [words.split() for name, words in COMMAND.findall(text) if name == program]
+
+
+def options_of(name: str) -> set[str]:
+    """The options of a subcommand, and of those below it."""
+    command = next(entry for entry in entry_points(group=GROUP) if entry.name == name).load()
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    parsers, found = [parser], {"--help"}
+    while parsers:
+        for action in parsers.pop()._actions:
+            found.update(action.option_strings)
+            if isinstance(action, argparse._SubParsersAction):
+                parsers.extend(action.choices.values())
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_command_that_a_page_shows_has_the_options_that_it_shows(page: Path) -> None:
+    known = {entry.name for entry in entry_points(group=GROUP)}
+    wrong = []
+    for words in commands(page, "wattloop"):
+        options = options_of(words[0]) if words and words[0] in known else {"--help", "--version"}
+        shown = [option for word in words for option in re.findall(r"^\[?(--[a-z][a-z-]*)", word)]
+        wrong += [] if options.issuperset(shown) else [" ".join(words)]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_goal_of_make_that_a_page_shows_exists(page: Path) -> None:
+    goals = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    shown = {words[0] for words in commands(page, "make") if words and re.fullmatch(r"[a-z][a-z0-9-]*", words[0])}
+    assert shown <= goals, shown - goals
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
     named = re.findall(
         r"`((?:client|operator|agent|planner|simulator|tests|docs|helm|images|benchmarks)/[\w./-]+)`", page.read_text()

@@ -93,8 +93,8 @@ class ZeusMonitor:
         gpu_indices: CUDA's indices; default: all GPUs that CUDA shows to this process.
         cpu_indices: Processor packages to show; default: all.
         approx_instant_energy: Accepted; a window that is shorter than the counter's step has an energy anyway.
-        log_file: A CSV file to write the windows to, each within about a second of its end, and the last ones when
-            the interpreter exits.
+        log_file: A CSV file to write the windows to: each at the end of a window that ends at least 0.6 s later, and
+            the last ones when the interpreter exits.
         sync_execution_with: The framework whose work on the GPUs is waited for. One that is not imported is not.
 
     Raises:

@@ -105,6 +105,7 @@ class SweepRow:
     energy_joules: float | None
     time_seconds: float | None
     cost_joules: float | None
+    energy_origin: str | None
 
 
 def rows_of_sweep(history: JobHistory) -> tuple[SweepRow, ...]:
@@ -116,8 +117,17 @@ def rows_of_sweep(history: JobHistory) -> tuple[SweepRow, ...]:
     for record, row in zip(history.records, rows_of(history), strict=True):
         point = GridPoint.of_slot(slot_of_record(record))
         if point is not None and record.result not in REPEATED_RESULTS:
-            measured = (row.epochs, row.outcome, row.energy_joules, row.time_seconds, row.cost_joules)
-            found[point] = SweepRow(point.batch_size, point.power_limit_watts, point.repeat, *measured)
+            found[point] = SweepRow(
+                point.batch_size,
+                point.power_limit_watts,
+                point.repeat,
+                row.epochs,
+                row.outcome,
+                row.energy_joules,
+                row.time_seconds,
+                row.cost_joules,
+                row.energy_origin,
+            )
     return tuple(found[point] for point in sorted(found, key=_order))
 
 

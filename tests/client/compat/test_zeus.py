@@ -5,6 +5,11 @@ from __future__ import annotations
 import csv
 import dataclasses
 import inspect
+import json
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -122,3 +127,50 @@ def test_the_log_has_the_columns_of_zeus_and_each_window_once(
     assert [row[1] for row in rows] == ["step 0", "step 1", "step 2"]
     assert [float(row[2]) for row in rows] == [pytest.approx(1.0)] * 3
     assert all(float(row[3]) > 100 for row in rows)
+
+
+def test_what_the_page_names_of_zeus_and_of_wattloop_exists(zeus: Any) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "migrating-from-zeus.md").read_text(encoding="utf-8")
+    theirs = {
+        name for row in page.splitlines() if row.startswith("| `") for name in re.findall(r"`(\w+)`", row.split("|")[1])
+    }
+    classes = {name for name in theirs if name[0].isupper()}
+    source = "\n".join(path.read_text(encoding="utf-8") for path in Path(zeus.__path__[0]).rglob("*.py"))
+    assert len(classes) >= 8
+    assert [name for name in sorted(classes) if not re.search(rf"^class {name}\b", source, re.MULTILINE)] == []
+    # What needs a framework is looked up in the source.
+    client = Path(compat.__file__).parents[2]
+    for module, name in re.findall(r"`(wattloop[\w.]*)\.([A-Z]\w+)", page):
+        path = client.joinpath(*module.split("."))
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        assert re.search(rf"\b{name}\b", path.read_text(encoding="utf-8")), f"{module}.{name}"
+
+
+def test_without_a_driver_a_window_has_its_time_alone(zeus: Any) -> None:
+    """Both in a process of their own, since this one has loaded the simulator's driver."""
+    program = (
+        "import json, sys, time\n"
+        "module = __import__(sys.argv[1], fromlist=['ZeusMonitor'])\n"
+        "monitor = module.ZeusMonitor()\n"
+        "monitor.begin_window('a')\n"
+        "result = monitor.end_window('a')\n"
+        "cancelled = [monitor.begin_window('b'), monitor.end_window('b', cancel=True)][1]\n"
+        "print(json.dumps([monitor.gpu_indices, result.gpu_energy, result.total_energy, result.time > 0, "
+        "cancelled.total_energy]))\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if "WATTLOOP" not in name and name[:3] != "LD_"}
+    printed = {
+        module: subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", program, module],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for module in ("zeus.monitor", "wattloop.compat.zeus")
+    }
+    ours, theirs = (json.loads(printed[module].stdout) for module in ("wattloop.compat.zeus", "zeus.monitor"))
+    if theirs[0]:
+        pytest.skip("this machine has an NVIDIA driver")
+    assert ours == theirs == [[], {}, 0, True, 0]
+    assert "windows measure time alone" in printed["wattloop.compat.zeus"].stderr

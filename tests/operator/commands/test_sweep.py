@@ -66,6 +66,7 @@ def test_a_killed_sweep_goes_on_where_it_was(sweep: LocalJob, capsys: pytest.Cap
     expected = list(itertools.product(("8", "16"), ("", "150", "250"), ("0",)))
     assert points_of(sweep) == expected
     assert {row["outcome"] for row in rows_of(sweep)} == {"reached"}
+    assert {row["energy_origin"] for row in rows_of(sweep)} == {"simulated"}
     assert (sweep.output / "tradeoff.png").stat().st_size > 10_000
     with open_store(sweep.output / "wattloop.db") as store:
         (uid,) = {each.body["metadata"]["uid"] for each in store.objects.list("RecurringTrainingJob", "local")}

@@ -66,7 +66,10 @@ def test_the_table_has_the_last_run_of_each_point_that_was_not_interrupted() -> 
     stream = io.StringIO()
     write_sweep_csv(stream, rows)
     header, crashed, reached = stream.getvalue().splitlines()
-    assert header == "batch_size,power_limit_watts,repeat,epochs,outcome,energy_joules,time_seconds,cost_joules"
+    assert (
+        header
+        == "batch_size,power_limit_watts,repeat,epochs,outcome,energy_joules,time_seconds,cost_joules,energy_origin"
+    )
     assert crashed.startswith("16,,0,")
     assert reached.startswith("16,200,0,4,reached,")
 
