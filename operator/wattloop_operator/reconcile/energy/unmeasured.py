@@ -12,7 +12,7 @@ from wattloop_operator.reconcile.energy.usage import has_cost, max_power_of
 
 # Product name of the device that stands for the processors of a machine without a GPU.
 PROCESSORS_PRODUCT = "processors"
-READ_PROCESSORS = "run it as root to read RAPL, or simulate a GPU: --simulated-gpus 1 --simulated-load cpu"
+READ_PROCESSORS = "run it as root on a machine with RAPL, or simulate a GPU: --simulated-gpus 1 --simulated-load cpu"
 # The results that something would be learned from.
 _LEARNED = frozenset({Result.REACHED, Result.STOPPED, Result.EXHAUSTED, Result.DIVERGED})
 
