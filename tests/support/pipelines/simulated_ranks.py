@@ -60,6 +60,7 @@ class SimulatedRank:
         free_seconds: Time of an iteration at free clocks between those under a plan.
         iteration_joules: Energy of an iteration.
         free_joules: The same at free clocks between those under a plan.
+        iterations_per_second: How many iterations it completes; at least one between two reports.
         compares: Whether its client runs iterations at free clocks under a plan; an earlier version does not.
     """
 
@@ -74,6 +75,7 @@ class SimulatedRank:
     free_seconds: float = 1.0
     iteration_joules: float = 100.0
     free_joules: float = 110.0
+    iterations_per_second: float = 1.0
     compares: bool = True
     started: dict[int, int] = field(default_factory=dict)
 
@@ -187,10 +189,10 @@ def ranks_of(count: int, *, run: int = 0, **shape: int) -> list[SimulatedRank]:
 
 def exchange(operator: SimulatedOperator, ranks: Iterable[SimulatedRank]) -> None:
     """Each rank trains until its next report and sends it; one that is not known registers."""
-    issued = operator.state.directive
-    seconds = 1 if issued.mode != FREE and issued.first_iteration is None else 5
+    ranks = list(ranks)
+    seconds = min(rank.directive.report_seconds for rank in ranks)
     for rank in ranks:
-        rank.train(seconds)
+        rank.train(max(round(seconds * rank.iterations_per_second), 1))
         answer = operator.receive(rank, rank.report())
         rank.receive(answer if answer.known else operator.register(rank))
     operator.plan()

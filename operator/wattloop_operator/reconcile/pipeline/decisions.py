@@ -14,7 +14,8 @@ from datetime import datetime
 from wattloop.messages import MAX_REASON_CHARACTERS
 from wattloop.pipeline.messages import FREE, MAX_ITERATIONS, PLAN, PROFILE, Directive
 from wattloop_operator.reconcile.pipeline.choice import NOT_PLANNED, chosen_point
-from wattloop_operator.reconcile.pipeline.free_iterations import free_iterations
+from wattloop_operator.reconcile.pipeline.free_iterations import free_iterations_of, have_other_length
+from wattloop_operator.reconcile.pipeline.iteration_times import is_timed, iteration_of
 from wattloop_operator.reconcile.pipeline.liveness import (
     missing_ranks,
     named,
@@ -23,7 +24,6 @@ from wattloop_operator.reconcile.pipeline.liveness import (
     silent_ranks,
 )
 from wattloop_operator.reconcile.pipeline.profile import (
-    MIN_ITERATION_SECONDS,
     common_clocks,
     instructions_by_pipeline_rank,
     is_profiled,
@@ -38,8 +38,7 @@ from wattloop_operator.reconcile.pipeline.straggling import with_noticed_straggl
 from wattloop_operator.reconcile.pipeline.withdrawal import with_withdrawn_plan
 
 WARM_UP_ITERATIONS = 2
-# A rank of which no iteration time is known is assumed to be this fast.
-ASSUMED_ITERATION_SECONDS = 0.2
+TIMED = "the first iterations are timed"
 MARGIN_REPORTS = 3
 MARGIN_ITERATIONS = 2
 
@@ -66,7 +65,7 @@ def decided(state: PipelineState, now: datetime) -> PipelineState:
     goal = _goal(state, now)
     if goal.mode == FREE and state.directive.mode == FREE:
         directive = replace(state.directive, reason=goal.reason)
-    elif _is_issued(state, goal):
+    elif _is_issued(state, goal) and not have_other_length(state):
         directive = state.directive
     else:
         directive = _issued(state, goal, now)
@@ -90,7 +89,7 @@ def needed_frontier(state: PipelineState, now: datetime) -> str:
 def directive_for(state: PipelineState, rank: int, process: str, now: datetime) -> Directive:
     """The answer to a message of a process."""
     issued = state.directive
-    pending = issued.mode != FREE and issued.first_iteration is None
+    pending = issued.first_iteration is None and (issued.mode != FREE or issued.reason == TIMED)
     seconds = report_seconds(state.expected_ranks, pending=pending)
     if not is_known(state, rank, process):
         return Directive(known=False, report_seconds=seconds)
@@ -128,6 +127,8 @@ def directive_for(state: PipelineState, rank: int, process: str, now: datetime) 
 def _goal(state: PipelineState, now: datetime) -> Goal:
     if problem := _obstacle(state, now):
         return Goal(FREE, problem)
+    if not is_timed(state):
+        return Goal(FREE, TIMED)
     if not is_profiled(state):
         return _profile_goal(state, now)
     digest, frontier = profile_digest(state), state.frontier
@@ -142,8 +143,6 @@ def _profile_goal(state: PipelineState, now: datetime) -> Goal:
     if refusing := tuple(number for number, rank in sorted(state.ranks.items()) if refuses(rank, now)):
         return Goal(FREE, f"{named(refusing)} could not hold clocks lately, and all measure together")
     present = state.directive
-    if present.mode == FREE and not any(rank.iteration_seconds for rank in state.ranks.values()):
-        return Goal(FREE, "the first iterations are timed, before the instructions are measured")
     # What has been measured since stays in the list, or the ranks would begin again after each report.
     clocks = present.clocks_megahertz if present.mode == PROFILE else remaining_clocks(state)
     return Goal(PROFILE, "the instructions are measured at each clock", clocks)
@@ -258,19 +257,13 @@ def _issued(state: PipelineState, goal: Goal, now: datetime) -> IssuedDirective:
         straggler_point=goal.straggler_point,
         stragglers=goal.stragglers,
         issued_at=now,
-        free=free_iterations(_slowest_iteration(state)) if _is_compared(goal) else None,
+        free=free_iterations_of(state) if _is_compared(goal) else None,
     )
 
 
 def _is_compared(goal: Goal) -> bool:
     """Whether iterations of the plan alternate with free ones: beside a straggler, all would wait for it."""
     return goal.mode == PLAN and goal.straggler_point is None
-
-
-def _slowest_iteration(state: PipelineState) -> float:
-    return max(
-        max(rank.iteration_seconds or ASSUMED_ITERATION_SECONDS, MIN_ITERATION_SECONDS) for rank in state.ranks.values()
-    )
 
 
 def _all_acknowledge(state: PipelineState, number: int) -> bool:
@@ -283,7 +276,6 @@ def _first_iteration(state: PipelineState, now: datetime) -> int:
     latest = 0.0
     for rank in state.ranks.values():
         assert rank.report is not None
-        seconds = max(rank.iteration_seconds or ASSUMED_ITERATION_SECONDS, MIN_ITERATION_SECONDS)
         elapsed = max((now - rank.heard_at).total_seconds(), 0.0)
-        latest = max(latest, rank.report.iterations + (elapsed + wait) / seconds)
+        latest = max(latest, rank.report.iterations + (elapsed + wait) / iteration_of(state, rank))
     return min(math.ceil(latest) + MARGIN_ITERATIONS, MAX_ITERATIONS)

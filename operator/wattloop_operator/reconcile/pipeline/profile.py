@@ -12,6 +12,7 @@ from wattloop.item_cache import cached_by_items
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.messages import PROFILE
 from wattloop.pipeline.profiling import CLOCKS_OF_BLOCKING_POWER, clocks_left, spaced_clocks
+from wattloop_operator.reconcile.pipeline.iteration_times import slowest_iteration
 from wattloop_operator.reconcile.pipeline.state import (
     MAX_CACHED_INSTRUCTIONS,
     GivenPlan,
@@ -22,8 +23,6 @@ from wattloop_operator.reconcile.pipeline.state import (
 # Further clocks are interpolated. Energy per instruction is smooth in the clock, and most ranks stop half-way down.
 MAX_PROFILED_CLOCKS = 16
 PROFILE_SECONDS_PER_CLOCK = 5.0
-# No training is faster. A rank that states a shorter time would get as many iterations as no integer counts.
-MIN_ITERATION_SECONDS = 0.001
 MIN_ITERATIONS_PER_CLOCK, MAX_ITERATIONS_PER_CLOCK = 3, 1_000
 
 
@@ -96,10 +95,7 @@ def is_profiled(state: PipelineState) -> bool:
 
 def iterations_per_clock(state: PipelineState) -> int:
     """Iterations that give the energy counters, which step every 100 ms, time enough for each kind of instruction."""
-    seconds = [rank.iteration_seconds for rank in state.ranks.values() if rank.iteration_seconds is not None]
-    if not seconds:
-        return MIN_ITERATIONS_PER_CLOCK
-    wanted = math.ceil(PROFILE_SECONDS_PER_CLOCK / max(*seconds, MIN_ITERATION_SECONDS))
+    wanted = math.ceil(PROFILE_SECONDS_PER_CLOCK / slowest_iteration(state))
     return min(max(wanted, MIN_ITERATIONS_PER_CLOCK), MAX_ITERATIONS_PER_CLOCK)
 
 

@@ -113,6 +113,7 @@ def test_a_recurrence_after_one_that_was_killed_measures_only_the_remaining_cloc
         operator.receive(rank, replace(rank.report(), profiled=False))
     ranks = ranks_of(2, run=1)
     register(operator, ranks)
+    exchange(operator, ranks)
     assert operator.state.directive.mode == PROFILE
     assert operator.state.directive.clocks_megahertz == CLOCKS[1::-1]
     run_until_planned(operator, ranks)
