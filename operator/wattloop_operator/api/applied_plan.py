@@ -2,65 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from pydantic import Field
 
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.model import ApiModel
-
-# What a plan saves and costs in time, by measurement and as planned; fields of several statuses.
-Saving = Annotated[
-    DecimalString | None,
-    Field(
-        description="Energy that the plan saves, in percent: measured between iterations under the plan and those at "
-        "free clocks between them. Negative if the plan takes more. Absent while it is not known yet, and beside a "
-        "straggler.",
-    ),
-]
-SavingError = Annotated[
-    NonNegativeDecimalString | None,
-    Field(
-        description="Standard error of the saving, in points of percent; 1.96 of it on each side are an interval of "
-        "95 %. It covers the differences between iterations and the errors of the energy counters.",
-    ),
-]
-Slowdown = Annotated[
-    DecimalString | None,
-    Field(
-        description="Time that the plan costs, in percent, measured likewise. Negative if the plan is faster.",
-    ),
-]
-SlowdownError = Annotated[
-    NonNegativeDecimalString | None,
-    Field(description="Standard error of the slowdown, in points of percent, likewise."),
-]
-PlannedSaving = Annotated[
-    DecimalString | None,
-    Field(
-        description="Energy that the plan would save against maximum clocks by the profile, in percent. It is no "
-        "measurement of the plan.",
-    ),
-]
-PlannedSavingError = Annotated[
-    NonNegativeDecimalString | None,
-    Field(
-        description="Standard error of the planned saving, in points of percent. It covers the errors of the measured "
-        "instructions. Absent for a plan of the user.",
-    ),
-]
-PlannedSlowdown = Annotated[
-    DecimalString | None,
-    Field(
-        description="Time that the plan would cost against maximum clocks by the profile, in percent. Absent beside a "
-        "straggler.",
-    ),
-]
-PlannedSlowdownError = Annotated[
-    NonNegativeDecimalString | None,
-    Field(description="Standard error of the planned slowdown, in points of percent, likewise."),
-]
-
 
 class IterationStatus(ApiModel):
     """Time and energy of an iteration of one pipeline: one GPU of each stage, waiting included."""
@@ -80,7 +25,40 @@ class RealisedIteration(ApiModel):
     )
 
 
-class AppliedFrequencyPlan(ApiModel):
+class PlanSaving(ApiModel):
+    """What a plan saves and costs in time, by measurement and as planned."""
+
+    saving_percent: DecimalString | None = Field(
+        default=None,
+        description="Energy that the plan saves, in percent: measured between iterations under the plan and those at "
+        "free clocks between them. Negative if the plan takes more. Absent while it is not known yet, and beside a "
+        "straggler. It stays if this attempt withdraws the plan.",
+    )
+    slowdown_percent: DecimalString | None = Field(
+        default=None,
+        description="Time that the plan costs, in percent, measured likewise. Negative if the plan is faster.",
+    )
+    saving_error_percent: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Standard error of the saving, in points of percent; 1.96 of it on each side are an interval of "
+        "95 %. It covers the differences between iterations and the errors of the energy counters.",
+    )
+    slowdown_error_percent: NonNegativeDecimalString | None = Field(
+        default=None, description="Standard error of the slowdown, in points of percent, likewise."
+    )
+    planned_saving_percent: DecimalString | None = Field(
+        default=None,
+        description="Energy that the plan would save against maximum clocks by the profile, in percent. It is no "
+        "measurement of the plan.",
+    )
+    planned_slowdown_percent: DecimalString | None = Field(
+        default=None,
+        description="Time that the plan would cost against maximum clocks by the profile, in percent. Absent beside a "
+        "straggler.",
+    )
+
+
+class AppliedFrequencyPlan(PlanSaving):
     """The frequency plan of the attempt's pipeline. Measured values have three digits; the FrequencyPlan has more."""
 
     name: str = Field(default="", description="Name of the FrequencyPlan. Empty until there is one.", max_length=253)
@@ -91,7 +69,7 @@ class AppliedFrequencyPlan(ApiModel):
     point: int | None = Field(
         default=None,
         description="Number of the plan that the ranks run among those of the FrequencyPlan, from 0, the slowest. "
-        "Absent while they run none, and so are planned, realised and the percentages.",
+        "Absent while they run none, and so are planned and realised.",
         ge=0,
     )
     planned: IterationStatus | None = Field(default=None, description="An iteration by that plan.")
@@ -103,17 +81,11 @@ class AppliedFrequencyPlan(ApiModel):
         description="What the iterations at free clocks between those under the plan took. Absent before every rank "
         "has reported some.",
     )
-    saving_percent: Saving = None
-    slowdown_percent: Slowdown = None
-    saving_error_percent: SavingError = None
-    slowdown_error_percent: SlowdownError = None
-    planned_saving_percent: PlannedSaving = None
-    planned_slowdown_percent: PlannedSlowdown = None
     reason: str = Field(default="", description="Why the ranks run this plan, or none.", max_length=512)
     problem: str = Field(
         default="",
         description="Why there is no plan for the pipeline, although its profile is complete or the job names a "
-        "FrequencyPlan. Empty otherwise.",
+        "FrequencyPlan; or why it was withdrawn. Empty otherwise.",
         max_length=512,
     )
 

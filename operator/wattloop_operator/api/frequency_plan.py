@@ -7,18 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
-from wattloop_operator.api.applied_plan import (
-    IterationStatus,
-    PlannedSaving,
-    PlannedSavingError,
-    PlannedSlowdown,
-    PlannedSlowdownError,
-    RealisedIteration,
-    Saving,
-    SavingError,
-    Slowdown,
-    SlowdownError,
-)
+from wattloop_operator.api.applied_plan import IterationStatus, PlanSaving, RealisedIteration
 from wattloop_operator.api.field_types import NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ
 from wattloop_operator.api.meta import Conditions, ObjectMeta
@@ -157,7 +146,7 @@ class PipelineRanks(ApiModel):
     profiled: int = Field(default=0, description="Number of ranks that have measured every clock.", ge=0)
 
 
-class FrequencyPlanStatus(ApiModel):
+class FrequencyPlanStatus(PlanSaving):
     """How the plan is used by the latest training that runs it."""
 
     observed_generation: int | None = Field(
@@ -188,14 +177,14 @@ class FrequencyPlanStatus(ApiModel):
         description="What the iterations at free clocks between those under the plan took. Absent before every rank "
         "has reported some.",
     )
-    saving_percent: Saving = None
-    slowdown_percent: Slowdown = None
-    saving_error_percent: SavingError = None
-    slowdown_error_percent: SlowdownError = None
-    planned_saving_percent: PlannedSaving = None
-    planned_slowdown_percent: PlannedSlowdown = None
-    planned_saving_error_percent: PlannedSavingError = None
-    planned_slowdown_error_percent: PlannedSlowdownError = None
+    planned_saving_error_percent: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Standard error of the planned saving, in points of percent. It covers the errors of the measured "
+        "instructions. Absent for a plan of the user.",
+    )
+    planned_slowdown_error_percent: NonNegativeDecimalString | None = Field(
+        default=None, description="Standard error of the planned slowdown, in points of percent, likewise."
+    )
 
 
 class FrequencyPlan(ApiModel):

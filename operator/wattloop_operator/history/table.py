@@ -82,9 +82,9 @@ def _pipeline_cells(row: RecurrenceRow) -> tuple[str, ...]:
 
 def _plan_saving(row: RecurrenceRow) -> str:
     """The measured saving with its interval of 95 %, and the planned one."""
-    if row.planned_iteration_seconds is None:
-        return NONE
     value, error, planned = row.plan_saving_percent, row.plan_saving_error_percent, row.planned_saving_percent
+    if row.planned_iteration_seconds is None and value is None:
+        return NONE
     interval = "" if value is None or error is None else f" ± {NORMAL_95 * error:.2g}"
     beside = "" if planned is None else f" (planned: {number_text(planned)})"
     return number_text(value, NOT_KNOWN_YET) + interval + beside

@@ -156,7 +156,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "fplan.status.maxClocks": "timeSeconds energyJoules",
         "trec.status.frequencyPlan.planned": "timeSeconds energyJoules",
     },
-    "reconcile.pipeline.plan_status:_percentages": {
+    "reconcile.pipeline.plan_status:_percentages_of": {
         "fplan.status": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
         "trec.status.frequencyPlan": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
     },

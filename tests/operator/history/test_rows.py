@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -129,6 +130,9 @@ def test_the_table_has_plans_only_if_an_attempt_ran_as_a_pipeline(history: Make,
     assert other.split()[11:15] == ["–"] * 4
     unknown = replace(PLANNED, saving_percent=None, saving_error_percent=None)
     assert "not known yet (planned: 7.3)" in lines(record(pipeline=unknown))[1]
+    # Withdrawn: no plan runs, and its measured saving stays.
+    withdrawn = PipelineResult("Free", "digits-1", saving_percent=-3.5, saving_error_percent=0.25)
+    assert "free  –  –  -3.5 ± 0.49  every" in re.sub(" {2,}", "  ", lines(record(pipeline=withdrawn))[1])
 
 
 def test_the_table_shows_every_attempt_and_its_reason(history: Make, record: Make) -> None:

@@ -15,25 +15,12 @@ from dataclasses import dataclass
 from wattloop.pipeline.compared_cycles import ComparedCycles, joined
 from wattloop.pipeline.messages import PLAN, RankReport
 from wattloop.pipeline.standard_errors import jackknife_variance, widening
-from wattloop_operator.reconcile.pipeline.state import PipelineState
+from wattloop_operator.reconcile.pipeline.state import Excess, PipelineState
 
 # With fewer groups, their differences do not say how sure the mean is.
 MIN_GROUPS = 4
 # Beyond these, a rank has stated no measurement.
 MIN_VALUE, MAX_RATIO = 1e-9, 1e4
-
-
-@dataclass(frozen=True)
-class Excess:
-    """How much more one side takes than the other.
-
-    Attributes:
-        percent: In percent of the other side; negative if it takes less.
-        error_percent: Standard error, in points of percent; ±1.96 of it are an interval of 95 %.
-    """
-
-    percent: float
-    error_percent: float
 
 
 @dataclass(frozen=True)

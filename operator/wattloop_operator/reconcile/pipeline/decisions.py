@@ -216,7 +216,7 @@ def _common_mismatch(state: PipelineState) -> str:
 def _plan_goal(state: PipelineState, frontier: PipelineFrontier) -> Goal:
     point = chosen_point(frontier, state).plan
     if withdrawal := frontier.withdrawal(point):
-        return Goal(FREE, withdrawal)
+        return Goal(FREE, withdrawal.reason)
     straggler = state.straggler
     beside = None
     if straggler is not None and straggler.noticed:

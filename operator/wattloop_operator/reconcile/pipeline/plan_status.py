@@ -32,7 +32,14 @@ from wattloop_operator.reconcile.pipeline.saving import (
     planned_slowdown_error_percent,
     planned_slowdown_percent,
 )
-from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineFrontier, PipelineRank, PipelineState
+from wattloop_operator.reconcile.pipeline.state import (
+    Excess,
+    FrontierPoint,
+    PipelineFrontier,
+    PipelineRank,
+    PipelineState,
+)
+from wattloop_operator.reconcile.pipeline.withdrawal import own_withdrawal, present_withdrawal
 
 PLANNED, IN_FORCE, RANK_DEAD, MISMATCH = "Planned", "InForce", "RankDead", "Mismatch"
 # Measured values change with every report; each change is a write to etcd.
@@ -81,7 +88,9 @@ def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: 
         max_clocks=None if highest is None else _iteration(highest),
     )
     if before.recurrence == state.name and (ended or chosen_point(state) is None):
-        return status.model_copy(update={name: getattr(before, name) for name in OF_CHOSEN})
+        kept = {name: getattr(before, name) for name in OF_CHOSEN}
+        # What was last written is older than the decision.
+        return status.model_copy(update=kept | _of_withdrawal(state, SIGNIFICANT_DIGITS))
     return _with_chosen(state, status)
 
 
@@ -128,11 +137,11 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
         planned=None if frontier is None or chosen is None else _iteration(frontier.points[chosen]),
         realised=None if found is None else _applied_iteration(found),
         free_clocks=None if comparison is None else _applied_free_clocks(comparison),
-        **_percentages(comparison, APPLIED_DIGITS),
+        **(_percentages(comparison, APPLIED_DIGITS) | _of_withdrawal(state, APPLIED_DIGITS)),
         planned_saving_percent=_optional(planned_saving_percent(state), APPLIED_DIGITS),
         planned_slowdown_percent=_optional(planned_slowdown_percent(state), APPLIED_DIGITS),
         reason=state.directive.reason[:MAX_REASON_CHARACTERS],
-        problem="" if frontier is None else frontier.problem[:MAX_REASON_CHARACTERS],
+        problem=_problem(state)[:MAX_REASON_CHARACTERS],
     )
 
 
@@ -150,9 +159,28 @@ def _optional(value: float | None, digits: int = SIGNIFICANT_DIGITS) -> Decimal 
     return None if value is None else rounded(value, digits)
 
 
+def _problem(state: PipelineState) -> str:
+    """Why there is no plan; empty if there is one, or none is known yet."""
+    withdrawn = present_withdrawal(state)
+    if withdrawn is not None:
+        return withdrawn.reason
+    return "" if state.frontier is None else state.frontier.problem
+
+
+def _of_withdrawal(state: PipelineState, digits: int) -> dict[str, Decimal | None]:
+    """What this attempt measured of the plan that it withdrew, by the name of the field; empty if it withdrew none."""
+    withdrawn = own_withdrawal(state)
+    return {} if withdrawn is None else _percentages_of(withdrawn.time, withdrawn.energy, digits)
+
+
 def _percentages(comparison: Comparison | None, digits: int) -> dict[str, Decimal | None]:
     """What the plan saves and costs in time by measurement, by the name of the field."""
-    time, energy = (None, None) if comparison is None else (comparison.time, comparison.energy)
+    if comparison is None:
+        return _percentages_of(None, None, digits)
+    return _percentages_of(comparison.time, comparison.energy, digits)
+
+
+def _percentages_of(time: Excess | None, energy: Excess | None, digits: int) -> dict[str, Decimal | None]:
     return {
         "saving_percent": None if energy is None else rounded(-energy.percent, digits),
         "slowdown_percent": None if time is None else rounded(time.percent, digits),
@@ -221,11 +249,9 @@ def _conditions(
 
 
 def _other_mode(state: PipelineState) -> str:
-    directive, frontier = state.directive, state.frontier
-    if directive.mode != FREE:
+    if state.directive.mode != FREE:
         return "Profiling"
-    withdrawn = frontier is not None and any(each.reason == directive.reason for each in frontier.withdrawn)
-    return "Withdrawn" if withdrawn else "FreeClocks"
+    return "FreeClocks" if present_withdrawal(state) is None else "Withdrawn"
 
 
 def _planned(frontier: PipelineFrontier | None) -> tuple[bool, str, str]:

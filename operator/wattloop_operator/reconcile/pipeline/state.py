@@ -127,16 +127,35 @@ class FrontierPoint:
 
 
 @dataclass(frozen=True)
+class Excess:
+    """How much more one side takes than the other.
+
+    Attributes:
+        percent: In percent of the other side; negative if it takes less.
+        error_percent: Standard error, in points of percent; ±1.96 of it are an interval of 95 %.
+    """
+
+    percent: float
+    error_percent: float
+
+
+@dataclass(frozen=True)
 class WithdrawnPoint:
     """A plan that was measured to cost more than it saves.
 
     Attributes:
         point: Its index among the points of the frontier.
-        reason: What was measured.
+        reason: What was measured, and what to do next.
+        recurrence: Name of the TrainingRecurrence that measured it.
+        time: Time under the plan beyond that at free clocks; None if it is not known.
+        energy: The same of the energy.
     """
 
     point: int
     reason: str
+    recurrence: str = ""
+    time: Excess | None = None
+    energy: Excess | None = None
 
 
 @dataclass(frozen=True)
@@ -174,9 +193,9 @@ class PipelineFrontier:
         """Digest by which replicas notice a change: of the profile and the withdrawn plans."""
         return "-".join((self.profile_digest, *(str(each.point) for each in self.withdrawn)))
 
-    def withdrawal(self, point: int) -> str:
-        """Why a plan does not run any more; empty if it may."""
-        return next((each.reason for each in self.withdrawn if each.point == point), "")
+    def withdrawal(self, point: int) -> WithdrawnPoint | None:
+        """Why a plan does not run any more; None if it may."""
+        return next((each for each in self.withdrawn if each.point == point), None)
 
     def rank_knobs(self, point: int, pipeline_rank: int) -> KnobChoices | None:
         """The knobs of a rank's instructions under a plan; None if it has none."""

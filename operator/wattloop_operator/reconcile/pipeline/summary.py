@@ -5,9 +5,10 @@ from __future__ import annotations
 from wattloop.pipeline.messages import PLAN, PROFILE
 from wattloop.pipeline.standard_errors import NORMAL_95
 from wattloop_operator.domain.quantities import NOT_KNOWN_YET
-from wattloop_operator.reconcile.pipeline.comparison import Excess, compared
+from wattloop_operator.reconcile.pipeline.comparison import MIN_GROUPS, Comparison, compared
 from wattloop_operator.reconcile.pipeline.saving import Measured, chosen_point, measured, planned_saving_percent
-from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineState
+from wattloop_operator.reconcile.pipeline.state import Excess, FrontierPoint, PipelineState
+from wattloop_operator.reconcile.pipeline.withdrawal import present_withdrawal
 
 
 def pipeline_summary(state: PipelineState) -> str:
@@ -31,6 +32,8 @@ def pipeline_summary(state: PipelineState) -> str:
         parts.append(f"maximum clocks {_iteration(frontier.highest_clocks)}")
     parts.append("realised " + ("nothing that was measured" if found is None else _realised(found)))
     parts.append(_saving(state))
+    if (withdrawn := present_withdrawal(state)) is not None:
+        parts.append(withdrawn.reason)
     return "; ".join(parts)
 
 
@@ -40,9 +43,19 @@ def _saving(state: PipelineState) -> str:
     energy, time = (None, None) if comparison is None else (comparison.energy, comparison.time)
     beside = "" if planned is None else f" (planned: {planned:.1f} %)"
     if energy is None:
-        return f"saving {NOT_KNOWN_YET}{beside}"
+        return f"saving {NOT_KNOWN_YET}{beside}{_lacking(state, comparison)}"
     text = f"{-energy.percent:.1f} %{_interval(energy)} of the energy saved{beside}"
     return text if time is None else f"{text} for {time.percent:+.1f} %{_interval(time)} time, against free clocks"
+
+
+def _lacking(state: PipelineState, comparison: Comparison | None) -> str:
+    """What there is too little of, for the saving to be known; empty if nothing is compared."""
+    if state.directive.free is None:
+        return ""
+    blocks = 0 if comparison is None else len(comparison.groups)
+    if blocks < MIN_GROUPS:
+        return f", {blocks} of at least {MIN_GROUPS} blocks of iterations at free clocks are measured"
+    return ", the energy of the iterations is not known"
 
 
 def _interval(each: Excess) -> str:

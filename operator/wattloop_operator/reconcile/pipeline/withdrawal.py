@@ -7,8 +7,8 @@ from dataclasses import replace
 from wattloop.pipeline.messages import PLAN
 from wattloop.pipeline.standard_errors import NORMAL_95
 from wattloop_operator.api.power import PlanChoice
-from wattloop_operator.reconcile.pipeline.comparison import Comparison, Excess, compared
-from wattloop_operator.reconcile.pipeline.state import PipelineState, WithdrawnPoint
+from wattloop_operator.reconcile.pipeline.comparison import Comparison, compared
+from wattloop_operator.reconcile.pipeline.state import Excess, PipelineState, WithdrawnPoint
 
 # A plan that costs as much as free clocks is withdrawn in 2 of 100 trainings of 200 cycles, although each cycle
 # is looked at (tests/operator/reconcile/pipeline/test_withdrawal.py).
@@ -35,7 +35,9 @@ def with_withdrawn_plan(state: PipelineState) -> PipelineState:
     cost = _cost(state, found)
     if cost is None or cost.percent <= STANDARD_ERRORS * cost.error_percent:
         return state
-    withdrawn = WithdrawnPoint(directive.point, _reason(found, cost))
+    withdrawn = WithdrawnPoint(
+        directive.point, _reason(state, found, cost), state.name, time=found.time, energy=found.energy
+    )
     return replace(state, frontier=replace(frontier, withdrawn=(*frontier.withdrawn, withdrawn)))
 
 
@@ -61,13 +63,40 @@ def _cost(state: PipelineState, found: Comparison) -> Excess | None:
     return found.cost(choice.energy_weight, watts)
 
 
-def _reason(found: Comparison, cost: Excess) -> str:
+def present_withdrawal(state: PipelineState) -> WithdrawnPoint | None:
+    """The plan that this attempt has withdrawn, or an earlier one, so that its ranks run at free clocks.
+
+    None while they run another plan or none for another reason.
+    """
+    directive, frontier = state.directive, state.frontier
+    if frontier is None:
+        return None
+    if directive.mode == PLAN:
+        # Withdrawn by the last report: the ranks ended under the plan.
+        return None if directive.point is None else frontier.withdrawal(directive.point)
+    return next((each for each in frontier.withdrawn if each.reason == directive.reason), None)
+
+
+def own_withdrawal(state: PipelineState) -> WithdrawnPoint | None:
+    """The same, if this attempt has measured it."""
+    found = present_withdrawal(state)
+    return found if found is not None and found.recurrence == state.name else None
+
+
+def _reason(state: PipelineState, found: Comparison, cost: Excess) -> str:
     parts = [
         f"{each.percent:+.1f} % (± {NORMAL_95 * each.error_percent:.2g}) {what}"
         for each, what in ((found.time, "time"), (found.energy, "energy"), (cost, "cost"))
         if each is not None
     ]
+    given = state.given
+    next_step = (
+        "if the model or its partition has changed, name it anew in Pipeline(model=…), and it is measured again"
+        if given is None
+        else f"name another FrequencyPlan than {given.name}, or none, and the operator plans"
+    )
     return (
         f"the plan is withdrawn, because it costs more than it saves: an iteration takes {', '.join(parts)} "
-        f"compared with free clocks, measured in {found.cycles} blocks of iterations"
+        f"compared with free clocks, measured in {found.cycles} blocks of iterations of {state.name}; the GPUs run at "
+        f"free clocks; {next_step}"
     )

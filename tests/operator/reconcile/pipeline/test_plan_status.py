@@ -194,7 +194,34 @@ def test_a_withdrawn_plan_is_not_in_force_and_says_why() -> None:
     found = conditions(status)["InForce"]
     assert (found.status, found.reason) == (ConditionStatus.FALSE, "Withdrawn")
     assert found.message.startswith("the plan is withdrawn, because it costs more than it saves")
-    assert applied_plan(operator.state, "gpt-1").reason == found.message
+    applied = applied_plan(operator.state, "gpt-1")
+    assert applied.reason == applied.problem == found.message
+    assert len(found.message) < 512
+
+
+def test_the_measured_saving_of_a_withdrawn_plan_stays_in_the_statuses_of_the_attempt_that_measured_it() -> None:
+    """Both had none: they are those of a plan that runs, and a withdrawn one does not."""
+    operator, ranks = running()
+    plan = made(operator)
+    # The last status before the withdrawal, when nothing was known.
+    plan = plan.model_copy(update={"status": status_of(operator, plan)})
+    for rank in ranks:
+        rank.free_seconds = 0.7
+    run_cycles(operator, ranks, 10)
+    (withdrawn,) = (operator.state.frontier or PipelineFrontier("")).withdrawn
+    assert withdrawn.energy is not None
+    assert withdrawn.time is not None
+    assert withdrawn.time.percent == pytest.approx(100 * (1 / 0.7 - 1), abs=3.0)
+    status, applied = status_of(operator, plan), applied_plan(operator.state, "gpt-1")
+    assert status.slowdown_percent == rounded(withdrawn.time.percent)
+    assert status.slowdown_error_percent == rounded(withdrawn.time.error_percent, 2)
+    assert status.saving_percent == rounded(-withdrawn.energy.percent)
+    assert (applied.mode, applied.point, applied.slowdown_percent) == ("Free", None, rounded(withdrawn.time.percent, 3))
+    assert applied.saving_error_percent == rounded(withdrawn.energy.error_percent, 2)
+    # A later attempt did not measure it.
+    later = applied_plan(replace(operator.state, name="gpt-4-0"), "gpt-1")
+    assert later.saving_percent is None
+    assert later.problem == applied.problem
 
 
 def test_what_was_realised_and_compared_stays_after_the_end() -> None:

@@ -19,7 +19,7 @@ from support.pipelines.simulated_ranks import (
 )
 from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
 from wattloop.pipeline.messages import FREE, PLAN
-from wattloop_operator.reconcile.pipeline.state import PipelineState, PlanChoice
+from wattloop_operator.reconcile.pipeline.state import GivenPlan, PipelineFrontier, PipelineState, PlanChoice
 from wattloop_operator.reconcile.pipeline.summary import pipeline_summary
 from wattloop_operator.reconcile.pipeline.withdrawal import with_withdrawn_plan
 
@@ -49,7 +49,8 @@ def test_a_plan_whose_iterations_take_36_percent_longer_is_withdrawn_with_what_w
     assert re.fullmatch(
         r"the plan is withdrawn, because it costs more than it saves: an iteration takes \+3[567]\.\d % \(± [\d.]+\) "
         r"time, \+[123]\.\d % \(± [\d.]+\) energy, \+[\d.]+ % \(± [\d.]+\) cost compared with free clocks, measured "
-        r"in \d+ blocks of iterations",
+        r"in \d+ blocks of iterations of gpt-3-0; the GPUs run at free clocks; if the model or its partition has "
+        r"changed, name it anew in Pipeline\(model=…\), and it is measured again",
         directive.reason,
     )
     assert "of the energy saved" not in pipeline_summary(operator.state)
@@ -108,6 +109,30 @@ def test_a_withdrawn_plan_does_not_run_again_until_the_profile_changes() -> None
     later = SimulatedOperator(replace(NEW_STATE, profile=changed, frontier=withdrawn.frontier))
     run_until_planned(later, ranks_of(2, run=2))
     assert later.state.directive.mode == PLAN
+
+
+def test_a_withdrawal_of_the_users_plan_says_that_another_one_may_be_named() -> None:
+    operator, ranks = planned()
+    operator.state = replace(operator.state, given=GivenPlan("mine", "0" * 32))
+    state = compared_state(operator.state, [(130.0 + number % 2, 100.0) for number in range(6)])
+    (withdrawn,) = (with_withdrawn_plan(state).frontier or PipelineFrontier("")).withdrawn
+    assert withdrawn.reason.endswith("name another FrequencyPlan than mine, or none, and the operator plans")
+    assert len(ranks) == 2
+
+
+def test_a_plan_withdrawn_by_the_last_report_is_said_to_be_withdrawn() -> None:
+    operator, ranks = planned()
+    with_costs(ranks, time=36.0, energy=2.0)
+    number = operator.state.directive.number
+    while all(len(rank.report().compared) < 8 for rank in ranks):
+        for rank in ranks:
+            rank.train(1)
+    for rank in ranks:
+        operator.receive(rank, replace(rank.report(), finished=True))
+    state = operator.state
+    assert (state.directive.number, state.directive.mode) == (number, PLAN)
+    assert "of the energy saved" in pipeline_summary(state)
+    assert "; the plan is withdrawn, because" in pipeline_summary(state)
 
 
 def compared_state(state: PipelineState, cycles: list[tuple[float, float]]) -> PipelineState:
