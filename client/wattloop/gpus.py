@@ -195,8 +195,10 @@ class ProcessGpus:
                 self._profiling = profiling
                 profiling.step_done(samples)
         totals, interrupted = self.totals(), self.was_interrupted()
-        if self._exchange is not None:
-            shared = self._exchange.exchange(totals, self.count, profiling.limits_watts, interrupted=interrupted)
+        if self._exchange is not None and not isinstance(profiling, ScheduledProfiling):
+            shared = self._exchange.exchange(
+                totals, self.count, profiling.limits_watts, interrupted=interrupted, samples=profiling.samples
+            )
             if shared is None:
                 self._profiling = None
                 self.hold(self._max_watts)
@@ -206,6 +208,8 @@ class ProcessGpus:
             if self._selector is not None and isinstance(profiling, LimitProfiling):
                 # All ranks have held the highest limit so far, and repeat the same limits from now on.
                 self._profiling = profiling = self._sequential(profiling.limits_watts, shared.gpus, self._selector)
+            # Which limit is next follows from the windows, so they must be the same to the last digit.
+            profiling.samples = shared.reported_samples
         before = profiling.limit_watts
         if totals is None:
             profiling.reading_missed()

@@ -61,6 +61,15 @@ class LimitProfiling:
         """The limit to hold now."""
         return self._limits[min(len(self._windows), len(self._limits) - 1)]
 
+    @property
+    def samples(self) -> float:
+        """Number of samples counted in the window. Ranks that measure together replace it by what they agree on."""
+        return self._recorder.samples
+
+    @samples.setter
+    def samples(self, agreed: float) -> None:
+        self._recorder.samples = agreed
+
     def step_done(self, samples: float) -> bool:
         """Count one optimizer step on this number of samples; returns whether to read the totals now."""
         return not self.finished and self._recorder.step_done(samples)

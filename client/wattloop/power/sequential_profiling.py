@@ -53,6 +53,15 @@ class SequentialProfiling:
         """The limit to hold now."""
         return self._design.limit_watts
 
+    @property
+    def samples(self) -> float:
+        """See `wattloop.power.profiling.LimitProfiling`."""
+        return self._recorder.samples
+
+    @samples.setter
+    def samples(self, agreed: float) -> None:
+        self._recorder.samples = agreed
+
     def step_done(self, samples: float) -> bool:
         """Count one optimizer step on this number of samples; returns whether to read the totals now."""
         return not self.finished and self._recorder.step_done(samples)

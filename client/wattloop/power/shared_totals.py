@@ -63,6 +63,7 @@ class SharedReading:
         gpus: Number of GPUs of all ranks.
         interrupted: Whether a rank was interrupted, so that all begin the window again.
         samples: Mean number of samples in the window of a rank.
+        reported_samples: Those of rank 0, which reports what all measured as parts of its own epochs.
         note: What rank 0 tells the others.
     """
 
@@ -71,6 +72,7 @@ class SharedReading:
     gpus: int
     interrupted: bool
     samples: float = 0.0
+    reported_samples: float = 0.0
     note: str = ""
 
     @property
@@ -109,6 +111,7 @@ def summed(readings: Sequence[RankReading]) -> SharedReading | None:
         gpus=sum(each.gpus for each in readings),
         interrupted=any(each.interrupted for each in readings),
         samples=sum(each.samples for each in readings) / len(readings),
+        reported_samples=readings[0].samples,
         note=readings[0].note,
     )
 

@@ -40,14 +40,17 @@ def machine() -> Iterator[tuple[nvml_simulator.Machine, Path]]:
             yield gpus, socket
 
 
+@pytest.mark.parametrize("samples_of_rank_1", [(64.0,), (40.0, 96.0, 8.0, 61.0)])
 def test_ranks_hold_the_same_limit_in_each_step_and_choose_over_all_gpus(
-    machine: tuple[nvml_simulator.Machine, Path],
+    machine: tuple[nvml_simulator.Machine, Path], samples_of_rank_1: tuple[float, ...]
 ) -> None:
+    """With uneven batches, each rank divided by samples of its own, and repeated other limits than the other one."""
     gpus, socket = machine
     store = KeyValues()
     ranks = [ProcessGpus(str(socket), select=lambda offered, rank=rank: offered[rank : rank + 1]) for rank in (0, 1)]
     exchanges = [TotalsExchange(TorchGroup(rank, RANKS, store), "run") for rank in (0, 1)]
     chosen_from: list[tuple[LimitMeasurement, ...]] = []
+    steps = [0, 0]
 
     def choose(measurements: tuple[LimitMeasurement, ...]) -> float:
         chosen_from.append(measurements)
@@ -56,7 +59,9 @@ def test_ranks_hold_the_same_limit_in_each_step_and_choose_over_all_gpus(
     def step(rank: int) -> None:
         # Rank 1 has more work, so it is the slower one.
         gpus.occupy(rank, work=WORK_OF_A_SECOND * (1.0 + 0.1 * rank), intensity=0.9)
-        ranks[rank].step_done(64.0, choose, lambda: exchanges[rank])
+        steps[rank] += 1
+        samples = samples_of_rank_1[steps[rank] % len(samples_of_rank_1)] if rank else 64.0
+        ranks[rank].step_done(samples, choose, lambda: exchanges[rank])
 
     with ThreadPoolExecutor(RANKS) as threads:
         for rank in ranks:
