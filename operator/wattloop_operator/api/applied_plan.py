@@ -7,6 +7,7 @@ from pydantic import Field
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.model import ApiModel
 
+
 class IterationStatus(ApiModel):
     """Time and energy of an iteration of one pipeline: one GPU of each stage, waiting included."""
 

@@ -96,9 +96,7 @@ def test_cycles_are_agreed_anew_once_iterations_take_another_time_than_before_th
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.2, 0.28), (0.2, 0.14), (2.0, 30.0), (30.0, 2.0), (0.001, 0.0002)])
-def test_cycles_stay_as_long_as_their_blocks_are_about_as_long_as_they_ought_to_be(
-    before: float, after: float
-) -> None:
+def test_cycles_stay_as_long_as_their_blocks_are_about_as_long_as_they_ought_to_be(before: float, after: float) -> None:
     operator, ranks = planned(before)
     number = operator.state.directive.number
     timed(ranks, after)
