@@ -209,7 +209,7 @@ class ProcessGpus:
                 # All ranks have held the highest limit so far, and repeat the same limits from now on.
                 self._profiling = profiling = self._sequential(profiling.limits_watts, shared.gpus, self._selector)
             # Which limit is next follows from the windows, so they must be the same to the last digit.
-            profiling.samples = shared.reported_samples
+            profiling.agree_on_samples(shared.reported_samples)
         before = profiling.limit_watts
         if totals is None:
             profiling.reading_missed()

@@ -63,12 +63,12 @@ class LimitProfiling:
 
     @property
     def samples(self) -> float:
-        """Number of samples counted in the window. Ranks that measure together replace it by what they agree on."""
+        """Number of samples counted in the window; ranks that measure together agree on one."""
         return self._recorder.samples
 
-    @samples.setter
-    def samples(self, agreed: float) -> None:
-        self._recorder.samples = agreed
+    def agree_on_samples(self, samples: float) -> None:
+        """Replace the number of samples counted in the window."""
+        self._recorder.samples = samples
 
     def step_done(self, samples: float) -> bool:
         """Count one optimizer step on this number of samples; returns whether to read the totals now."""

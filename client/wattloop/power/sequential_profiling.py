@@ -58,9 +58,9 @@ class SequentialProfiling:
         """See `wattloop.power.profiling.LimitProfiling`."""
         return self._recorder.samples
 
-    @samples.setter
-    def samples(self, agreed: float) -> None:
-        self._recorder.samples = agreed
+    def agree_on_samples(self, samples: float) -> None:
+        """Replace the number of samples counted in the window."""
+        self._recorder.samples = samples
 
     def step_done(self, samples: float) -> bool:
         """Count one optimizer step on this number of samples; returns whether to read the totals now."""

@@ -172,7 +172,7 @@ def main() -> None:
     forwards, backwards = os.pipe(), os.pipe()
     child = os.fork()
     stage = 1 if child == 0 else 0
-    os.environ.update(RANK=str(stage), LOCAL_RANK=str(stage), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2")
+    os.environ |= {"RANK": str(stage), "LOCAL_RANK": str(stage), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     if stage:
         train(stage, forwards[0], backwards[1])
     else:

@@ -75,7 +75,7 @@ def test_a_stored_plan_has_the_cycles_of_the_measured_time_of_an_iteration(secon
 
 
 @pytest.mark.parametrize(("before", "after"), [(1.0, 0.1), (0.1, 0.02), (0.1, 1.0), (0.02, 0.3)])
-def test_cycles_are_agreed_anew_once_iterations_take_another_time_than_before_the_plan(
+def test_cycles_are_agreed_again_once_iterations_take_another_time_than_before_the_plan(
     before: float, after: float
 ) -> None:
     operator, ranks = SimulatedOperator(), timed(ranks_of(2), before)
