@@ -181,31 +181,37 @@ class PipelineCommits:
             self._clean_up()
 
     def _commit(self, group: Sequence[_Waiting]) -> None:
+        """Commit a group; whatever fails is the answer to its messages, and those of other pipelines follow."""
         context, now = group[-1].context, self._utc_now()
+        try:
+            try:
+                known, answers = self._committed(group, now)
+            finally:
+                self._deliver_planned(group)
+            _deliver(answers)
+            self._plan_if_needed(known, context, now)
+        except Exception as error:
+            if not isinstance(error, OperationError):
+                where = f"{context.new.namespace}/{context.new.name}"
+                logger.exception("unexpected failure of the plan service for %s", where)
+            self._known.pop(context.new.key, None)
+            _deliver([(waiting.answer, error) for waiting in group if waiting.answer is not None])
+
+    def _committed(self, group: Sequence[_Waiting], now: datetime) -> tuple[StoredPipeline, Answers]:
+        context = group[-1].context
         key, rejected = context.new.key, dict[int, RegistrationConflictError]()
 
         def merge(state: PipelineState) -> PipelineState:
             rejected.clear()
             return _merged(state, group, context.work, now, rejected)
 
-        try:
-            known = self._store.change(context.new, self._known.get(key), merge, lambda state: decided(state, now), now)
-        except Exception as error:  # each message is answered, whatever happens
-            self._deliver_planned(group)
-            if not isinstance(error, OperationError):
-                logger.exception("unexpected failure of the plan service for %s/%s", context.new.namespace, key)
-            self._known.pop(key, None)
-            _deliver([(waiting.answer, error) for waiting in group if waiting.answer is not None])
-            return
-        self._deliver_planned(group)
+        known = self._store.change(context.new, self._known.get(key), merge, lambda state: decided(state, now), now)
         self._known[key] = known
-        answers: Answers = []
-        for place, waiting in enumerate(group):
-            if waiting.answer is not None:
-                directive = rejected.get(place) or _answer(known.state, waiting.message, now)
-                answers.append((waiting.answer, directive))
-        _deliver(answers)
-        self._plan_if_needed(known, context, now)
+        return known, [
+            (waiting.answer, rejected.get(place) or _guarded_answer(known.state, waiting, now))
+            for place, waiting in enumerate(group)
+            if waiting.answer is not None
+        ]
 
     def _deliver_planned(self, group: Sequence[_Waiting]) -> None:
         for waiting in group:
@@ -236,6 +242,8 @@ class PipelineCommits:
             self._store.delete_old(now)
         except OperationError as error:
             logger.warning("old pipelines are not deleted now: %s", error)
+        except Exception:  # the pipelines' messages follow
+            logger.exception("unexpected failure of the deletion of old pipelines")
 
 
 def _deliver(answers: Answers) -> None:
@@ -290,6 +298,15 @@ def _with_frontier(state: PipelineState, frontier: PipelineFrontier) -> Pipeline
     """The state with its frontier; unchanged if the profile has changed since the planner began."""
     is_current = state.profile is not None and state.ranks and profile_digest(state) == frontier.profile_digest
     return replace(state, frontier=frontier) if is_current else state
+
+
+def _guarded_answer(state: PipelineState, waiting: _Waiting, now: datetime) -> Answer:
+    """The answer to one message; what fails in it is the answer to that message alone."""
+    try:
+        return _answer(state, waiting.message, now)
+    except Exception as error:
+        logger.exception("unexpected failure of an answer of the plan service for %s/%s", state.namespace, state.name)
+        return error
 
 
 def _answer(state: PipelineState, message: Message, now: datetime) -> Directive | None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from wattloop.messages import MAX_REASON_CHARACTERS
-from wattloop.pipeline.messages import FREE, MAX_ITERATIONS, PLAN, PROFILE, Directive
+from wattloop.pipeline.knobs import KnobChoices
+from wattloop.pipeline.messages import FREE, MAX_ITERATIONS, PLAN, PROFILE, Directive, RankRegistration
 from wattloop_operator.reconcile.pipeline.choice import NOT_PLANNED, chosen_point
 from wattloop_operator.reconcile.pipeline.free_iterations import free_iterations_of, have_other_length
 from wattloop_operator.reconcile.pipeline.iteration_times import is_timed, iteration_of
@@ -59,8 +60,9 @@ class Goal:
 def decided(state: PipelineState, now: datetime) -> PipelineState:
     """The state with the directive that follows from everything else in it."""
     state = with_withdrawn_plan(with_noticed_straggler(state, now))
-    if _finishes(state) and _all_acknowledge(state, state.directive.number):
-        # The ranks that still run keep what they do.
+    has_plan = state.directive.mode != PLAN or state.running_frontier is not None
+    if has_plan and _finishes(state) and _all_acknowledge(state, state.directive.number):
+        # The ranks that still run keep what they do, unless their plan was replaced meanwhile.
         return state
     goal = _goal(state, now)
     if goal.mode == FREE and state.directive.mode == FREE:
@@ -97,19 +99,13 @@ def directive_for(state: PipelineState, rank: int, process: str, now: datetime) 
     refusal = "the rank could not hold clocks lately" if refuses(present, now) else ""
     if present.mismatch or refusal or issued.mode == FREE:
         reason = present.mismatch or refusal or issued.reason
-        return Directive(
-            number=issued.number, first_iteration=0, report_seconds=seconds, reason=reason[:MAX_REASON_CHARACTERS]
-        )
+        return _free(issued.number, seconds, reason)
     clocks, knobs = issued.clocks_megahertz, None
     if issued.mode == PLAN:
-        point = issued.point
-        if issued.straggler_point is not None and present.registration.data_rank not in issued.stragglers:
-            point = issued.straggler_point
-        assert state.frontier is not None
-        assert point is not None
-        pipeline_rank = present.registration.pipeline_rank
-        clocks = state.frontier.points[point].clocks_megahertz[pipeline_rank]
-        knobs = state.frontier.rank_knobs(point, pipeline_rank)
+        chosen = _rank_plan(state, present.registration)
+        if chosen is None:
+            return _free(issued.number, seconds, "the plan does not fit this rank")
+        clocks, knobs = chosen
     return Directive(
         number=issued.number,
         mode=issued.mode,
@@ -122,6 +118,26 @@ def directive_for(state: PipelineState, rank: int, process: str, now: datetime) 
         report_seconds=seconds,
         reason=issued.reason[:MAX_REASON_CHARACTERS],
     )
+
+
+def _free(number: int, seconds: float, reason: str) -> Directive:
+    return Directive(number=number, first_iteration=0, report_seconds=seconds, reason=reason[:MAX_REASON_CHARACTERS])
+
+
+def _rank_plan(
+    state: PipelineState, registration: RankRegistration
+) -> tuple[tuple[int, ...], KnobChoices | None] | None:
+    """The clocks and knobs of a rank by the present plan; None if the plan is not one of its instructions."""
+    issued, frontier = state.directive, state.running_frontier
+    point = issued.point
+    if issued.straggler_point is not None and registration.data_rank not in issued.stragglers:
+        point = issued.straggler_point
+    if frontier is None or point is None:
+        return None
+    rows = frontier.points[point].clocks_megahertz[registration.pipeline_rank :][:1]
+    if not rows or len(rows[0]) != len(registration.instructions):
+        return None
+    return rows[0], frontier.rank_knobs(point, registration.pipeline_rank)
 
 
 def _goal(state: PipelineState, now: datetime) -> Goal:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from wattloop.pipeline.messages import PLAN
 from wattloop_operator.reconcile.pipeline.comparison import reports_of_plan
 from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineState
 
@@ -50,11 +49,10 @@ def measured(state: PipelineState) -> Measured | None:
 
 def chosen_point(state: PipelineState) -> int | None:
     """The point of the present directive; None if it runs no plan of the present frontier."""
-    directive, frontier = state.directive, state.frontier
-    if directive.mode != PLAN or frontier is None or directive.profile_digest != frontier.profile_digest:
+    directive = state.directive
+    if state.running_frontier is None:
         return None
-    point = directive.point if directive.straggler_point is None else directive.straggler_point
-    return point if point is not None and point < len(frontier.points) else None
+    return directive.point if directive.straggler_point is None else directive.straggler_point
 
 
 def is_beside_straggler(state: PipelineState) -> bool:

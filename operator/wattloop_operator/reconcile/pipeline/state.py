@@ -14,7 +14,7 @@ from datetime import datetime
 
 from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.knobs import KnobChoices
-from wattloop.pipeline.messages import FREE, InstructionMeasurement, RankRegistration, RankReport
+from wattloop.pipeline.messages import FREE, PLAN, InstructionMeasurement, RankRegistration, RankReport
 
 # A registration lists its instructions; of more ranks, the messages alone would keep an operator busy.
 MAX_RANKS = 4_096
@@ -398,6 +398,16 @@ class PipelineState:
     enabled: bool = True
     given: GivenPlan | None = None
     profile_keys: tuple[PipelineProfileKey, ...] = ()
+
+    @property
+    def running_frontier(self) -> PipelineFrontier | None:
+        """The frontier that the points of the present directive are of; None without a plan, or if it was replaced."""
+        issued, frontier = self.directive, self.frontier
+        if issued.mode != PLAN or issued.point is None or frontier is None:
+            return None
+        last = max(issued.point, issued.point if issued.straggler_point is None else issued.straggler_point)
+        fits = issued.profile_digest == frontier.profile_digest and last < len(frontier.points)
+        return frontier if fits else None
 
     @property
     def expected_ranks(self) -> int:

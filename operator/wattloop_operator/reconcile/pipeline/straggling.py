@@ -90,7 +90,7 @@ def _others(times: dict[int, float], slow: tuple[int, ...]) -> float:
 
 def _present(state: PipelineState, straggler: Straggler, times: dict[int, float]) -> Straggler | None:
     """The noticed straggler as the newest times show it; None if it is over."""
-    frontier, point = state.frontier, state.directive.point
+    frontier, point = state.running_frontier, state.directive.point
     seconds = max((times[each] for each in straggler.data_ranks if each in times), default=0.0)
     if frontier is None or point is None:
         return None
@@ -105,8 +105,10 @@ def _present(state: PipelineState, straggler: Straggler, times: dict[int, float]
 
 def _excess(state: PipelineState, slow: tuple[int, ...]) -> float:
     """Realised over planned time of the pipelines that are no stragglers; at least 1."""
-    frontier, directive, times = state.frontier, state.directive, _times_by_data_rank(state)
+    frontier, directive, times = state.running_frontier, state.directive, _times_by_data_rank(state)
     point = directive.point if directive.straggler_point is None else directive.straggler_point
     if frontier is None or point is None or times is None or not set(times) - set(slow):
         return 1.0
-    return max(_others(times, slow) / frontier.points[point].time_seconds, 1.0)
+    # A user's plan may leave its time open.
+    planned = frontier.points[point].time_seconds
+    return max(_others(times, slow) / planned, 1.0) if planned > 0 else 1.0

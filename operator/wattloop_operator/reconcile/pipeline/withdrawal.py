@@ -22,8 +22,8 @@ def with_withdrawn_plan(state: PipelineState) -> PipelineState:
     The cost is that of the job: energy and time by its η. With choice Deadline, which allows the plan to take longer,
     it is the energy. It is looked at once for each cycle that all ranks have measured.
     """
-    directive, frontier = state.directive, state.frontier
-    if directive.mode != PLAN or directive.free is None or directive.point is None or frontier is None:
+    directive, frontier = state.directive, state.running_frontier
+    if directive.free is None or directive.point is None or frontier is None:
         return state
     cycles = _measured_cycles(state)
     if cycles <= directive.compared_cycles:
@@ -73,7 +73,8 @@ def present_withdrawal(state: PipelineState) -> WithdrawnPoint | None:
         return None
     if directive.mode == PLAN:
         # Withdrawn by the last report: the ranks ended under the plan.
-        return None if directive.point is None else frontier.withdrawal(directive.point)
+        running = state.running_frontier
+        return None if running is None or directive.point is None else running.withdrawal(directive.point)
     return next((each for each in frontier.withdrawn if each.reason == directive.reason), None)
 
 

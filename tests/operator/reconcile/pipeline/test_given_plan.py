@@ -12,7 +12,7 @@ import pytest
 
 from support.pipelines.knob_pipelines import KNOBS, knob_problem
 from support.pipelines.registrations import CLOCKS, instructions_of
-from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
+from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, exchange, ranks_of, run_until_planned
 from wattloop_operator.api.checks.documents import read_documents
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.meta import OwnerReference
@@ -243,3 +243,14 @@ def test_a_changed_plan_replaces_the_one_that_runs() -> None:
     assert operator.state.directive.number > number
     assert operator.state.frontier is not None
     assert set(operator.state.frontier.points[0].clocks_megahertz[0]) == {1100}
+
+
+def test_a_plan_that_changes_as_a_rank_finishes_frees_the_others() -> None:
+    operator, ranks = SimulatedOperator(replace(NEW_STATE, given=given_plan(made_by_operator()))), ranks_of(2)
+    run_until_planned(operator, ranks)
+    assert operator.state.directive.point
+    operator.receive(ranks[0], replace(ranks[0].report(), finished=True))
+    operator.state = replace(operator.state, given=given_plan(listed(ROWS)))
+    for _ in range(3):
+        exchange(operator, ranks[1:])
+    assert ranks[1].running.mode == "Free"

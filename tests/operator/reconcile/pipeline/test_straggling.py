@@ -130,3 +130,14 @@ def test_the_slow_pipeline_of_an_announced_straggler_keeps_its_plan() -> None:
     exchange_at(operator, ranks, {0: planned, 1: planned * 1.2, 2: planned}, 1)
     state = with_notice(replace(operator.state, straggler=None), StragglerNotice(planned * 1.2), operator.now)
     assert decided(state, operator.now).directive.stragglers == (1,)
+
+
+def test_a_straggler_beside_a_plan_without_a_time_is_answered() -> None:
+    operator, ranks, planned = running()
+    frontier = operator.state.frontier
+    assert frontier is not None
+    untimed = tuple(replace(point, time_seconds=0.0) for point in frontier.points)
+    operator.state = replace(operator.state, frontier=replace(frontier, points=untimed))
+    run_until_planned(operator, ranks)
+    exchange_at(operator, ranks, {0: planned, 1: planned * 1.2, 2: planned}, 3)
+    assert all(rank.directive.known for rank in ranks)
