@@ -9,10 +9,9 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from wattloop import interruption
+from wattloop import interruption, threads
 from wattloop.errors import OperationError
 from wattloop_agent.monitor.descriptors import allowed_connections
 from wattloop_agent.monitor.energy.ledger import Ledger
@@ -32,6 +31,7 @@ from wattloop_agent.monitor.push.pusher import Pusher
 from wattloop_agent.monitor.request_handlers import RequestHandlers
 from wattloop_agent.monitor.server import Server
 from wattloop_agent.monitor.watched_process import WatchedProcess
+from wattloop_agent.monitor.watched_task import WatchedTask
 from wattloop_agent.request_error import RequestError
 from wattloop_agent.settings import Settings
 from wattloop_agent.unix_socket import listening_socket, removed_on_exit
@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 # Python switches threads every 5 ms by default, too long for a request to wait for the thread that
 # samples the GPUs.
 SWITCH_SECONDS = 0.0003
+
+# The agent ends so long after a thread or a task that must not end.
+CHECK_SECONDS = 1.0
 
 # An event loop that makes no progress for so many heartbeat timeouts counts as hung.
 MAX_STALL_TIMEOUTS = 10
@@ -147,16 +150,28 @@ class _Monitor:
                     pusher,
                 )
                 stack.callback(serve_metrics(settings.metrics_bind, state))
-            await stack.enter_async_context(_running(recorder.run()))
-            await stack.enter_async_context(_running(watchdog.run()))
+            await stack.enter_async_context(WatchedTask(recorder.run(), "energy-recorder"))
+            await stack.enter_async_context(WatchedTask(watchdog.run(), "loop-progress"))
             lease_tracker.start()
             stack.push_async_callback(asyncio.to_thread, lease_tracker.stop)
             stack.push_async_callback(server.close)
             await server.serve(listening)
             logger.info("agent ready", extra={"socket": str(settings.socket)})
             self._notify_ready()
-            await self._ending.wait()
+            if problem := await self._until_ended():
+                logger.error("a part of the agent has ended; the agent ends", extra={"problem": problem})
+                return 1
         return interruption.EXIT_INTERRUPTED if interruption.accept_request() else 0
+
+    async def _until_ended(self) -> str:
+        """Wait until the agent is to end; returns why if it is a part of it that has ended, and empty otherwise."""
+        while not self._ending.is_set():
+            if problem := threads.problem():
+                return problem
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_SECONDS):
+                    await self._ending.wait()
+        return ""
 
     def _end_with_parent(self) -> None:
         if self._watch_parent is not None:
@@ -216,17 +231,6 @@ def _pusher(
         limits=lambda: meter.sampler.statuses,
         orders=orders,
     )
-
-
-@contextlib.asynccontextmanager
-async def _running(coroutine: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    task = asyncio.create_task(coroutine)
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
 
 
 def power_controller_options(settings: Settings) -> list[str]:

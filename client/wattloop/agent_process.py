@@ -6,13 +6,13 @@ import contextlib
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from wattloop import interruption
 from wattloop.agent import AgentUnavailable
 from wattloop.agent_supervisor import AgentSupervisor
+from wattloop.threads import WatchedThread
 
 # Enough for a change of all GPUs and for a power controller that hangs; see the agent's own timeouts.
 STOP_SECONDS = 10.0
@@ -125,7 +125,7 @@ def running_agent(
         )
 
     supervisor = AgentSupervisor(start, stop_agent)
-    thread = threading.Thread(target=supervisor.run, name="wattloop-agent-supervisor", daemon=True)
+    thread = WatchedThread(supervisor.run, "wattloop-agent-supervisor", may_return=True)
     thread.start()
     try:
         yield

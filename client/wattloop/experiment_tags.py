@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 from wattloop.cost import CostModel
 from wattloop.environment import RunEnvironment
 from wattloop.messages import Report
+from wattloop.threads import TaskThread
 
 logger = logging.getLogger("wattloop")
 
@@ -62,7 +62,7 @@ class ExperimentTags:
         self._environment = environment
         self._failed: set[str] = set()
         self._mlflow_run_id: str | None = None
-        self._mlflow_update: threading.Thread | None = None
+        self._mlflow_update: TaskThread | None = None
         self._wandb_run: Any = None
 
     def update(self, report: Report, *, last: bool = False) -> None:
@@ -107,7 +107,7 @@ class ExperimentTags:
             except Exception as error:  # noqa: BLE001  as above
                 self._fail("mlflow", error)
 
-        self._mlflow_update = threading.Thread(target=send, name="wattloop-mlflow", daemon=True)
+        self._mlflow_update = TaskThread(send, "wattloop-mlflow")
         self._mlflow_update.start()
         if last:
             self._mlflow_update.join(LAST_UPDATE_SECONDS)

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import TypeVar
 
+from wattloop.threads import TaskThread, WatchedThread
+
 EXIT_INTERRUPTED = 130
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAME_REQUEST_SECONDS = 0.1
@@ -74,13 +76,14 @@ class _Interruption:
         self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         self._thread = self._started_thread()
 
-    def _started_thread(self) -> threading.Thread:
-        thread = threading.Thread(target=self._watch, name="wattloop-interruption", daemon=True)
+    def _started_thread(self) -> WatchedThread:
+        thread = WatchedThread(self._watch, "wattloop-interruption")
         thread.start()
         return thread
 
     def end_thread(self) -> None:
         """End the thread; bytes of later signals wait in the pipe for the next thread."""
+        self._thread.release()
         os.write(self._writing, END_OF_THREAD)
         self._thread.join()
 
@@ -93,6 +96,7 @@ class _Interruption:
         for each, handler in self._handlers.items():
             signal.signal(each, handler)
         signal.set_wakeup_fd(self._wakeup)
+        self._thread.release()
         self._stopped.set()
         os.close(self._writing)
         self._thread.join()
@@ -310,7 +314,7 @@ def call_cancellable(call: Callable[[], Result], cancel: Callable[[], object]) -
         finally:
             woken.set()
 
-    thread = threading.Thread(target=run, name="wattloop-call", daemon=True)
+    thread = TaskThread(run, "wattloop-call")
     thread.start()
     with wake_on_request(woken.set):
         woken.wait()

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from kubernetes.client import ApiClient
 from prometheus_client import make_asgi_app
 
+from wattloop import threads
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
@@ -264,7 +265,7 @@ class Factory:
         def reporting() -> str:
             return "" if reports.alive else "the reporting API does not serve"
 
-        live = {"work": work}
+        live = {"threads": threads.problem, "work": work}
         return HttpService(
             "health",
             create_health_app(live, live | {"reporting": reporting}),

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
-from wattloop import interruption
+from wattloop import interruption, threads
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.connection import own_namespace
 from wattloop_operator.factory import Factory
@@ -54,7 +54,7 @@ async def run_operator(factory: Factory) -> None:
             controller.start()
             while not (problem := controller.problem()):
                 await asyncio.sleep(CHECK_INTERVAL_SECONDS)
-            raise OperationError(f"a part of the operator has ended: {problem}")
+            raise OperationError(problem)
 
         logger.info("%s waits for the Lease %s/%s", factory.identity, namespace, settings.leader_election_name)
         try:
@@ -73,17 +73,31 @@ async def _run_until_signal(leadership: Leadership, work: Callable[[], Coroutine
     loop = asyncio.get_running_loop()
     leading = asyncio.create_task(leadership.lead(work))
     ending = asyncio.create_task(signalled.wait())
+    watching = asyncio.create_task(_until_a_part_ends())
     try:
         with interruption.wake_on_request(lambda: loop.call_soon_threadsafe(signalled.set)):
-            await asyncio.wait({leading, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({leading, ending, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            watching.result()
         if not signalled.is_set():
             await leading
             raise LostLeadError("the Lease could not be renewed in time; another operator may lead now")
         logger.info("stopping: a signal was received")
     finally:
-        for task in (leading, ending):
+        for task in (leading, ending, watching):
             task.cancel()
-        await asyncio.gather(leading, ending, return_exceptions=True)
+        await asyncio.gather(leading, ending, watching, return_exceptions=True)
+
+
+async def _until_a_part_ends() -> None:
+    """Wait until a watched thread has ended.
+
+    Raises:
+        OperationError: One has; the process ends, and another one is started.
+    """
+    while not (problem := threads.problem()):
+        await asyncio.sleep(CHECK_INTERVAL_SECONDS)
+    raise OperationError(f"a part of the operator has ended: {problem}")
 
 
 @contextlib.contextmanager

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from wattloop.threads import WatchedThread
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class DriverThread:
         self._interval_seconds: float | None = None
         self._due_seconds = 0.0
         self._closed = False
-        self._thread: threading.Thread | None = None
+        self._thread: WatchedThread | None = None
 
     def submit(self, read: Callable[[], Result]) -> Future[Result]:
         """Run a function in the thread; a future that is cancelled before that is not run."""
@@ -53,12 +54,14 @@ class DriverThread:
 
     def close(self) -> None:
         """End the thread. A call that hangs is abandoned, and does not delay the exit."""
+        if self._thread is not None:
+            self._thread.release()
         self._closed = True
         self._requests.put(None)
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="nvml", daemon=True)
+            self._thread = WatchedThread(self._run, "nvml")
             self._thread.start()
 
     def _run(self) -> None:

@@ -11,11 +11,11 @@ import contextlib
 import logging
 import select
 import socket
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from wattloop.threads import WatchedThread
 from wattloop_agent.monitor.identity import OwnerLiveness, no_step
 from wattloop_agent.monitor.power_controller_link import HeartbeatLink
 from wattloop_agent.monitor.watched_process import POLL_SECONDS, WatchedProcess
@@ -67,7 +67,7 @@ class OwnerWatch:
         self._wake_sender, self._wake_receiver = socket.socketpair()
         for end in (self._wake_sender, self._wake_receiver):
             end.setblocking(False)
-        self._thread = threading.Thread(target=self._run, name="owners", daemon=True)
+        self._thread = WatchedThread(self._run, "owners")
         self.watched: frozenset[str] = frozenset()
 
     def start(self) -> None:
@@ -82,6 +82,7 @@ class OwnerWatch:
 
     def stop(self) -> None:
         """End the thread; one that is blocked by a driver or a disk is abandoned."""
+        self._thread.release()
         self._stopping = True
         self._power_controller.abort()
         self.check_now()

@@ -23,6 +23,7 @@ from wattloop_agent.monitor.descriptors import MAX_CONNECTIONS
 from wattloop_agent.monitor.identity import Authenticator, Caller, Peer
 from wattloop_agent.monitor.request_handlers import RequestHandlers
 from wattloop_agent.monitor.unanswered_requests import ChangeRates, is_unanswered, newest_request
+from wattloop_agent.monitor.watched_task import WatchedTask
 from wattloop_agent.request_error import Reason, RequestError, error_answer
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,7 @@ class Server:
         self._change_rates = ChangeRates()
         self._partial_requests = PartialRequests()
         self._tasks: dict[asyncio.Task[None], Connection] = {}
-        self._serving: list[asyncio.Task[None]] = []
+        self._serving: list[WatchedTask] = []
         self._listening: socket.socket | None = None
         self.slots = ConnectionSlots(connections_limit)
         self.refusals: Counter[str] = Counter()
@@ -84,11 +85,13 @@ class Server:
         """Accept connections from a listening socket."""
         listening.setblocking(False)
         self._listening = listening
-        self._serving = [asyncio.create_task(self._accept(listening)), asyncio.create_task(self._sweep())]
+        self._serving = [WatchedTask(self._accept(listening), "accept"), WatchedTask(self._sweep(), "sweep")]
 
     async def close(self) -> None:
         """Stop accepting connections, and close the open ones."""
-        ending = [*self._serving, *self._tasks]
+        for part in self._serving:
+            await part.end()
+        ending = [*self._tasks]
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
@@ -109,6 +112,8 @@ class Server:
                     logger.error("can't accept connections", extra={"error": error.strerror})  # noqa: TRY400
                 self.slots.close_longest_idle()
                 await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
+            except Exception:  # of one connection, which is closed; others are accepted
+                logger.exception("unexpected failure of a new connection")
             await asyncio.sleep(0)
 
     def _connected(self, accepted: socket.socket) -> None:

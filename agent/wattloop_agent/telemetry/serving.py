@@ -9,8 +9,10 @@ from urllib.parse import urlsplit
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
+from wattloop import threads
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
+from wattloop.threads import WatchedThread
 from wattloop_agent.telemetry import energy_events
 from wattloop_agent.telemetry.bounded_server import (
     BoundedHandler,
@@ -49,10 +51,11 @@ def serve(
         server = kind((address.host, address.port), Handler, ConnectionLimiter() if limiter is None else limiter)
     except OSError as error:
         raise OperationError(f"metrics at {address.host}:{address.port}: {error.strerror or error}") from error
-    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread = WatchedThread(server.serve_forever, "metrics")
     thread.start()
 
     def stop() -> None:
+        thread.release()
         events.close()
         server.shutdown()
         server.server_close()
@@ -100,7 +103,8 @@ class _Handler(BoundedHandler):
             headers, body = self.exposition.render(address.query, *accepted)
             self._respond(200, headers, body)
         elif address.path == HEALTH_PATH:
-            self._respond(200, _TEXT, b"ok\n")
+            problem = threads.problem()
+            self._respond(503 if problem else 200, _TEXT, f"{problem or 'ok'}\n".encode())
         else:
             paths = f"{METRICS_PATHS[0]}, {energy_events.PATH} and {HEALTH_PATH}"
             self._respond(404, _TEXT, f"not found; the paths are {paths}\n".encode())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from wattloop.energy.timeline import CounterEdge, EnergyPoint, EnergyTimeline
 from wattloop.energy_monitor.readings import ProcessorEnergy, Readings, ReadingSource
 from wattloop.errors import WattloopError
+from wattloop.threads import TaskThread
 
 logger = logging.getLogger("wattloop")
 
@@ -80,7 +81,7 @@ class ProcessSampler:
         self._sampled = threading.Condition()
         self._opened = threading.Event()
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: TaskThread | None = None
         self._failures = 0
         self._starts_itself = False
         self._users: weakref.WeakSet[object] = weakref.WeakSet()
@@ -114,7 +115,7 @@ class ProcessSampler:
 
     def start(self) -> None:
         """Start the thread."""
-        self._thread = threading.Thread(target=self._run, name="wattloop-energy", daemon=True)
+        self._thread = TaskThread(self._run, "wattloop-energy")
         self._thread.start()
 
     def stop(self) -> None:

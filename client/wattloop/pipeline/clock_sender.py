@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Protocol
 
 from wattloop.agent import AgentRequestError, AgentUnavailable, ClockRequest, ClockStream
+from wattloop.threads import TaskThread
 
 logger = logging.getLogger("wattloop")
 
@@ -122,7 +123,7 @@ class ClockSender:
         self._last_failure = ""
         self._retry_seconds = FIRST_RETRY_SECONDS
         self.interruptions = 0
-        self._thread = threading.Thread(target=self._run, name="wattloop-clocks", daemon=True)
+        self._thread = TaskThread(self._run, "wattloop-clocks")
         self._thread.start()
 
     @property

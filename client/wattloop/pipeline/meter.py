@@ -23,6 +23,7 @@ from wattloop.pipeline.messages import PLAN, PROFILE, Directive
 from wattloop.pipeline.plan_comparison import PlanComparison
 from wattloop.pipeline.profiling import ProfileSchedule, Profiling
 from wattloop.pipeline.rank_measurements import PhaseResult, RankMeasurements
+from wattloop.threads import TaskThread
 
 logger = logging.getLogger("wattloop")
 
@@ -79,7 +80,7 @@ class PipelineMeter:
         self._phase: tuple[int, int] | None = None
         self._means = IterationMeans(self._joules_between)
         self._comparison: PlanComparison | None = None
-        self._thread = threading.Thread(target=self._run, name="wattloop-pipeline", daemon=True)
+        self._thread = TaskThread(self._run, "wattloop-pipeline")
 
     def start(self) -> None:
         """Collect in a thread of its own from now on."""

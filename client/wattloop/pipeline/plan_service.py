@@ -24,6 +24,7 @@ from wattloop.pipeline.messages import (
     RankReport,
     StragglerNotice,
 )
+from wattloop.threads import TaskThread
 
 logger = logging.getLogger("wattloop")
 
@@ -215,7 +216,7 @@ class PlanServiceThread:
         self._changed = threading.Condition()
         self._notices: list[StragglerNotice] = []
         self._woken = self._closing = False
-        self._thread = threading.Thread(target=self._run, name="wattloop-plan-service", daemon=True)
+        self._thread = TaskThread(self._run, "wattloop-plan-service")
 
     def start(self) -> None:
         """Begin to register and report."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wattloop.errors import OperationError
+from wattloop.threads import TaskThread
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -51,7 +52,7 @@ StartThread = Callable[[Callable[[], None], str], Callable[[], bool]]
 
 def start_thread(run: Callable[[], None], name: str) -> Callable[[], bool]:
     """See `StartThread`. The process does not wait for the thread."""
-    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread = TaskThread(run, name)
     thread.start()
     return thread.is_alive
 
@@ -137,6 +138,9 @@ class OutputCollector:
                 self._delay(self._collected[key])
             except UnknownRecurrenceError:
                 logger.debug("%s/%s was deleted", *key)
+            except Exception:  # the output of other attempts is read
+                logger.exception("%s/%s: unexpected failure while its output was read", *key)
+                self._delay(self._collected[key])
 
     def stop(self) -> None:
         """End all readers."""

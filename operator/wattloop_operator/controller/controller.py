@@ -13,9 +13,11 @@ from collections.abc import Callable, Sequence
 import kopf
 
 from wattloop.errors import OperationError
+from wattloop.threads import WatchedThread
 from wattloop_operator.cluster.api import ClusterApi, RejectedError
 from wattloop_operator.cluster.gpu_power_policies import UnreadablePolicyError
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
+from wattloop_operator.cluster.informer.object_cache import WatchedKind
 from wattloop_operator.cluster.informer.resync import Resync
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.controller.work_queue import WorkQueue
@@ -80,31 +82,29 @@ class Controller:
         self._resync_seconds = resync_seconds
         self._write_policy_statuses = write_policy_statuses
         self._stopping = threading.Event()
-        self._watch_thread = threading.Thread(target=self._watch, name="kopf", daemon=True)
-        self._resync_thread = threading.Thread(target=self._resync, name="resync", daemon=True)
-        self._policy_thread = threading.Thread(target=self._update_policy_statuses, name="policies", daemon=True)
         self._write_frequency_plans = write_frequency_plans
-        self._plan_thread = threading.Thread(target=self._update_frequency_plans, name="plans", daemon=True)
         self._output = output
-        self._output_thread = threading.Thread(target=self._collect_output, name="output", daemon=True)
-        self._started = False
+        self._threads = [
+            WatchedThread(self._watch, "watches"),
+            WatchedThread(self._resync, "resync"),
+            WatchedThread(self._update_policy_statuses, "policy-statuses"),
+        ]
+        if output is not None:
+            self._threads.append(WatchedThread(self._collect_output, "training-output"))
+        if write_frequency_plans is not None:
+            self._threads.append(WatchedThread(self._update_frequency_plans, "frequency-plans"))
 
     def start(self) -> None:
         """Start the watches; the first complete listing starts the work queue."""
         for kind in self._dispatcher.kinds:
             self._heartbeat(kind.resource.kind)
-        self._watch_thread.start()
-        self._resync_thread.start()
-        self._policy_thread.start()
-        if self._output is not None:
-            self._output_thread.start()
-        if self._write_frequency_plans is not None:
-            self._plan_thread.start()
-        # From now on a thread that does not run has ended; the health check asks from another thread.
-        self._started = True
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Finish the running reconciliations and write nothing more, so that another operator may lead."""
+        for thread in self._threads:
+            thread.release()
         self._stopping.set()
         if not self._work_queue.stop(STOP_TIMEOUT_SECONDS):
             logger.warning(
@@ -113,32 +113,15 @@ class Controller:
 
     def join(self) -> None:
         """Wait until the other threads have ended, too; call it after `stop`."""
-        threads = (self._watch_thread, self._resync_thread, self._policy_thread, self._output_thread, self._plan_thread)
-        for thread in threads:
+        for thread in self._threads:
             if thread.ident is not None:
                 thread.join(STOP_TIMEOUT_SECONDS)
 
     def problem(self) -> str:
-        """Why the process must restart; empty if it need not."""
-        if self._stopping.is_set() or not self._started:
+        """Why the process must restart, besides a thread that has ended; empty if it need not."""
+        if self._stopping.is_set() or not self._returned_namespace:
             return ""
-        if self._returned_namespace:
-            return f"the namespace {self._returned_namespace} is readable now; restarting to watch it"
-        threads = [
-            (self._watch_thread, "the watches have ended"),
-            (self._resync_thread, "the resync has ended"),
-            (self._policy_thread, "the updates of GPUPowerPolicy statuses have ended"),
-        ]
-        if self._output is not None:
-            threads.append((self._output_thread, "the reading of logs has ended"))
-        if self._write_frequency_plans is not None:
-            threads.append((self._plan_thread, "the updates of FrequencyPlans have ended"))
-        ended = next((message for thread, message in threads if not thread.is_alive()), "")
-        if ended:
-            return ended
-        if self._dispatcher.synced and not self._work_queue.alive:
-            return "a worker has ended"
-        return ""
+        return f"the namespace {self._returned_namespace} is readable now; restarting to watch it"
 
     def enqueue(self, key: JobKey) -> None:
         """Reconcile a job soon."""
@@ -186,21 +169,23 @@ class Controller:
         while not self._stopping.wait(self._resync_seconds):
             for kind in self._dispatcher.kinds:
                 try:
-                    jobs = Resync(
-                        self._api, kind, lambda seconds: not self._stopping.wait(seconds), self._namespaces
-                    ).run()
+                    self._resync_kind(kind)
                 except (OperationError, RejectedError) as error:
                     logger.warning("%s: the resync failed: %s", kind.resource.kind, error)
-                    continue
-                if jobs:
-                    self._changes_missed(kind.resource.kind, len(jobs))
-                else:
-                    self._heartbeat(kind.resource.kind)
-                for job in jobs:
-                    self._work_queue.add(job)
+                except Exception:  # the next resync may succeed, and other kinds are compared
+                    logger.exception("%s: unexpected failure of the resync", kind.resource.kind)
             for key in self._dispatcher.jobs():
                 self._work_queue.add(key)
             self._returned_namespace = self._find_returned_namespace()
+
+    def _resync_kind(self, kind: WatchedKind) -> None:
+        jobs = Resync(self._api, kind, lambda seconds: not self._stopping.wait(seconds), self._namespaces).run()
+        if jobs:
+            self._changes_missed(kind.resource.kind, len(jobs))
+        else:
+            self._heartbeat(kind.resource.kind)
+        for job in jobs:
+            self._work_queue.add(job)
 
     def _update_policy_statuses(self) -> None:
         logged = ""

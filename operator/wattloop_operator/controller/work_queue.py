@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wattloop.errors import OperationError
+from wattloop.threads import WatchedThread
 from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
@@ -79,10 +80,8 @@ class WorkQueue:
         self._ready: deque[JobKey] = deque()
         self._wakes: list[tuple[float, str, JobKey]] = []
         self._stopping = False
-        self._threads = [
-            threading.Thread(target=self._work, name=f"reconcile-{number}", daemon=True) for number in range(workers)
-        ]
-        self._threads.append(threading.Thread(target=self._run_timer, name="timer", daemon=True))
+        self._threads = [WatchedThread(self._work, f"reconcile-{number}") for number in range(workers)]
+        self._threads.append(WatchedThread(self._run_timer, "timer"))
 
     def start(self) -> None:
         """Start the threads."""
@@ -91,6 +90,8 @@ class WorkQueue:
 
     def stop(self, timeout_seconds: float) -> bool:
         """Finish the running reconciliations and start no more; returns whether all threads ended in time."""
+        for thread in self._threads:
+            thread.release()
         with self._wakes_changed:
             self._stopping = True
             self._wakes_changed.notify_all()
@@ -121,11 +122,6 @@ class WorkQueue:
     def depth(self) -> int:
         """Number of jobs that wait for a worker."""
         return len(self._ready)
-
-    @property
-    def alive(self) -> bool:
-        """Whether every thread runs."""
-        return all(thread.is_alive() for thread in self._threads)
 
     def _clock_went_back(self, job: _Job) -> bool:
         """Whether the clock was set back since the job failed, so that its backoff would take hours."""

@@ -7,7 +7,6 @@ import functools
 import logging
 import resource
 import socket
-import threading
 from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -17,6 +16,7 @@ import uvicorn
 
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
+from wattloop.threads import WatchedThread
 from wattloop.unix_http import unix_url
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.connections import (
@@ -108,7 +108,7 @@ class HttpService:
             timeout_graceful_shutdown=5,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._serve, name=f"http-{name}", daemon=True)
+        self._thread = WatchedThread(self._serve, f"http-{name}")
 
     def start(self) -> None:
         """Start serving."""
@@ -117,6 +117,7 @@ class HttpService:
 
     def stop(self) -> None:
         """Answer the running requests, then end."""
+        self._thread.release()
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join()

@@ -15,6 +15,7 @@ from pathlib import Path
 from wattloop.errors import OperationError
 from wattloop.gpus import ProcessGpus
 from wattloop.process_gpus import given_to_process
+from wattloop.threads import TaskThread
 from wattloop_operator.api.power import PowerLimit
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -69,7 +70,7 @@ class OutputFollower:
         self._limits = OutputLimits(recurrence, self._gpus, power)
         self._epochs = 0.0
         self._finishing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"follow-{recurrence.metadata.name}", daemon=True)
+        self._thread = TaskThread(self._run, f"follow-{recurrence.metadata.name}")
 
     def begin(self) -> None:
         """Read the GPUs and hold the power limit, before the process starts; then follow it."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from wattloop.errors import OperationError
+from wattloop.threads import TaskThread, WatchedThread
 from wattloop_operator.local.script_python import python_of
 from wattloop_operator.local.watchdog import TRAINING_VARIABLE, Watchdog, kill_processes_of
 from wattloop_operator.parent_process import kill_with_parent
@@ -64,7 +65,7 @@ class TrainingProcess:
         self._name = f"{watchdog.folder}/{os.urandom(8).hex()}"
         # Held while it is signalled or waited for.
         self._lock = threading.Lock()
-        self._kill_timer: threading.Timer | None = None
+        self._has_ended = threading.Event()
         with _open_log(log) as output:
             try:
                 self._process = subprocess.Popen(  # noqa: S603  the user's own command, as a list, without a shell
@@ -81,7 +82,7 @@ class TrainingProcess:
             except OSError as error:
                 raise ProcessStartError(f"{arguments[0]}: cannot be started: {error.strerror or error}") from error
         watchdog.watch(self._process.pid)
-        self._watcher = threading.Thread(target=self._watch, args=(on_end,), daemon=True)
+        self._watcher = WatchedThread(lambda: self._watch(on_end), f"process-{self._process.pid}", may_return=True)
         self._watcher.start()
 
     @property
@@ -107,9 +108,12 @@ class TrainingProcess:
             return
         self.terminating = self.ended_by_run = True
         self._signal(signal.SIGTERM)
-        self._kill_timer = threading.Timer(grace_seconds, self._signal, (signal.SIGKILL,))
-        self._kill_timer.daemon = True
-        self._kill_timer.start()
+
+        def kill_later() -> None:
+            if not self._has_ended.wait(grace_seconds):
+                self._signal(signal.SIGKILL)
+
+        TaskThread(kill_later, f"kill-{self._process.pid}").start()
 
     def _signal(self, number: int) -> None:
         # Once it was waited for, its group id may belong to another process.
@@ -127,8 +131,7 @@ class TrainingProcess:
         with self._lock:
             self._process.wait()
             self.ended_at = datetime.now(UTC)
-        if self._kill_timer is not None:
-            self._kill_timer.cancel()
+        self._has_ended.set()
         on_end()
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from wattloop.agent.answers import EnergyReading, GpuDescription, PowerLimits
 from wattloop.rapl import POWERCAP, Rapl
+from wattloop.threads import WatchedThread
 from wattloop_operator.reconcile.energy.unmeasured import PROCESSORS_PRODUCT
 
 # The nil UUID, which no GPU has.
@@ -92,14 +93,16 @@ def running_processor_agent(path: Path, meter: ProcessorMeter) -> Iterator[None]
         meter: The processors.
     """
     with _Server(path, meter) as server:
-        answering = threading.Thread(target=server.serve_forever, name="processor-agent", daemon=True)
+        answering = WatchedThread(server.serve_forever, "processor-agent")
         answering.start()
         ended = threading.Event()
-        reading = threading.Thread(target=_read_regularly, args=(meter, ended), name="processors", daemon=True)
+        reading = WatchedThread(lambda: _read_regularly(meter, ended), "processors")
         reading.start()
         try:
             yield
         finally:
+            for thread in (answering, reading):
+                thread.release()
             ended.set()
             server.shutdown()
             answering.join()

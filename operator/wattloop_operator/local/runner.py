@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from wattloop import interruption
+from wattloop import interruption, threads
 from wattloop.errors import OperationError
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
@@ -16,8 +16,8 @@ from wattloop_operator.driver import Backend, reconcile
 from wattloop_operator.reconcile.job.conditions import READY
 from wattloop_operator.reconcile.job.start import ALL_STARTED, MISTAKE
 
-# A change of the clock, or the end of a suspend, is noticed within this time.
-MAX_SLEEP_SECONDS = 15.0
+# A change of the clock, the end of a suspend, or that of a thread is noticed within this time.
+MAX_SLEEP_SECONDS = 5.0
 # Reasons for Ready to be False although everything that was to start has started.
 DONE_REASONS = frozenset({ALL_STARTED, *Result})
 # Reasons with which a job waits for its user to correct a mistake.
@@ -82,6 +82,8 @@ class Runner:
         """Wait until the wake event is set, or the clock has reached this time."""
         interruption.raise_if_requested()
         while not self._wake_event.wait(self._sleep_seconds(wake_at)):
+            if problem := threads.problem():
+                raise OperationError(f"{problem}; the same command continues the run")
             if wake_at is not None and wake_at <= self._clock():
                 return
 

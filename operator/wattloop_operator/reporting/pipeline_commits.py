@@ -21,6 +21,7 @@ from cachetools import LRUCache
 
 from wattloop.errors import OperationError
 from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
+from wattloop.threads import WatchedThread
 from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
 from wattloop_operator.reconcile.pipeline.profile import planning_request, profile_digest
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, RegistrationConflictError
@@ -126,7 +127,7 @@ class PipelineCommits:
         self._groups: MessageGroups[PipelineKey, _Waiting] = MessageGroups(clock)
         self._ending = False
         self._planner = PlannerQueue(plan, store, utc_now, clock)
-        self._thread = threading.Thread(target=self._run, name="pipeline-commits", daemon=True)
+        self._thread = WatchedThread(self._run, "pipeline-commits")
         self._cleaned_up_at: datetime | None = None
 
     def __enter__(self) -> Self:
@@ -136,6 +137,7 @@ class PipelineCommits:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._thread.release()
         with self._arrived:
             self._ending = True
             self._arrived.notify()

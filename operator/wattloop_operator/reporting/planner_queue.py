@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from wattloop.errors import OperationError
+from wattloop.threads import TaskThread, WatchedThread
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 
@@ -135,7 +136,7 @@ class PlannerQueue:
         self._utc_now = utc_now
         self._clock = clock
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: WatchedThread | None = None
         self._start = start or self._start_in_thread
         self._lock = threading.Lock()
         self._use = PlannerUse(clock)
@@ -176,6 +177,8 @@ class PlannerQueue:
         with self._lock:
             self._ending, task = True, self._planned
             self._waiting.clear()
+            if self._thread is not None:
+                self._thread.release()
         self._calls.put(self._run_next)  # wakes the thread, which ends
         if task is not None:
             try:
@@ -187,7 +190,7 @@ class PlannerQueue:
         with self._lock:
             if self._thread is None:
                 # A daemon: the operator does not wait for it at its end, and the planner's process ends with it.
-                self._thread = threading.Thread(target=self._run, name="pipeline-planner", daemon=True)
+                self._thread = WatchedThread(self._run, "pipeline-planner")
                 self._thread.start()
         self._calls.put(call)
 
@@ -239,7 +242,7 @@ class PlannerQueue:
                 except OperationError as error:
                     logger.warning("a claim is not renewed now: %s", error)
 
-        renewal = threading.Thread(target=renew, name="pipeline-planner-claim", daemon=True)
+        renewal = TaskThread(renew, "pipeline-planner-claim")
         renewal.start()
         try:
             return self._plan(task.request, self._utc_now())

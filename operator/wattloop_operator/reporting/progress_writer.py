@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from wattloop.errors import OperationError
+from wattloop.threads import WatchedThread
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.driver import StaleSnapshotError
@@ -163,6 +164,9 @@ class ProgressWriter(Generic[Received]):
             # The reports still wait, and are written after an interval or with the next report.
             attempt.written_at = self._clock()
             logger.warning("cannot write the progress of %s/%s yet: %s", *key, error)
+        except Exception:  # those of other recurrences are written; the next report is cumulative
+            attempt.waiting.clear()
+            logger.exception("unexpected failure while the progress of %s/%s was written; dropped reports", *key)
 
     def _write(self, key: Key, attempt: _Attempt[Received], *reports: Received) -> TrainingRecurrence:
         """Merge waiting and new reports into the recurrence as it is now, and write it."""
@@ -224,7 +228,7 @@ class ProgressWriterThread:
     def __init__(self, writer: ProgressWriter[Any]) -> None:
         self._writer = writer
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="progress-writer", daemon=True)
+        self._thread = WatchedThread(self._run, "progress-writer")
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -233,6 +237,7 @@ class ProgressWriterThread:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._thread.release()
         self._ending.set()
         self._thread.join()
         self._writer.write_due(everything=True)

@@ -9,13 +9,13 @@ import multiprocessing
 import os
 import queue
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
 from wattloop import interruption
+from wattloop.threads import TaskThread
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -97,7 +97,7 @@ def _initialize_worker() -> None:
     """Make a worker ignore signals, which the parent handles, and end when the parent ends."""
     interruption.ignore_signals()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, interruption.SIGNALS)
-    threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+    TaskThread(_end_with_parent, "end-with-parent").start()
 
 
 def _end_with_parent() -> None:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
+import pytest
+
 from support.backends.model_backend import KEY, ModelBackend, job
+from wattloop.errors import OperationError
+from wattloop.threads import WatchedThread
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.runner import MAX_SLEEP_SECONDS, Runner
 
@@ -46,3 +50,15 @@ def test_a_start_that_passed_during_a_suspend_happens_on_resume() -> None:
     first, second = sorted(ended.recurrences, key=lambda each: each.spec.index)
     assert second.spec.scheduled_time - first.spec.scheduled_time == timedelta(hours=7)
     assert len(wake_event.waits) <= 3
+
+
+def test_a_run_ends_with_an_error_when_one_of_its_threads_has_ended() -> None:
+    backend = ModelBackend(job(maxRecurrences=2))
+    thread = WatchedThread(lambda: None, "http-reporting API")
+    try:
+        thread.start()
+        thread.join()
+        with pytest.raises(OperationError, match="the thread http-reporting API has ended; the same"):
+            Runner(backend, KEY, VirtualEvent(backend), lambda _: None, backend.clock).run()
+    finally:
+        thread.release()

@@ -146,6 +146,26 @@ def test_a_failed_write_is_retried(progress_store: MemoryProgressStore, caplog: 
     assert progress_store.progress().epoch == 2
 
 
+def test_an_unexpected_failure_of_one_recurrence_delays_no_other(
+    progress_store: MemoryProgressStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = writer_of(progress_store)
+    for name in ("hostile", "run"):
+        for number in (1, 2):
+            writer.merge("team", name, epoch(number))
+    read = progress_store.read
+
+    def failing(namespace: str, name: str) -> object:
+        if name == "hostile":
+            raise RecursionError
+        return read(namespace, name)
+
+    monkeypatch.setattr(progress_store, "read", failing)
+    progress_store.now += 1.0
+    writer.write_due()
+    assert progress_store.progress().epoch == 2
+
+
 def test_recurrences_without_new_reports_are_dropped_from_memory(progress_store: MemoryProgressStore) -> None:
     writer = writer_of(progress_store)
     for number in range(100):

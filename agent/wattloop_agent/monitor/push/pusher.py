@@ -22,6 +22,7 @@ from wattloop.node_energy import (
     PodLimit,
     PodLimitState,
 )
+from wattloop.threads import WatchedThread
 
 logger = logging.getLogger(__name__)
 
@@ -180,7 +181,7 @@ class Pusher:
         self._pushed_ends: frozenset[tuple[str, str, str]] = frozenset()
         self._stopping = threading.Event()
         # A daemon thread: an operator that does not answer must not keep the agent from ending.
-        self._thread = threading.Thread(target=self._run, name="push", daemon=True)
+        self._thread = WatchedThread(self._run, "push")
         self.state = PushState()
 
     def start(self) -> None:
@@ -189,6 +190,7 @@ class Pusher:
 
     def stop(self) -> None:
         """Stop without waiting for a push in progress; the next agent repeats what is lost."""
+        self._thread.release()
         self._stopping.set()
 
     def push(self) -> float:

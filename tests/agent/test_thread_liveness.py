@@ -1,0 +1,102 @@
+"""A part of the monitor that ends, at an arbitrary instruction, ends the monitor, and its supervisor starts another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+
+from support.agents.agent_fixture import AgentFixture
+from support.free_ports import free_port
+from wattloop.commands.settings import Address
+from wattloop.threads import WatchedThread
+from wattloop_agent.monitor.energy.ledger import Ledger
+from wattloop_agent.telemetry.energy_events import EnergyEvents
+from wattloop_agent.telemetry.serving import serve
+
+# docs/threads.md says what an exception in each of them does.
+THREADS = ["owners", "nvml", "push", "metrics"]
+TASKS = ["accept", "sweep", "energy-recorder", "loop-progress"]
+# The names of what is watched once the agent serves, of which it then ends one, or prints them.
+PROGRAM = """
+import asyncio, sys, threading
+from support.ended_threads import end_thread
+from wattloop import threads
+from wattloop.commands.entry import main
+from wattloop_agent.monitor import watched_task
+from wattloop_agent.monitor_main import _Monitor
+
+def end(name):
+    if name == "none":
+        print(*threads.watched_names(), sep=",", flush=True)
+        return
+    if any(each.name == name for each in threading.enumerate()):
+        end_thread(name)
+    for task in asyncio.all_tasks():
+        if task.get_name() == name:
+            task.cancel()
+
+def ready(self):
+    end(sys.argv[1])
+    if sys.argv[1] == "none":
+        self._end("the names are known")
+
+_Monitor._notify_ready = ready
+sys.exit(main(["agent", *sys.argv[2:]]))
+"""
+
+
+def agent_that_ends(fixture: AgentFixture, name: str) -> subprocess.CompletedProcess[str]:
+    """Run an agent of which a part ends as soon as it serves, until the agent ends."""
+    token = fixture.folder / "token"
+    token.write_text("token")
+    options = ["--socket", fixture.socket, "--state-directory", fixture.state]
+    options += ["--metrics-bind", f"127.0.0.1:{free_port()}", "--sample-interval", "0.1"]
+    options += ["--push-url", f"http://127.0.0.1:{free_port()}", "--push-token-file", token, "--node-name", "node"]
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, name, *map(str, options)],
+        env=fixture.environment | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_every_part_of_the_monitor_is_watched(agent_fixture: AgentFixture) -> None:
+    done = agent_that_ends(agent_fixture, "none")
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.strip().split(",")) == {"wattloop-interruption", *THREADS, *TASKS}
+
+
+@pytest.mark.parametrize("name", [*THREADS, *TASKS])
+def test_the_monitor_ends_when_a_part_of_it_has_ended(agent_fixture: AgentFixture, name: str) -> None:
+    done = agent_that_ends(agent_fixture, name)
+    assert done.returncode == 1, done.stderr
+    kind = "thread" if name in THREADS else "task"
+    assert f"the {kind} {name} has ended" in done.stderr
+
+
+@pytest.fixture
+def health(tmp_path: Path) -> Iterator[str]:
+    port = free_port()
+    stop = serve(Address("127.0.0.1", port), CollectorRegistry(), EnergyEvents(Ledger()))
+    yield f"http://127.0.0.1:{port}/healthz"
+    stop()
+
+
+def test_the_agents_health_names_the_part_that_has_ended(health: str) -> None:
+    assert httpx.get(health).text == "ok\n"
+    thread = WatchedThread(lambda: None, "nvml")
+    try:
+        thread.start()
+        thread.join()
+        answer = httpx.get(health)
+        assert (answer.status_code, answer.text) == (503, "the thread nvml has ended\n")
+    finally:
+        thread.release()

@@ -1,0 +1,86 @@
+"""A thread that ends although nobody ended it is a problem of its process; one that does a single task is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wattloop import threads
+from wattloop.threads import TaskThread, WatchedThread
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def fail(error: type[BaseException]) -> Callable[[], None]:
+    def run() -> None:
+        raise error("of a tenant")
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (fail(IndexError), "the thread writer has ended: IndexError"),
+        (fail(SystemExit), "the thread writer has ended: SystemExit"),
+        (fail(MemoryError), "the thread writer has ended: MemoryError"),
+        (lambda: None, "the thread writer has ended"),
+    ],
+)
+def test_a_watched_thread_that_ends_by_itself_is_a_problem(run: Callable[[], None], expected: str) -> None:
+    thread = WatchedThread(run, "writer")
+    try:
+        thread.start()
+        thread.join()
+        assert threads.problem() == expected
+    finally:
+        thread.release()
+    assert "writer" not in threads.watched_names()
+
+
+def test_a_thread_that_its_owner_ends_is_no_problem() -> None:
+    ending = threading.Event()
+    thread = WatchedThread(ending.wait, "writer")
+    thread.start()
+    assert ("writer" in threads.watched_names(), threads.problem()) == (True, "")
+    thread.release()
+    ending.set()
+    thread.join()
+    assert threads.problem() == ""
+
+
+def test_a_thread_that_may_return_is_a_problem_only_if_it_fails() -> None:
+    done = WatchedThread(lambda: None, "waiter", may_return=True)
+    done.start()
+    done.join()
+    assert ("waiter" in threads.watched_names(), threads.problem()) == (False, "")
+    failed = WatchedThread(fail(OSError), "waiter", may_return=True)
+    try:
+        failed.start()
+        failed.join()
+        assert threads.problem() == "the thread waiter has ended: OSError"
+    finally:
+        failed.release()
+
+
+def test_the_failure_of_a_task_is_logged_and_ends_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    task = TaskThread(fail(IndexError), "log-a")
+    task.start()
+    task.join()
+    assert threads.problem() == ""
+    assert caplog.messages == ["unexpected failure of the thread log-a"]
+
+
+def test_make_lint_refuses_a_thread_that_no_health_check_sees(tmp_path: Path) -> None:
+    source = "import threading\nfrom concurrent.futures import ThreadPoolExecutor\n\nthreading.Thread(target=print)\n"
+    found = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--config", "pyproject.toml", "--output-format", "concise",
+         "--stdin-filename", "operator/wattloop_operator/new.py", "-"],
+        input=source, capture_output=True, text=True, check=False, cwd=ROOT,
+    )  # fmt: skip
+    assert found.stdout.count("TID251") == 2, found.stdout + found.stderr

@@ -1,0 +1,117 @@
+"""Each thread of a leading operator, ended at an arbitrary instruction, makes its liveness fail."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from kubernetes.client import ApiClient
+
+from support.ended_threads import end_thread
+from wattloop import threads
+from wattloop_operator.cluster.transport import Request
+from wattloop_operator.factory import Factory
+from wattloop_operator.http.server import HttpService
+from wattloop_operator.reporting.planner_queue import PlannerQueue
+from wattloop_operator.settings import SETTINGS, settings_from
+from wattloop_operator.store import open_store
+from wattloop_operator.workloads.injection import ClusterAddresses
+
+# docs/threads.md says what an exception in each of them does.
+THREADS = [
+    "http-reporting API",
+    "progress-writer",
+    "pipeline-commits",
+    "pipeline-planner",
+    "http-health",
+    "http-metrics",
+    "watches",
+    "resync",
+    "policy-statuses",
+    "training-output",
+    "frequency-plans",
+    "reconcile-0",
+    "timer",
+]
+MAX_SECONDS = 10.0
+
+
+def no_kinds(_: Request) -> dict[str, Any]:
+    """An API server that is starting."""
+    return {"groups": [], "resources": [], "items": [], "metadata": {"resourceVersion": "1"}}
+
+
+@contextlib.contextmanager
+def running_operator(folder: Path) -> Iterator[HttpService]:
+    """The parts of an operator that leads; gives its health service."""
+    given = dict.fromkeys((setting.key for setting in SETTINGS), None)
+    given |= dict.fromkeys(("report_bind", "health_bind", "metrics_bind"), "127.0.0.1:0")
+    given |= {"config": None, "resync_seconds": "10", "workers": "1"}
+    settings = settings_from(argparse.Namespace(**given), {})
+    with contextlib.ExitStack() as stack:
+        store = stack.enter_context(open_store(folder / "wattloop.db"))
+        factory = Factory(settings, store, ApiClient(), no_kinds)
+        reports = factory.report_service()
+        health, metrics = factory.health_service(reports), factory.metrics_service(lambda: True)
+        assert health is not None
+        assert metrics is not None
+        for service in (reports, health, metrics):
+            service.start()
+            stack.callback(service.stop)
+        controller = factory.controller(lambda: ClusterAddresses(reports.url), lambda: True)
+        controller.start()
+        stack.callback(controller.join)
+        stack.callback(controller.stop)
+        controller._work_queue.start()
+        # The first profile starts it.
+        running_planner()._start_in_thread(lambda: None)
+        yield health
+
+
+def end(name: str) -> None:
+    end_thread(name)
+    if name == "pipeline-planner":
+        # It waits for a call.
+        running_planner()._calls.put(lambda: None)
+
+
+def running_planner() -> PlannerQueue:
+    return next(each for each in gc.get_objects() if isinstance(each, PlannerQueue) and not each._ending)
+
+
+def problem(health: HttpService) -> str:
+    """What /healthz says; empty if it is well."""
+    try:
+        answer = httpx.get(f"{health.url}/healthz", timeout=2.0)
+    except httpx.TransportError:
+        return "no answer"
+    return "" if answer.status_code == 200 else str(answer.json()["threads"])
+
+
+def test_every_thread_of_the_operator_is_watched(tmp_path: Path) -> None:
+    before = set(threading.enumerate())
+    with running_operator(tmp_path) as health:
+        assert problem(health) == ""
+        started = {each.name for each in set(threading.enumerate()) - before}
+        library = {name for name in started if name.startswith(("AnyIO worker", "asyncio_", "ThreadPool"))}
+        assert started - library == set(THREADS)
+        assert set(THREADS) <= set(threads.watched_names())
+
+
+@pytest.mark.parametrize("name", THREADS)
+def test_liveness_fails_within_ten_seconds_of_the_end_of_a_thread(tmp_path: Path, name: str) -> None:
+    with running_operator(tmp_path) as health:
+        assert problem(health) == ""
+        end(name)
+        deadline = time.monotonic() + MAX_SECONDS
+        while not (found := problem(health)):
+            assert time.monotonic() < deadline
+        assert found == ("no answer" if name == "http-health" else f"the thread {name} has ended: SystemExit")
