@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cache
 from itertools import count
 
 import numpy as np
 
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
-from wattloop_planner.bandit.start_ups import ExpectedStartUps, StartUps
+from wattloop_planner.bandit.start_up_model import ExpectedStartUps
+from wattloop_planner.bandit.start_ups import StartUps
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome, StartUp
 
@@ -56,6 +58,8 @@ class Job:
         largest: The largest expected start-up, in joules.
         slow_sizes: Batch sizes with a start-up, if only some have one.
         nodes: Number of nodes, of which each attempt gets one.
+        order: Order of the draws over the recurrences; 0: as drawn. A policy that always runs one batch size pays the
+            same in every order.
     """
 
     seed: int
@@ -66,6 +70,7 @@ class Job:
     largest: float
     slow_sizes: frozenset[int]
     nodes: int
+    order: int = 0
 
     @classmethod
     def of(cls, seed: int) -> Job:
@@ -97,7 +102,7 @@ class Job:
 
     def start_up(self, recurrence: int, attempt: int, size: int, seen_nodes: set[int]) -> float:
         """What a start costs."""
-        numbers = random.Random(f"start {self.seed} {recurrence} {attempt}")
+        numbers = random.Random(f"start {self.seed} {self._draw_of(recurrence)} {attempt}")
         if self.kind is Kind.FIRST_OF_NODE:
             node = numbers.randrange(self.nodes)
             is_first = node not in seen_nodes
@@ -108,8 +113,16 @@ class Job:
 
     def epochs_needed(self, recurrence: int, attempt: int, size: int) -> int:
         """Epochs of an attempt to the target."""
-        numbers = random.Random(f"epochs {self.seed} {recurrence} {attempt} {size}")
+        numbers = random.Random(f"epochs {self.seed} {self._draw_of(recurrence)} {attempt} {size}")
         return max(1, round(self.epochs[size] * math.exp(numbers.gauss(0, 0.08))))
+
+    def _draw_of(self, recurrence: int) -> int:
+        return recurrence if self.order == 0 else _orders(self.seed, self.order)[recurrence]
+
+
+@cache
+def _orders(seed: int, order: int) -> list[int]:
+    return random.Random(f"order {seed} {order}").sample(range(RECURRENCES), RECURRENCES)
 
 
 class KnownStartUps(StartUps):
@@ -209,11 +222,42 @@ def _run(
     raise AssertionError("an attempt ends")
 
 
-def excess(seed: int) -> tuple[Job, float, list[Attempt]]:
-    """What the policy pays over the one that knows the start-ups, as a ratio, and the attempts of the policy."""
-    job = Job.of(seed)
-    learned, known = (
-        list(simulate(job, ThompsonSamplingPolicy(max_cost_ratio=2.0, describe_arms=False), knows=knows))
-        for knows in (False, True)
-    )
-    return job, sum(each.joules for each in learned) / sum(each.joules for each in known), learned
+@dataclass(frozen=True)
+class Comparison:
+    """A policy that learns the start-ups of a job, compared with itself where it knows them.
+
+    Attributes:
+        job: The job.
+        known_joules: All costs of the policy that knows.
+        attempts: The attempts of the policy that learns.
+    """
+
+    job: Job
+    known_joules: float
+    attempts: list[Attempt]
+
+    @classmethod
+    def of(cls, seed: int) -> Comparison:
+        """The comparison for the job of a seed."""
+        job = Job.of(seed)
+        return cls(job, _cost(_attempts(job, knows=True)), _attempts(job, knows=False))
+
+    @property
+    def ratio(self) -> float:
+        """All costs of the policy that learns over those of the one that knows."""
+        return _cost(self.attempts) / self.known_joules
+
+    def chance(self) -> float:
+        """The same for the policy that knows, with the same draws in another order, over itself.
+
+        It shows how far two runs of one policy differ by chance.
+        """
+        return _cost(_attempts(replace(self.job, order=1), knows=True)) / self.known_joules
+
+
+def _attempts(job: Job, *, knows: bool) -> list[Attempt]:
+    return list(simulate(job, ThompsonSamplingPolicy(max_cost_ratio=2.0, describe_arms=False), knows=knows))
+
+
+def _cost(attempts: list[Attempt]) -> float:
+    return math.fsum(each.joules for each in attempts)

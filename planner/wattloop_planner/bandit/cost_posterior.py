@@ -38,8 +38,10 @@ class CostPosterior:
         measured: Which epoch costs are known exactly.
         level_known: Whether costs are in joules. If not, they are known up to a common factor.
         log_limit: Log of the epochs after which an attempt is exhausted; infinity if unlimited.
-        start_up_joules: Expected cost of a start that no arm is below. The costs of the arms are without it.
+        start_up_joules: Typical cost of a start that no arm is below. The costs of the arms are without it.
         own_start_up_joules: What the start of each arm costs beyond that. The costs of the arms contain it.
+        start_up_risk_joules: What the next start of each arm is expected to cost beyond the typical one. The costs of
+            the arms are without it, because that start shows what later ones cost.
     """
 
     log_cost: Vector
@@ -54,6 +56,7 @@ class CostPosterior:
     log_limit: float = math.inf
     start_up_joules: float = 0.0
     own_start_up_joules: Vector = field(default_factory=lambda: np.zeros(1))
+    start_up_risk_joules: Vector = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
     def variance(self) -> Vector:
@@ -132,7 +135,8 @@ def cost_posterior(
     log_epochs, epochs_covariance, noise_sd = posterior.epochs()
     log_cost, log_epoch_cost = log_epochs + epoch_cost.mean, epoch_cost.mean
     covariance = epochs_covariance + epoch_cost.covariance
-    start_ups = posterior.epoch_costs.start_ups.expected(gpu_model).mean
+    expected = posterior.epoch_costs.start_ups.expected(gpu_model)
+    start_ups = expected.typical
     least = float(start_ups.min())
     share = np.ones(len(log_cost))
     if epoch_cost.level_known:
@@ -153,6 +157,7 @@ def cost_posterior(
         log_limit=log_limit_of(max_epochs),
         start_up_joules=least,
         own_start_up_joules=start_ups - least,
+        start_up_risk_joules=np.broadcast_to(expected.risk, start_ups.shape),
     )
 
 

@@ -7,33 +7,17 @@ is tried seems several times as expensive as the epochs of an attempt that ran m
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
-from statistics import median
-
-import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit
 
 from wattloop.cost import CostModel
-from wattloop_planner.bandit.gaussian_process import Indices, Vector
 from wattloop_planner.bandit.policy import PartialObservation
+from wattloop_planner.bandit.start_up_model import ExpectedStartUps, KnownStart, expected_start_ups
 from wattloop_planner.observations import Observation
 
-# The latest attempts count, because the training may change.
+# The latest attempts count, because the training may change, and the latest ones of each arm, because an arm that
+# starts slowly is not run often.
 COUNTED_ATTEMPTS = 24
-# Drift of the shared level between two attempts, in standard deviations of one arm's starts.
-DRIFT = 0.3
-# Standard deviation of an arm's own part, of the first start of a job beyond that of the others (nothing is cached
-# yet), and least one between the starts of an arm; all as parts of the largest start.
-OWN_PART, FIRST_SPREAD, MIN_SPREAD = 0.5, 1.0, 0.01
-# Starts below this cost nothing.
-MIN_JOULES = 1e-6
-# Prior odds that arms have their own part.
-OWN_ODDS = 0.2
-# Standard deviation between the starts of a job, as a part of their median, and its weight in attempts.
-PRIOR_SPREAD = 0.1
-PRIOR_WEIGHT = 4.0
+COUNTED_OF_ARM = 2
 # An epoch whose cost differs from the expected one by more than this many standard deviations is no such epoch: the
 # start of the attempt was another one than usual.
 SURPRISING_DEVIATIONS = 2.0
@@ -80,24 +64,10 @@ class AttemptParts:
     is_surprising: bool = False
 
 
-@dataclass(frozen=True)
-class ExpectedStartUps:
-    """What a start of each arm is expected to cost.
-
-    Attributes:
-        mean: Means in joules, at least 0, shape (arms,).
-        spread: Standard deviation between the starts of one arm, in joules.
-    """
-
-    mean: Vector
-    spread: float
-
-
 class StartUps:
     """The costs of starting an attempt of each arm on each GPU model.
 
-    The cost is a level that all arms share and that drifts, plus noise. Possibly, each arm has its own part besides.
-    Both models are Gaussian, and each counts by its likelihood.
+    `start_up_model` has the model.
 
     Args:
         eta: Weight of energy against time in the cost.
@@ -106,18 +76,23 @@ class StartUps:
 
     def __init__(self, eta: float, arms: int) -> None:
         self._eta, self._arms = eta, arms
-        self._known: dict[str, deque[tuple[int, float]]] = {}
+        self._known: dict[str, list[KnownStart]] = {}
         self._expected: dict[str, ExpectedStartUps] = {}
 
     def add(self, gpu_model: str, arm: int, cost_joules: float) -> None:
         """Learn what the start of an attempt cost."""
-        self._known.setdefault(gpu_model, deque(maxlen=COUNTED_ATTEMPTS)).append((arm, cost_joules))
+        known = self._known.setdefault(gpu_model, [])
+        known.append(KnownStart(known[-1].index + 1 if known else 0, arm, cost_joules))
+        of_arm = [each for each in known if each.arm == arm]
+        for each in of_arm[:-COUNTED_OF_ARM]:
+            if each.index <= known[-1].index - COUNTED_ATTEMPTS:
+                known.remove(each)
         self._expected.pop(gpu_model, None)
 
     def expected(self, gpu_model: str) -> ExpectedStartUps:
         """What a start is expected to cost; 0 if none is known on this GPU model."""
         if gpu_model not in self._expected:
-            self._expected[gpu_model] = _expected(self._known.get(gpu_model, deque()), self._arms)
+            self._expected[gpu_model] = expected_start_ups(self._known.get(gpu_model, ()), self._arms)
         return self._expected[gpu_model]
 
     def measured(self, attempt: Observation | PartialObservation) -> float | None:
@@ -137,7 +112,7 @@ class StartUps:
         """
         measured = self.measured(attempt)
         limit = (1 - MIN_EPOCHS_SHARE) * self._paid(attempt)
-        return min(float(self.expected(gpu_model).mean[arm]), limit) if measured is None else measured
+        return min(float(self.expected(gpu_model).typical[arm]), limit) if measured is None else measured
 
     def parts(
         self, arm: int, attempt: Observation | PartialObservation, gpu_model: str, forecast: EpochForecast | None
@@ -163,8 +138,8 @@ class StartUps:
         if forecast is None or not self._known.get(gpu_model):
             # Before any attempt has shown its start, the mean of the epochs is all that is known.
             return AttemptParts(0.0, paid / attempt.epochs, ROUGH_SD**-2, shows_start_up=False)
-        expected = float(self.expected(gpu_model).mean[arm])
-        return _divided(paid, attempt.epochs, forecast, expected, self.expected(gpu_model).spread)
+        expected = self.expected(gpu_model)
+        return _divided(paid, attempt.epochs, forecast, float(expected.typical[arm]), expected.spread)
 
     def _paid(self, attempt: Observation | PartialObservation) -> float:
         model = CostModel(self._eta, attempt.max_power_watts)
@@ -188,42 +163,3 @@ def _divided(paid: float, epochs: float, forecast: EpochForecast, expected: floa
     likely = max(left, typical / factor)
     sd = max(abs(math.log(likely / typical)), ROUGH_SD)
     return AttemptParts(start_up, likely, sd**-2, shows_start_up=True, is_surprising=True)
-
-
-def _expected(known: deque[tuple[int, float]], arms: int) -> ExpectedStartUps:
-    scale = max((cost for _, cost in known), default=0.0)
-    if scale < MIN_JOULES:
-        return ExpectedStartUps(np.zeros(arms), 0.0)
-    ran, costs = np.array([arm for arm, _ in known]), np.array([cost / scale for _, cost in known])
-    spread = max(_spread(known) / scale, MIN_SPREAD)
-    shared, shared_likelihood = _model(ran, costs, arms, spread, 0.0)
-    own, own_likelihood = _model(ran, costs, arms, spread, OWN_PART)
-    weight = float(expit(own_likelihood - shared_likelihood + math.log(OWN_ODDS)))
-    return ExpectedStartUps(scale * np.maximum((1 - weight) * shared + weight * own, 0.0), scale * spread)
-
-
-def _model(ran: Indices, costs: Vector, arms: int, spread: float, own_sd: float) -> tuple[Vector, float]:
-    """Expected next start of each arm, and the log likelihood of the known ones up to a constant."""
-    times = np.arange(len(costs))
-    drift, noise = (DRIFT * spread) ** 2, np.full(len(costs), spread**2)
-    noise[0] += FIRST_SPREAD**2
-    covariance = 1 + drift * np.minimum(times[:, None], times) + own_sd**2 * (ran[:, None] == ran)
-    factor = cho_factor(covariance + np.diag(noise), lower=True)
-    middle = float(np.median(costs))
-    solved = cho_solve(factor, costs - middle)
-    with_known = 1 + drift * times + own_sd**2 * (np.arange(arms)[:, None] == ran)
-    likelihood = -0.5 * float((costs - middle) @ solved) - float(np.log(factor[0].diagonal()).sum())
-    return middle + with_known @ solved, likelihood
-
-
-def _spread(known: deque[tuple[int, float]]) -> float:
-    """By the differences between consecutive starts of the same arm."""
-    latest: dict[int, float] = {}
-    differences: list[float] = []
-    for arm, cost in known:
-        if arm in latest:
-            differences.append((cost - latest[arm]) ** 2 / 2)
-        latest[arm] = cost
-    middle = median(cost for _, cost in known) if known else 0.0
-    squares = PRIOR_WEIGHT * (PRIOR_SPREAD * middle) ** 2 + math.fsum(differences)
-    return math.sqrt(squares / (PRIOR_WEIGHT + len(differences)))

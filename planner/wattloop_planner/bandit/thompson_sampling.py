@@ -210,7 +210,7 @@ class ThompsonSamplingPolicy:
             retry=retry,
         )
         profiling = inputs.profiling_cost(arms)
-        values[arms] = savings - (remaining - 1) - profiling
+        values[arms] = savings - (remaining - 1) - profiling - cost.start_up_risk_joules[arms] / inputs.unit_joules
         stops[arms] = np.minimum(stop + profiling, max_stop)
         unmeasured = arms[~cost.measured[arms]]
         if unmeasured.size:
@@ -266,7 +266,7 @@ class ThompsonSamplingPolicy:
         epoch_costs = self._posterior(context).epoch_costs
         arm = context.space.arm(partial.batch_size, partial.parameters)
         parts = epoch_costs.parts(arm, partial, context.gpu_model)
-        excess = parts.start_up_joules - float(epoch_costs.start_ups.expected(context.gpu_model).mean[arm])
+        excess = parts.start_up_joules - float(epoch_costs.start_ups.expected(context.gpu_model).typical[arm])
         return decision.stop_cost_joules + max(excess, 0.0)
 
     def _without_knowledge(self, context: DecisionContext) -> Decision:

@@ -185,7 +185,7 @@ def _start_up_joules(records: Sequence[ObservationRecord], eta: float) -> float:
         measured = start_ups.measured(observation)
         if measured is not None:
             start_ups.add(observation.gpu_model, 0, measured)
-    return float(start_ups.expected(observations.latest_gpus(records)[0]).mean[0])
+    return float(start_ups.expected(observations.latest_gpus(records)[0]).typical[0])
 
 
 def _epoch_cost_in_default_configuration(
