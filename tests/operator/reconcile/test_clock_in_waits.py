@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, START, ModelBackend, job
 from wattloop_operator.api.meta import Condition, ConditionStatus
-from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.attempt.conditions import ENERGY_AWAITED
 from wattloop_operator.reconcile.attempt.outcome import GRACE_SECONDS
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
@@ -143,8 +142,7 @@ def moments() -> st.SearchStrategy[datetime]:
 def test_the_wait_is_measured_from_the_earlier_of_both_clocks(
     ended_at: datetime, since: datetime | None, timeout: int
 ) -> None:
-    workload = WorkloadState("digits-0", phase=WorkloadPhase.SUCCEEDED, ended_at=ended_at)
-    until = agent_report_deadline(NO_REPORTS, workload, timeout, waiting_since=since)
+    until = agent_report_deadline(NO_REPORTS, ended_at, timeout, waiting_since=since)
     assert until is not None
     begins: Iterator[datetime] = (moment for moment in (ended_at, since) if moment is not None)
     assert until - timedelta(seconds=timeout) == min(begins)

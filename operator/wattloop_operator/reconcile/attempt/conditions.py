@@ -52,6 +52,14 @@ def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, no
         yield condition(before, ENDING, holds=True, reason=reason, message=message, now=now)
 
 
+def ended_conditions(recurrence: TrainingRecurrence, now: datetime) -> Iterator[Condition]:
+    """The conditions of an attempt that Wattloop ended, while its agents' final report is awaited."""
+    before = recurrence.status.conditions
+    yield from (each for each in before if each.type not in (RUNNING, ENERGY_AWAITED))
+    yield condition(before, RUNNING, holds=False, reason=ENERGY_AWAITED, message=AWAITED_MESSAGE, now=now)
+    yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=AWAITED_MESSAGE, now=now)
+
+
 def final_conditions(
     recurrence: TrainingRecurrence, result: Result, message: str, now: datetime
 ) -> tuple[Condition, ...]:

@@ -39,13 +39,18 @@ def with_late_usage(
         return
     price = snapshot.job.spec.objective.price
     cost = cost_status(cost_of(recurrence.spec, progress, usage), float(usage.gpu_energy_joules), price)
-    conditions = tuple(each for each in status.conditions if each.type != ENERGY_AGREES)
+    message = without_unmeasured_message(recurrence, status) if cost is not None else status.message
+    conditions = tuple(
+        each.model_copy(update={"message": message}) if each.message == status.message else each
+        for each in status.conditions
+        if each.type != ENERGY_AGREES
+    )
     yield WriteRecurrenceStatus(
         recurrence,
         status.model_copy(
             update={
                 "conditions": (*conditions, *energy_conditions(recurrence, agents, until, now)),
-                "message": without_unmeasured_message(recurrence, status) if cost is not None else status.message,
+                "message": message,
                 "usage": usage,
                 "usage_at_outcome": status.usage_at_outcome or status.usage or UNKNOWN_USAGE,
                 "cost": cost,

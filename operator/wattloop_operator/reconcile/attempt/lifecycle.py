@@ -20,6 +20,7 @@ from wattloop_operator.reconcile.attempt.conditions import (
     ENDING,
     ENERGY_AWAITED,
     device_conditions,
+    ended_conditions,
     energy_conditions,
     final_conditions,
     phase_conditions,
@@ -79,7 +80,7 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
             filter(
                 None,
                 (
-                    _agent_report_deadline(snapshot, recurrence, workload),
+                    _agent_report_deadline(snapshot, recurrence, workload, now),
                     output_deadline(recurrence, workload, waiting_since),
                 ),
             ),
@@ -128,7 +129,8 @@ def _status_without_outcome(
 ) -> TrainingRecurrenceStatus:
     status = recurrence.status
     if workload is None:
-        return status
+        ended = tuple(ended_conditions(recurrence, now)) if must_end(recurrence) else status.conditions
+        return status.model_copy(update={"conditions": ended})
     return status.model_copy(
         update={
             "conditions": (
@@ -215,14 +217,22 @@ def _image_digest(recurrence: TrainingRecurrence, workload: WorkloadState | None
 
 
 def _agent_report_deadline(
-    snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState | None
+    snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState | None, now: datetime
 ) -> datetime | None:
     return agent_report_deadline(
         agent_energy_of(snapshot, recurrence),
-        workload,
+        _pods_ended_at(recurrence, workload, now),
         snapshot.agent_report_timeout_seconds,
         waiting_since=true_since(recurrence.status.conditions, ENERGY_AWAITED),
     )
+
+
+def _pods_ended_at(recurrence: TrainingRecurrence, workload: WorkloadState | None, now: datetime) -> datetime | None:
+    """When the pods of an attempt ended; None if they have not, or if Wattloop has not seen their end."""
+    if workload is None:
+        # The workload of a training that Wattloop ended is gone with its last pod.
+        return now if must_end(recurrence) else None
+    return workload.ended_at if workload.owned and workload.phase.ended else None
 
 
 def _with_valid_times(recurrence: TrainingRecurrence, now: datetime) -> TrainingRecurrence:

@@ -127,7 +127,7 @@ def agent_energy_of(snapshot: Snapshot, recurrence: TrainingRecurrence) -> Agent
 
 
 def agent_report_deadline(
-    agents: AgentEnergy, workload: WorkloadState | None, timeout_seconds: int, *, waiting_since: datetime | None
+    agents: AgentEnergy, ended_at: datetime | None, timeout_seconds: int, *, waiting_since: datetime | None
 ) -> datetime | None:
     """Deadline for the agents' final report on an attempt that has ended.
 
@@ -135,17 +135,15 @@ def agent_report_deadline(
 
     Args:
         agents: The agents' reports so far.
-        workload: The attempt's workload. Its end is by the clock of another machine.
+        ended_at: When the attempt's pods ended, by the clock of another machine; None if they have not.
         timeout_seconds: How long to wait; 0 if no agents report.
         waiting_since: When the wait began, by the clock that it is measured with; None if it begins
             now.
     """
-    if workload is None or not workload.owned or workload.ended_at is None or not workload.phase.ended:
-        return None
     has_gpus = agents.energies or agents.expected_devices
-    if not timeout_seconds or not has_gpus or agents.final:
+    if ended_at is None or not timeout_seconds or not has_gpus or agents.final:
         return None
-    begin = workload.ended_at if waiting_since is None else min(workload.ended_at, waiting_since)
+    begin = ended_at if waiting_since is None else min(ended_at, waiting_since)
     return begin + timedelta(seconds=timeout_seconds)
 
 

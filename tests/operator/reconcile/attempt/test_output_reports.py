@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.backends.model_backend import KEY, ModelBackend, job
+from support.backends.model_backend import KEY, ModelBackend, job, pod_energy
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
@@ -20,6 +20,7 @@ from wattloop_operator.reconcile.learning.decision import sample_decision
 LOGS: dict[str, Any] = {"reporting": {"source": "Logs"}}
 BackendWith = Callable[..., ModelBackend]
 THRESHOLD = 0.9
+AGENT_SECONDS = 10
 SEEN = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 20)), max_size=30)
 
 
@@ -53,6 +54,60 @@ def test_a_training_that_is_done_is_ended_and_its_outcome_follows_its_end(
     status = backend.recurrences[name].status
     assert status.result == expected[0]
     assert expected[1] in status.message
+
+
+@pytest.fixture
+def awaiting() -> tuple[ModelBackend, str]:
+    """An attempt on a GPU that was ended at its target, and its name: its pods are gone, and no agent has reported."""
+    spec: dict[str, Any] = LOGS | {"power": {"limit": {"mode": "None"}}}
+    backend = ModelBackend(job(**spec), devices=1, agent_report_timeout_seconds=AGENT_SECONDS)
+    name = backend.start_attempt()
+    backend.see(name, OutputReport(9, metric=0.95, epoch=3))
+    backend.reconcile()
+    backend.workloads.pop(name)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is None
+    return backend, name
+
+
+def test_a_training_that_was_ended_costs_what_its_agent_reports_afterwards(awaiting: tuple[ModelBackend, str]) -> None:
+    backend, name = awaiting
+    backend.advance(AGENT_SECONDS - 1)
+    backend.report_energy(name, pod_energy(1200.0, max_power_limit_watts=400.0))
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result == "Reached"
+    assert status.usage is not None
+    assert status.usage.gpu_energy_joules == 1200
+    assert "no energy was measured" not in status.message
+    (record,) = backend.records.values()
+    assert record.energy_joules == 1200
+
+
+def test_the_agent_of_a_training_that_was_ended_is_awaited_for_its_timeout(awaiting: tuple[ModelBackend, str]) -> None:
+    backend, name = awaiting
+    conditions = {each.type: each for each in backend.recurrences[name].status.conditions}
+    assert (conditions["Running"].status, conditions["Running"].reason) == ("False", "EnergyAwaited")
+    backend.advance(AGENT_SECONDS)
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result == "Reached"
+    assert "no energy was measured" in status.message
+    assert "EnergyAwaited" not in {each.type for each in status.conditions}
+
+
+def test_an_energy_that_is_reported_after_the_outcome_is_no_longer_called_unmeasured(
+    awaiting: tuple[ModelBackend, str],
+) -> None:
+    backend, name = awaiting
+    backend.advance(AGENT_SECONDS)
+    backend.reconcile()
+    backend.report_energy(name, pod_energy(1200.0, max_power_limit_watts=400.0))
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.cost is not None
+    complete = next(each for each in status.conditions if each.type == "Complete")
+    assert status.message == complete.message == "accuracy reached 0.95 after 3 epochs"
 
 
 def test_what_a_training_shows_between_its_target_and_its_end_does_not_count(backend_with: BackendWith) -> None:
