@@ -7,24 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from support.local_runs.stranger import Stranger
+from support.strangers.definitions import COMPILED_TORCH
+from support.strangers.on_laptop import local_job
 
 # The script imports PyTorch and its compiler.
 pytestmark = [pytest.mark.integrations, pytest.mark.timeout(600)]
 
-COMPILED = Stranger(
-    "compiled_torch.py",
-    threshold="0.8",
-    default=64,
-    candidates=(32, 64, 128),
-    max_epochs=60,
-    arguments=("--batch_size=$(WATTLOOP_BATCH_SIZE)", "--num_epochs=$(WATTLOOP_MAX_EPOCHS)"),
-    spec={"reporting": {"source": "Logs"}},
-)
-
 
 def test_a_compiled_script_reaches_and_its_rows_say_what_it_printed(tmp_path: Path) -> None:
-    local = COMPILED.job(tmp_path)
+    local = local_job(COMPILED_TORCH, tmp_path)
     # Simulated GPUs use energy while time passes, because the script trains on the processor.
     assert local.run("--recurrences", "2", "--time-scale", "1") == 0
     rows = local.rows()

@@ -1,72 +1,268 @@
-"""Scripts of strangers on a real node: a slow start is learned, and a mistake is nobody's batch size."""
+"""Scripts of strangers on a real node: each reaches, learns what is cheaper, and is shown nothing false.
+
+The definitions are those of tests/strangers, which runs the same scripts through `wattloop run`. Jobs that the node's
+four GPUs can hold run at the same time, each beside one that always has the default batch size.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
+from nvml_simulator import Machine
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.waiting import Object
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import make_editor
-from support.local_runs.stranger import SCRIPTS
-from support.node.digits import Runs, container_of
-from support.node.paced import paced_job
-from support.node.waits import await_condition
+from support.node.digits import Runs
+from support.node.waits import await_status, is_counted
+from support.strangers.definitions import (
+    ACCUMULATION,
+    CRASH_AT_ONCE,
+    CRASH_LATE,
+    GROWING_DATA,
+    LOWER_IS_BETTER,
+    MAX_RATIO,
+    NOISY_METRIC,
+    PLATEAU,
+    PROCESSOR_ONLY,
+    RECURRENCES,
+    SLOW_START,
+    TWO_RANKS,
+    compared_cost,
+    default_recurrences,
+)
+from support.strangers.on_node import node_job, put_scripts, put_volume
+from support.strangers.stranger import Stranger
 
 NAMESPACE = "strangers"
-RECURRENCES = 4
+FIXED: dict[str, Any] = {"policy": {"fixed": {}}}
+# An epoch takes half a second, so that the operator can end a run between two of them.
+PACE = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A job of the table.
+
+    Attributes:
+        stranger: The script.
+        recurrences: How many of its runs are requested.
+        suffix: Of the job's name.
+        spec: Fields of the spec that differ from the stranger's.
+        pace: Real seconds that a second of its GPU takes.
+    """
+
+    stranger: Stranger
+    recurrences: int
+    suffix: str = ""
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    pace: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Name of the job."""
+        return f"{self.stranger.name}{self.suffix}"
+
+    def job(self) -> Object:
+        """Its manifest."""
+        return node_job(self.stranger, self.name, self.pace, **self.spec)
+
+
+def compared(stranger: Stranger) -> tuple[Entry, Entry]:
+    """A stranger's job, and the one that always has its default batch size."""
+    return Entry(stranger, RECURRENCES), Entry(stranger, default_recurrences(stranger), "-default", FIXED)
+
+
+# Jobs of the same line run at the same time.
+TABLE = (
+    (*compared(SLOW_START), *compared(ACCUMULATION)),
+    (*compared(NOISY_METRIC), *compared(CRASH_LATE)),
+    (*compared(GROWING_DATA), Entry(PLATEAU, 3, pace=PACE), Entry(LOWER_IS_BETTER, 2, pace=PACE)),
+    (*compared(TWO_RANKS), Entry(PROCESSOR_ONLY, 2)),
+    (Entry(CRASH_AT_ONCE, 2),),
+)
+COMPARED = (SLOW_START, ACCUMULATION, NOISY_METRIC, CRASH_LATE, GROWING_DATA, TWO_RANKS)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A job after its runs.
+
+    Attributes:
+        attempts: The attempts of each recurrence.
+        status: The job's status.
+        shown: What kubectl shows of the job and of its runs.
+    """
+
+    attempts: list[list[Object]]
+    status: Object
+    shown: str
+
+    @property
+    def results(self) -> list[list[str]]:
+        """Results of the attempts of each recurrence."""
+        return [[each["status"]["result"] for each in attempts] for attempts in self.attempts]
+
+    @property
+    def costs(self) -> list[float]:
+        """Cost of each recurrence, with all of its attempts."""
+        return [sum(float(each["status"]["cost"]["joules"]) for each in attempts) for attempts in self.attempts]
+
+    @property
+    def batch_sizes(self) -> set[int]:
+        """The batch sizes that ran."""
+        return {each["spec"]["batchSize"] for attempts in self.attempts for each in attempts}
+
+    def condition(self, kind: str) -> Object:
+        """A condition of the job; empty if it has none of this type."""
+        return next((each for each in self.status["conditions"] if each["type"] == kind), {})
 
 
 @pytest.fixture(scope="module")
-def user(node: About, kubectl: ClusterCommand, core: client.CoreV1Api) -> ClusterCommand:
-    """An editor of a namespace that has the scripts."""
+def ended(
+    node: About, kubectl: ClusterCommand, core: client.CoreV1Api, cluster: DynamicClient, gpus: Machine
+) -> dict[str, Ended]:
+    """All jobs of the table after their runs."""
     user = kubectl.as_user(make_editor(node, kubectl, core, NAMESPACE))
-    content = {path.name: path.read_text(encoding="utf-8") for path in sorted(SCRIPTS.glob("*.py"))}
-    metadata = {"name": "scripts", "namespace": NAMESPACE}
-    user.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": content})
-    return user
+    put_scripts(user, NAMESPACE)
+    put_volume(node, kubectl, NAMESPACE, [entry.name for line in TABLE for entry in line])
+    return {entry.name: job for line in TABLE for entry, job in run_together(line, user, cluster, gpus)}
 
 
-def stranger_job(name: str, threshold: str = "0.96") -> Object:
-    """A job of a script, named like it.
-
-    Whatever the seed, slow_start.py reaches 0.96 after 9 to 11 epochs of 256 samples a step. It reaches 0.95 after 1
-    to 6, so that two runs' costs differ by chance.
-    """
-    job = paced_job(
-        name,
-        script=f"{name.replace('-', '_')}.py",
-        objective={"target": {"metric": "accuracy", "threshold": threshold}, "maxEpochs": 60},
-        batchSize={"default": 256, "candidates": [64, 128, 256]},
-    )
-    # Below the folder of the scripts, which is read-only and the first on their path.
-    container_of(job)["env"].append({"name": "PYTHONDONTWRITEBYTECODE", "value": "1"})
-    return job
-
-
-def test_a_dear_first_epoch_stops_no_run_on_a_node(user: ClusterCommand, cluster: DynamicClient) -> None:
-    user.apply(stranger_job("slow-start"), namespace=NAMESPACE)
-    runs = Runs(user, cluster, "slow-start", NAMESPACE)
-    ended = [runs.run(index) for index in range(RECURRENCES)]
-    assert [each["status"]["result"] for each in ended] == ["Reached"] * RECURRENCES
-    assert [each["spec"]["attempt"] for each in runs.recurrences()] == [0] * RECURRENCES
-    first, last = (float(each["status"]["cost"]["joules"]) for each in (ended[0], ended[-1]))
-    assert last <= 1.05 * first
+def run_together(
+    line: tuple[Entry, ...], user: ClusterCommand, cluster: DynamicClient, gpus: Machine
+) -> list[tuple[Entry, Ended]]:
+    """Run jobs at the same time, in rounds of one run of each."""
+    user.apply(*(entry.job() for entry in line), namespace=NAMESPACE)
+    runs = {entry: Runs(user, cluster, entry.name, NAMESPACE) for entry in line}
+    for index in range(max(entry.recurrences for entry in line)):
+        # Each GPU has its own time, and two of one pod must agree on it.
+        gpus.idle(sorted(gpu.uuid for gpu in gpus.describe().gpus), 0)
+        due = [entry for entry in line if index < entry.recurrences]
+        for entry in due:
+            runs[entry].ask(f"run-{index}")
+        for entry in due:
+            await_end(cluster, entry, index + 1)
+    found = [(entry, ended_job(user, runs[entry], entry)) for entry in line]
+    # The node takes minutes to end with the pods of all lines.
+    user("delete", "rtj", "--all", "--wait=false", namespace=NAMESPACE)
+    return found
 
 
-def test_a_script_of_another_environment_fails_once_and_says_its_own_error(
-    user: ClusterCommand, cluster: DynamicClient
+def await_end(cluster: DynamicClient, entry: Entry, recurrences: int) -> None:
+    """Wait until so many recurrences of a job are over."""
+    what = f"to have ended {recurrences} recurrences"
+    await_status(cluster, NAMESPACE, entry.name, lambda status: is_counted(status, recurrences), what)
+
+
+def ended_job(user: ClusterCommand, runs: Runs, entry: Entry) -> Ended:
+    """A job after its runs, with what kubectl shows of it."""
+    attempts = runs.recurrences()
+    by_index = [[each for each in attempts if each["spec"]["index"] == index] for index in range(entry.recurrences)]
+    names = [each["metadata"]["name"] for each in attempts]
+    shown = [
+        user("get", "rtj", entry.name, "--output=wide", namespace=NAMESPACE),
+        user("get", "trec", *names, "--output=wide", namespace=NAMESPACE),
+        user("describe", "rtj", entry.name, namespace=NAMESPACE),
+        user("describe", "trec", *names, namespace=NAMESPACE),
+    ]
+    return Ended(by_index, runs.status(), "\n".join(shown))
+
+
+@pytest.mark.parametrize("stranger", COMPARED, ids=lambda stranger: stranger.name)
+def test_a_stranger_s_script_reaches_each_time_and_costs_at_most_the_default_once_learned(
+    stranger: Stranger, ended: dict[str, Ended]
 ) -> None:
-    job = stranger_job("crash-at-once")
-    container_of(job)["terminationMessagePolicy"] = "FallbackToLogsOnError"
-    user.apply(job, namespace=NAMESPACE)
-    runs = Runs(user, cluster, "crash-at-once", NAMESPACE)
-    runs.ask("run-0")
-    condition = await_condition(
-        cluster, NAMESPACE, "crash-at-once", "Complete", status="True", message="polars_of_another_machine"
-    )
-    assert "ModuleNotFoundError" in condition["message"]
-    sizes = {each["spec"]["batchSize"] for each in runs.recurrences()}
-    assert sizes == {256}
+    job, default = ended[stranger.name], ended[f"{stranger.name}-default"]
+    for each in (job, default):
+        assert [results[-1] for results in each.results] == ["Reached"] * len(each.results), each.results
+        assert each.status["state"] == "Waiting"
+        assert each.condition("TargetUnreachable")["status"] == "False"
+        assert each.condition("Ready")["status"] == "True"
+        assert not each.condition("Learns")
+    learned, usual = compared_cost(job.costs), compared_cost(default.costs)
+    assert learned <= MAX_RATIO * usual, (job.costs, default.costs)
+    claimed_percent = float(job.status["savings"].get("lowLatestCostPercent", 0))
+    assert claimed_percent <= 0 or learned < usual, job.shown
+
+
+@pytest.mark.parametrize("stranger", COMPARED, ids=lambda stranger: stranger.name)
+def test_the_first_run_is_the_default_and_shows_no_saving(stranger: Stranger, ended: dict[str, Ended]) -> None:
+    for each in (ended[stranger.name], ended[f"{stranger.name}-default"]):
+        first = next(row for row in each.status["recentRecurrences"] if row["index"] == 0)
+        assert first["batchSize"] == stranger.default
+        assert "savingPercent" not in first, each.shown
+
+
+def test_a_slow_start_is_never_a_reason_to_stop(ended: dict[str, Ended]) -> None:
+    for name in (SLOW_START.name, f"{SLOW_START.name}-default"):
+        assert {result for results in ended[name].results for result in results} == {"Reached"}, ended[name].shown
+
+
+def test_a_failure_of_the_storage_is_named_and_excludes_no_batch_size(ended: dict[str, Ended]) -> None:
+    for name in (CRASH_LATE.name, f"{CRASH_LATE.name}-default"):
+        job = ended[name]
+        assert [results.count("Crashed") for results in job.results] == [0, 1, *[0] * (len(job.results) - 2)], job.shown
+        crashed = job.attempts[1][0]["status"]
+        assert "Input/output error: '/datasets/shard-00017.tar'" in crashed["message"]
+        assert not any(arm["pruned"] for arm in job.status["arms"])
+
+
+def test_a_target_beyond_the_model_is_said_to_be_unreachable_at_little_cost(ended: dict[str, Ended]) -> None:
+    job = ended[PLATEAU.name]
+    unreachable = job.condition("TargetUnreachable")
+    assert unreachable["status"] == "True"
+    assert re.search(r"a threshold of 0\.7\d+ would be reached with batch size \d+", unreachable["message"])
+    assert (job.status["state"], job.condition("Ready")["status"]) == ("Unreachable", "False")
+    assert job.status["figures"]["saved"] == "not known yet"
+    # Once it is known, a recurrence is one attempt, and ends at its plateau.
+    assert [len(results) for results in job.results[1:]] == [1] * (len(job.results) - 1), job.shown
+    assert job.results[-1] == ["Plateaued"], job.shown
+    assert float(job.attempts[-1][0]["status"]["epochs"]) < PLATEAU.max_epochs
+    assert job.costs[-1] < job.costs[0] / 2
+
+
+def test_a_loss_reaches_with_a_value_below_its_threshold(ended: dict[str, Ended]) -> None:
+    job = ended[LOWER_IS_BETTER.name]
+    assert job.results == [["Reached"]] * 2
+    for (attempt,) in job.attempts:
+        progress = attempt["status"]["progress"]
+        losses = [float(point["metric"]) for point in progress["curve"]]
+        assert losses[-1] == float(progress["metric"]) <= float(LOWER_IS_BETTER.threshold) < min(losses[:-1])
+        assert float(attempt["status"]["cost"]["joules"]) > 0
+    assert "no energy was measured" not in job.shown
+
+
+def test_without_a_gpu_no_energy_and_no_saving_is_claimed(ended: dict[str, Ended]) -> None:
+    job = ended[PROCESSOR_ONLY.name]
+    assert job.results == [["Reached"]] * 2
+    for (attempt,) in job.attempts:
+        status = attempt["status"]
+        assert "no energy was measured" in status["message"]
+        assert "request one in its template" in status["message"]
+        assert "cost" not in status
+        assert (status["figures"]["energy"], status["figures"]["cost"]) == ("unknown", "unknown")
+    assert (job.status["figures"]["cost"], job.status["figures"]["saved"]) == ("unknown", "not known yet")
+    assert "savings" not in job.status
+    assert job.condition("Learns")["status"] == "False"
+    assert job.batch_sizes == {PROCESSOR_ONLY.default}
+
+
+def test_a_script_of_another_environment_is_tried_twice_then_once_and_says_its_own_error(
+    ended: dict[str, Ended],
+) -> None:
+    job = ended[CRASH_AT_ONCE.name]
+    assert job.results == [["StartFailed"] * 2, ["StartFailed"]]
+    assert job.batch_sizes == {CRASH_AT_ONCE.default}
+    ready = job.condition("Ready")
+    assert "ModuleNotFoundError: No module named 'polars_of_another_machine'" in ready["message"]
+    assert "no batch size is blamed" in ready["message"]
+    assert (job.status["state"], ready["status"]) == ("Failing", "False")
+    assert not job.status["arms"]

@@ -14,24 +14,15 @@ import pytest
 
 import nvml_simulator
 from support.local_runs.local_runs import LocalJob
-from support.local_runs.stranger import Stranger
+from support.strangers.definitions import LEARNERS, MAX_RATIO, RECURRENCES, compared_cost, default_recurrences
+from support.strangers.on_laptop import local_job
+from support.strangers.stranger import Stranger
 
 # Trainings in processes of their own.
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
-RECURRENCES = 7
-# What counts as learned, and what is compared with the default's cost.
-LEARNED = 3
 # Starts of processes fall into no work of a GPU.
 UNATTRIBUTED_SHARE = 0.02
-STRANGERS = [
-    Stranger("slow_start.py", threshold="0.96", default=256),
-    Stranger("noisy_metric.py", threshold="0.9"),
-    Stranger("accumulation.py", threshold="0.87"),
-    Stranger("crash_late.py", threshold="0.85", default=64),
-    Stranger("growing_data.py", threshold="0.8", default=250, candidates=(25, 50, 125, 250, 500), grows=True),
-    Stranger("two_ranks.py", threshold="0.9", gpus=2),
-]
 
 
 class Ended(NamedTuple):
@@ -51,7 +42,7 @@ class Ended(NamedTuple):
 def ended(
     stranger: Stranger, folder: Path, capsys: pytest.CaptureFixture[str], recurrences: int = RECURRENCES, **spec: object
 ) -> Ended:
-    local = stranger.job(folder, **spec)
+    local = local_job(stranger, folder, **spec)
     local.run("--recurrences", str(recurrences), "--simulated-gpus", str(stranger.gpus))
     printed = capsys.readouterr()
     return Ended(local, printed.out, printed.err)
@@ -69,7 +60,7 @@ def gpu_joules(local: LocalJob) -> float:
     return sum(gpu.energy_microjoules for gpu in described.gpus) / 1e6
 
 
-@pytest.mark.parametrize("stranger", STRANGERS, ids=lambda stranger: stranger.script.removesuffix(".py"))
+@pytest.mark.parametrize("stranger", LEARNERS, ids=lambda stranger: stranger.name)
 def test_a_stranger_s_script_reaches_each_time_and_costs_at_most_the_default_once_learned(
     stranger: Stranger, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -78,8 +69,6 @@ def test_a_stranger_s_script_reaches_each_time_and_costs_at_most_the_default_onc
     assert reached == {str(index) for index in range(RECURRENCES)}, run.stdout
     measured = sum(float(row["energy_joules"]) for row in run.local.rows())
     assert measured == pytest.approx(gpu_joules(run.local), rel=UNATTRIBUTED_SHARE)
-    nights = RECURRENCES if stranger.grows else LEARNED
-    default = ended(stranger, tmp_path / "default", capsys, nights, policy={"fixed": {}})
-    learned, usual = (sorted(recurrence_costs(each.local)[-LEARNED:]) for each in (run, default))
-    # The metric's noise is no cost of the choice.
-    assert learned[LEARNED // 2] <= 1.05 * usual[LEARNED // 2], run.stdout
+    default = ended(stranger, tmp_path / "default", capsys, default_recurrences(stranger), policy={"fixed": {}})
+    learned, usual = (compared_cost(recurrence_costs(each.local)) for each in (run, default))
+    assert learned <= MAX_RATIO * usual, run.stdout

@@ -6,28 +6,21 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from support.local_runs.stranger import Stranger
+from support.strangers.definitions import CRASH_AT_ONCE, LOWER_IS_BETTER, PLATEAU, PROCESSOR_ONLY
+from support.strangers.on_laptop import local_job
 
 pytestmark = pytest.mark.processes
 
 COMMAND = "import sys; from wattloop.commands.main import main; sys.exit(main())"
 
-LOSS = Stranger(
-    "lower_is_better.py",
-    metric="val_loss",
-    threshold="0.02",
-    default=64,
-    target={"direction": "Minimize"},
-    spec={"reporting": {"source": "Logs"}},
-)
-
 
 def test_a_loss_reaches_with_the_value_that_the_script_printed(tmp_path: Path) -> None:
-    local = LOSS.job(tmp_path)
+    local = local_job(LOWER_IS_BETTER, tmp_path)
     assert local.run("--recurrences", "1") == 0
     [row] = local.rows()
     assert row["outcome"] == "reached"
@@ -39,7 +32,7 @@ def test_a_loss_reaches_with_the_value_that_the_script_printed(tmp_path: Path) -
 def test_a_loss_without_a_direction_is_refused_before_anything_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    local = Stranger("lower_is_better.py", metric="val_loss", threshold="0.02").job(tmp_path)
+    local = local_job(replace(LOWER_IS_BETTER, target={}), tmp_path)
     assert local.run("--recurrences", "1") == 2
     assert "direction: Minimize" in capsys.readouterr().err
     assert not local.output.exists()
@@ -48,7 +41,7 @@ def test_a_loss_without_a_direction_is_refused_before_anything_runs(
 def test_a_script_of_another_environment_is_tried_twice_at_one_batch_size_with_its_error_shown(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    local = Stranger("crash_at_once.py").job(tmp_path)
+    local = local_job(CRASH_AT_ONCE, tmp_path)
     assert local.run("--recurrences", "3") == 1
     shown = "".join(capfd.readouterr())
     assert "ModuleNotFoundError: No module named 'polars_of_another_machine'" in shown
@@ -61,7 +54,7 @@ def test_a_script_of_another_environment_is_tried_twice_at_one_batch_size_with_i
 def test_a_target_beyond_the_model_is_said_to_be_unreachable_and_saves_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    local = Stranger("plateau.py", threshold="0.95", candidates=(64, 128), max_epochs=40).job(tmp_path)
+    local = local_job(PLATEAU, tmp_path)
     local.run("--recurrences", "3")
     shown = "".join(capfd.readouterr())
     assert re.search(r"a threshold of 0\.7\d+ would be reached with batch size \d+", shown)
@@ -71,14 +64,7 @@ def test_a_target_beyond_the_model_is_said_to_be_unreachable_and_saves_nothing(
 
 
 def test_without_a_gpu_times_are_measured_and_no_energy_or_saving_is_claimed(tmp_path: Path) -> None:
-    local = Stranger(
-        "processor_only.py",
-        metric="loss",
-        threshold="1.95",
-        default=50,
-        candidates=(25, 50, 100),
-        target={"direction": "Minimize"},
-    ).job(tmp_path)
+    local = local_job(PROCESSOR_ONLY, tmp_path)
     # A process loads a driver once, and this one may have loaded the simulated one.
     run = subprocess.run(
         [sys.executable, "-P", "-c", COMMAND, "run", local.manifest, "--output", local.output, "--recurrences", "2"],

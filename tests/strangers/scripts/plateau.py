@@ -11,8 +11,10 @@ import wattloop
 def main() -> None:
     data = np.random.default_rng(3)
     inputs = data.normal(size=(2400, 10))
-    labels = ((inputs @ data.normal(size=10) > 0) ^ (data.random(2400) < 0.2)).astype(float)
-    weights = np.zeros(10)
+    truth = data.normal(size=10)
+    labels = ((inputs @ truth > 0) ^ (data.random(2400) < 0.2)).astype(float)
+    # A start as bad as it can be: what a run gains is much more than the noise of its metric.
+    weights = -truth
     with wattloop.Run(batch_size=128, max_epochs=100) as run:
         shuffled = np.random.default_rng(run.seed)
         for _epoch in run.epochs():

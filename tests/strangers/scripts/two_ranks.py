@@ -1,27 +1,39 @@
-"""Two processes of one training, each with its own GPU, as a launcher starts them."""
+"""Two processes of one training, each with its own GPU, which exchange their gradients after each step."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import subprocess
 import sys
+from multiprocessing.synchronize import Barrier
 
 from device import train_on
 
 import wattloop
 
+RANKS = 2
+PEER_SECONDS = 60.0
+
 
 def main() -> None:
-    if "RANK" not in os.environ:
-        places = [{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2)]
-        ranks = [subprocess.Popen([sys.executable, __file__], env={**os.environ, **place}) for place in places]
-        sys.exit(max(rank.wait() for rank in ranks))
-    rank = int(os.environ["RANK"])
+    fork = multiprocessing.get_context("fork")
+    gradients = fork.Barrier(RANKS)
+    ranks = [fork.Process(target=train, args=(rank, gradients)) for rank in range(RANKS)]
+    for each in ranks:
+        each.start()
+    for each in ranks:
+        each.join()
+    sys.exit(max(abs(each.exitcode or 0) for each in ranks))
+
+
+def train(rank: int, gradients: Barrier) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(RANKS)}
     with wattloop.Run(batch_size=128, max_epochs=40) as run:
         for epoch in run.epochs():
             for _ in range(0, 1024, run.batch_size):
-                train_on(run.batch_size // 2, gpu=rank)
-                run.step(run.batch_size // 2)
+                train_on(run.batch_size // RANKS, gpu=rank)
+                gradients.wait(PEER_SECONDS)
+                run.step(run.batch_size // RANKS)
             run.report(metric=1 - 0.85 ** ((epoch + 1) * (64 / run.batch_size) ** 0.4))
 
 

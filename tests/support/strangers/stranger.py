@@ -1,15 +1,14 @@
-"""Scripts of tests/strangers as jobs of the local mode."""
+"""A script of tests/strangers/scripts, and what its author would write in a manifest."""
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.local_runs.local_runs import LocalJob
-
 SCRIPTS = Path(__file__).parents[2] / "strangers" / "scripts"
+DEVICE = "device.py"
+"""The accelerator of the scripts, beside each of them."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class Stranger:
         arguments: Arguments of the script.
         target: More fields of the target.
         spec: More fields of the spec.
-        gpus: Simulated GPUs.
+        gpus: GPUs of a run.
         grows: Whether a run costs more each night.
     """
 
@@ -42,20 +41,18 @@ class Stranger:
     gpus: int = 1
     grows: bool = False
 
-    def job(self, folder: Path, **spec: Any) -> LocalJob:
-        """Write script, device and manifest into a folder."""
-        folder.mkdir(parents=True, exist_ok=True)
-        local = LocalJob(folder)
-        container = {"name": "train", "image": "none", "command": ["python", self.script], "args": [*self.arguments]}
+    @property
+    def name(self) -> str:
+        """Name of its job."""
+        return self.script.removesuffix(".py").replace("_", "-")
+
+    def fields(self, **spec: Any) -> dict[str, Any]:
+        """The fields of the spec that are the same on a laptop and in a cluster, and those that a test replaces."""
         target = {"metric": self.metric, "threshold": self.threshold, **self.target}
-        local.job(
-            name=self.script.removesuffix(".py").replace("_", "-"),
-            objective={"target": target, "maxEpochs": self.max_epochs},
-            batchSize={"default": self.default, "candidates": list(self.candidates)},
-            template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}},
+        return {
+            "trigger": {"manual": {}},
+            "objective": {"target": target, "maxEpochs": self.max_epochs},
+            "batchSize": {"default": self.default, "candidates": list(self.candidates)},
             **self.spec,
             **spec,
-        )
-        for name in (self.script, "device.py"):
-            shutil.copyfile(SCRIPTS / name, folder / name)
-        return local
+        }

@@ -1,0 +1,1 @@
+"""Scripts that nobody wrote for these tests, as jobs of the local mode and of a node."""
