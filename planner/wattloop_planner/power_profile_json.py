@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
 from wattloop.errors import InputError
+from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES
-from wattloop.message_fields import json_problem, shown
+from wattloop.message_fields import shown
 from wattloop.power.selectors import Measurement
 
 EXPECTED = "a JSON object with a list measurements"
@@ -22,10 +22,7 @@ def json_measurements(path: str | Path) -> tuple[Measurement, ...]:
         InputError: The file is invalid.
     """
     source = str(path)
-    try:
-        document = json.loads(read_text(path, MAX_FILE_BYTES, EXPECTED))
-    except (ValueError, RecursionError) as error:
-        raise InputError(source, json_problem(error), EXPECTED) from None
+    document = parse_json(read_text(path, MAX_FILE_BYTES, EXPECTED), source, EXPECTED, MAX_JSON_BYTES)
     entries = document.get("measurements") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not entries:
         raise InputError(source, shown(entries), f"{EXPECTED} of at least one object")

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop.errors import InputError
 from wattloop.files.reading import read_text
+from wattloop.printable import printable
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
+# A row takes about 300 bytes of memory, and a cell 100.
+MAX_ROWS = 250_000
+MAX_COLUMNS = 1_000
+MAX_CELLS = 2_500_000
+# Also of a row whose quotation marks enclose line ends.
+MAX_ROW_CHARACTERS = 256 * 1024
 MAX_SHOWN_CHARACTERS = 80
+MAX_SHOWN_HEADER = 200
+# Of the last line, the end of the text takes the place of its line end.
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 
 
 @dataclass(frozen=True)
@@ -99,12 +110,16 @@ def read_table(path: str | Path, columns: Sequence[str], one_of: Sequence[str] =
 
 
 def _rows(source: str, text: str, columns: Sequence[str], one_of: Sequence[str]) -> Iterator[Row]:
-    reader = csv.reader(text.splitlines(), strict=True)
+    lines = _Lines(source, text)
+    reader = csv.reader(lines, strict=True)
     header: list[str] = []
+    rows = 0
     try:
         header = [name.strip() for name in next(reader, [])]
         _check_header(source, header, columns, one_of)
+        max_rows = min(MAX_ROWS, MAX_CELLS // len(header))
         for cells in reader:
+            lines.characters = 0
             if not any(cell.strip() for cell in cells):
                 continue
             if len(cells) != len(header):
@@ -115,13 +130,46 @@ def _rows(source: str, text: str, columns: Sequence[str], one_of: Sequence[str])
                     reader.line_num,
                     _mismatched_column(header, cells),
                 )
+            rows += 1
+            if rows > max_rows:
+                raise InputError(
+                    source, f"more than {max_rows} rows of {len(header)} cells", f"at most {max_rows}", reader.line_num
+                )
             yield Row(source, reader.line_num, dict(zip(header, (cell.strip() for cell in cells), strict=True)))
     except csv.Error as error:
         raise InputError(source, f"text that is not CSV ({error})", "comma-separated cells", reader.line_num) from error
 
 
+class _Lines:
+    """The lines of a text, of which each row may have so many characters.
+
+    Attributes:
+        characters: Those of the lines since the last row, which the reader of rows sets back.
+    """
+
+    def __init__(self, source: str, text: str) -> None:
+        self._source = source
+        self._lines = enumerate(LINE.finditer(text), start=1)
+        self.characters = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        number, line = next(self._lines)
+        self.characters += line.end() - line.start()
+        if self.characters > MAX_ROW_CHARACTERS:
+            found = f"a row of more than {MAX_ROW_CHARACTERS} characters"
+            raise InputError(self._source, found, f"at most {MAX_ROW_CHARACTERS}", number)
+        return line[0]
+
+
 def _shown(text: str) -> str:
     return repr(text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…")
+
+
+def _listed(header: list[str]) -> str:
+    return f"columns: {printable(', '.join(header), MAX_SHOWN_HEADER)}"
 
 
 def _mismatched_column(header: list[str], cells: list[str]) -> int | str:
@@ -132,10 +180,12 @@ def _mismatched_column(header: list[str], cells: list[str]) -> int | str:
 def _check_header(source: str, header: list[str], columns: Sequence[str], one_of: Sequence[str]) -> None:
     if not any(header):
         raise InputError(source, "no header", f"line 1 with the columns {', '.join(columns)}", 1, 1)
+    if len(header) > MAX_COLUMNS:
+        raise InputError(source, f"{len(header)} columns", f"at most {MAX_COLUMNS}", 1)
     for column in columns:
         if header.count(column) != 1:
             found = "no such column" if column not in header else "the column twice"
-            raise InputError(source, f"{found} (columns: {', '.join(header)})", f"one column {column}", 1, column)
+            raise InputError(source, f"{found} ({_listed(header)})", f"one column {column}", 1, column)
     if one_of and not set(one_of) & set(header):
-        found = f"no such column (columns: {', '.join(header)})"
+        found = f"no such column ({_listed(header)})"
         raise InputError(source, found, f"one of the columns {', '.join(one_of)}", 1, one_of[0])

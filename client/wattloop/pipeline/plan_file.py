@@ -7,7 +7,6 @@ never executed.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ from wattloop.pipeline.instruction import MAX_INSTRUCTIONS
 from wattloop.pipeline.knobs import NO_KNOBS, KnobChoices, Knobs
 from wattloop.pipeline.messages import MAX_MEGAHERTZ
 from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.plan_literals import parse_literal
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 # Begins the comment that names the GPU model.
@@ -103,14 +103,9 @@ def rows_of(text: str, source: str) -> list[object]:
     """The list in a plan file, unchecked.
 
     Raises:
-        InputError: The text is no list of literals.
+        InputError: The text is no list of numbers, texts, tuples and dicts, or too large.
     """
-    try:
-        rows = ast.literal_eval(text)
-    except SyntaxError as error:
-        raise InputError(source, f"an invalid Python list ({error.msg})", FORM, error.lineno) from error
-    except (ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise InputError(source, "an expression that is not a list of numbers", FORM) from error
+    rows = parse_literal(text, source)
     if not isinstance(rows, list):
         raise InputError(source, f"a {type(rows).__name__}", FORM)
     return rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 
 from wattloop.commands.contract import Command, Deferred
@@ -43,7 +44,8 @@ def check_source(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--eta: found {arguments.eta}, expected a weight of energy against time from 0 to 1")
     if arguments.default_batch_size is not None and arguments.default_batch_size < 1:
         raise UsageError(f"--default-batch-size: found {arguments.default_batch_size}, expected at least 1")
-    if arguments.database is None and arguments.context is None and (Path(arguments.job) / "wattloop.db").is_file():
+    has_database = os.path.lexists(Path(arguments.job) / "wattloop.db")
+    if arguments.database is None and arguments.context is None and has_database:
         arguments.database, arguments.job = arguments.job, None
     if arguments.uid is not None and arguments.database is None:
         raise UsageError("--uid selects among the jobs of a database; add --database DATABASE")

@@ -18,12 +18,17 @@ from typing import Self
 
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
+from wattloop.files.json_reading import parse_json
+from wattloop.files.reading import read_text
+from wattloop.message_fields import shown
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.store.address import FILE_NAME
 from wattloop_operator.store.objects import ObjectExistsError, Objects
 
 OWNER_FILE = "wattloop-run.json"
 LOCK_FILE = ".lock"
+MAX_OWNER_BYTES = 64 * 1024
+MAX_OWNER_MEMORY_BYTES = 1024 * 1024
 # Kind of the object that records which folder runs a job of a shared database.
 JOB_LOCK = "LocalRun"
 
@@ -53,6 +58,7 @@ class OutputFolder:
             UsageError: It belongs to another job, contains other files, or is used by another run.
                 It is not changed.
             OperationError: It cannot be created or written.
+            InputError: Its record of what it belongs to cannot be read.
         """
         folder = cls(path.absolute())
         with folder._as_operation_errors():
@@ -95,14 +101,12 @@ class OutputFolder:
             with open_atomic(marker) as stream:
                 json.dump(owner, stream, indent=2)
             return
-        try:
-            found = json.loads(marker.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise OperationError(f"{marker}: cannot be read ({error}); choose another folder") from error
+        expected = "the owner of an output folder; choose another --output"
+        found = parse_json(read_text(marker, MAX_OWNER_BYTES, expected), str(marker), expected, MAX_OWNER_MEMORY_BYTES)
         for key, value in owner.items():
             if not isinstance(found, dict) or found.get(key) != value:
                 was = found.get(key) if isinstance(found, dict) else found
-                text = f"its {key} is {was!r}, this run's is {value!r}; choose another --output"
+                text = f"its {key} is {shown(was)}, this run's is {value!r}; choose another --output"
                 raise UsageError(f"{self.path} belongs to another run: {text}")
 
     @property

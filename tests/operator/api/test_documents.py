@@ -82,6 +82,11 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
+MERGE_BOMB = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{level}: &a{level}\n  <<: [{', '.join([f'*a{level - 1}'] * 9)}]\n" for level in range(1, 12)
+)
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -95,7 +100,10 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         ("a: !!binary aGVsbG8=\n", "the tag tag:yaml.org,2002:binary"),
         ("a: !custom 1\n", "the tag !custom"),
         ("a: &a\n  b: *a\n", "an alias that contains itself"),
-        (BOMB, "too many values"),
+        (BOMB, "more than 100000 values, with those that aliases and merge keys (<<) repeat"),
+        (MERGE_BOMB, "more than 100000 values, with those that aliases and merge keys (<<) repeat"),
+        ("a: &a\n  <<: *a\n", "a merge key (<<) that contains itself"),
+        ("a: &a\n  <<: [*a, *a]\n", "a merge key (<<) that contains itself"),
         ("[" * 400 + "]" * 400, "nested too deeply"),
         ("- " * 400, "nested too deeply"),
         ("? " * 400, "nested too deeply"),

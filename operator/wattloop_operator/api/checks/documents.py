@@ -160,10 +160,10 @@ class _Reader:
         self.count = 0
 
     def value(self, node: Node, path: Path) -> Any:
-        self.count += 1
+        self._count(node, path)
         self.document.values.setdefault(path, _position(node))
-        if self.count > MAX_VALUES or len(path) > MAX_DEPTH:
-            raise self._error(node, path, "an alias that contains itself, or too many values", "a plain manifest")
+        if len(path) > MAX_DEPTH:
+            raise self._error(node, path, "an alias that contains itself", "a plain manifest")
         if isinstance(node, MappingNode):
             return self._mapping(node, path)
         if isinstance(node, SequenceNode):
@@ -172,14 +172,24 @@ class _Reader:
             return self._scalar(node, path)
         raise self._error(node, path, "a node that is not a scalar, list or mapping", "a plain manifest")
 
-    def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
+    def _count(self, node: Node, path: Path) -> None:
+        """Count a value, wherever an alias or a merge key repeats it: each of a few can contain many of the next."""
+        self.count += 1
+        if self.count > MAX_VALUES:
+            found = f"more than {MAX_VALUES} values, with those that aliases and merge keys (<<) repeat"
+            raise self._error(node, path, found, "a plain manifest")
+
+    def _mapping(self, node: MappingNode, path: Path, merges: int = 0) -> dict[str, Any]:
+        if merges > MAX_DEPTH:
+            raise self._error(node, path, "a merge key (<<) that contains itself", "a plain manifest")
         merged: dict[str, Any] = {}
         own: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if key_node.tag == f"{TAG_PREFIX}merge":
                 parts = value_node.value if isinstance(value_node, SequenceNode) else [value_node]
                 for part in reversed(parts):
-                    merged |= self._mapping(part, path) if isinstance(part, MappingNode) else {}
+                    self._count(part, path)
+                    merged |= self._mapping(part, path, merges + 1) if isinstance(part, MappingNode) else {}
                 continue
             if not isinstance(key_node, ScalarNode):
                 raise self._error(key_node, path, "a key that is not a string", "a string")

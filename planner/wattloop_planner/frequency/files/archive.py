@@ -27,7 +27,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from wattloop.errors import InputError
-from wattloop.message_fields import Integer, MessageError, Number, String, json_problem
+from wattloop.files.json_reading import parse_json
+from wattloop.message_fields import Integer, MessageError, Number, String
 from wattloop.messages import MAX_POWER_WATTS, MAX_PRODUCT_CHARACTERS
 from wattloop.pipeline.instruction import INSTRUCTION
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
@@ -43,6 +44,8 @@ ARCHIVE = "plans.json.gz"
 # Bounds of what is read. An operation of a plan takes up to 4 bytes as JSON.
 MAX_COMPRESSED_BYTES = 8 * 1024 * 1024
 MAX_BYTES = 64 * 1024 * 1024
+# The settings of an archive's operations take 4 times the memory of their text.
+MEMORY_FACTOR = 8
 MAX_OPERATIONS = 2_000_000
 MAX_SETTINGS = 100_000
 MAX_SCHEDULE_CHARACTERS = 64
@@ -293,10 +296,7 @@ def _document(data: bytes, source: str, max_bytes: int) -> dict[str, Any]:
         raise InputError(source, f"more than {max_bytes} bytes after decompression", f"at most {max_bytes} bytes")
     if not decompressor.eof or decompressor.unused_data:
         raise InputError(source, "incomplete data or data after its end", EXPECTED)
-    try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(source, f"invalid JSON ({json_problem(error)})", EXPECTED) from error
+    document = parse_json(text, source, EXPECTED, MEMORY_FACTOR * max_bytes)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(source, "another document", EXPECTED)
     if document.get("version") != VERSION:

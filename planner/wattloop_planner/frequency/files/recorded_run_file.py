@@ -18,9 +18,10 @@ import numpy as np
 
 from wattloop.errors import InputError, OperationError
 from wattloop.files.atomic_write import open_atomic
+from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES
-from wattloop.message_fields import json_problem, shown
+from wattloop.message_fields import shown
 from wattloop.messages import MAX_NUMBER
 from wattloop_planner.frequency.pipeline.problem import Floats
 from wattloop_planner.frequency.recorded_runs import RankRecord, RecordedRun, Repetitions
@@ -118,10 +119,7 @@ def _lists(found: Mapping[str, Repetitions]) -> dict[str, list[list[float]]]:
 
 def _json(path: str | Path) -> object:
     text = read_text(path, MAX_FILE_BYTES, EXPECTED_LIST)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(str(path), f"invalid JSON ({json_problem(error)})", EXPECTED_LIST) from error
+    return parse_json(text, str(path), EXPECTED_LIST, MAX_JSON_BYTES)
 
 
 def _rank(source: str, entry: object, place: int) -> RankRecord:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from wattloop.errors import InputError
+from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES, read_table
-from wattloop.message_fields import Integer, MessageError, Number, json_problem
+from wattloop.message_fields import Integer, MessageError, Number
 from wattloop.messages import MAX_POWER_WATTS
 from wattloop.pipeline.plan_file import PRODUCT_COMMENT
 from wattloop_planner.frequency.baselines import Baseline
@@ -172,10 +173,7 @@ def read_result(folder: str | Path) -> PlannedResult:
     path = Path(folder)
     expected = "a folder written by `wattloop plan`"
     text = read_text(path / SUMMARY, MAX_FILE_BYTES, expected)
-    try:
-        summary = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(str(path / SUMMARY), f"invalid JSON ({json_problem(error)})", expected) from error
+    summary = parse_json(text, str(path / SUMMARY), expected, MAX_JSON_BYTES)
     if not isinstance(summary, dict) or summary.get("command") != COMMAND:
         raise InputError(str(path / SUMMARY), "another file", expected)
     rows = list(read_table(path / "iteration_time_energy.csv", ("plan", "time", "energy")))

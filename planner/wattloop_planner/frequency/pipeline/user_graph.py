@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from wattloop.errors import InputError
+from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES
-from wattloop.message_fields import json_problem
+from wattloop.message_fields import shown
 from wattloop_planner.frequency.pipeline.graph import OperationGraph, check_size
 from wattloop_planner.frequency.pipeline.profiles import canonical_instruction
 
@@ -70,17 +70,11 @@ class _Reader:
         self._source = source
 
     def _error(self, place: str, found: object, expected: str) -> InputError:
-        text = json.dumps(found, ensure_ascii=False)
-        return InputError(self._source, text if len(text) < 80 else text[:77] + "…", expected, column=place)
+        return InputError(self._source, shown(found), expected, column=place)
 
     def document(self, path: str | Path) -> dict[str, list[Any]]:
         text = read_text(path, MAX_FILE_BYTES, "a JSON file")
-        try:
-            document = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(self._source, error.msg, "JSON", error.lineno, error.colno) from error
-        except (ValueError, RecursionError) as error:
-            raise InputError(self._source, json_problem(error), "JSON in UTF-8") from error
+        document = parse_json(text, self._source, "a JSON file with a graph", MAX_JSON_BYTES)
         if not isinstance(document, dict) or not all(isinstance(document.get(key), list) for key in KEYS):
             raise InputError(self._source, "another structure", f"an object with the lists {', '.join(KEYS)}")
         return document

@@ -1,0 +1,206 @@
+"""Every command that reads a file of a user, with hostile files: a clear error, in bounded memory and time.
+
+Each command runs in a process forked from this one, which has imported what it needs, with a limit on its memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import importlib
+import os
+import resource
+import signal
+import sqlite3
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wattloop.commands.main import main
+
+# Imported here once, and not in each child.
+for module in ("numpy", "wattloop_operator.commands.run", "wattloop_operator.commands.plot"):
+    importlib.import_module(module)
+for module in ("pipeline", "plan", "power", "replay", "simulate"):
+    importlib.import_module(f"wattloop_planner.commands.{module}")
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+
+# More memory than the process has before, and processor time.
+MEMORY_BYTES = 768 * 1024 * 1024
+SECONDS = 60
+MAX_LINE_CHARACTERS = 1_200
+MAX_LINES = 12
+# A database that cannot be read, and a folder that cannot be listed, are errors of an operation.
+OPERATION_ERRORS = {"history", "history FOLDER", "plot", "plan choose", "pipeline analyze", "pipeline compare"}
+
+TRACES = ["--dataset", "d", "--network", "n", "--optimizer", "o", "--target-metric", "1", "--max-epochs", "1"]
+PIPELINE = ["--stages", "2", "--microbatches", "2", "--blocking-power", "80"]
+PROFILE = "stage,instruction,frequency,time,energy\n" + "".join(
+    f"{stage},{kind},{clock},{100 / clock},{clock / 10}\n"
+    for stage in range(2)
+    for kind in ("forward", "backward")
+    for clock in (900, 1400)
+)
+# {} is the hostile file, and PROFILE a valid profile. A folder's name is that of a folder with the file of that name.
+COMMANDS: dict[str, tuple[str, list[str]]] = {
+    "validate": ("", ["validate", "{}"]),
+    "run": ("", ["run", "{}", "--simulated-gpus", "1", "--output", "out"]),
+    "sweep": ("", ["sweep", "{}", "--simulated-gpus", "1", "--output", "out"]),
+    "simulate --train": ("", ["simulate", "--train", "{}", "--power", "{}", *TRACES, "--default-batch-size", "1",
+                              "--output", "-"]),
+    "simulate --jobs": ("", ["simulate", "--jobs", "{}", "--output", "-"]),
+    "replay": ("", ["replay", "--policy", "zeus", "--history", "{}", "--batch-sizes", "8", "--default-batch-size", "8",
+                    "--output", "-"]),
+    "power select": ("", ["power", "select", "--profile", "{}", "--selector", "energy"]),
+    "power select JSON": ("profile.json", ["power", "select", "--profile", "{}/profile.json", "--selector", "energy"]),
+    "plan": ("", ["plan", "--profile", "{}", *PIPELINE, "--output", "out"]),
+    "plan --graph": ("", ["plan", "--profile", "PROFILE", "--graph", "{}", "--blocking-power", "80",
+                          "--output", "out"]),
+    "plan evaluate": ("", ["plan", "evaluate", "--profile", "PROFILE", *PIPELINE, "{}"]),
+    "plan choose": ("summary.json", ["plan", "choose", "--directory", "{}", "--deadline", "3"]),
+    "pipeline analyze": ("0.prof.json", ["pipeline", "analyze", "{}"]),
+    "pipeline compare": ("0.prof.json", ["pipeline", "compare", "--plans", "{}", "--runs", "{}", "--output", "c.png"]),
+    "pipeline emulate": ("", ["pipeline", "emulate", "--profile", "PROFILE", *PIPELINE, "{}"]),
+    "history": ("", ["history", "digits", "--database", "{}"]),
+    "history FOLDER": ("wattloop.db", ["history", "{}"]),
+    "plot": ("", ["plot", "digits", "--database", "{}", "--output", "out"]),
+    "run --output": ("wattloop-run.json", ["run", "JOB", "--simulated-gpus", "1", "--output", "{}"]),
+    "sweep --output": ("wattloop-run.json", ["sweep", "JOB", "--simulated-gpus", "1", "--output", "{}"]),
+}  # fmt: skip
+
+
+def written(content: bytes) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        path.write_bytes(content)
+
+    return write
+
+
+def huge(path: Path) -> None:
+    with path.open("wb") as stream:
+        stream.truncate(100 * 1024**3)
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def damaged_database(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE x (y)")
+        connection.executemany("INSERT INTO x VALUES (?)", [("z" * 1000,)] * 1000)
+    connection.close()
+    data = bytearray(path.read_bytes())
+    data[4096:] = b"\xff" * (len(data) - 4096)
+    path.write_bytes(data)
+
+
+def with_archive(path: Path) -> None:
+    """A FrequencyPlan whose archive has 16 MiB when decompressed."""
+    document = b'{"format":"wattloop-frequency-plans","version":1,"points":[' + b"[]," * 5_300_000 + b"[]]}"
+    archive = base64.b64encode(gzip.compress(document)).decode()
+    path.write_text(
+        "apiVersion: wattloop.dev/v1alpha1\nkind: FrequencyPlan\nmetadata: {name: bomb}\n"
+        f"spec:\n  archive: {archive}\n"
+    )
+
+
+MANY = 200_000
+FILES: dict[str, Callable[[Path], None]] = {
+    "huge": huge,
+    "empty": written(b""),
+    "binary": written(bytes(range(256)) * 1000),
+    "NUL bytes": written(b"\0" * 100_000),
+    "not UTF-8": written(b"a,b\n\xff\xfe,1\n"),
+    "folder": folder,
+    "named pipe": os.mkfifo,
+    "symbolic link to itself": loop,
+    "missing": lambda _: None,
+    "deep JSON": written(b"[" * MANY + b"]" * MANY),
+    "deep JSON object": written(b'{"a":' * MANY + b"1" + b"}" * MANY),
+    "many lists": written(b"[" + b"[]," * 8_000_000 + b"[]]"),
+    "ones": written(b"[[" + b"1," * 3_000_000 + b"1]]"),
+    "5,000 digits": written(b"[[" + b"1" * 5_000 + b"]]"),
+    "infinity": written(b"[[1e999, Infinity, NaN, -0.0, 1e308]]"),
+    "a million columns": written(b",".join(b"c%d" % number for number in range(1_000_000)) + b"\n1\n"),
+    "a line of commas": written(b"," * 60_000_000),
+    "many lines": written(b"a,b\n" + b"1,2\n" * 4_000_000),
+    "an open quotation": written(b'a,b\n"' + b'\n","' * 10_000_000),
+    "gzip": lambda path: path.write_bytes(gzip.compress(b"\0" * 50_000_000)),
+    "damaged database": damaged_database,
+    "archive": with_archive,
+}
+
+
+def valid_inputs(place: Path) -> None:
+    (place / "PROFILE").write_text(PROFILE)
+    job = Path(__file__).parents[1] / "examples" / "digits" / "job.yaml"
+    (place / "JOB").write_bytes(job.read_bytes())
+
+
+def ended(place: Path, arguments: list[str]) -> tuple[int, str]:
+    """The exit code of a command, or minus the signal that ended it, and its output."""
+    pid = os.fork()
+    if pid == 0:
+        code = 70
+        try:
+            os.chdir(place)
+            descriptor = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            for stream in (1, 2):
+                os.dup2(descriptor, stream)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            limit = pages * resource.getpagesize() + MEMORY_BYTES
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+            signal.alarm(2 * SECONDS)
+            code = main(arguments)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except BaseException:  # noqa: BLE001 - nothing of pytest may run in this process
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), (place / "output").read_text(errors="replace")
+
+
+def problem_of(code: int, output: str, path: Path, command: str) -> str:
+    """What is wrong with how a command ended; empty if nothing is."""
+    lines = output.splitlines()
+    if code != 2 and not (code == 1 and command in OPERATION_ERRORS):
+        return f"exit code {code}"
+    if "Traceback" in output or not 1 <= len(lines) <= MAX_LINES:
+        return f"{len(lines)} lines"
+    if max(map(len, lines)) > MAX_LINE_CHARACTERS:
+        return "a line too long"
+    return "" if str(path) in output else "the file is not named"
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_hostile_file_is_an_error_that_names_it_in_bounded_memory_and_time(file: str, tmp_path: Path) -> None:
+    valid_inputs(tmp_path)
+    FILES[file](tmp_path / "hostile")
+    found = {}
+    for command, (name, arguments) in COMMANDS.items():
+        path = tmp_path / "hostile"
+        if name:
+            path = tmp_path / command.replace(" ", "-")
+            path.mkdir()
+            FILES[file](path / name)
+            if not os.path.lexists(path / name):
+                # A folder without it is a new output folder, or the name of a job.
+                continue
+        code, output = ended(tmp_path, [argument.format(path) for argument in arguments])
+        if problem := problem_of(code, output, path, command):
+            found[command] = (problem, output[-700:])
+    assert found == {}
