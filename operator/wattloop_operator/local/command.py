@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +36,7 @@ def command_of(job: RecurringTrainingJob, injected: Mapping[str, str], source: s
 
     Raises:
         InputError: The template is not a job, or its container has no command that could be started
-            without an image.
+            without an image, or one with a text that no process can get.
     """
     template = job.spec.template
     if template.job is None:
@@ -49,8 +49,31 @@ def command_of(job: RecurringTrainingJob, injected: Mapping[str, str], source: s
         found = f"container {container['name']!r} without command"
         raise InputError(source, found, "a command: on this machine there is no image to take one from")
     environment = _own_environment(container, injected, source)
+    _check_texts(job, container, arguments, source)
     known = {**injected, **environment}
     return LocalCommand(tuple(_expanded(each, known) for each in arguments), environment)
+
+
+def _check_texts(
+    job: RecurringTrainingJob, container: Mapping[str, Any], arguments: Sequence[str], source: str
+) -> None:
+    """Check that a process can get the texts: the kernel ends each with a NUL, and a variable's name with an =.
+
+    Raises:
+        InputError: It cannot.
+    """
+    variables = container.get("env", ())
+    for name in (entry["name"] for entry in variables):
+        if not name or set(name) & {"=", "\0"}:
+            found = f"a variable with the name {name!r} in container {container['name']!r}"
+            raise InputError(source, found, "a name without = and NUL, such as DATA_FOLDER")
+    texts = {f"the value of {entry['name']}": entry["value"] for entry in variables}
+    texts |= {f"argument {index} of its command": text for index, text in enumerate(arguments)}
+    for parameter in job.spec.parameters:
+        texts |= {f"the candidate {text!r} of spec.parameters {parameter.name}": text for text in parameter.candidates}
+    for where, text in texts.items():
+        if "\0" in text:
+            raise InputError(source, f"a NUL character in {where}", "a text without one")
 
 
 def _own_environment(container: Mapping[str, Any], injected: Mapping[str, str], source: str) -> dict[str, str]:

@@ -54,3 +54,29 @@ def test_only_a_job_template_can_run_as_a_process() -> None:
     workload = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": {}}
     with pytest.raises(InputError, match=r"job\.yaml: found a template without job"):
         command_of(job(template={"workload": workload}), INJECTED, "job.yaml")
+
+
+@pytest.mark.parametrize(
+    ("container", "changes", "message"),
+    [
+        ({"env": env(**{"A=B": "x"})}, {}, r"found a variable with the name 'A=B' in container 'c0', expected a name"),
+        ({"env": env(**{"A\0B": "x"})}, {}, r"a variable with the name 'A\\x00B'"),
+        ({"env": env(**{"": "x"})}, {}, "a variable with the name ''"),
+        ({"env": env(A="x\0")}, {}, "found a NUL character in the value of A, expected a text without one"),
+        ({"args": ["a\0b"]}, {}, "found a NUL character in argument 1 of its command"),
+        (
+            {},
+            {"parameters": [{"name": "mode", "default": "a\0b", "candidates": ["a\0b"]}]},
+            r"found a NUL character in the candidate 'a\\x00b' of spec.parameters mode",
+        ),
+    ],
+)
+def test_a_text_that_no_process_can_get_is_an_error_before_the_start(
+    container: dict[str, Any], changes: dict[str, Any], message: str
+) -> None:
+    local = job(
+        template={"job": {"template": {"spec": {"containers": [{"name": "c0", "command": ["run"], **container}]}}}},
+        **changes,
+    )
+    with pytest.raises(InputError, match=message):
+        command_of(local, INJECTED, "job.yaml")
