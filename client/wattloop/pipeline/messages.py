@@ -27,7 +27,8 @@ MAX_PIPELINE_RANKS = 100_000
 MAX_STAGES = 1_024
 MAX_KINDS = 16
 MAX_CLOCKS = 512
-MAX_MEASUREMENTS = 8_192
+# Sixteen clocks of every kind of 16 stages of a rank. Each takes the plan service 16 µs to read.
+MAX_MEASUREMENTS = 2_048
 MAX_MEGAHERTZ = 30_000
 MAX_ITERATIONS = 10**12
 MAX_INSTRUCTION_SECONDS = 1e6

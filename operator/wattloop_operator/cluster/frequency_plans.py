@@ -13,7 +13,7 @@ from datetime import datetime
 
 from pydantic import ValidationError
 
-from wattloop.errors import InputError
+from wattloop.errors import InputError, OperationError
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.meta import OwnerReference
@@ -55,6 +55,7 @@ class _Written:
         made_of: Digest of the profile that the FrequencyPlan was made of.
         applied: What the recurrence says of it.
         ended: Whether the end of the attempt is written.
+        problem: What was logged last.
     """
 
     revision: int = -1
@@ -62,6 +63,7 @@ class _Written:
     made_of: str = ""
     applied: AppliedFrequencyPlan | None = None
     ended: bool = False
+    problem: str = ""
 
 
 @dataclass
@@ -80,7 +82,6 @@ class FrequencyPlanWriter:
     pipelines: Pipelines
     clock: Callable[[], datetime]
     _written: dict[PipelineKey, _Written] = field(default_factory=dict)
-    _logged: dict[str, str] = field(default_factory=dict)
 
     def write(self) -> None:
         """Write what has changed; a problem of one pipeline is logged when it changes, and does not stop the others.
@@ -111,12 +112,18 @@ class FrequencyPlanWriter:
                 self._write(state, recurrence, written)
                 written.revision, written.ended = revision, recurrence.status.result is not None
         except (RejectedError, InputError, ValidationError) as error:
-            if self._logged.get(name) != str(error):
+            if written.problem != str(error):
                 logger.warning("%s: its FrequencyPlan is not up to date: %s", name, error)
-            self._logged[name] = str(error)
+            written.problem = str(error)
         except (NotFoundError, ConflictError):
             # Changed or deleted meanwhile; it is read again next time.
             written.plan = None
+        except OperationError:
+            raise
+        except Exception as error:  # what one tenant's values lead to ends nothing of another's
+            if written.problem != str(error):
+                logger.exception("%s: unexpected failure of its FrequencyPlan", name)
+            written.problem = str(error)
 
     def _write(self, state: PipelineState, recurrence: TrainingRecurrence, written: _Written) -> None:
         job = self.cache.jobs.get((recurrence.metadata.namespace, recurrence.spec.job_ref.name))

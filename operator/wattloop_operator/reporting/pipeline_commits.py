@@ -23,6 +23,7 @@ from wattloop.errors import OperationError
 from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop.threads import WatchedThread
 from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
+from wattloop_operator.reconcile.pipeline.plausibility import ImplausibleReportError, check_plausible
 from wattloop_operator.reconcile.pipeline.profile import planning_request, profile_digest
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, RegistrationConflictError
 from wattloop_operator.reconcile.pipeline.reports import with_report
@@ -285,9 +286,14 @@ def _merged(
             except RegistrationConflictError as error:
                 rejected[place] = error
     state = registrar.state
-    for waiting in group:
+    for place, waiting in enumerate(group):
         match waiting.message:
             case ReportOfRank(rank, report):
+                try:
+                    check_plausible(state, rank, report)
+                except ImplausibleReportError as error:
+                    rejected[place] = error
+                    continue
                 state = with_report(state, rank, report, now)
             case StragglerNotice() as notice:
                 state = with_notice(state, notice, now)

@@ -36,7 +36,8 @@ Rank = Annotated[int, Path(ge=0, lt=MAX_PIPELINE_RANKS)]
 CONFLICTS: dict[int | str, dict[str, Any]] = {
     409: {
         "model": ErrorForm,
-        "description": "The registration lacks an instruction, or contradicts that of another rank; both are named.",
+        "description": "The registration lacks an instruction, or contradicts that of another rank; both are named. Or "
+        "a report has an energy that the GPUs of the rank cannot have.",
     },
 }
 
@@ -68,7 +69,7 @@ def add_pipeline_routes(app: FastAPI, pipelines: PipelineService, limits: Report
     @app.post(
         PATH + "/ranks/{rank}/report",
         summary="Report the iterations and measurements of a rank",
-        responses={200: response(Directive), **ERRORS, **BODY_ERRORS},
+        responses={200: response(Directive), **ERRORS, **BODY_ERRORS, **CONFLICTS},
         response_class=JSONResponse,
         openapi_extra={"requestBody": request_body(RankReport)},
     )

@@ -294,11 +294,13 @@ class Pipelines:
     def _write_measurements(
         self, on: Connection, before: PipelineProfile | None, profile: PipelineProfile, columns: dict[str, Any]
     ) -> None:
+        if profile is before:
+            return
         old = before.processes if before is not None and before.key == profile.key else {}
+        changed = [(pair, each) for pair, each in profile.processes.items() if old.get(pair) is not each]
         rows = [
             {**columns, "rank": rank, "process": process, "body": encode(measured)}
-            for (rank, process), measured in sorted(profile.processes.items(), key=lambda item: item[0])
-            if old.get((rank, process)) is not measured
+            for (rank, process), measured in sorted(changed, key=lambda item: item[0])
         ]
         table = PIPELINE_MEASUREMENTS.c
         self._upsert(on, PIPELINE_MEASUREMENTS, rows)

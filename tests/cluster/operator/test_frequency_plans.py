@@ -16,7 +16,7 @@ from wattloop.pipeline.messages import PROFILE
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.frequency_plans import KEPT_PLANS, FrequencyPlanWriter
 from wattloop_operator.cluster.job_plans import JobPlans
-from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
 from wattloop_operator.store import Store
 
@@ -110,6 +110,41 @@ def test_a_planned_pipeline_gets_a_plan_that_its_job_owns_and_its_recurrence_nam
     assert columns[0].split()[:2] == ["NAME", "GPU"]
     assert "PLANNED (%)" in columns[0]
     assert f"{float(plan['status']['plannedSavingPercent']):g}" in columns[1]
+
+
+def test_a_pipeline_whose_status_cannot_be_written_delays_no_other(
+    pipeline: Pipeline,
+    make_job: Callable[..., JobKey],
+    kubectl: ClusterCommand,
+    namespace: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    running = simulated()
+    pipeline.now = running.now
+    frontier = running.state.frontier
+    assert frontier is not None
+    # More joules than any status may state, as an earlier version stored them.
+    points = tuple(replace(each, energy_joules=1e16) for each in frontier.points)
+    assert running.state.profile is not None
+    profile = replace(running.state.profile, key=replace(running.state.profile.key, job_uid="hostile"))
+    pipeline.store_state(replace(running.state, frontier=replace(frontier, points=points), profile=profile))
+    hostile = pipeline.recurrence.metadata.name
+    victim = Pipeline.__new__(Pipeline)
+    victim.operator, victim.store, victim.key = pipeline.operator, pipeline.store, make_job("victim", power=NO_LIMITS)
+    victim.now, victim.writer = pipeline.now, pipeline.writer
+    victim.operator.reconcile(victim.key)
+    (victim.recurrence,) = (each for each in victim.recurrences() if each.spec.job_ref.name == "victim")
+    spec = victim.recurrence.spec
+    victim.pipeline = PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)
+    victim.store_state(running.state)
+    # The cache has the recurrences of both, as that of a running operator.
+    pipeline.operator.cache.put_recurrence(kubectl.json("get", "trec", hostile, namespace=namespace))
+    for _ in range(2):
+        pipeline.writer.write()
+    running_plans = {each["metadata"]["labels"][JOB_LABEL]: each for each in plans(kubectl, namespace)}
+    assert running_plans["victim"]["status"]["recurrence"] == victim.recurrence.metadata.name
+    (record,) = [each for each in caplog.records if hostile in each.getMessage()]
+    assert "its FrequencyPlan" in record.getMessage()
 
 
 def test_an_unchanged_pipeline_is_not_written_again_and_a_silent_rank_is(

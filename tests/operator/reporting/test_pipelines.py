@@ -130,6 +130,17 @@ def test_one_token_registers_a_bounded_number_of_profiles(api: Api) -> None:
         assert on.execute(mine).scalar_one() == 4
 
 
+def test_an_implausible_energy_is_refused_and_the_next_report_is_merged(api: Api) -> None:
+    name, token = api.recurrence()
+    register(api, name, token, rank_registration(0))
+    message = RankReport(rank_registration(0).process, 1, 0, 9, iteration_seconds=0.5, iteration_joules=1e14)
+    reply = report(api, name, token, 0, message)
+    assert reply.code == 409
+    assert f"{KEY.namespace}/{name}, rank 0: iteration_joules: found 1e+14 J in 0.5 s" in str(reply.body)
+    assert stored(api, name).ranks[0].report is None
+    assert report(api, name, token, 0, replace(message, sequence=2, iteration_joules=100.0)).code == 200
+
+
 def test_a_rank_that_is_not_that_of_the_path_is_refused(api: Api) -> None:
     name, token = api.recurrence()
     reply = register(api, name, token, rank_registration(0), rank=1)

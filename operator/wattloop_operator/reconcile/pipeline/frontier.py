@@ -15,6 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from wattloop.errors import InputError, UsageError
+from wattloop.messages import MAX_NUMBER, MAX_TIME_SECONDS
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.profiling import spaced_clocks
 from wattloop_operator.reconcile.pipeline.given_plan import given_frontier
@@ -76,6 +77,10 @@ def _planned(request: PlanningRequest) -> PipelineFrontier:
         )
         for clocks, error in zip(plans, difference_errors(problem, plans, highest), strict=True)
     )
+    slowest, dearest = max(each.time_seconds for each in points), max(each.energy_joules for each in points)
+    if slowest > MAX_TIME_SECONDS or dearest > MAX_NUMBER:
+        found = f"an iteration of {slowest:g} s and {dearest:g} J"
+        raise InputError(SOURCE, found, f"at most {MAX_TIME_SECONDS:g} s and {MAX_NUMBER:g} J")
     notes = tuple(note[:MAX_NOTE_CHARACTERS] for note in profile.notes[:MAX_NOTES])
     return PipelineFrontier(request.profile_digest, points, _point(problem, highest), blocking, notes=notes)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import defaultdict
 from dataclasses import dataclass
 
 from wattloop.item_cache import cached_by_items
@@ -45,19 +44,12 @@ def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
         return ()
     common = common_clocks(state)
     clocks = spaced_clocks(common, MAX_PROFILED_CLOCKS) if common else ()
-    by_pipeline_rank: dict[int, list[RankMeasurements]] = defaultdict(list)
-    for process in state.profile.processes.values():
-        by_pipeline_rank[process.pipeline_rank].append(process)
     missing: set[int] = set()
     for pipeline_rank, instructions in instructions_by_pipeline_rank(state).items():
-        processes = by_pipeline_rank[pipeline_rank]
-        measured: dict[int, set[tuple[str, int]]] = defaultdict(set)
-        for each in (each for process in processes for each in process.measurements):
-            if each.energy_joules is not None:
-                measured[each.megahertz].add((each.kind, each.stage))
+        measured = state.profile.measured.get(pipeline_rank, {})
         kinds = kinds_of(instructions)
-        is_known = all(any(kind in measured[clock] for clock in clocks) for kind in kinds)
-        if any(process.profiled for process in processes) and (is_known or _has_profiled(state)):
+        is_known = all(any(kind in measured.get(clock, ()) for clock in clocks) for kind in kinds)
+        if pipeline_rank in state.profile.profiled_pipeline_ranks and (is_known or _has_profiled(state)):
             continue
         missing.update(clocks_left(clocks, kinds, measured))
     if not missing and not _has_blocking_power(state) and not _has_profiled(state):
@@ -123,10 +115,13 @@ def profile_digest(state: PipelineState) -> str:
     instructions = [_sequence_digest(each) for each in instructions_by_pipeline_rank(state).values()]
     if state.given is not None:
         return _digest(json.dumps([instructions, common_clocks(state), state.given.name, state.given.digest]))
-    processes = sorted([*pair, each.profiled] for pair, each in state.profile.processes.items() if each.profiled)
-    if not processes:
-        processes = sorted([*pair, False] for pair in state.profile.processes)
-    return _digest(json.dumps([instructions, common_clocks(state), processes, _has_blocking_power(state)]))
+    parts = (
+        json.dumps(instructions),
+        json.dumps(common_clocks(state)),
+        state.profile.processes_json,
+        json.dumps(_has_blocking_power(state)),
+    )
+    return _digest(f"[{', '.join(parts)}]")
 
 
 @dataclass(frozen=True)

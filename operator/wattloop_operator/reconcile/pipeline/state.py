@@ -6,8 +6,10 @@ change, so that a restart of the operator, or a second replica, continues from i
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -91,6 +93,15 @@ class RankMeasurements:
     measurements: tuple[InstructionMeasurement, ...]
     sequence: int = 0
 
+    @functools.cached_property
+    def measured(self) -> dict[int, set[tuple[str, int]]]:
+        """Kinds and stages of which the energy is known, by clock. Computed once: a report changes one process."""
+        found: dict[int, set[tuple[str, int]]] = defaultdict(set)
+        for each in self.measurements:
+            if each.energy_joules is not None:
+                found[each.megahertz].add((each.kind, each.stage))
+        return found
+
 
 @dataclass(frozen=True)
 class PipelineProfile:
@@ -103,6 +114,30 @@ class PipelineProfile:
 
     key: PipelineProfileKey
     processes: Mapping[tuple[int, str], RankMeasurements] = field(default_factory=dict)
+
+    @functools.cached_property
+    def measured(self) -> dict[int, dict[int, set[tuple[str, int]]]]:
+        """Kinds and stages of which the energy is known, by pipeline rank and clock.
+
+        Computed once for a profile: most reports of a pipeline that runs a plan leave its profile as it is.
+        """
+        found: dict[int, dict[int, set[tuple[str, int]]]] = defaultdict(lambda: defaultdict(set))
+        for process in self.processes.values():
+            by_clock = found[process.pipeline_rank]
+            for clock, kinds in process.measured.items():
+                by_clock[clock] |= kinds
+        return found
+
+    @functools.cached_property
+    def profiled_pipeline_ranks(self) -> frozenset[int]:
+        """The pipeline ranks of which a process has measured every clock that it was to measure."""
+        return frozenset(process.pipeline_rank for process in self.processes.values() if process.profiled)
+
+    @functools.cached_property
+    def processes_json(self) -> str:
+        """The processes that a plan is made of, for its digest."""
+        profiled = sorted([*pair, each.profiled] for pair, each in self.processes.items() if each.profiled)
+        return json.dumps(profiled or sorted([*pair, False] for pair in self.processes))
 
 
 @dataclass(frozen=True)
