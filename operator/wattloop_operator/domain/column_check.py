@@ -10,6 +10,8 @@ from wattloop.errors import InputError
 
 MAX_INTEGER = 2**63 - 1
 MAX_SHOWN_CHARACTERS = 200
+# Decimals of the API have at most 15 digits before the point; reports stay below.
+LIMIT = 1e15
 
 
 def is_storable(text: str) -> bool:
@@ -66,8 +68,15 @@ class ColumnCheck:
             value = getattr(record, column)
             if optional and value is None:
                 continue
-            if not math.isfinite(value) or value < 0 or (positive and value == 0):
-                raise self.error(column, value, f"a finite number {'above 0' if positive else 'of at least 0'}")
+            # The comparison is false for NaN too.
+            if not 0 <= value < LIMIT or (positive and value == 0):
+                what = "above 0" if positive else "of at least 0"
+                raise self.error(column, value, f"a finite number {what}{'' if value < LIMIT else ' and below 1e15'}")
+
+    def signed_number(self, column: str, value: float) -> None:
+        """Check that this is finite, and that a status can state it."""
+        if not abs(value) < LIMIT:
+            raise self.error(column, value, f"a finite number{'' if math.isnan(value) else ' between -1e15 and 1e15'}")
 
     def timestamp(self, record: object, column: str) -> datetime:
         """Check that this is a time with a time zone, and return it in UTC."""

@@ -127,8 +127,8 @@ class ObservationRecord:
         check.numbers(self, "epochs", "energy_joules", "time_seconds", "max_power_watts")
         check.numbers(self, "power_limit_watts", "epoch_energy_joules", "epoch_time_seconds", optional=True)
         check.numbers(self, "start_up_energy_joules", "start_up_time_seconds", optional=True)
-        if self.metric is not None and not math.isfinite(self.metric):
-            raise check.error("metric", self.metric, "a finite number, or None if no metric was reported")
+        if self.metric is not None:
+            check.signed_number("metric", self.metric)
         if self.template_digest is not None:
             check.strings(self, "template_digest")
         if self.image_digest is not None and not re.fullmatch(IMAGE_DIGEST_PATTERN, self.image_digest):
@@ -165,6 +165,8 @@ class ObservationRecord:
             )
         if len(self.curve.epochs) > MAX_CURVE_POINTS:
             raise check.error("curve", f"{len(self.curve.epochs)} points", f"at most {MAX_CURVE_POINTS}")
+        for value in (*self.curve.epochs, *self.curve.metrics):
+            check.signed_number("curve", value)
 
     def _check_target(self, check: ColumnCheck) -> None:
         for column, value in zip(TARGET_COLUMNS, self.target or (), strict=True):

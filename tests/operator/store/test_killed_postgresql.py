@@ -1,0 +1,128 @@
+"""PostgreSQL that is killed, or cut off, while the operator commits: nothing acknowledged is lost, nothing is twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from support.agents.agent_fixture import until
+from support.databases.postgresql_server import (
+    PostgreSqlMissingError,
+    PostgreSqlPrograms,
+    postgresql_folder,
+    postgresql_programs,
+    serving_postgresql,
+)
+from support.pipelines.registrations import rank_registration
+from support.pipelines.simulated_ranks import NEW_STATE, WORK
+from wattloop.errors import OperationError
+from wattloop.pipeline.messages import RankReport
+from wattloop_operator.reconcile.pipeline.registrations import Registrar
+from wattloop_operator.reconcile.pipeline.reports import with_report
+from wattloop_operator.reconcile.pipeline.state import PipelineState
+from wattloop_operator.store import ObservationRecord, Store, open_store
+
+Make = Callable[..., ObservationRecord]
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture(scope="module")
+def programs() -> PostgreSqlPrograms:
+    try:
+        return postgresql_programs()
+    except PostgreSqlMissingError as error:
+        pytest.skip(f"{error}; no server was killed")
+
+
+@pytest.fixture
+def folder(programs: PostgreSqlPrograms) -> Iterator[Path]:
+    with postgresql_folder(programs) as made:
+        yield made
+
+
+def record_with_retries(store: Store, record: ObservationRecord) -> int:
+    """Record as the reconciler does, which tries again until it has an answer; returns the failed calls."""
+    failed = 0
+    while True:
+        try:
+            store.observations.record(record)
+        except OperationError as error:
+            assert "record the observation" in str(error)  # noqa: PT017
+            failed += 1
+            # A server that starts refuses a connection at once.
+            threading.Event().wait(0.02)
+        else:
+            return failed
+
+
+def test_observations_committed_while_the_server_is_killed_are_there_once(
+    programs: PostgreSqlPrograms, folder: Path, observation: Make
+) -> None:
+    recorded: list[int] = []
+    total = 300
+
+    def record(store: Store, number: int) -> int:
+        failed = record_with_retries(store, observation(recurrence=number))
+        recorded.append(number)
+        return failed
+
+    with ExitStack() as running:
+        with serving_postgresql(programs, folder, durable=True) as server:
+            store = running.enter_context(open_store(server.new_database()))
+            threads = running.enter_context(ThreadPoolExecutor(4))
+            calls = [threads.submit(record, store, number) for number in range(total)]
+            until(lambda: len(recorded) >= 50, "observations are recorded")
+            server.kill()
+            acknowledged = list(recorded)
+        assert len(acknowledged) < total
+        with serving_postgresql(programs, folder, durable=True):
+            failed = sum(call.result() for call in calls)
+            stored = [each.recurrence for each in store.observations.of_job(observation().job_uid)]
+            store.close()
+    assert failed > 0
+    assert stored == list(range(total))
+
+
+def test_a_pipeline_whose_server_is_killed_continues_from_its_last_commit(
+    programs: PostgreSqlPrograms, folder: Path
+) -> None:
+    registration = rank_registration(0)
+
+    def registered(state: PipelineState) -> PipelineState:
+        registrar = Registrar(state, WORK, NOW)
+        registrar.merge(registration)
+        return registrar.state
+
+    def reported(sequence: int) -> Callable[[PipelineState], PipelineState]:
+        report = RankReport(registration.process, sequence, 0, sequence)
+        return lambda state: with_report(state, 0, report, NOW)
+
+    def unchanged(state: PipelineState) -> PipelineState:
+        return state
+
+    with serving_postgresql(programs, folder, durable=True) as server:
+        store = open_store(server.new_database())
+        known = store.pipelines.change(NEW_STATE, None, registered, unchanged, NOW)
+        known = store.pipelines.change(NEW_STATE, known, reported(1), unchanged, NOW)
+
+        def killed_in_the_transaction(state: PipelineState) -> PipelineState:
+            server.kill()
+            return replace(state, enabled=False)
+
+        with pytest.raises(OperationError, match=r"cannot change the pipeline of job 0c3b2d9e.*check that the server"):
+            store.pipelines.change(NEW_STATE, known, reported(2), killed_in_the_transaction, NOW)
+    with serving_postgresql(programs, folder, durable=True), store:
+        assert store.pipelines.read(NEW_STATE.key) == known.state
+        after = store.pipelines.change(NEW_STATE, known, reported(2), unchanged, NOW)
+        assert after.revision == known.revision + 1
+        # The rank repeats a report whose answer it did not get.
+        assert store.pipelines.change(NEW_STATE, after, reported(2), unchanged, NOW).revision == after.revision
+        assert store.pipelines.read(NEW_STATE.key) == after.state
