@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.resource import API_VERSION, GROUP
 from wattloop_operator.api.schemas import KINDS, Kind
+from wattloop_operator.api.template_limits import exceeded_limit, full_namespace, template_bytes
 
 MAX_PROBLEMS = 200
 MODELS: dict[str, type[Kind]] = {model.resource.kind: model for model in KINDS}
@@ -55,6 +57,25 @@ def check_file(path: str) -> CheckResult:
         found = f"no readable file ({error.strerror})"
         return CheckResult(problems=[Problem(path, "", found, "a manifest in YAML or JSON")])
     return check_bytes(path, data)
+
+
+def check_namespaces(results: Mapping[str, CheckResult]) -> None:
+    """Add a problem for each job whose template has no room beside those of its namespace before it.
+
+    Args:
+        results: The results by file; manifests without a namespace count as those of one.
+    """
+    held: dict[str, int] = {}
+    for file, result in results.items():
+        for manifest in [each for each in result.valid if isinstance(each, RecurringTrainingJob)]:
+            namespace, size = manifest.metadata.namespace, template_bytes(manifest.spec.template.to_wire())
+            full = full_namespace(held.get(namespace, 0), size)
+            if full is None:
+                held[namespace] = held.get(namespace, 0) + size
+            else:
+                result.valid.remove(manifest)
+                where = f"{manifest.metadata.name}: spec.template"
+                result.problems.append(Problem(file, where, full.found, full.expected))
 
 
 def check_bytes(source: str, data: bytes) -> CheckResult:
@@ -123,8 +144,16 @@ def _check_kind(document: Document, version: str, kind: str, result: CheckResult
         # The API server appends five characters.
         value["metadata"] = metadata | {"name": f"{metadata['generateName']}00000"}
     problems = schema_problems(document, kind, value) or rule_problems(document, kind, value)
+    problems = problems or _template_problems(document, kind, value)
     problems = problems or _model_problems(document, kind, value, result)
     result.problems.extend(problems)
+
+
+def _template_problems(document: Document, kind: str, value: dict[str, Any]) -> list[Problem]:
+    if kind != RecurringTrainingJob.resource.kind:
+        return []
+    exceeded = exceeded_limit(value["spec"]["template"])
+    return [] if exceeded is None else [document.problem(("spec", "template"), exceeded.found, exceeded.expected)]
 
 
 def _model_problems(document: Document, kind: str, value: dict[str, Any], result: CheckResult) -> list[Problem]:

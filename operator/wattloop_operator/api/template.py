@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.alias_generators import to_camel
@@ -14,6 +14,7 @@ from pydantic_core import CoreSchema
 
 from wattloop.environment import PREFIX
 from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule
+from wattloop_operator.api.preserved_object import PreservedObject
 from wattloop_planner.canonical_json import canonical_json
 
 
@@ -108,7 +109,7 @@ class Workload(ApiModel):
         max_length=63,
         pattern=r"^[A-Z][A-Za-z0-9]*$",
     )
-    spec: dict[str, Any] = Field(
+    spec: PreservedObject = Field(
         description="Spec of the workload, as documented for its kind.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
@@ -157,7 +158,7 @@ class Template(ApiModel):
         "containers.",
         json_schema_extra=SET,
     )
-    job: Annotated[dict[str, Any], SchemaOf(JobSchema)] | None = Field(
+    job: Annotated[PreservedObject, SchemaOf(JobSchema)] | None = Field(
         default=None,
         description="Spec of a batch/v1 Job. Its args may use $(WATTLOOP_BATCH_SIZE). backoffLimit defaults to 0, "
         "since Wattloop retries by itself.",

@@ -7,7 +7,7 @@ import dataclasses
 import json
 import sys
 
-from wattloop_operator.api.manifests import CheckResult, check_file
+from wattloop_operator.api.manifests import CheckResult, check_file, check_namespaces
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import Kind
 from wattloop_operator.workloads.injection import TemplateError
@@ -19,6 +19,7 @@ EXIT_PROBLEMS = 2
 def run(arguments: argparse.Namespace) -> int:
     """Run ``wattloop validate``."""
     results = {file: check_file(file) for file in dict.fromkeys(arguments.files)}
+    check_namespaces(results)
     if arguments.format == "json":
         json.dump(_as_json(results), sys.stdout, indent=2)
         sys.stdout.write("\n")

@@ -41,7 +41,7 @@ def command_of(job: RecurringTrainingJob, injected: Mapping[str, str], source: s
     template = job.spec.template
     if template.job is None:
         raise InputError(source, "a template without job", "spec.template.job, which can run as a process")
-    containers = template.job["template"]["spec"]["containers"]
+    containers = template.job.value["template"]["spec"]["containers"]
     chosen = template.training_containers or (containers[0]["name"],)
     container = next(each for each in containers if each["name"] == chosen[0])
     arguments = [*container.get("command", ()), *container.get("args", ())]

@@ -205,7 +205,7 @@ def report_url(addresses: RunAddresses, recurrence: TrainingRecurrence) -> str:
 
 def _indexed_pods(job: RecurringTrainingJob) -> int:
     """Number of pods of an indexed Job that run together; 1 for other workloads."""
-    spec = job.spec.template.job or {}
+    spec = {} if job.spec.template.job is None else job.spec.template.job.value
     parallelism = spec.get("parallelism")
     indexed = spec.get("completionMode") == "Indexed"
     return parallelism if indexed and isinstance(parallelism, int) and parallelism > 0 else 1

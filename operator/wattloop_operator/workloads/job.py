@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -40,7 +39,7 @@ def job_spec(template: Template, injection: Injection) -> dict[str, Any]:
     """
     if template.job is None:
         raise TemplateError("spec.template.job is missing")
-    spec = copy.deepcopy(template.job)
+    spec = template.job.value
     check_output_volume(spec["template"]["spec"], template.training_containers, injection)
     spec["template"] = with_injection(spec["template"], template.training_containers, injection)
     pod_spec = spec["template"]["spec"]
@@ -72,7 +71,7 @@ def training_container(template: Template) -> str:
     """
     if template.job is None:
         return ""
-    names = [str(container.get("name")) for container in template.job["template"]["spec"]["containers"]]
+    names = [str(container.get("name")) for container in template.job.value["template"]["spec"]["containers"]]
     return next((name for name in names if name in (template.training_containers or names)), "")
 
 

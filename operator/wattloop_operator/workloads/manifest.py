@@ -56,5 +56,5 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
 def _devices(job: RecurringTrainingJob) -> int:
     template = job.spec.template
     if template.workload is not None:
-        return other_devices(template.workload.spec, template.training_containers)
-    return 0 if template.job is None else job_devices(template.job, template.training_containers)
+        return other_devices(template.workload.spec.value, template.training_containers)
+    return 0 if template.job is None else job_devices(template.job.value, template.training_containers)

@@ -8,7 +8,6 @@ they wait and which one failed is read from the pods, as of a Job. A kind withou
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -56,7 +55,7 @@ def other_spec(template: Template, injection: Injection) -> dict[str, Any]:
     if workload is None:
         raise TemplateError("spec.template.workload is missing")
     check_pod_templates(workload)
-    spec = copy.deepcopy(workload.spec)
+    spec = workload.spec.value
     for each, _ in list(_pod_templates(spec, 1, 0)):
         each.update(with_injection(each, _present(each, template.training_containers), injection))
     return spec
@@ -68,7 +67,7 @@ def check_pod_templates(workload: Workload) -> None:
     Raises:
         TemplateError: It contains none.
     """
-    if not any(_pod_templates(workload.spec, 1, 0)):
+    if not any(_pod_templates(workload.spec.value, 1, 0)):
         raise TemplateError(
             f"spec.template.workload: the spec of this {workload.kind} contains no pod template, so its pods cannot "
             "receive their batch size; use a kind that contains pod templates, such as Job, JobSet or PyTorchJob"
@@ -147,7 +146,7 @@ def other_state(
 
 def other_training_container(template: Template) -> str:
     """Name of the first container of a workload's pod templates that trains; empty if none does."""
-    spec = {} if template.workload is None else template.workload.spec
+    spec = {} if template.workload is None else template.workload.spec.value
     names = [str(each.get("name")) for pod, _ in _pod_templates(spec, 1, 0) for each in pod["spec"]["containers"]]
     return next((name for name in names if name in (template.training_containers or names)), "")
 

@@ -66,6 +66,7 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("rbac.userRoles", False, "ClusterRole/users", "", ABSENT, {}),
     ("rbac.extraRules", [RULE], "ClusterRole/operator", "rules[13]", RULE, {}),
     ("admission.authors.enabled", False, "ValidatingAdmissionPolicy/authors", "", ABSENT, {}),
+    ("admission.templates.enabled", False, "ValidatingAdmissionPolicy/templates", "", ABSENT, {}),
     ("admission.reportTokens.enabled", False, "ValidatingAdmissionPolicy/report-tokens", "", ABSENT, {}),
     (
         "admission.reportTokens.users",

@@ -26,7 +26,8 @@ NAMESPACES = ("narrow-a", "narrow-b")
 OTHER_NAMESPACE = "narrow-outside"
 VALUES = (
     "--set=crds.install=false,operator.replicas=0,agent.enabled=false,rbac.userRoles=false,"
-    "admission.authors.enabled=false,admission.reportTokens.enabled=false,admission.agentSocket.enabled=false"
+    "admission.authors.enabled=false,admission.templates.enabled=false,admission.reportTokens.enabled=false,"
+    "admission.agentSocket.enabled=false"
 )
 
 

@@ -1,0 +1,64 @@
+"""`wattloop validate` bounds templates, one by one and those of a namespace together."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.control_plane.job_manifest import job_manifest
+from wattloop.commands.main import main
+from wattloop_operator.api.template_limits import exceeded_limit
+
+
+def manifest(name: str = "digits", **pod: Any) -> str:
+    made = job_manifest(name)
+    made["spec"]["template"]["job"]["template"]["spec"] |= pod
+    return json.dumps(made)
+
+
+def nested(levels: int) -> Any:
+    value: Any = {}
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def test_a_template_at_each_bound_is_accepted_and_one_beyond_it_is_not() -> None:
+    for bound, beyond in (
+        (nested(32), nested(33)),
+        ("x" * (128 * 1024 - 2), "x" * (128 * 1024 - 1)),
+        ([0] * 8193, [0] * 8194),
+    ):
+        assert exceeded_limit(bound) is None
+        assert exceeded_limit(beyond) is not None
+
+
+def test_validate_says_what_is_too_large_where_and_what_would_be_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for pod, found in (
+        ({"x": "x" * 200_000}, "bytes, expected at most 131072 bytes of JSON; move data and scripts into the image"),
+        ({"x": nested(40)}, "found more levels, expected at most 32 levels of lists and objects"),
+        ({"x": ["1"] * 9000}, "commas, expected at most 8192 commas"),
+    ):
+        file = tmp_path / "job.yaml"
+        file.write_text(manifest(**pod), encoding="utf-8")
+        assert main(["validate", str(file)]) == 2
+        text = capsys.readouterr().out
+        assert "spec.template" in text
+        assert found in text
+
+
+def test_validate_bounds_the_templates_of_a_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    count = 8 * 1024 * 1024 // 120_000 + 1
+    files = [tmp_path / f"{number}.yaml" for number in range(count)]
+    for file in files:
+        file.write_text(manifest(file.stem, x="x" * 120_000), encoding="utf-8")
+    assert main(["validate", *map(str, files)]) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.endswith(": valid")] == [lines[-1]]
+    assert "bytes together with the templates of its namespace" in lines[-1]
+    assert "expected at most 8388608 bytes in all RecurringTrainingJobs of a namespace" in lines[-1]
