@@ -181,6 +181,7 @@ class Factory:
         # An operator that does not lead saves the import of kopf.
         from wattloop_operator.controller.controller import Controller  # noqa: PLC0415
         from wattloop_operator.controller.kopf_handlers import registry_of, settings_of  # noqa: PLC0415
+        from wattloop_operator.controller.open_watches import OpenWatches  # noqa: PLC0415
 
         settings = self.settings
         api = ClusterApi(fenced(self.transport, may_write), settings.namespaces)
@@ -210,8 +211,9 @@ class Factory:
             heartbeat=self.heartbeat.beat,
             all_listed=work_queue.start,
         )
+        watches = OpenWatches()
         controller = Controller(
-            registry=registry_of(dispatcher, lambda: credentials(self.client)),
+            registry=registry_of(dispatcher, lambda: credentials(self.client), watches),
             settings=settings_of(self.kinds),
             work_queue=work_queue,
             dispatcher=dispatcher,
@@ -224,6 +226,7 @@ class Factory:
             write_frequency_plans=FrequencyPlanWriter(api, self.cache, self.store.pipelines, self.clock).write,
             namespaces=settings.namespaces,
             returned_namespace=self._returned_namespace,
+            watch_problem=watches.problem,
         )
         self.leader.lead(controller, backend)
         return controller

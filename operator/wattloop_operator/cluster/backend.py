@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from wattloop.errors import OperationError
+from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
@@ -22,9 +23,10 @@ from wattloop_operator.cluster.api import (
     RejectedError,
     status_to_apply,
 )
-from wattloop_operator.cluster.dry_run import RECHECK_SECONDS, DryRun
-from wattloop_operator.cluster.events import event_body, events_of
+from wattloop_operator.cluster.dry_run import REASON, RECHECK_SECONDS, DryRun
+from wattloop_operator.cluster.events import EventSubject, event_body, events_of
 from wattloop_operator.cluster.informer.object_cache import Body, ObjectCache
+from wattloop_operator.cluster.informer.object_store import RefusedObject
 from wattloop_operator.cluster.store_cache import StoreCache
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JobKey
@@ -110,8 +112,9 @@ class ClusterBackend:
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """The state of one job; None if it does not exist."""
+        refused = self._refused(key)
         cached = self._cache.jobs.get((key.namespace, key.name))
-        if cached is None:
+        if cached is None or (refused is not None and not refused.readable):
             return None
         job = cached.value
         if job.metadata.deletion_timestamp is not None:
@@ -142,7 +145,7 @@ class ClusterBackend:
             deleted_recurrences=self._cache.deleted_recurrences.of_job(cached.uid),
             policies=self._policies,
         )
-        return replace(snapshot, refusal=self._refusal(snapshot))
+        return replace(snapshot, refusal=self._refusal(snapshot) if refused is None else refused.problem)
 
     def carry_out(self, snapshot: Snapshot, action: Action) -> None:
         """Carry out one action, and emit its Events."""
@@ -159,6 +162,8 @@ class ClusterBackend:
         A refused or unwatched workload needs one.
         """
         cached = self._cache.jobs.get((key.namespace, key.name))
+        if self._cache.jobs.refused((key.namespace, key.name)) is not None:
+            return RECHECK_SECONDS
         if cached is None:
             return None
         if self._dry_run.is_refused(cached.value):
@@ -299,6 +304,22 @@ class ClusterBackend:
             self._cache.put_job(current)
         return current
 
+    def _refused(self, key: JobKey) -> RefusedObject | None:
+        """The refused newest version of a job, after an Event that says why; None if there is none."""
+        name = (key.namespace, key.name)
+        refused = self._cache.jobs.refused(name)
+        if refused is not None and self._cache.has_room_for(name, refused):
+            self._cache.jobs.forget_refused(name)
+            body = self._api.find(RECURRING_TRAINING_JOBS, *name)
+            if body is not None:
+                self._cache.put_job(body)
+            refused = self._cache.jobs.refused(name)
+        if refused is not None:
+            metadata = ObjectMeta(name=key.name, namespace=key.namespace, uid=refused.uid)
+            job = EventSubject(RECURRING_TRAINING_JOBS.api_version, RECURRING_TRAINING_JOBS.kind, metadata)
+            self.announce(job, EmitEvent(True, REASON, refused.problem))
+        return refused
+
     def _refusal(self, snapshot: Snapshot) -> str:
         return self._dry_run.refusal(snapshot.job, lambda: self._sample_decision(snapshot, self._clock()))
 
@@ -308,7 +329,7 @@ class ClusterBackend:
             if each is not None:
                 self.announce(each, event)
 
-    def announce(self, about: RecurringTrainingJob | TrainingRecurrence, event: EmitEvent) -> None:
+    def announce(self, about: RecurringTrainingJob | TrainingRecurrence | EventSubject, event: EmitEvent) -> None:
         """Create an Event about an object; a failure is only logged, because nothing depends on Events."""
         try:
             self._api.create(EVENTS, event_body(about, event, self._reporter, self._clock()))

@@ -18,7 +18,7 @@ from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import special_file_kind
 from wattloop_operator.api.resource import API_VERSION, GROUP
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
-from wattloop_operator.cluster.transport import Request, StatusError, Transport
+from wattloop_operator.cluster.transport import METADATA_ONLY, Request, StatusError, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ def _check_readable(transport: Transport, namespace: str) -> None:
     remedy = "create it and run helm upgrade with it in operator.namespaces" if namespace else ""
     for resource in REQUIRED_RESOURCES:
         try:
-            transport(Request("GET", resource.path(namespace), {"limit": "1"}))
+            transport(Request("GET", resource.path(namespace), {"limit": "1"}, accept=METADATA_ONLY))
         except StatusError as error:
             raise OperationError(
                 f"the operator may not read {resource.plural}{where} ({error.message}); "

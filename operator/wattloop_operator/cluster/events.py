@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from wattloop_operator.api.attempt import Result
-from wattloop_operator.api.meta import ConditionStatus
+from wattloop_operator.api.meta import ConditionStatus, ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
@@ -104,8 +105,17 @@ def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
                     yield EmitEvent(True, condition.reason, condition.message)
 
 
+@dataclass(frozen=True)
+class EventSubject:
+    """An object of which only the identity is known."""
+
+    api_version: str
+    kind: str
+    metadata: ObjectMeta
+
+
 def event_body(
-    about: RecurringTrainingJob | TrainingRecurrence, event: EmitEvent, reporter: str, now: datetime
+    about: RecurringTrainingJob | TrainingRecurrence | EventSubject, event: EmitEvent, reporter: str, now: datetime
 ) -> dict[str, Any]:
     """The Kubernetes Event. Its name is a digest of its content, so that a repeated Event exists once.
 

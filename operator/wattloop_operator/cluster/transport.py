@@ -5,7 +5,6 @@ Metrics count requests here, fencing drops writes here, and tests kill the opera
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -14,6 +13,7 @@ import urllib3
 from kubernetes.client import ApiClient, ApiException
 
 from wattloop.errors import OperationError
+from wattloop_operator.cluster.bounded_json import UnreadableError, parse, parse_response
 
 JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
@@ -117,8 +117,10 @@ class HttpTransport:
 
 def _object(request: Request, data: bytes) -> dict[str, Any]:
     try:
-        parsed = json.loads(data)
-    except ValueError:
+        parsed = parse_response(data)
+    except UnreadableError as error:
+        if data.lstrip()[:1] == b"{":
+            raise OperationError(f"{request.method} {request.path}: the response cannot be read: {error}") from error
         parsed = None
     if not isinstance(parsed, dict):
         # A proxy's page, or a truncated response.
@@ -144,8 +146,8 @@ def _no_response(request: Request, cause: str) -> OperationError:
 
 def _status_error(request: Request, status: int, data: bytes | None) -> StatusError | OperationError:
     try:
-        body = json.loads(data or b"{}")
-    except ValueError:
+        body = parse(data or b"{}")
+    except UnreadableError:
         body = {}
     body = body if isinstance(body, dict) else {}
     message = str(body.get("message") or (data or b"")[:512].decode("utf-8", "replace"))

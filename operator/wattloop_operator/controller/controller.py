@@ -50,6 +50,7 @@ class Controller:
         write_frequency_plans: Brings FrequencyPlans and their statuses up to date; None: there are none.
         namespaces: The watched namespaces; empty: all.
         returned_namespace: Returns a further namespace that has become readable; empty: none.
+        watch_problem: Says which watch has ended although its thread lives; empty: none.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Controller:
         write_frequency_plans: Callable[[], object] | None = None,
         namespaces: Sequence[str] = (),
         returned_namespace: Callable[[], str] = lambda: "",
+        watch_problem: Callable[[], str] = lambda: "",
     ) -> None:
+        self._watch_problem = watch_problem
         self._namespaces = namespaces
         self._find_returned_namespace = returned_namespace
         self._returned_namespace = ""
@@ -119,9 +122,11 @@ class Controller:
 
     def problem(self) -> str:
         """Why the process must restart, besides a thread that has ended; empty if it need not."""
-        if self._stopping.is_set() or not self._returned_namespace:
+        if self._stopping.is_set():
             return ""
-        return f"the namespace {self._returned_namespace} is readable now; restarting to watch it"
+        if self._returned_namespace:
+            return f"the namespace {self._returned_namespace} is readable now; restarting to watch it"
+        return self._watch_problem()
 
     def enqueue(self, key: JobKey) -> None:
         """Reconcile a job soon."""

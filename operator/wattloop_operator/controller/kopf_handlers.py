@@ -7,32 +7,51 @@ not used: they keep state in the objects' annotations and act on edges.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import kopf
 
 from wattloop_operator.cluster.api import ResourceType
+from wattloop_operator.cluster.bounded_json import UnreadableError
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import WatchedKind
+from wattloop_operator.cluster.informer.watch_objects import unpacked
+from wattloop_operator.controller.open_watches import RETRY_SECONDS, OpenWatches
+from wattloop_operator.controller.watch_session import watch_session
 
 # Within the five minutes for which the server keeps the versions that a watch can resume from.
 SERVER_TIMEOUT_SECONDS = 300
 CLIENT_TIMEOUT_SECONDS = 310
+CONNECT_TIMEOUT_SECONDS = 5.0
+# With more, a page of the largest objects would be the larger part of the operator's memory.
+LIST_OBJECTS = 20
 
 
-def registry_of(dispatcher: EventDispatcher, login: Callable[[], Mapping[str, Any]]) -> kopf.OperatorRegistry:
+class EndlessRetries:
+    """kopf's waits between requests that fail: with a last one, an API server that is away for long ends a watch."""
+
+    def __iter__(self) -> Iterator[float]:
+        """The waits of one request."""
+        return itertools.repeat(RETRY_SECONDS)
+
+
+def registry_of(
+    dispatcher: EventDispatcher, login: Callable[[], Mapping[str, Any]], watches: OpenWatches
+) -> kopf.OperatorRegistry:
     """The handlers of all watched kinds.
 
     Args:
         dispatcher: Receives the objects.
         login: Returns the current credentials; called at each login.
+        watches: Is told of the requests of each watch.
     """
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    def log_in(**_: Any) -> kopf.ConnectionInfo:
-        return kopf.ConnectionInfo(**login())
+    async def log_in(**_: Any) -> kopf.AiohttpSession:
+        return watch_session(login(), watches)
 
     for kind in dispatcher.kinds:
         _register(registry, dispatcher, kind)
@@ -44,6 +63,9 @@ def settings_of(kinds: tuple[WatchedKind, ...]) -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.watching.server_timeout = SERVER_TIMEOUT_SECONDS
     settings.watching.client_timeout = CLIENT_TIMEOUT_SECONDS
+    settings.watching.chunk_size = LIST_OBJECTS
+    settings.networking.connect_timeout = CONNECT_TIMEOUT_SECONDS
+    settings.networking.error_backoffs = EndlessRetries()
     settings.queueing.worker_limit = None
     settings.posting.enabled = False
     # The operator has neither the right nor the need to watch namespaces and custom resource
@@ -61,13 +83,22 @@ def _register(registry: kopf.OperatorRegistry, dispatcher: EventDispatcher, kind
 
     @kopf.index(*address, id=f"{name}_indexed", registry=registry)
     async def index(body: kopf.Body, **_: Any) -> None:
-        dispatcher.on_object(kind, dict(body))
+        try:
+            found = unpacked(body)
+        except UnreadableError as error:
+            dispatcher.on_unreadable(kind, dict(body), str(error))
+        else:
+            dispatcher.on_object(kind, found)
 
     @kopf.on.event(*address, id=f"{name}_changed", registry=registry)
     async def event_handler(event: kopf.RawEvent, **_: Any) -> None:
         dispatcher.on_listed()
         if event["type"] == "DELETED":
-            dispatcher.on_deleted(kind, event["object"])
+            try:
+                found = unpacked(event["object"])
+            except UnreadableError:
+                found = dict(event["object"])
+            dispatcher.on_deleted(kind, found)
 
 
 def _address(resource: ResourceType) -> tuple[str, str, str]:

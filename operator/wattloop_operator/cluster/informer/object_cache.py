@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.template_limits import exceeded_limit, full_namespace, template_bytes
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import JOBS, PODS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ResourceType
 from wattloop_operator.cluster.informer.deleted_recurrences import DeletedRecurrences
-from wattloop_operator.cluster.informer.object_store import CachedObject, Key, ObjectStore
+from wattloop_operator.cluster.informer.object_store import CachedObject, Key, ObjectStore, RefusedObject
+from wattloop_operator.cluster.informer.template_bytes import TemplateBytes
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
@@ -37,23 +39,36 @@ class ObjectCache:
 
     def __init__(self) -> None:
         self.deleted_recurrences = DeletedRecurrences()
-        self.jobs: ObjectStore[RecurringTrainingJob] = ObjectStore()
+        self._template_bytes = TemplateBytes()
+        self.jobs: ObjectStore[RecurringTrainingJob] = ObjectStore(self._on_job_removed)
         self.recurrences: ObjectStore[TrainingRecurrence] = ObjectStore(self._on_recurrence_removed)
         self.workloads: ObjectStore[Body] = ObjectStore()
         self.pods: ObjectStore[Body] = ObjectStore()
 
     def put_job(self, body: Body) -> bool:
-        """Store a RecurringTrainingJob; returns whether it is newer than the stored one.
+        """Store or refuse a RecurringTrainingJob; returns whether it is newer than the known one.
+
+        It is refused if its template exceeds a bound, or if the namespace's templates together do.
 
         Raises:
             pydantic.ValidationError: This version of Wattloop cannot parse it.
         """
         key, uid, version = identity(body)
-        if _is_known(self.jobs, key, version):
+        if self.jobs.known_version(key) >= version:
             return False
-        return self.jobs.put(
-            CachedObject(key, uid, version, key, RecurringTrainingJob.from_wire(_without_annotations(body)))
-        )
+        template = (body.get("spec") or {}).get("template")
+        exceeded = exceeded_limit(template)
+        if exceeded is not None:
+            return self._refuse_job(body, str(exceeded))
+        size = template_bytes(template)
+        full = full_namespace(self._template_bytes.of_others(key), size)
+        if full is not None:
+            return self._refuse_job(body, str(full), size)
+        job = RecurringTrainingJob.from_wire(_without_annotations(body))
+        is_new = self.jobs.put(CachedObject(key, uid, version, key, job))
+        if is_new:
+            self._template_bytes.set(key, size)
+        return is_new
 
     def put_recurrence(self, body: Body) -> bool:
         """Store a TrainingRecurrence; returns whether it is newer than the stored one.
@@ -105,6 +120,22 @@ class ObjectCache:
         self.deleted_recurrences.discard_job(uid)
         return self.jobs.remove(key, uid)
 
+    def _refuse_job(self, body: Body, problem: str, size: int = 0) -> bool:
+        key, uid, version = identity(body)
+        stored = self.jobs.get(key)
+        if stored is not None and stored.uid == uid:
+            # Its last good spec goes on, with the status that was written since.
+            read = RecurringTrainingJob.from_wire(
+                {**_without_annotations(body), "spec": stored.value.spec, "status": body.get("status") or {}}
+            )
+            metadata = read.metadata.model_copy(update={"generation": stored.value.metadata.generation})
+            value = stored.value.model_copy(update={"metadata": metadata, "status": read.status})
+            self.jobs.put(CachedObject(key, uid, version, key, value))
+        return self.jobs.refuse(key, RefusedObject(uid, version, problem, size))
+
+    def _on_job_removed(self, removed: CachedObject[RecurringTrainingJob]) -> None:
+        self._template_bytes.set(removed.key, 0)
+
     def remove_recurrence(self, body: Body) -> bool:
         """Remove a deleted TrainingRecurrence and its pods."""
         key, uid, _ = identity(body)
@@ -129,6 +160,11 @@ class ObjectCache:
         """The pods of a Job."""
         pods = (cached.value for cached in self.pods.of_group(workload.key))
         return [pod for pod in pods if is_pod_of_job(pod["metadata"], workload.uid)]
+
+    def has_room_for(self, key: Key, refused: RefusedObject) -> bool:
+        """Whether a job's namespace has room by now for the template that it had none for."""
+        others = self._template_bytes.of_others(key)
+        return refused.template_bytes > 0 and full_namespace(others, refused.template_bytes) is None
 
     def _on_recurrence_removed(self, removed: CachedObject[TrainingRecurrence]) -> None:
         job, recurrence = self.jobs.get(removed.group), removed.value

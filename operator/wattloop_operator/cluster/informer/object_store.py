@@ -30,8 +30,29 @@ class CachedObject(Generic[Value]):
     value: Value
 
 
+@dataclass(frozen=True)
+class RefusedObject:
+    """A version of an object that is not stored.
+
+    Attributes:
+        uid: The object's uid.
+        version: The refused version.
+        problem: Why it is not stored, with a remedy.
+        template_bytes: Size of a template that its namespace has no room for; 0: the version is never stored.
+        readable: Whether more than its identity is known.
+    """
+
+    uid: str
+    version: int
+    problem: str
+    template_bytes: int = 0
+    readable: bool = True
+
+
 class ObjectStore(Generic[Value]):
     """The newest version of each object; late and repeated versions change nothing. Thread-safe.
+
+    An object whose newest version is refused stays in its last good version.
 
     Args:
         on_removed: Called with each stored object that is removed.
@@ -42,6 +63,7 @@ class ObjectStore(Generic[Value]):
         self._lock = threading.Lock()
         self._objects: dict[Key, CachedObject[Value]] = {}
         self._groups: dict[Key, set[Key]] = {}
+        self._refused: dict[Key, RefusedObject] = {}
         # Uids that this operator deleted: earlier events must not restore them.
         self._deleted: set[str] = set()
 
@@ -55,9 +77,35 @@ class ObjectStore(Generic[Value]):
             if cached.uid in self._deleted or (before is not None and before.version >= cached.version):
                 return False
             self._forget(before)
+            self._refused.pop(cached.key, None)
             self._objects[cached.key] = cached
             self._groups.setdefault(cached.group, set()).add(cached.key)
             return True
+
+    def refuse(self, key: Key, refused: RefusedObject) -> bool:
+        """Remember a version that is not stored; returns whether it is newer than the known ones."""
+        with self._lock:
+            stored, before = self._objects.get(key), self._refused.get(key)
+            if refused.uid in self._deleted or (before is not None and before.version >= refused.version):
+                return False
+            if stored is not None and stored.version > refused.version:
+                return False
+            self._refused[key] = refused
+            return True
+
+    def refused(self, key: Key) -> RefusedObject | None:
+        """The refused version of an object, if it is the newest."""
+        return self._refused.get(key)
+
+    def known_version(self, key: Key) -> int:
+        """The newest version that was stored or refused; 0 if there is none."""
+        with self._lock:
+            return self._known_version(key)
+
+    def forget_refused(self, key: Key) -> None:
+        """Forget a refused version, so that it is looked at again."""
+        with self._lock:
+            self._refused.pop(key, None)
 
     def remove(self, key: Key, uid: str, *, before_event: bool = False) -> bool:
         """Remove a deleted object, but not a newer one of its name; returns whether it was stored.
@@ -73,6 +121,9 @@ class ObjectStore(Generic[Value]):
                 self._deleted.add(uid)
             else:
                 self._deleted.discard(uid)
+            refused = self._refused.get(key)
+            if refused is not None and refused.uid == uid:
+                del self._refused[key]
             before = self._objects.get(key)
             if before is None or before.uid != uid:
                 return False
@@ -93,6 +144,10 @@ class ObjectStore(Generic[Value]):
         """All objects."""
         with self._lock:
             return list(self._objects.values())
+
+    def _known_version(self, key: Key) -> int:
+        stored, refused = self._objects.get(key), self._refused.get(key)
+        return max(0 if stored is None else stored.version, 0 if refused is None else refused.version)
 
     def _forget(self, cached: CachedObject[Value] | None) -> None:
         if cached is None:

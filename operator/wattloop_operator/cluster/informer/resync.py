@@ -69,8 +69,7 @@ class Resync:
         return self._repair(late | {each.key for each in deleted})
 
     def _is_behind(self, key: Key, version: int) -> bool:
-        cached = self._kind.object_store.get(key)
-        return cached is None or cached.version < version
+        return self._kind.object_store.known_version(key) < version
 
     def _repair(self, keys: set[Key]) -> set[JobKey]:
         jobs: set[JobKey] = set()

@@ -1,0 +1,137 @@
+"""Parses JSON of the API server with bounds on depth and size.
+
+Python's own parser fails at the interpreter's recursion limit, and a short text can have a parsed
+form of many times its size. An object beyond a bound is unreadable; its identity is read without
+the rest, so that it is passed over alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pydantic_core
+
+# etcd stores at most 1.5 MiB of an object. Such a text can have a parsed form of 60 MiB.
+MAX_OBJECT_BYTES = 2 * 1024 * 1024
+# A longer list is parsed item by item.
+MAX_WHOLE_LIST_BYTES = 1024 * 1024
+# The limit of pydantic's parser.
+MAX_DEPTH = 200
+# metadata.ownerReferences[] of an item in a list, or of the object in a watch event.
+IDENTITY_LEVELS = 4
+
+_ITEMS = b'"items":['
+# The change of the depth by a byte: 1 by a bracket that opens, -1 by one that closes, as signed bytes.
+_OPENS, _CLOSES = 0x01, 0xFF
+_CHANGES = bytes(_OPENS if byte in b"[{" else _CLOSES if byte in b"]}" else 0 for byte in range(256))
+
+
+class UnreadableError(ValueError):
+    """A text is not JSON, or exceeds a bound; the error's text says which."""
+
+
+def parse(data: bytes, max_bytes: int = MAX_OBJECT_BYTES) -> Any:
+    """Parse one JSON value of at most `max_bytes` and `MAX_DEPTH` levels.
+
+    Raises:
+        UnreadableError: The text exceeds a bound, or is not JSON.
+
+    Example:
+        >>> parse(b"[" * 3000 + b"]" * 3000)
+        Traceback (most recent call last):
+        wattloop_operator.cluster.bounded_json.UnreadableError: it is nested more than 200 levels deep
+    """
+    if len(data) > max_bytes:
+        raise UnreadableError(f"it has {len(data)} bytes, more than {max_bytes}")
+    try:
+        return pydantic_core.from_json(data)
+    except ValueError as error:
+        if "recursion limit" in str(error):
+            raise UnreadableError(f"it is nested more than {MAX_DEPTH} levels deep") from None
+        raise UnreadableError(f"it is not JSON ({error})") from None
+
+
+def parse_response(data: bytes) -> Any:
+    """Parse the body of a response. In a list, an unreadable item is reduced to its upper levels.
+
+    Raises:
+        UnreadableError: The text exceeds a bound, or is not JSON.
+    """
+    if len(data) <= MAX_WHOLE_LIST_BYTES:
+        try:
+            return parse(data)
+        except UnreadableError:
+            pass
+    listed = split_list(data)
+    if listed is None:
+        return parse(data)
+    shell, items = listed
+    return parse(shell) | {"items": [_item(item) for item in items]}
+
+
+def split_list(data: bytes) -> tuple[bytes, list[bytes]] | None:
+    """A Kubernetes list with empty `items`, and each item; None if it is no list.
+
+    Example:
+        >>> split_list(b'{"items":[{"a":[1]},{}],"kind":"JobList"}')
+        (b'{"items":[],"kind":"JobList"}', [b'{"a":[1]}', b'{}'])
+    """
+    start = data.find(_ITEMS) + len(_ITEMS)
+    if start < len(_ITEMS) or _depth(data[:start]) != 2:
+        return None
+    items: list[bytes] = []
+    end = start
+    for first, last in _deeper(data[start:], 0):
+        if data[end : start + first].strip() not in (b"", b","):
+            break
+        items.append(data[start + first : start + last])
+        end = start + last
+    return data[:start] + data[end:], items
+
+
+def upper_levels(data: bytes, levels: int = IDENTITY_LEVELS) -> Any:
+    """Parse a text without the lists and objects below some levels: each is null.
+
+    Raises:
+        UnreadableError: The rest is too large, or not JSON.
+
+    Example:
+        >>> upper_levels(b'{"metadata": {"name": "x", "labels": {"a": "b"}}, "spec": [[[]]]}', 2)
+        {'metadata': {'name': 'x', 'labels': None}, 'spec': [None]}
+    """
+    kept, kept_until = [], 0
+    for start, end in _deeper(data, levels):
+        kept += [data[kept_until:start], b"null"]
+        kept_until = end
+    return parse(b"".join((*kept, data[kept_until:])))
+
+
+def _deeper(data: bytes, levels: int) -> list[tuple[int, int]]:
+    """Start and end of each list or object below some levels."""
+    # Only a hostile or very large object needs it; an operator without one saves the memory.
+    import numpy as np  # noqa: PLC0415
+
+    changes = np.frombuffer(_depth_changes(data), dtype=np.int8)
+    depths = np.cumsum(changes, dtype=np.int32)
+    edges = np.flatnonzero(np.diff(depths > levels, prepend=False, append=False)).tolist()
+    # The bracket that closes is on the level above.
+    return [(start, end + 1) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _depth(data: bytes) -> int:
+    changes = _depth_changes(data)
+    return changes.count(_OPENS) - changes.count(_CLOSES)
+
+
+def _depth_changes(data: bytes) -> bytes:
+    """How each byte changes the depth, as signed bytes; those of strings do not."""
+    parts = data.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')
+    parts[1::2] = [bytes(len(string)) for string in parts[1::2]]
+    return b"_".join(parts).translate(_CHANGES)
+
+
+def _item(data: bytes) -> Any:
+    try:
+        return parse(data)
+    except UnreadableError:
+        return upper_levels(data)

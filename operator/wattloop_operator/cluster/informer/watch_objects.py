@@ -1,0 +1,118 @@
+"""The form in which objects pass through kopf: their identity, and the rest as text.
+
+kopf parses what the API server sends, and holds all objects of a list until all kinds have been
+listed. Parsed, a hostile object fails at Python's recursion limit or needs 45 times its size. An
+object is therefore packed before kopf parses it, and unpacked where it is handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pydantic_core
+
+from wattloop_operator.cluster.bounded_json import (
+    MAX_WHOLE_LIST_BYTES,
+    UnreadableError,
+    parse,
+    parse_response,
+    split_list,
+    upper_levels,
+)
+
+# The largest template has 128 KiB, and again as much in an annotation and in managed fields each.
+MAX_PARSED_BYTES = 1024 * 1024
+# A TrainingRecurrence that its reports have filled has less.
+MAX_KEPT_BYTES = 512 * 1024
+# Annotations of other tools and managed fields are the larger part of many objects.
+DROPPED_METADATA = frozenset({"managedFields", "annotations"})
+IDENTITY = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+# Of an object that cannot be read: what its job is found by.
+UNREADABLE_IDENTITY = (*IDENTITY, "labels")
+TEXT, PROBLEM = "text", "problem"
+
+
+def packed(data: bytes) -> dict[str, Any]:
+    """The packed form of an object's JSON. It states why, if the object is unreadable.
+
+    Raises:
+        UnreadableError: Not even the object's identity can be read.
+
+    Example:
+        >>> packed(b'{"metadata": {"name": "x"}, "spec": ' + b"[" * 999 + b"]" * 999 + b"}")["problem"]
+        'it is nested more than 200 levels deep'
+    """
+    try:
+        return _packed(parse(data, MAX_PARSED_BYTES))
+    except UnreadableError as error:
+        return _unreadable(upper_levels(data), str(error))
+
+
+def packed_response(data: bytes) -> Any:
+    """The body of a response; of a list, with packed items.
+
+    Raises:
+        UnreadableError: The text is not JSON, or is too large.
+    """
+    if len(data) <= MAX_WHOLE_LIST_BYTES:
+        try:
+            body = parse(data)
+        except UnreadableError:
+            body = None
+        if body is not None:
+            is_list = isinstance(body, dict) and isinstance(body.get("items"), list)
+            return body | {"items": [_packed(item) for item in body["items"]]} if is_list else body
+    listed = split_list(data)
+    if listed is None:
+        return parse_response(data)
+    shell, items = listed
+    return parse(shell) | {"items": [packed(item) for item in items]}
+
+
+def packed_event(line: bytes) -> bytes:
+    """A line of a watch with its object packed; errors and bookmarks stay as they are.
+
+    Raises:
+        UnreadableError: Not even the object's identity can be read.
+    """
+    try:
+        event, problem = parse(line, MAX_PARSED_BYTES), ""
+    except UnreadableError as error:
+        event, problem = upper_levels(line), str(error)
+    found = event.get("object") if isinstance(event, dict) else None
+    if isinstance(found, dict) and event.get("type") in {"ADDED", "MODIFIED", "DELETED"}:
+        event["object"] = _unreadable(found, problem) if problem else _packed(found)
+    return pydantic_core.to_json(event)
+
+
+def unpacked(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of a packed form.
+
+    Raises:
+        UnreadableError: The object is unreadable.
+    """
+    if PROBLEM in body:
+        raise UnreadableError(str(body[PROBLEM]))
+    found: dict[str, Any] = parse(str(body[TEXT]).encode())
+    return found
+
+
+def _packed(body: Any) -> dict[str, Any]:
+    if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
+        raise UnreadableError("it is no object with metadata")
+    metadata = {name: value for name, value in body["metadata"].items() if name not in DROPPED_METADATA}
+    text = pydantic_core.to_json({**body, "metadata": metadata})
+    if len(text) > MAX_KEPT_BYTES:
+        return _unreadable(body, f"it has {len(text)} bytes without its annotations, more than {MAX_KEPT_BYTES}")
+    return {"metadata": _part(metadata, IDENTITY), TEXT: text.decode()}
+
+
+def _unreadable(body: Any, problem: str) -> dict[str, Any]:
+    if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
+        raise UnreadableError(problem)
+    return {"metadata": _part(body["metadata"], UNREADABLE_IDENTITY), PROBLEM: problem}
+
+
+def _part(metadata: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: metadata[name] for name in names if name in metadata}

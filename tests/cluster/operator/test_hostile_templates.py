@@ -1,0 +1,173 @@
+"""Jobs that are nested deep or very large, from before the chart's policy, beside a victim's job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.job_manifest import job_manifest
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.pod_runner import PodRunner
+from support.control_plane.waiting import Object, wait_until
+from wattloop_operator.domain.names import JobKey
+
+POLICY = "app.kubernetes.io/component=templates"
+# The chart's operator.resources.limits.memory.
+LIMIT_KIB = 1024 * 1024
+DEEP_LIST = "[" * 3000 + "]" * 3000
+DEEP_OBJECT = '{"a":' * 9000 + "1" + "}" * 9000
+# 59 MiB for Python's parser.
+WIDE = "[" + "[]," * 433_000 + "1]"
+LARGE_JOBS = 19
+Create = Callable[[str, str], None]
+
+
+@pytest.fixture
+def hostile(admin: client.ApiClient, kubectl: ClusterCommand, release: object, namespace: str) -> Iterator[Create]:
+    """Creates jobs with a text of JSON in their pod's spec, in another namespace, while the policy is not bound."""
+    other = f"{namespace}-hostile"
+    kubectl("create", "namespace", other)
+    kind = "validatingadmissionpolicybinding"
+    (binding,) = kubectl.json("get", kind, f"--selector={POLICY}")["items"]
+    kubectl("delete", kind, binding["metadata"]["name"])
+    path = f"/apis/wattloop.dev/v1alpha1/namespaces/{other}/recurringtrainingjobs"
+
+    def create(name: str, value: str) -> None:
+        manifest = job_manifest(name)
+        manifest["spec"]["template"]["job"]["template"]["spec"]["x"] = "VALUE"
+        _until_created(admin, path, json.dumps(manifest).replace('"VALUE"', value).encode())
+
+    yield create
+    kubectl("delete", "namespace", other, "--wait=false")
+    # The client of the tests cannot parse them either.
+    kubectl("delete", "rtj", "--all", namespace=other)
+    metadata = {name: binding["metadata"][name] for name in ("name", "labels", "annotations")}
+    kubectl.apply({**binding, "metadata": metadata})
+
+
+def _until_created(admin: client.ApiClient, path: str, body: bytes) -> None:
+    pool, host = admin.rest_client.pool_manager, admin.configuration.host
+    while True:
+        answer = pool.request("POST", host + path, body=body, headers={"Content-Type": "application/json"})
+        if answer.status == 201:
+            return
+        # The server enforces a binding for a moment after its deletion.
+        assert answer.status == 422, answer.data[:1000]
+        assert b"ValidatingAdmissionPolicy" in answer.data, answer.data[:1000]
+
+
+@pytest.fixture
+def pod_runner(
+    core: client.CoreV1Api,
+    kubelet: Kubelet,
+    token_of_pod: Callable[[Object, str], str],
+    tmp_path: Path,
+    namespace: str,
+) -> Iterator[PodRunner]:
+    """Runs the victim's training pods."""
+    with PodRunner(core, kubelet, token_of_pod, tmp_path, namespace) as working:
+        yield working
+
+
+def await_reached(cluster: DynamicClient, key: JobKey, count: int) -> None:
+    wait_until(
+        cluster,
+        api_version="wattloop.dev/v1alpha1",
+        kind="RecurringTrainingJob",
+        namespace=key.namespace,
+        condition=lambda jobs: jobs and jobs[0].get("status", {}).get("counts", {}).get("reached") == count,
+        what=f"{count} runs of the victim",
+        timeout_seconds=180.0,
+    )
+
+
+def refusals(cluster: DynamicClient, namespace: str, count: int) -> dict[str, str]:
+    """The Events of this many refused jobs, by job."""
+
+    def found(events: list[Object]) -> dict[str, str] | None:
+        notes = {
+            each["involvedObject"]["name"]: str(each["message"])
+            for each in events
+            if each.get("reason") == "TemplateRejected"
+        }
+        return notes if len(notes) == count else None
+
+    result: dict[str, str] = wait_until(
+        cluster,
+        api_version="v1",
+        kind="Event",
+        namespace=namespace,
+        condition=found,
+        what=f"{count} Events of refused jobs",
+        timeout_seconds=180.0,
+    )
+    return result
+
+
+def peak_memory_kib(operator: OperatorProcess) -> int:
+    status = Path(f"/proc/{operator.pid}/status").read_text(encoding="ascii")
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
+
+
+def assert_works(operator: OperatorProcess) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = operator.health(path)
+        assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.timeout(600)
+def test_jobs_that_are_nested_deep_end_no_watch_of_this_operator_or_the_next(
+    operators: Callable[..., Callable[[], OperatorProcess]],
+    make_job: Callable[..., JobKey],
+    hostile: Create,
+    pod_runner: PodRunner,
+    cluster: DynamicClient,
+) -> None:
+    start = operators()
+    first = start()
+    key = make_job()
+    await_reached(cluster, key, 1)
+    hostile("deep-list", DEEP_LIST)
+    hostile("deep-object", DEEP_OBJECT)
+    notes = refusals(cluster, f"{key.namespace}-hostile", 2)
+    assert all("nested more than 200 levels deep; expected a template of at most" in note for note in notes.values())
+    make_job(runRequest="second")
+    await_reached(cluster, key, 2)
+    assert_works(first)
+    first.stop()
+    second = start()
+    make_job(runRequest="third")
+    await_reached(cluster, key, 3)
+    assert_works(second)
+
+
+@pytest.mark.timeout(600)
+def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
+    operators: Callable[..., Callable[[], OperatorProcess]],
+    make_job: Callable[..., JobKey],
+    hostile: Create,
+    pod_runner: PodRunner,
+    cluster: DynamicClient,
+) -> None:
+    start = operators()
+    first = start()
+    key = make_job()
+    for number in range(LARGE_JOBS):
+        hostile(f"large-{number}", WIDE)
+    refusals(cluster, f"{key.namespace}-hostile", LARGE_JOBS)
+    await_reached(cluster, key, 1)
+    assert_works(first)
+    assert peak_memory_kib(first) < LIMIT_KIB / 2
+    first.stop()
+    second = start()
+    make_job(runRequest="second")
+    await_reached(cluster, key, 2)
+    assert_works(second)
+    assert peak_memory_kib(second) < LIMIT_KIB / 2

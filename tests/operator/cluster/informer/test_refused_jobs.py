@@ -1,0 +1,54 @@
+"""Jobs whose template is too large: the cache keeps their last good version, and nothing of another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.control_plane.job_manifest import job_manifest
+from wattloop_operator.api.template_limits import MAX_NAMESPACE_TEMPLATE_BYTES
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+
+
+def body(name: str, version: int, *, size: int = 0, namespace: str = "team", **status: Any) -> dict[str, Any]:
+    made = job_manifest(name)
+    made["metadata"] |= {"namespace": namespace, "uid": f"uid-{name}", "resourceVersion": str(version), "generation": 1}
+    made["spec"]["template"]["job"]["template"]["spec"]["x"] = "x" * size
+    return made | {"status": status}
+
+
+def test_a_job_that_became_too_large_keeps_its_last_good_spec_and_its_newest_status() -> None:
+    cache, key = ObjectCache(), ("team", "digits")
+    assert cache.put_job(body("digits", 1))
+    too_large = body("digits", 2, size=200_000, observedGeneration=1)
+    too_large["metadata"]["generation"] = 2
+    assert cache.put_job(too_large)
+    assert not cache.put_job(too_large), "it is known"
+    cached, refused = cache.jobs.get(key), cache.jobs.refused(key)
+    assert cached is not None
+    assert cached.value.spec.template.job.value["template"]["spec"]["x"] == ""  # type: ignore[union-attr]
+    assert (cached.value.metadata.generation, cached.value.status.observed_generation) == (1, 1)
+    assert refused is not None
+    assert refused.problem.startswith("spec.template: found 200")
+    assert "expected at most 131072 bytes of JSON" in refused.problem
+    assert cache.put_job(body("digits", 3))
+    assert cache.jobs.refused(key) is None
+
+
+def test_the_templates_of_a_namespace_are_bounded_together() -> None:
+    cache, size = ObjectCache(), 120_000
+    count = MAX_NAMESPACE_TEMPLATE_BYTES // (size + 1000)
+    for number in range(count + 2):
+        cache.put_job(body(f"job-{number}", number + 1, size=size))
+    held = len(cache.jobs)
+    assert count <= held < count + 2
+    late = ("team", f"job-{count + 1}")
+    refused = cache.jobs.refused(late)
+    assert refused is not None
+    assert "expected at most 8388608 bytes in all RecurringTrainingJobs of a namespace" in refused.problem
+    assert not cache.has_room_for(late, refused)
+    assert cache.put_job(body("other", 900, size=size, namespace="other")), "another namespace has room"
+    cache.remove_job(body("job-0", 901))
+    assert cache.has_room_for(late, refused)
+    cache.jobs.forget_refused(late)
+    assert cache.put_job(body(late[1], count + 2, size=size))
+    assert len(cache.jobs) == held + 1

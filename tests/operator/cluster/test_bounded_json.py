@@ -1,0 +1,67 @@
+"""What is read of the API server's JSON, and in which form it passes through kopf."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from wattloop_operator.cluster.bounded_json import MAX_OBJECT_BYTES, UnreadableError, parse, parse_response
+from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response, unpacked
+
+METADATA = {"name": 'a "quoted\\" [', "namespace": "team", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}
+
+
+def with_spec(spec: str, **metadata: Any) -> str:
+    return f'{{"metadata":{json.dumps(METADATA | metadata)},"spec":{spec}}}'
+
+
+DEEP = with_spec('{"a":' * 9000 + "1" + "}" * 9000)
+LARGE = with_spec("[" + "[]," * 400_000 + "1]")
+PLAIN = with_spec('{"text": "]}\\\\", "numbers": [1, 2.5, 12345678901234567890, null]}', annotations={"x": "y"})
+
+
+@pytest.mark.parametrize("hostile", [DEEP, LARGE])
+def test_an_unreadable_object_of_a_list_is_passed_over_alone(hostile: str) -> None:
+    listed = f'{{"kind":"XList","items":[{PLAIN}, {hostile},{PLAIN}],"metadata":{{"continue":"next"}}}}'
+    body = packed_response(listed.encode())
+    assert body["metadata"] == {"continue": "next"}
+    first, unreadable, last = body["items"]
+    assert unpacked(first) == unpacked(last)
+    assert unpacked(first)["spec"] == json.loads(PLAIN)["spec"]
+    assert unreadable["metadata"] == METADATA
+    with pytest.raises(UnreadableError, match=r"nested more than 200 levels deep|more than 1048576"):
+        unpacked(unreadable)
+
+
+@pytest.mark.parametrize("hostile", [DEEP, LARGE])
+def test_an_event_of_an_unreadable_object_has_its_identity(hostile: str) -> None:
+    event = json.loads(packed_event(f'{{"type":"MODIFIED","object":{hostile}}}'.encode()))
+    assert event["type"] == "MODIFIED"
+    assert event["object"]["metadata"] == METADATA
+    with pytest.raises(UnreadableError):
+        unpacked(event["object"])
+
+
+def test_an_event_that_is_no_change_of_an_object_stays_as_it_is() -> None:
+    for event in (
+        {"type": "ERROR", "object": {"kind": "Status", "code": 410}},
+        {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}},
+    ):
+        assert json.loads(packed_event(json.dumps(event).encode())) == event
+
+
+def test_a_list_of_metadata_keeps_an_object_with_deep_managed_fields() -> None:
+    fields = '{"f:a":' * 3000 + "{}" + "}" * 3000
+    deep = f'{{"metadata":{{"managedFields":[{{"fieldsV1":{fields}}}],"name":"deep","uid":"u"}}}}'
+    (item,) = parse_response(f'{{"items":[{deep}],"metadata":{{}}}}'.encode())["items"]
+    assert (item["metadata"]["name"], item["metadata"]["uid"]) == ("deep", "u")
+
+
+def test_a_text_beyond_the_bound_or_without_json_is_unreadable() -> None:
+    for text in (b'"' + b"x" * MAX_OBJECT_BYTES + b'"', b"<html>", b"", b'{"items":[', b'{"a":"'):
+        with pytest.raises(UnreadableError):
+            parse(text)
+        with pytest.raises(UnreadableError):
+            parse_response(text)
