@@ -14,15 +14,17 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import inf
 from types import TracebackType
 from typing import Protocol, Self
 
-from cachetools import LRUCache
+from cachetools import TTLCache
 
 from wattloop.errors import OperationError
 from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop.threads import WatchedThread
 from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
+from wattloop_operator.reconcile.pipeline.held_bytes import state_bytes
 from wattloop_operator.reconcile.pipeline.plausibility import ImplausibleReportError, check_plausible
 from wattloop_operator.reconcile.pipeline.profile import planning_request, profile_digest
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, RegistrationConflictError
@@ -34,7 +36,9 @@ from wattloop_operator.reporting.message_groups import MessageGroups
 from wattloop_operator.reporting.planner_queue import Claims, Plan, PlannerQueue, PlanningTask
 from wattloop_operator.store.pipelines import Change, StoredPipeline
 
-MAX_KNOWN_PIPELINES = 256
+# What is remembered between messages. A larger pipeline, or one that was silent, is read from the store again.
+MAX_KNOWN_BYTES = 128 * 1024**2
+KNOWN_SECONDS = 300.0
 CLEANUP_INTERVAL = timedelta(hours=1)
 
 logger = logging.getLogger(__name__)
@@ -123,7 +127,11 @@ class PipelineCommits:
         self._store = store
         self._utc_now = utc_now
         self._clock = clock
-        self._known: LRUCache[PipelineKey, StoredPipeline] = LRUCache(MAX_KNOWN_PIPELINES)
+        self._known: TTLCache[PipelineKey, StoredPipeline] = TTLCache(
+            MAX_KNOWN_BYTES, KNOWN_SECONDS, clock, lambda known: state_bytes(known.state)
+        )
+        # Attempts that have ended since the last group.
+        self._ended: set[PipelineKey] = set()
         self._arrived = threading.Condition()
         self._groups: MessageGroups[PipelineKey, _Waiting] = MessageGroups(clock)
         self._ending = False
@@ -171,11 +179,15 @@ class PipelineCommits:
     def _run(self) -> None:
         while True:
             with self._arrived:
-                while not self._ending and (left := self._groups.first_due - self._clock()) > 0:
-                    self._arrived.wait(None if left == float("inf") else left)
+                while not self._ending and not self._ended and (left := self._groups.first_due - self._clock()) > 0:
+                    self._arrived.wait(min(left, KNOWN_SECONDS) if self._known else left if left < inf else None)
+                    self._known.expire()
+                ended, self._ended = self._ended, set()
                 groups = self._groups.take(everything=self._ending)
                 if not groups and self._ending:
                     return
+            for key in ended:
+                self._known.pop(key, None)
             for key, group in groups.items():
                 began = self._clock()
                 self._commit(group)
@@ -209,12 +221,25 @@ class PipelineCommits:
             return _merged(state, group, context.work, now, rejected)
 
         known = self._store.change(context.new, self._known.get(key), merge, lambda state: decided(state, now), now)
-        self._known[key] = known
+        self._remember(key, known)
         return known, [
             (waiting.answer, rejected.get(place) or _guarded_answer(known.state, waiting, now))
             for place, waiting in enumerate(group)
             if waiting.answer is not None
         ]
+
+    def _remember(self, key: PipelineKey, known: StoredPipeline) -> None:
+        ranks = known.state.ranks.values()
+        has_ended = len(ranks) == known.state.expected_ranks and all(rank.finished for rank in ranks)
+        self._known.pop(key, None)
+        if ranks and not has_ended and state_bytes(known.state) <= MAX_KNOWN_BYTES:
+            self._known[key] = known
+
+    def forget(self, key: PipelineKey) -> None:
+        """Drop what is remembered of an attempt that has ended; from any thread."""
+        with self._arrived:
+            self._ended.add(key)
+            self._arrived.notify()
 
     def _deliver_planned(self, group: Sequence[_Waiting]) -> None:
         for waiting in group:

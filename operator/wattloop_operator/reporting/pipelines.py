@@ -146,9 +146,11 @@ class PipelineService:
         recurrence = self._recurrences.read(namespace, name)
         if recurrence is None:
             raise UnknownRecurrenceError(f"TrainingRecurrence {namespace}/{name} does not exist")
-        if recurrence.status.result is not None:
-            return None
-        spec, plan = recurrence.spec, self._plan_of(recurrence)
+        spec = recurrence.spec
         key = PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)
+        if recurrence.status.result is not None:
+            self._commits.forget(key)
+            return None
+        plan = self._plan_of(recurrence)
         new = PipelineState(key, namespace, name, choice=plan.choice, enabled=plan.enabled, given=plan.given)
         return PipelineContext(new, PipelineWork(spec.batch_size, recurrence.status.image_digest or ""))

@@ -20,6 +20,7 @@ from typing import Protocol
 
 from wattloop.errors import OperationError
 from wattloop.threads import TaskThread, WatchedThread
+from wattloop_operator.reconcile.pipeline.held_bytes import request_bytes
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 
@@ -30,6 +31,7 @@ HALF_LIFE_SECONDS = 600.0
 MIN_REMEMBERED_SECONDS = 0.1
 # The reports of a job beyond these ask again.
 MAX_WAITING_TASKS = 256
+MAX_WAITING_BYTES = 64 * 1024**2
 
 logger = logging.getLogger(__name__)
 
@@ -149,11 +151,16 @@ class PlannerQueue:
     def offer(self, task: PlanningTask) -> None:
         """Have a profile planned, unless it waits, is planned now, or another replica plans it."""
         with self._lock:
-            is_full = task.job_uid not in self._waiting and len(self._waiting) >= MAX_WAITING_TASKS
-            if is_full or self._ending or self._knows(task.job_uid, task.request.profile_digest):
+            if self._is_full(task) or self._ending or self._knows(task.job_uid, task.request.profile_digest):
                 return
             self._waiting[task.job_uid] = task
         self._start(self._run_next)
+
+    def _is_full(self, task: PlanningTask) -> bool:
+        """Whether a task waits outside, with its next report: those of the queue hold too much memory."""
+        others = [each for job_uid, each in self._waiting.items() if job_uid != task.job_uid]
+        held = sum(request_bytes(each.request) for each in (*others, task))
+        return len(others) >= MAX_WAITING_TASKS or (bool(others) and held > MAX_WAITING_BYTES)
 
     def knows(self, job_uid: str, digest: str) -> bool:
         """Whether a profile of a job waits, is planned now, or is planned by another replica."""

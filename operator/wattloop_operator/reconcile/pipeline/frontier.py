@@ -21,10 +21,10 @@ from wattloop.pipeline.profiling import spaced_clocks
 from wattloop_operator.reconcile.pipeline.given_plan import given_frontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import (
-    MAX_FRONTIER_POINTS,
     FrontierPoint,
     PipelineFrontier,
     RankMeasurements,
+    max_points,
 )
 from wattloop_planner.frequency import (
     OperationGraph,
@@ -39,9 +39,6 @@ from wattloop_planner.frequency.pipeline.interpolation import interpolated
 from wattloop_planner.frequency.pipeline.rank_measurements import RankMeasurement, merged_profile
 from wattloop_planner.frequency.pipeline.uncertainty import difference_errors
 
-# Bounds the stored frontier: with more instructions it has fewer points.
-MAX_PLANNED_CLOCKS = 4_000_000
-MIN_POINTS = 3
 # No instruction is shorter or takes less; the squares of smaller numbers, which weigh measurements, would be zero.
 MIN_INSTRUCTION_SECONDS, MIN_INSTRUCTION_JOULES = 1e-7, 1e-6
 # Of each kind of instruction: the measured clocks, and interpolated ones between them.
@@ -65,7 +62,7 @@ def _planned(request: PlanningRequest) -> PipelineFrontier:
     graph = instruction_graph(request.instructions)
     profile = profile_of_request(request)
     problem = pipeline_problem(graph, profile, blocking)
-    count = min(MAX_FRONTIER_POINTS, max(MIN_POINTS, MAX_PLANNED_CLOCKS // operations))
+    count = max_points(operations)
     plans = [
         [[int(clock) for clock in row] for row in plan_frequencies(problem, plan)]
         for plan in plan_pipeline(problem, count).plans

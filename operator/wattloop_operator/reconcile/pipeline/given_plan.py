@@ -13,10 +13,10 @@ from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.registrations import first_difference
 from wattloop_operator.reconcile.pipeline.state import (
-    MAX_FRONTIER_POINTS,
     FrontierPoint,
     GivenPlan,
     PipelineFrontier,
+    max_points,
 )
 from wattloop_planner.frequency.files.archive import PlanArchive
 from wattloop_planner.frequency.pipeline.profiles import canonical_instruction
@@ -41,7 +41,7 @@ def given_frontier(request: PlanningRequest, given: GivenPlan) -> PipelineFronti
         _check_product(source, product, request)
         _check_instructions(source, archive.instructions, request.instructions)
         _check_clocks(source, archive.clocks_megahertz, request)
-        return _frontier_of(source, archive.thinned(MAX_FRONTIER_POINTS), request)
+        return _frontier_of(source, archive.thinned(max_points(sum(map(len, archive.instructions)))), request)
     _check_product(source, product, request)
     _check_stages(source, given, request)
     clocks = tuple(tuple(each.megahertz for each in stage) for stage in given.stages)

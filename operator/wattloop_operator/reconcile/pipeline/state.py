@@ -26,13 +26,20 @@ MAX_PROCESSES_PER_RANK = 8
 MAX_PROFILES_OF_ATTEMPT = 4
 # Ranks on one kind of GPU may hold the same clocks. Each list is stored with the instructions of its rank.
 MAX_CLOCK_LISTS = 8
-MAX_FRONTIER_POINTS = 64
-# Bounds what a hostile pod can store. A pipeline of 1,000 ranks has about 64,000 measurements.
-MAX_PROFILE_MEASUREMENTS = 500_000
+MAX_FRONTIER_POINTS, MIN_FRONTIER_POINTS = 64, 3
+# Of a frontier, in memory 40 MB: with more instructions it has fewer points.
+MAX_PLANNED_CLOCKS = 1_000_000
+# In memory 93 MB, and 130 MB while they are read. A pipeline of 1,000 ranks has about 64,000 measurements.
+MAX_PROFILE_MEASUREMENTS = 200_000
 # A graph of more instructions would take the planner over 200 MB.
 MAX_PIPELINE_INSTRUCTIONS = 100_000
 # Of all pipelines together, in each cache of what follows from a sequence of instructions.
 MAX_CACHED_INSTRUCTIONS = 2 * MAX_PIPELINE_INSTRUCTIONS
+
+
+def max_points(instructions: int) -> int:
+    """The most plans that the frontier of a pipeline of so many instructions has."""
+    return min(MAX_FRONTIER_POINTS, max(MIN_FRONTIER_POINTS, MAX_PLANNED_CLOCKS // max(instructions, 1)))
 
 
 @dataclass(frozen=True)

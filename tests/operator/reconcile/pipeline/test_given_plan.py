@@ -254,3 +254,11 @@ def test_a_plan_that_changes_as_a_rank_finishes_frees_the_others() -> None:
     for _ in range(3):
         exchange(operator, ranks[1:])
     assert ranks[1].running.mode == "Free"
+
+
+def test_a_given_plan_has_no_more_clocks_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = made_by_operator()
+    monkeypatch.setattr("wattloop_operator.reconcile.pipeline.state.MAX_PLANNED_CLOCKS", 8 * 5)
+    frontier = run(given_plan(plan)).state.frontier
+    assert frontier is not None
+    assert [sum(map(len, point.clocks_megahertz)) for point in frontier.points] == [8] * 5

@@ -1,0 +1,153 @@
+"""What the plan service remembers of pipelines is bounded by its bytes, and ended attempts leave at once."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from support.pipelines.registrations import rank_registration
+from wattloop.pipeline.messages import InstructionMeasurement, RankReport
+from wattloop_operator.reconcile.pipeline.held_bytes import state_bytes
+from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
+from wattloop_operator.reconcile.pipeline.registrations import PipelineWork
+from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineKey, PipelineState, RankMeasurements
+from wattloop_operator.reporting import pipeline_commits
+from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineContext, ReportOfRank
+from wattloop_operator.reporting.planner_queue import MAX_WAITING_BYTES, PlannerQueue, PlanningTask
+from wattloop_operator.store import Store, open_store
+
+NOW = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
+REGISTRATIONS = [rank_registration(rank) for rank in range(2)]
+
+
+def measurements(count: int) -> tuple[InstructionMeasurement, ...]:
+    return tuple(
+        InstructionMeasurement("forward", place // 2000, 1000 + place % 2000, 9, 0.1 + place * 1e-6, 0.01, 1.0, 0.1)
+        for place in range(count)
+    )
+
+
+def context_of(job: int) -> PipelineContext:
+    name = f"job-{job}-0-0"
+    return PipelineContext(PipelineState(PipelineKey(f"job-{job}", 0, 0), "team", name), PipelineWork(64))
+
+
+def no_plan(request: PlanningRequest, _: datetime) -> PipelineFrontier:
+    return PipelineFrontier(request.profile_digest, problem="not planned here")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "wattloop.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def commits(store: Store) -> Iterator[PipelineCommits]:
+    with PipelineCommits(store.pipelines, no_plan, lambda: NOW) as running:
+        yield running
+
+
+async def measure(commits: PipelineCommits, context: PipelineContext, count: int) -> None:
+    """Register the ranks of a pipeline, and report their measurements."""
+    for registration in REGISTRATIONS:
+        await commits.committed(context, registration)
+    for registration in REGISTRATIONS:
+        for sequence, measured in ((1, ()), (2, measurements(count // 2))):
+            report = RankReport(
+                registration.process, sequence, sequence - 1, 9 * sequence,
+                measured_iterations=9 * sequence, iteration_seconds=1.0, measurements=measured,
+            )  # fmt: skip
+            await commits.committed(context, ReportOfRank(registration.rank, report))
+
+
+def known_bytes(commits: PipelineCommits) -> int:
+    return sum(state_bytes(known.state) for known in commits._known.values())
+
+
+def test_many_pipelines_hold_no_more_bytes_than_the_bound(
+    commits: PipelineCommits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = 4 * 1024**2
+    monkeypatch.setattr(pipeline_commits, "MAX_KNOWN_BYTES", bound)
+    monkeypatch.setattr(commits._known, "_Cache__maxsize", bound)
+
+    async def attack() -> None:
+        for job in range(8):
+            await measure(commits, context_of(job), 4_000)
+
+    asyncio.run(attack())
+    gc.collect()
+    tracemalloc.start()
+    try:
+        asyncio.run(attack())
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 1.5 * bound
+    finally:
+        tracemalloc.stop()
+    assert bound / 4 < known_bytes(commits) <= bound
+
+
+def test_a_pipeline_larger_than_the_bound_is_answered_and_not_remembered(
+    commits: PipelineCommits, monkeypatch: pytest.MonkeyPatch, store: Store
+) -> None:
+    monkeypatch.setattr(pipeline_commits, "MAX_KNOWN_BYTES", 1_000_000)
+    context = context_of(0)
+    asyncio.run(measure(commits, context, 8_000))
+    state = store.pipelines.read(context.new.key)
+    assert state is not None
+    assert state_bytes(state) > 1_000_000
+    assert known_bytes(commits) == 0
+
+
+def test_the_size_of_a_state_is_what_it_takes_in_memory(commits: PipelineCommits, store: Store) -> None:
+    context = context_of(0)
+    asyncio.run(measure(commits, context, 20_000))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        state = store.pipelines.read(context.new.key)
+        gc.collect()
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert state is not None
+    assert 0.7 * taken < state_bytes(state) < 1.4 * taken
+
+
+@pytest.mark.parametrize("by", ["its ranks", "its recurrence"])
+def test_an_ended_attempt_is_not_remembered(commits: PipelineCommits, by: str) -> None:
+    context, other = context_of(0), context_of(1)
+
+    async def run() -> None:
+        await measure(commits, context, 0)
+        await measure(commits, other, 0)
+        assert set(commits._known) == {context.new.key, other.new.key}
+        if by == "its recurrence":
+            commits.forget(context.new.key)
+        else:
+            for registration in REGISTRATIONS:
+                last = RankReport(registration.process, 9, 1, 99, finished=True)
+                await commits.committed(context, ReportOfRank(registration.rank, last))
+        await measure(commits, other, 0)
+
+    asyncio.run(run())
+    assert set(commits._known) == {other.new.key}
+
+
+def test_profiles_that_wait_for_the_planner_are_bounded_by_their_bytes(store: Store) -> None:
+    queue = PlannerQueue(no_plan, store.pipelines, lambda: NOW, start=lambda _: None)
+    # The same tuple, which every process is taken to hold alone.
+    measured = RankMeasurements(0, "p", 0, True, 60.0, measurements(1_000) * 100)
+    for job in range(9):
+        request = PlanningRequest(f"digest-{job}", (), (), (measured,))
+        queue.offer(PlanningTask("team", f"job-{job}", job, request, lambda _: None))
+    waiting = [job for job in range(9) if queue.knows(f"job-{job}", f"digest-{job}")]
+    assert waiting == [0]
+    assert MAX_WAITING_BYTES < 2 * 464 * 100_000
