@@ -2,7 +2,10 @@
 
 The log of the epochs to the target is Gaussian between runs of one configuration. Its standard deviation has the
 prior of the policy's model (`NoisePrior`) and the spread of all configurations that ran several times, so that the
-interval of the mean is a t-interval, also after a single run (Gelman et al., Bayesian Data Analysis, 3.2).
+interval of the mean is a t-interval, also after a single run (Gelman et al., Bayesian Data Analysis, 3.2). The spread
+of the cost of an epoch between runs adds to it, where it is known.
+
+The start of a run is apart from its epochs: the first one compiles and fills caches, which later ones find.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class DefaultRun:
     Attributes:
         reached: Whether it reached the target.
         epochs: Epochs it ran.
-        cost_joules: Its cost at the power limits it ran with.
+        cost_joules: Its cost at the power limits it ran with, without that of its start where that is known.
     """
 
     reached: bool
@@ -39,7 +42,7 @@ class DefaultRun:
 
 @dataclass(frozen=True)
 class Spread:
-    """The spread of log epochs between runs of one configuration, pooled over configurations.
+    """The spread of a logarithm between runs of one configuration, pooled over configurations.
 
     Attributes:
         squares: Sum of the squared deviations from the mean of each configuration.
@@ -50,19 +53,23 @@ class Spread:
     degrees_of_freedom: int = 0
 
 
-def pooled_spread(epochs_by_configuration: Iterable[Sequence[float]]) -> Spread:
-    """The spread of the epochs to the target.
+NO_SPREAD = Spread()
+NO_START_UP = Estimate(0.0, 0.0, 0.0)
+
+
+def pooled_spread(values_by_configuration: Iterable[Sequence[float]]) -> Spread:
+    """The spread of the log of a quantity, such as the epochs to the target.
 
     Args:
-        epochs_by_configuration: Epochs of the runs that reached the target, for each configuration; all positive.
+        values_by_configuration: The quantity in the runs of each configuration; all positive.
 
     Example:
         >>> pooled_spread([[10.0, 10.0, 10.0], [20.0]])
         Spread(squares=0.0, degrees_of_freedom=2)
     """
     squares, freedom = 0.0, 0
-    for epochs in epochs_by_configuration:
-        logs = [math.log(each) for each in epochs]
+    for values in values_by_configuration:
+        logs = [math.log(each) for each in values]
         if logs:
             middle = fmean(logs)
             squares += sum((each - middle) ** 2 for each in logs)
@@ -73,8 +80,9 @@ def pooled_spread(epochs_by_configuration: Iterable[Sequence[float]]) -> Spread:
 def default_cost_joules(
     runs: Iterable[DefaultRun],
     epoch_cost_at_highest_limit_joules: float | None,
-    start_up_joules: float = 0.0,
-    spread: Spread = Spread(),  # immutable
+    start_up_joules: Estimate = NO_START_UP,
+    spread: Spread = NO_SPREAD,
+    epoch_cost_spread: Spread = NO_SPREAD,
 ) -> Estimate | None:
     """Expected cost of one recurrence in the default configuration.
 
@@ -85,8 +93,9 @@ def default_cost_joules(
         runs: Attempts with the default batch size that reached the target or ran out of epochs.
         epoch_cost_at_highest_limit_joules: Measured cost of one epoch of the default batch size at the
             highest limit. None: the runs' own costs are used.
-        start_up_joules: Cost of the start of an attempt, which the cost of its epochs lacks.
+        start_up_joules: Expected cost of the start of an attempt, which the cost of the runs and epochs lacks.
         spread: The spread of the epochs between runs.
+        epoch_cost_spread: The spread of the cost of an epoch between runs.
 
     Returns:
         Joules, retries included; None if no run reached the target.
@@ -100,22 +109,26 @@ def default_cost_joules(
     if not reached:
         return None
     if epoch_cost_at_highest_limit_joules is None:
-        value, error = sum(run.cost_joules for run in known) / reached, 0.0
+        of_epochs, error = sum(run.cost_joules for run in known), 0.0
     else:
-        epochs = sum(run.epochs for run in known)
-        value = (epoch_cost_at_highest_limit_joules * epochs + start_up_joules * len(known)) / reached
-        error = EPOCH_COST_ERROR
-    width = math.exp(_log_half_width(len(known), reached, spread, error))
-    return Estimate(value, value / width, value * width)
+        of_epochs, error = epoch_cost_at_highest_limit_joules * sum(run.epochs for run in known), EPOCH_COST_ERROR
+    width = math.exp(_log_half_width(len(known), reached, spread, epoch_cost_spread, error))
+    value, low, high = (
+        (of_epochs + len(known) * start_up) / reached
+        for start_up in (start_up_joules.value, start_up_joules.low, start_up_joules.high)
+    )
+    return Estimate(value, low / width, high * width)
 
 
-def _log_half_width(runs: int, reached: int, spread: Spread, error: float) -> float:
+def _log_half_width(runs: int, reached: int, spread: Spread, epoch_cost_spread: Spread, error: float) -> float:
     """Half of the width of the interval of the log cost."""
     from scipy.special import stdtrit  # noqa: PLC0415 - an operator without such runs needs no SciPy
 
     prior = DEFAULT_NOISE
     freedom = prior.weight + spread.degrees_of_freedom
     variance = max((prior.weight * prior.sd**2 + spread.squares) / freedom, prior.min_sd**2)
+    if epoch_cost_spread.degrees_of_freedom:
+        variance += epoch_cost_spread.squares / epoch_cost_spread.degrees_of_freedom
     # The attempts until one reaches the target are geometric: the variance of the log of their mean.
     retries = (1 - reached / runs) / reached
     return float(stdtrit(freedom, UPPER_QUANTILE)) * math.sqrt(variance / reached + retries + error**2)

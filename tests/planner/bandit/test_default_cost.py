@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from wattloop_planner.bandit.default_cost import DefaultRun, default_cost_joules, pooled_spread
+from wattloop_planner.estimate import Estimate
 
 JOBS = 600
 EPOCH_COST = 500.0
@@ -44,6 +45,23 @@ def test_the_interval_of_90_percent_holds_the_expected_cost(
     assert least <= held / JOBS <= most
 
 
+def test_the_interval_holds_the_expected_cost_if_epochs_cost_more_in_some_runs_than_in_others() -> None:
+    generator, held = np.random.default_rng(0), 0
+    for _ in range(JOBS):
+        epochs = 20.0 * np.exp(0.15 * generator.standard_normal((2, 3)))
+        costs = EPOCH_COST * np.exp(0.4 * generator.standard_normal((2, 3)))
+        own = zip(epochs[0].tolist(), costs[0].tolist(), strict=True)
+        found = default_cost_joules(
+            [DefaultRun(True, each, each * cost) for each, cost in own],
+            None,
+            spread=pooled_spread(epochs.tolist()),
+            epoch_cost_spread=pooled_spread(costs.tolist()),
+        )
+        assert found is not None
+        held += found.low <= 20 * EPOCH_COST * math.exp((0.15**2 + 0.4**2) / 2) <= found.high
+    assert 0.85 <= held / JOBS <= 0.97
+
+
 @pytest.mark.parametrize(("runs", "probability"), [(4, 0.7), (12, 0.5)])
 def test_the_interval_holds_the_expected_cost_with_retries(runs: int, probability: float) -> None:
     generator, held, counted = np.random.default_rng(runs), 0, 0
@@ -68,8 +86,9 @@ def test_more_runs_narrow_the_interval() -> None:
 
 def test_the_expected_cost_includes_retries_and_starts() -> None:
     runs = [DefaultRun(True, 10, 900.0), DefaultRun(False, 20, 1800.0)]
-    of_epochs, of_runs = default_cost_joules(runs, 100.0, 50.0), default_cost_joules(runs, None)
+    of_epochs, of_runs = default_cost_joules(runs, 100.0, Estimate(50.0, 40.0, 70.0)), default_cost_joules(runs, None)
     assert of_epochs is not None
     assert of_runs is not None
     assert (of_epochs.value, of_runs.value) == (3100.0, 2700.0)
+    assert of_epochs.high / of_runs.high > 3140 / 2700
     assert default_cost_joules([DefaultRun(False, 20, 1800.0)], None) is None

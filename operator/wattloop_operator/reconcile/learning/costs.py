@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from wattloop.cost import CostModel
 from wattloop_operator.api.attempt import Result
@@ -18,6 +19,9 @@ from wattloop_operator.reconcile.learning.power_profiles import applicable_profi
 from wattloop_planner.bandit.default_cost import DefaultRun, Spread, default_cost_joules, pooled_spread
 from wattloop_planner.estimate import Estimate
 from wattloop_planner.observations import Outcome, ParameterValues
+
+if TYPE_CHECKING:
+    from wattloop_operator.reconcile.learning.run_parts import RunParts
 
 # Attempts in mode Advise whose mean epoch cost is that of the default configuration.
 MAX_ADVISE_ATTEMPTS = 10
@@ -131,38 +135,35 @@ def default_cost_of(
         default_parameters: Default of each further parameter.
         eta: Weight of energy in the cost, 0 to 1.
     """
-    default_records = [
-        record
-        for record in records
-        if record.batch_size == default_batch_size and has_defaults(record, default_parameters)
-    ]
+    from wattloop_operator.reconcile.learning.run_parts import RunParts  # noqa: PLC0415 - it needs NumPy
+
+    def is_default(record: ObservationRecord) -> bool:
+        return record.batch_size == default_batch_size and has_defaults(record, default_parameters)
+
+    default_records = [record for record in records if is_default(record)]
+    if not default_records:
+        return None
+    parts = RunParts(records, eta, is_default)
     runs = [
-        observation
-        for observation in observations.observations(default_records)
-        if observation.outcome in (Outcome.REACHED, Outcome.EXHAUSTED)
+        DefaultRun(run.outcome is Outcome.REACHED, run.epochs, parts.epochs_joules(run))
+        for _, run in parts.default_runs()
+        if run.outcome in (Outcome.REACHED, Outcome.EXHAUSTED)
     ]
     if not runs:
         return None
-    profile = applicable_profile(records, profiles, default_batch_size)
-    epoch_cost = _epoch_cost_in_default_configuration(
-        default_records,
-        eta,
-        observations.latest_gpus(records),
-    )
-    start_up = 0.0
-    searched = not all(has_defaults(record, default_parameters) for record in records)
-    # Other values of the parameters may have been profiled, and their epochs may cost something else.
-    foreign = searched and profile is not None and any(differs_from(profile, record) for record in default_records)
-    if epoch_cost is None and profile is not None and not foreign:
-        highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
-        model = CostModel(eta, runs[-1].max_power_watts)
-        epoch_cost = model.cost_joules(highest.energy_joules, highest.time_seconds) / highest.epochs
-        start_up = _start_up_joules(default_records, eta) or _start_up_joules(records, eta)
+    gpus = observations.latest_gpus(records)
+    epoch_cost = _advised_epoch_joules(parts, gpus)
+    if epoch_cost is None:
+        profile = applicable_profile(records, profiles, default_batch_size)
+        searched = not all(has_defaults(record, default_parameters) for record in records)
+        # Other values of the parameters may have been profiled, and their epochs may cost something else.
+        foreign = searched and profile is not None and any(differs_from(profile, record) for record in default_records)
+        if profile is not None and not foreign:
+            highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
+            model = CostModel(eta, parts.default_runs()[-1][1].max_power_watts)
+            epoch_cost = model.cost_joules(highest.energy_joules, highest.time_seconds) / highest.epochs
     cost = default_cost_joules(
-        [DefaultRun(run.outcome is Outcome.REACHED, run.epochs, run.cost_joules(eta)) for run in runs],
-        epoch_cost,
-        start_up,
-        _spread(records),
+        runs, epoch_cost, parts.expected_start(gpus[0]), _spread(records), parts.epoch_cost_spread()
     )
     return None if cost is None or plausible_cost(cost.value) is None else cost
 
@@ -176,31 +177,17 @@ def _spread(records: Sequence[ObservationRecord]) -> Spread:
     return pooled_spread(reached.values())
 
 
-def _start_up_joules(records: Sequence[ObservationRecord], eta: float) -> float:
-    """Expected cost of the start of an attempt on the GPUs of the latest attempt; 0 if none was measured."""
-    from wattloop_planner.bandit.start_ups import StartUps  # noqa: PLC0415 - an operator without jobs needs no NumPy
-
-    start_ups = StartUps(eta, arms=1)
-    for observation in observations.observations(records):
-        measured = start_ups.measured(observation)
-        if measured is not None:
-            start_ups.add(observation.gpu_model, 0, measured)
-    return float(start_ups.expected(observations.latest_gpus(records)[0]).typical[0])
-
-
-def _epoch_cost_in_default_configuration(
-    records: Sequence[ObservationRecord], eta: float, gpus: tuple[str, int]
-) -> float | None:
+def _advised_epoch_joules(parts: RunParts, gpus: tuple[str, int]) -> float | None:
     """Mean cost of an epoch over the latest attempts in mode Advise on these GPUs; None without any.
 
     These attempts ran the default configuration itself.
     """
     latest = [
-        observation
-        for record in records
-        if record.decision_kind == DecisionKind.ADVISE.value and (record.gpu_product, record.gpu_count) == gpus
-        for observation in observations.observations((record,))
-        if observation.outcome is not Outcome.CRASHED
+        run
+        for record, run in parts.default_runs()
+        if record.decision_kind == DecisionKind.ADVISE.value
+        and (record.gpu_product, record.gpu_count) == gpus
+        and run.outcome is not Outcome.CRASHED
     ][-MAX_ADVISE_ATTEMPTS:]
     epochs = sum(each.epochs for each in latest)
-    return sum(each.cost_joules(eta) for each in latest) / epochs if epochs else None
+    return sum(parts.epochs_joules(each) for each in latest) / epochs if epochs else None
