@@ -198,8 +198,8 @@ def test_the_script_reads_the_knobs_of_its_plan_in_each_instruction(node: Simula
         ("[[1410], [('forward', 1410, {}, 1)]]", "a clock in MHz, a pair"),
         ("[[1410], [900, ('backward', 900, {'sm': '8'})]]", "found sm, expected the knobs of the first one: none"),
         ("[[1410], [0]]", "found 0 MHz, expected 1 to 30000 MHz"),
-        ("__import__('os')", "an expression that is not a list of numbers"),
-        ("[[1410", "an invalid Python list"),
+        ("__import__('os')", "expected lists of numbers, of pairs of a text and a number"),
+        ("[[1410", "line 1, column 7: found the end of the file, expected ']'"),
         ("7", "found a int"),
     ],
 )
