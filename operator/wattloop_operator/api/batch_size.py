@@ -14,7 +14,16 @@ from wattloop_planner.bandit.configuration import NUMBER_PATTERN
 JobName = Annotated[str, Field(min_length=1, max_length=35, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
 MAX_PARAMETERS = 8
 MAX_PARAMETER_CHARACTERS = 256
-ParameterValue = Annotated[str, Field(min_length=1, max_length=MAX_PARAMETER_CHARACTERS)]
+# The value becomes a variable of the training's environment, which cannot hold NUL.
+ParameterValue = Annotated[
+    str,
+    Field(
+        description="A value of the parameter, without control characters.",
+        min_length=1,
+        max_length=MAX_PARAMETER_CHARACTERS,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+    ),
+]
 ParametersByName = Annotated[dict[str, ParameterValue], Field(max_length=MAX_PARAMETERS)]
 
 
