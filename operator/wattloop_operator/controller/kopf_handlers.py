@@ -45,7 +45,7 @@ def registry_of(
     Args:
         dispatcher: Receives the objects.
         login: Returns the current credentials; called at each login.
-        watches: Is told of the requests of each watch.
+        watches: Records the requests of each watch.
     """
     registry = kopf.OperatorRegistry()
 

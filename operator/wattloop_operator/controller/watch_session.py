@@ -31,7 +31,7 @@ def watch_session(login: Mapping[str, Any], watches: OpenWatches) -> kopf.Aiohtt
 
     Args:
         login: The fields of a `kopf.ConnectionInfo`.
-        watches: Is told of each request.
+        watches: Records each request.
     """
     info = kopf.ConnectionInfo(**login)
 

@@ -51,7 +51,7 @@ from wattloop_operator.store.tables import (
 
 # Attempts that have ended, and those that run at the same time; the one that is silent longest gives way.
 MAX_PIPELINES_OF_JOB = 32
-# An attempt of which nothing is heard for so long has ended.
+# An attempt that sends nothing for so long has ended.
 RETENTION = timedelta(days=30)
 Change = Callable[[PipelineState], PipelineState]
 

@@ -157,7 +157,7 @@ def test_a_plan_of_another_partition_is_withdrawn_with_what_was_measured(bad: En
     line = bad.pipeline_line(1)
     assert "no frequency plan: the plan is withdrawn, because it costs more than it saves: an iteration takes +" in line
     assert f"{slowdown:+.1f}"[:4] in line
-    assert line.endswith("name it anew in Pipeline(model=…), and it is measured again")
+    assert line.endswith("give it a new name in Pipeline(model=…), and it is measured again")
 
 
 def test_all_ranks_go_back_to_free_clocks_at_the_same_iteration(bad: Ended) -> None:

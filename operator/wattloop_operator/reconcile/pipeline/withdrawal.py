@@ -92,7 +92,7 @@ def _reason(state: PipelineState, found: Comparison, cost: Excess) -> str:
     ]
     given = state.given
     next_step = (
-        "if the model or its partition has changed, name it anew in Pipeline(model=…), and it is measured again"
+        "if the model or its partition has changed, give it a new name in Pipeline(model=…), and it is measured again"
         if given is None
         else f"name another FrequencyPlan than {given.name}, or none, and the operator plans"
     )

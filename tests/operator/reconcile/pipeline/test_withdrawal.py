@@ -50,7 +50,7 @@ def test_a_plan_whose_iterations_take_36_percent_longer_is_withdrawn_with_what_w
         r"the plan is withdrawn, because it costs more than it saves: an iteration takes \+3[567]\.\d % \(± [\d.]+\) "
         r"time, \+[123]\.\d % \(± [\d.]+\) energy, \+[\d.]+ % \(± [\d.]+\) cost compared with free clocks, measured "
         r"in \d+ blocks of iterations of gpt-3-0; the GPUs run at free clocks; if the model or its partition has "
-        r"changed, name it anew in Pipeline\(model=…\), and it is measured again",
+        r"changed, give it a new name in Pipeline\(model=…\), and it is measured again",
         directive.reason,
     )
     assert "of the energy saved" not in pipeline_summary(operator.state)
