@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 # Delay until NVML is reopened to find a GPU that it could not enumerate.
 LOST_SECONDS = 10.0
+# The shortest time between two openings of NVML that errors cause. On a node of eight GPUs an opening
+# may take seconds, so that a caller's requests to a GPU that fails must not each cause one.
+REOPEN_SECONDS = 1.0
 
 _REASONS: tuple[tuple[type[NvmlError], Reason], ...] = (
     (NoPermission, Reason.NOT_PERMITTED),
@@ -75,6 +78,7 @@ class NvmlGpus:
         self.unnamed: Mapping[int, str] = {}
         self._failed: frozenset[int] = frozenset()
         self._open_again_seconds = math.inf
+        self._opened_seconds = -math.inf
 
     def gpu(self, uuid: str) -> Gpu:
         """The GPU of that uuid.
@@ -120,6 +124,7 @@ class NvmlGpus:
             session.close()
             raise
         self._session = session
+        self._opened_seconds = time.monotonic()
 
     def _enumerate(self, answers: Sequence[Gpu | NvmlError]) -> dict[str, Gpu]:
         gpus = {answer.uuid: answer for answer in answers if isinstance(answer, Gpu)}
@@ -155,11 +160,14 @@ class NvmlGpus:
             raise self.request_error(error) from error
 
     def request_error(self, error: NvmlError) -> RequestError:
-        """Convert an error of NVML; after a driver restart, NVML is reopened at the next use."""
+        """Convert an error of NVML; after a driver restart, NVML is reopened.
+
+        It is reopened at the next use that is `REOPEN_SECONDS` after the last opening.
+        """
         if isinstance(error, (LibraryMissing, GpuLost)) or error.code in {_UNINITIALIZED, _UNKNOWN}:
             # Its handles may be invalid. It is closed later, since those of other GPUs may still
             # work.
-            self._open_again_seconds = 0.0
+            self._open_again_seconds = min(self._open_again_seconds, self._opened_seconds + REOPEN_SECONDS)
         reason = next((reason for kind, reason in _REASONS if isinstance(error, kind)), Reason.DEVICE_FAILED)
         return RequestError(reason, str(error))
 

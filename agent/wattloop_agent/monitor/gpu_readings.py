@@ -5,7 +5,7 @@ Every method of the protocols raises `RequestError` with the driver's error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,8 +60,8 @@ class SampledGpus(Protocol):
 class ReadableGpus(SampledGpus, Protocol):
     """GPUs that the meter reads."""
 
-    def describe(self) -> list[GpuDescription]:
-        """All GPUs.
+    def describe(self, seen: Callable[[str], bool]) -> list[GpuDescription]:
+        """The GPUs that satisfy a predicate on their uuid; without limits those that fail, unless all do.
 
         `found_watts` is the current limit, and no `allowed_…` is set, since leases and policies are
         not known here.

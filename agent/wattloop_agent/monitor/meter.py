@@ -40,13 +40,13 @@ class Meter:
         self._thread = DriverThread(self._sample)
         self.sampler = Sampler(gpus, self._thread.set_interval)
 
-    async def gpus(self) -> list[GpuDescription]:
-        """All GPUs of the machine.
+    async def gpus(self, seen: Callable[[str], bool]) -> list[GpuDescription]:
+        """The GPUs that satisfy a predicate on their uuid; without limits those that fail, unless all do.
 
         Raises:
             RequestError: The driver does not report them.
         """
-        return await self._in_thread(self._gpus.describe)
+        return await self._in_thread(lambda: self._gpus.describe(seen))
 
     async def energy(self, uuids: Sequence[str]) -> list[EnergyReading]:
         """The counters of these GPUs, read now.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +10,7 @@ from typing import TypeVar
 
 from wattloop.agent import EnergyReading, GpuDescription, GraphicsClocks, PowerLimits
 from wattloop.node_energy import Range
-from wattloop.nvml import Gpu, GpuLost, NvmlError
+from wattloop.nvml import Gpu, NvmlError
 from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.gpu_readings import GpuStatus
 from wattloop_agent.monitor.policies.limits import LimitedSetting
@@ -47,11 +46,25 @@ class NvmlReadings:
         """By index, the driver's error for each GPU that was lost before its uuid was known."""
         return self._gpus.unnamed
 
-    def describe(self) -> list[GpuDescription]:
-        """All GPUs, with their limits and clocks where they report any."""
+    def describe(self, seen: Callable[[str], bool]) -> list[GpuDescription]:
+        """These GPUs, with their limits and clocks where they report any.
+
+        If one of several fails, it has no limits, and the others are described.
+        """
+        gpus = [gpu for gpu in self._gpus.all() if seen(gpu.uuid)]
+        answers = [self._limits(gpu) for gpu in gpus]
+        failures = [answer for answer in answers if isinstance(answer, RequestError)]
+        if failures and len(failures) == len(gpus):
+            raise failures[0]
         return [
-            GpuDescription(gpu.uuid, gpu.name, gpu.index, self._limits(gpu), self._graphics_clocks(gpu))
-            for gpu in self._gpus.all()
+            GpuDescription(
+                gpu.uuid,
+                gpu.name,
+                gpu.index,
+                None if isinstance(answer, RequestError) else answer,
+                self._graphics_clocks(gpu),
+            )
+            for gpu, answer in zip(gpus, answers, strict=True)
         ]
 
     def uuids(self) -> list[str]:
@@ -87,14 +100,17 @@ class NvmlReadings:
 
     def uuid_by_device(self) -> dict[str, str]:
         """Each GPU's uuid, by its device node (``nvidia0``) and by its MIG devices' uuids."""
-        with self._gpus.request_errors():
-            names: dict[str, str] = {}
-            for gpu in self._gpus.all():
-                with contextlib.suppress(GpuLost):
-                    # Read each time: an administrator may repartition a GPU while the agent runs.
-                    parts = gpu.mig_device_uuids()
-                    names |= {f"nvidia{gpu.minor_number}": gpu.uuid, **dict.fromkeys(parts, gpu.uuid)}
-            return names
+        names: dict[str, str] = {}
+        for gpu in self._gpus.all():
+            try:
+                # Read each time: an administrator may repartition a GPU while the agent runs.
+                parts = gpu.mig_device_uuids()
+                names |= {f"nvidia{gpu.minor_number}": gpu.uuid, **dict.fromkeys(parts, gpu.uuid)}
+            except NvmlError as error:
+                # The pods of the other GPUs are served meanwhile. Its own have no GPU until it
+                # answers: nothing says what their devices are part of.
+                self._gpus.request_error(error)
+        return names
 
     def product(self, uuid: str) -> str:
         """A GPU's model."""
@@ -154,18 +170,15 @@ class NvmlReadings:
             self._failed[gpu.uuid] = sample
         return sample
 
-    def _limits(self, gpu: Gpu) -> PowerLimits | None:
+    def _limits(self, gpu: Gpu) -> PowerLimits | RequestError | None:
         try:
             with self._gpus.request_errors():
                 current = gpu.power_limit_watts()
                 minimum, maximum = gpu.power_limit_range_watts()
                 default = gpu.default_power_limit_watts()
         except RequestError as refusal:
-            # A lost GPU raises an error when it is set or read; the description of the other GPUs
-            # must not fail with it.
-            if refusal.reason in {Reason.NOT_SUPPORTED, Reason.GPU_LOST}:
-                return None
-            raise
+            # A lost GPU raises an error when it is set or read; its description says what it is.
+            return None if refusal.reason in {Reason.NOT_SUPPORTED, Reason.GPU_LOST} else refusal
         return PowerLimits(
             found_watts=current,
             current_watts=current,

@@ -140,7 +140,7 @@ class RequestHandlers:
         if not caller.has_gpus:
             # A caller without GPUs costs neither the driver nor the power controller a request.
             return []
-        descriptions = [each for each in await self._meter.gpus() if caller.sees(each.uuid)]
+        descriptions = await self._meter.gpus(caller.sees)
         status = await self._lease_tracker.refresh()
         found = {lease["uuid"]: lease["found"] for lease in status.leases if lease["setting"] == "power_limit"}
         return [await self._described(caller, gpu, found, status) for gpu in descriptions]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +24,9 @@ from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.request_error import Reason, RequestError
 
 logger = logging.getLogger(__name__)
+
+# The shortest time between two lines about one lease that can't be restored.
+RESTORE_LOG_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,7 @@ class LeaseManager:
         self._unwritten = False
         self._corruption = ""
         self._write_error = ""
-        self._restore_errors: dict[LeaseKey, str] = {}
+        self._restore_errors: dict[LeaseKey, tuple[str, float]] = {}
         self.leases: dict[LeaseKey, Lease] = {}
         self.bounds = dict(bounds or {})
         self.state = "starting"
@@ -169,7 +173,8 @@ class LeaseManager:
             return self._devices.enforced(*key)
         except RequestError as refusal:
             # The lease is valid although the enforced value is unknown.
-            logger.warning("held, but not read back", extra={"gpu": key[0], "error": refusal.message})
+            extra = {"gpu": key[0], "error": refusal.message, "owner": self.leases[key].owner}
+            logger.warning("held, but not read back", extra=extra)
             return None
 
     def _values(self, request: HoldRequest) -> dict[str, float]:
@@ -259,8 +264,11 @@ class LeaseManager:
             self._write(self.leases)
 
     def _log_once(self, lease: Lease, refusal: RequestError) -> None:
-        if self._restore_errors.get(lease.key) != refusal.message:
-            self._restore_errors[lease.key] = refusal.message
+        # A GPU may fail in another way at each attempt, which the owner or a tick repeats.
+        now = self._clock()
+        logged, logged_seconds = self._restore_errors.get(lease.key, ("", -math.inf))
+        if refusal.message != logged and now >= logged_seconds + RESTORE_LOG_SECONDS:
+            self._restore_errors[lease.key] = refusal.message, now
             extra = {"gpu": lease.gpu, "setting": lease.setting, "found": lease.found, "error": refusal.message}
             logger.error("not restored, retrying", extra=extra)
 

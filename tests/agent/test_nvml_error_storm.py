@@ -1,0 +1,131 @@
+"""Every NVML call on one GPU fails for a while: the others go on, and the log stays small."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from urllib.request import urlopen
+
+import pytest
+
+from support.agents.agent_fixture import AgentFixture, until
+from support.agents.node_pods import running_node
+from support.agents.processes import single_agent
+from support.agents.scraping import scraped
+from support.free_ports import free_port
+from wattloop.agent import AgentConnection, AgentRequestError
+from wattloop_agent.nvml_gpus import REOPEN_SECONDS
+
+pytestmark = pytest.mark.processes
+
+# Uninitialized, no permission, timeout, GPU is lost, reset required, in use, unknown.
+CODES = (1, 4, 10, 15, 16, 19, 999)
+REQUESTS = 100
+# A storm costs a few lines that name it and its end, however many calls fail.
+MAX_STORM_LINES = 40
+STRUCK = 1
+
+
+@pytest.fixture
+def metrics() -> str:
+    return f"127.0.0.1:{free_port()}"
+
+
+@pytest.fixture
+def connection(agent_fixture: AgentFixture, metrics: str) -> Iterator[AgentConnection]:
+    environment = {
+        **agent_fixture.environment,
+        "WATTLOOP_AGENT_METRICS_BIND": metrics,
+        "WATTLOOP_AGENT_SAMPLE_INTERVAL": "0.05",
+    }
+    with (
+        single_agent(
+            agent_fixture.socket, agent_fixture.state, environment=environment, log=agent_fixture.log
+        ) as process,
+        AgentConnection(agent_fixture.socket) as connection,
+    ):
+        assert [gpu.uuid for gpu in connection.gpus()] == agent_fixture.uuids
+        yield connection
+        assert process.poll() is None
+
+
+def readable(metrics: str) -> dict[str, float]:
+    return {labels["UUID"]: value for labels, value in scraped(metrics)["wattloop_gpu_readable"]}
+
+
+def opened(agent_fixture: AgentFixture) -> int:
+    """How often both parts have opened NVML."""
+    return agent_fixture.gpus.describe().calls["nvmlInitWithFlags"]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_the_other_gpus_go_on_while_every_call_on_one_fails(
+    agent_fixture: AgentFixture, connection: AgentConnection, metrics: str, code: int
+) -> None:
+    uuids = agent_fixture.uuids
+    others = [uuid for index, uuid in enumerate(uuids) if index != STRUCK]
+    connection.hold_limit(uuids, 200)
+    until(lambda: readable(metrics) == dict.fromkeys(uuids, 1.0), "all are read")
+    lines = len(agent_fixture.log.read_text().splitlines())
+    openings = opened(agent_fixture)
+    begin = time.monotonic()
+    agent_fixture.gpus.inject_fault("*", code=code, gpu=STRUCK)
+
+    for number in range(REQUESTS):
+        gpus = connection.gpus()
+        assert [gpu.uuid for gpu in gpus] == uuids
+        assert [gpu.index for gpu in gpus if gpu.power_limits is None] == [STRUCK]
+        assert [reading.uuid for reading in connection.energy(others)] == others
+        with pytest.raises(AgentRequestError, match=uuids[STRUCK]):
+            connection.hold_limit([uuids[STRUCK]], 250)
+        if number % 10 == 0:
+            connection.hold_limit(others, 210 + number)
+    seconds = (time.monotonic() - begin) / REOPEN_SECONDS
+    assert opened(agent_fixture) - openings <= len(("monitor", "power controller")) * (seconds + 2), "per second"
+    assert {lease.uuid for lease in connection.leases() if lease.yours} == set(uuids)
+    until(
+        lambda: readable(metrics) == {**dict.fromkeys(others, 1.0), uuids[STRUCK]: 0.0}, "the metrics name the one"
+    )
+    with urlopen(f"http://{metrics}/healthz", timeout=10) as answer:
+        assert answer.status == 200, "the agent works: a restart of it would mend nothing"
+    with contextlib.suppress(AgentRequestError):
+        connection.release()
+    assert [agent_fixture.limits[index] for index in (0, 2)] == [400, 400]
+
+    agent_fixture.gpus.clear_faults()
+    until(lambda: agent_fixture.limits == [400, 400, 400], "the one is restored as soon as it answers")
+    until(lambda: readable(metrics) == dict.fromkeys(uuids, 1.0), "and read again")
+    written = agent_fixture.log.read_text().splitlines()[lines:]
+    about_the_storm = [line for line in written if ": held" not in line]
+    assert len(about_the_storm) <= MAX_STORM_LINES, "\n".join(about_the_storm)
+
+
+def test_a_gpu_that_fails_at_every_other_call_fills_no_log(
+    agent_fixture: AgentFixture, connection: AgentConnection
+) -> None:
+    uuids = agent_fixture.uuids
+    connection.hold_limit(uuids, 200)
+    lines = len(agent_fixture.log.read_text().splitlines())
+    for number in range(REQUESTS):
+        ticket = agent_fixture.gpus.inject_fault("*", code=CODES[number % len(CODES)], gpu=STRUCK)
+        with contextlib.suppress(AgentRequestError):
+            connection.release([uuids[STRUCK]])
+        connection.gpus()
+        agent_fixture.gpus.clear_fault(ticket)
+        connection.gpus()
+    until(lambda: agent_fixture.limits == [200, 400, 200], "restored")
+    written = agent_fixture.log.read_text().splitlines()[lines:]
+    assert len(written) <= MAX_STORM_LINES, "\n".join(written)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_pods_with_mig_devices_are_served_while_another_gpu_fails(agent_fixture: AgentFixture, code: int) -> None:
+    agent_fixture.gpus.partition(0, 2)
+    part = agent_fixture.gpus.describe().gpus[0].mig_devices[0].uuid
+    with running_node(agent_fixture, "v2") as cluster:
+        renter = cluster.pod("renter", [part])
+        assert renter.ask("gpus") == (1, None)
+        agent_fixture.gpus.inject_fault("*", code=code, gpu=STRUCK)
+        assert renter.ask("gpus") == (1, None)
+        assert renter.ask("energy", agent_fixture.uuids[:1]) == (1, None)
