@@ -105,6 +105,8 @@ class _Monitor:
             heartbeat_seconds,
             violations=violations,
             before_each_check=watchdog.end_if_hung,
+            # On a laptop the GPU and its parts belong to one user.
+            partitioned=frozenset if pods is None else meter.partitioned,
         )
         ledger_writer = LedgerWriter(settings.monitor_state_directory)
         recorder = EnergyRecorder(ledger_writer, assignments, meter.sampler.read_counters)
@@ -209,7 +211,7 @@ def _authenticator(
     from wattloop_agent.monitor.pods.assignments import PodAssignments  # noqa: PLC0415
     from wattloop_agent.monitor.pods.pod_authenticator import Node, PodAuthenticator  # noqa: PLC0415
 
-    authenticator = PodAuthenticator(meter.uuid_by_device, Node(settings.kubelet_socket, settings.pod_logs))
+    authenticator = PodAuthenticator(meter.uuid_by_device, Node(settings.kubelet_socket, settings.pod_logs), meter.partitioned)
     return authenticator, authenticator, PodAssignments(authenticator)
 
 

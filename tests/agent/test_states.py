@@ -119,6 +119,7 @@ NVML_CALLS = (
     "nvmlDeviceGetSupportedMemoryClocks",
     "nvmlDeviceGetSupportedGraphicsClocks",
     "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetMigMode",
     "nvmlDeviceSetGpuLockedClocks",
     "nvmlDeviceResetGpuLockedClocks",
     "nvmlDeviceSetMemoryLockedClocks",

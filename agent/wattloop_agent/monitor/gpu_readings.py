@@ -30,6 +30,7 @@ class GpuStatus:
         graphics_clock_megahertz: Its clock; None: not reported.
         problem: Why a value is missing although the GPU supports it; empty: none is.
         max_power_limit_watts: The highest limit that it accepts; None: not reported.
+        is_partitioned: Whether MIG is enabled on it, as last reported.
     """
 
     uuid: str
@@ -42,6 +43,7 @@ class GpuStatus:
     graphics_clock_megahertz: float | None = None
     problem: str = ""
     max_power_limit_watts: float | None = None
+    is_partitioned: bool = False
 
 
 class SampledGpus(Protocol):

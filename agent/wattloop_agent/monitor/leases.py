@@ -48,6 +48,7 @@ class LeaseTracker:
         heartbeat_seconds: The longest time between two heartbeats.
         violations: Updated with the leases at each check; None: policies are not checked.
         before_each_check: Called in the thread before each check.
+        partitioned: See `OwnerWatch`.
 
     Attributes:
         status: The power controller's last answer on either link.
@@ -62,6 +63,7 @@ class LeaseTracker:
         *,
         violations: PolicyViolations | None = None,
         before_each_check: Callable[[], None] = no_step,
+        partitioned: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self._power_controller = power_controller
         self._violations = violations
@@ -72,6 +74,7 @@ class LeaseTracker:
             on_answer=self._heartbeat_answered,
             on_failure=self._request_failed,
             before_each_check=before_each_check,
+            partitioned=partitioned,
         )
         self.status = PowerControllerStatus()
 

@@ -72,6 +72,10 @@ class Meter:
         """
         return await self._in_thread(self._gpus.uuid_by_device)
 
+    def partitioned(self) -> frozenset[str]:
+        """Uuids of the GPUs on which MIG is enabled, as last sampled; from any thread."""
+        return frozenset(status.uuid for status in self.sampler.statuses if status.is_partitioned)
+
     async def product(self, uuid: str) -> str:
         """A GPU's model, read once.
 

@@ -39,6 +39,8 @@ class NvmlReadings:
         self._limits_read: dict[str, _LimitRead] = {}
         # A GPU's ranges are the vendor's, and never change.
         self._max_limits: dict[str, float] = {}
+        # As last reported: a failing read must not end the limits of a GPU, nor admit new ones.
+        self._partitioned: dict[str, bool] = {}
         self._clocks: dict[str, GraphicsClocks | None] = {}
 
     @property
@@ -211,6 +213,9 @@ class NvmlReadings:
             maximum = reads.read(lambda: gpu.power_limit_range_watts()[1])
             if maximum is not None:
                 self._max_limits[gpu.uuid] = maximum
+        partitioned = reads.read(gpu.is_partitioned)
+        if partitioned is not None:
+            self._partitioned[gpu.uuid] = bool(partitioned)
         if reads.problem:
             del self._limits_read[gpu.uuid]
         return GpuStatus(
@@ -224,6 +229,7 @@ class NvmlReadings:
             graphics_clock_megahertz=reads.read(gpu.graphics_clock_megahertz),
             problem=reads.problem,
             max_power_limit_watts=self._max_limits.get(gpu.uuid),
+            is_partitioned=self._partitioned.get(gpu.uuid, False),
         )
 
 

@@ -39,6 +39,7 @@ class OwnerWatch:
             which has the form of its ``list`` verb's.
         on_failure: Called in the thread when the power controller does not answer.
         before_each_check: Called in the thread before each check.
+        partitioned: Gives the uuids of the GPUs whose leases end because MIG is enabled on them.
 
     Attributes:
         watched: The owners with a lease that were alive at the last check.
@@ -53,6 +54,7 @@ class OwnerWatch:
         on_answer: Callable[[Mapping[str, Any]], None],
         on_failure: Callable[[RequestError], None],
         before_each_check: Callable[[], None] = no_step,
+        partitioned: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self._power_controller = power_controller
         self._owners = owners
@@ -60,6 +62,7 @@ class OwnerWatch:
         self._on_answer = on_answer
         self._on_failure = on_failure
         self._before_each_check = before_each_check
+        self._partitioned = partitioned
         self._processes: dict[str, WatchedProcess] = {}
         self._heartbeat_sent_seconds = 0.0
         self._checked_seconds = 0.0
@@ -118,12 +121,26 @@ class OwnerWatch:
         self.watched = frozenset(owner for owner in owners if self._is_alive(owner))
         for owner in owners - self.watched:
             logger.info("owner gone", extra={"owner": owner})
-            try:
-                self._power_controller.request({"verb": "release", "owner": owner})
-            except RequestError as refusal:
-                extra = {"owner": owner, "error": str(refusal)}
-                logger.error("leases of a gone owner not released", extra=extra)  # noqa: TRY400
+            self._release({"owner": owner})
+        if partitioned := self._partitioned():
+            self._release_partitioned(answer["leases"], partitioned)
         self._on_answer(answer)
+
+    def _release_partitioned(self, leases: Sequence[Mapping[str, Any]], partitioned: frozenset[str]) -> None:
+        held = {
+            (str(lease["owner"]), str(lease["uuid"]))
+            for lease in leases
+            if lease["uuid"] in partitioned and not lease["releasing"]
+        }
+        for owner, gpu in sorted(held):
+            logger.warning("lease ends: MIG was enabled on its GPU", extra={"gpu": gpu, "owner": owner})
+            self._release({"owner": owner, "gpus": [gpu]})
+
+    def _release(self, leases: Mapping[str, Any]) -> None:
+        try:
+            self._power_controller.request({"verb": "release", **leases})
+        except RequestError as refusal:
+            logger.error("leases not released", extra={**leases, "error": str(refusal)})  # noqa: TRY400
 
     def _send_heartbeat(self) -> Mapping[str, Any]:
         answer: Mapping[str, Any] = self._power_controller.request({"verb": "heartbeat"})

@@ -142,7 +142,11 @@ class RequestHandlers:
             return []
         descriptions = await self._meter.gpus(caller.sees)
         status = await self._lease_tracker.refresh()
-        found = {lease["uuid"]: lease["found"] for lease in status.leases if lease["setting"] == "power_limit"}
+        found = {
+            lease["uuid"]: lease["found"]
+            for lease in status.leases
+            if lease["setting"] == "power_limit" and lease["found"] is not None
+        }
         return [await self._described(caller, gpu, found, status) for gpu in descriptions]
 
     async def _described(

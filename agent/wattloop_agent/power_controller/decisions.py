@@ -223,7 +223,7 @@ def clocks_pending(leases: Leases) -> dict[LeaseKey, Lease]:
 class Restoration(enum.Enum):
     """How to restore a device when its lease ends."""
 
-    SET_FOUND = "set the value found before the hold"
+    SET_FOUND = "set the value found before the hold, or the default if that is unknown"
     NOTHING = "the device already has that value"
     LEAVE = "another actor has set another value, which is left"
 
@@ -239,9 +239,9 @@ def restoration(lease: Lease, current: float | None) -> Restoration:
         >>> [restoration(lease, watts).name for watts in (200.0, 300.0, 250.0)]
         ['SET_FOUND', 'NOTHING', 'LEAVE']
     """
-    if lease.setting is not Setting.POWER_LIMIT or current is None or lease.found is None:
+    if lease.setting is not Setting.POWER_LIMIT or current is None:
         return Restoration.SET_FOUND
-    if abs(current - lease.found) <= TOLERANCE_WATTS:
+    if lease.found is not None and abs(current - lease.found) <= TOLERANCE_WATTS:
         return Restoration.NOTHING
     own = [value for value in (lease.held, lease.pending) if value is not None]
     return Restoration.SET_FOUND if any(abs(current - value) <= TOLERANCE_WATTS for value in own) else Restoration.LEAVE

@@ -23,7 +23,7 @@ class Devices(Protocol):
         """The value in force, whoever set it; None where the device does not report it."""
 
     def put(self, gpu: str, setting: Setting, value: float | None) -> None:
-        """Set a value; None unlocks a clock."""
+        """Set a value; None: the vendor's default, an unlocked clock."""
 
 
 class NvmlDevices:
@@ -73,12 +73,14 @@ class NvmlDevices:
             return device.enforced_power_limit_watts()
 
     def put(self, gpu: str, setting: Setting, value: float | None) -> None:
-        """Set a value; None unlocks a clock."""
+        """Set a value; None: the vendor's default, an unlocked clock."""
         device = self._gpus.gpu(gpu)
         with self._gpus.request_errors():
             match setting, value:
                 case Setting.POWER_LIMIT, float(watts):
                     device.set_power_limit_watts(watts)
+                case Setting.POWER_LIMIT, None:
+                    device.set_power_limit_watts(device.default_power_limit_watts())
                 case Setting.GRAPHICS_CLOCK, None:
                     device.reset_graphics_clocks()
                 case Setting.GRAPHICS_CLOCK, float(megahertz):
@@ -87,5 +89,3 @@ class NvmlDevices:
                     device.reset_memory_clocks()
                 case Setting.MEMORY_CLOCK, float(megahertz):
                     device.lock_memory_clocks(round(megahertz), round(megahertz))
-                case _:
-                    raise TypeError(f"{setting} can't be set to {value!r}")

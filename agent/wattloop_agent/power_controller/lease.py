@@ -38,7 +38,8 @@ class Lease:
     Attributes:
         gpu: The GPU's uuid.
         setting: Which of its settings.
-        found: The value before the first hold, which is restored; None: an unlocked clock.
+        found: The value before the first hold, which is restored; None: an unlocked clock, or a
+            power limit in the file of another version that does not say it.
         held: The value set for the owner; None while the first change is in progress.
         pending: The value that a change in progress is about to set; None: no change is in
             progress. It identifies an interrupted change.

@@ -10,18 +10,24 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from wattloop_agent.durable_file import read_bounded, write_durably
-from wattloop_agent.power_controller.lease import Lease, lease_from_record, lease_to_record
+from wattloop_agent.power_controller.lease import Lease, Setting, lease_from_record, lease_to_record
 from wattloop_agent.request_error import Reason, RequestError
 
+# A later format keeps the meaning of these fields, so that this agent restores after a downgrade too.
 FORMAT = 1
 NAME = "leases.json"
+SETTINGS = frozenset(Setting)
 # A lease has under 400 bytes and a node under 100 GPUs with three settings each.
 LIMIT_BYTES = 1024 * 1024
+
+
+logger = logging.getLogger(__name__)
 
 
 class CorruptLeaseFileError(Exception):
@@ -120,11 +126,20 @@ def _decoded(data: bytes) -> list[Lease]:
     if len(data) > LIMIT_BYTES:
         raise ValueError(f"more than {LIMIT_BYTES} bytes")
     content = json.loads(data)
-    if content["format"] != FORMAT:
-        raise ValueError(f"format {content['format']!r}, this agent reads {FORMAT}")
+    if not isinstance(content["format"], int) or content["format"] < FORMAT:
+        raise ValueError(f"format {content['format']!r}, this agent reads {FORMAT} and later")
     if content["sha256"] != _digest(content["leases"]):
         raise ValueError("its checksum does not match its leases")
-    return [lease_from_record(record) for record in content["leases"]]
+    return [lease_from_record(record) for record in content["leases"] if _has_known_setting(record)]
+
+
+def _has_known_setting(record: object) -> bool:
+    """Whether this version has the setting of a lease; if not, the log says what to restore by hand."""
+    if not isinstance(record, dict) or not isinstance(record.get("setting"), str) or record["setting"] in SETTINGS:
+        return True
+    extra = {name: record.get(name) for name in ("gpu", "setting", "found", "held")}
+    logger.error("lease of another version's setting: restore the value found by hand", extra=extra)
+    return False
 
 
 def _digest(records: object) -> str:

@@ -43,6 +43,8 @@ def test_a_power_limit_that_was_set_is_current_and_enforced(offered: Offered) ->
     assert devices.current(gpu, POWER) == 400.0
     devices.put(gpu, POWER, 187.5)
     assert (devices.current(gpu, POWER), devices.enforced(gpu, POWER)) == (187.5, 187.5)
+    devices.put(gpu, POWER, None)
+    assert devices.current(gpu, POWER) == 400.0, "the vendor's default"
 
 
 def test_the_range_of_power_limits_has_no_steps(offered: Offered) -> None:

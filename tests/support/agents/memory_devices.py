@@ -39,8 +39,7 @@ class MemoryDevices:
         if gpu in self.failing:
             raise RequestError(Reason.DEVICE_FAILED, f"GPU {gpu}: fails")
         if setting is Setting.POWER_LIMIT:
-            assert value is not None
-            self.limits[gpu] = value
+            self.limits[gpu] = self.maximum if value is None else value
         else:
             self.clocks[gpu] = value
 

@@ -110,6 +110,8 @@ class PodAuthenticator:
         uuid_by_device: Gives each GPU's uuid, by the name of its device node and by the uuids of
             its MIG devices.
         node: The places on this node that identify pods.
+        partitioned: Gives the uuids of the GPUs on which MIG is enabled. Until the device plugin
+            notices that, the kubelet lists the whole GPU beside its parts.
 
     Attributes:
         processes: The processes of this node's pods.
@@ -119,9 +121,11 @@ class PodAuthenticator:
         self,
         uuid_by_device: Callable[[], Awaitable[Mapping[str, str]]],
         node: Node | None = None,
+        partitioned: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
         self._uuid_by_device = uuid_by_device
         self._node = node or Node()
+        self._partitioned = partitioned
         self._answer: KubeletAnswer | None = None
         self._failed: tuple[float, RequestError] = (
             -math.inf,
@@ -176,7 +180,8 @@ class PodAuthenticator:
             )
         ids = frozenset[str]().union(*answer.devices[pod].values())
         gpus = gpus_of(ids, await self.device_names(ids))
-        return Caller(f"{_PREFIX}{pod_uid}", gpus.exclusive, gpus.shared, pod.namespace)
+        parts = gpus.exclusive & self._partitioned()
+        return Caller(f"{_PREFIX}{pod_uid}", gpus.exclusive - parts, gpus.shared | parts, pod.namespace)
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
         """Whether any process of the pod runs; True where it is unknown."""

@@ -1,0 +1,79 @@
+"""An agent replaced by another version while leases are held: continued, or restored, never left."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+import pytest
+
+from support.agents.agent_fixture import AgentFixture, until
+from support.agents.processes import single_agent
+from wattloop.agent import AgentConnection
+from wattloop_agent.boot import boot_id
+
+pytestmark = pytest.mark.processes
+
+
+def left_behind(agent_fixture: AgentFixture, changed: dict[str, Any], version: int = 1) -> None:
+    """The GPUs and the lease file of an agent that was killed while an owner, gone since, held 200 W.
+
+    Args:
+        agent_fixture: The GPUs and the state folder.
+        changed: Fields that the lease of the first GPU has in another way than this version's; with
+            None, not at all.
+        version: The format of the file.
+    """
+    leases = []
+    for number, uuid in enumerate(agent_fixture.uuids):
+        lease: dict[str, Any] = {"gpu": uuid, "setting": "power_limit", "found": 350.0, "held": 200.0, "pending": None}
+        lease |= {"owner": "process:1:1", "boot_id": boot_id(), "expires_seconds": None, "releasing": False}
+        if number == 0:
+            lease |= changed
+        leases.append({name: value for name, value in lease.items() if value is not None})
+        agent_fixture.gpus.set_power_limit_as_another_actor(number, 200.0)
+    digest = hashlib.sha256(json.dumps(leases, sort_keys=True).encode()).hexdigest()
+    content = {"format": version, "sha256": digest, "leases": leases, "written_by": "0.9"}
+    agent_fixture.state.mkdir()
+    (agent_fixture.state / "leases.json").write_text(json.dumps(content))
+
+
+def restart_on(agent_fixture: AgentFixture, limits: list[float]) -> str:
+    """Run an agent until it has restored these limits; returns its log."""
+    with (
+        single_agent(
+            agent_fixture.socket, agent_fixture.state, environment=agent_fixture.environment, log=agent_fixture.log
+        ),
+        AgentConnection(agent_fixture.socket) as connection,
+    ):
+        until(lambda: agent_fixture.limits == limits, f"restored: {agent_fixture.log.read_text()}")
+        until(lambda: connection.leases() == [], "no lease is left")
+        assert connection.hold_limit(agent_fixture.uuids, 150)[1].found_watts == 350
+    assert agent_fixture.limits == limits
+    return agent_fixture.log.read_text()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_lease_file_with_unknown_fields_or_a_later_format_is_restored(
+    agent_fixture: AgentFixture, version: int
+) -> None:
+    left_behind(agent_fixture, {"priority": "high", "expires_seconds": None}, version)
+    restart_on(agent_fixture, [350, 350, 350])
+
+
+def test_a_limit_whose_lease_does_not_say_what_was_found_returns_to_the_vendors_default(
+    agent_fixture: AgentFixture,
+) -> None:
+    left_behind(agent_fixture, {"found": None})
+    restart_on(agent_fixture, [400, 350, 350])
+
+
+def test_a_lease_on_a_setting_of_a_later_version_is_named_and_the_others_are_restored(
+    agent_fixture: AgentFixture,
+) -> None:
+    left_behind(agent_fixture, {"setting": "fan_speed", "found": 30.0, "held": 90.0})
+    log = restart_on(agent_fixture, [200, 350, 350])
+    (line,) = (line for line in log.splitlines() if "fan_speed" in line)
+    assert agent_fixture.uuids[0] in line
+    assert "30" in line
