@@ -211,7 +211,9 @@ def _authenticator(
     from wattloop_agent.monitor.pods.assignments import PodAssignments  # noqa: PLC0415
     from wattloop_agent.monitor.pods.pod_authenticator import Node, PodAuthenticator  # noqa: PLC0415
 
-    authenticator = PodAuthenticator(meter.uuid_by_device, Node(settings.kubelet_socket, settings.pod_logs), meter.partitioned)
+    authenticator = PodAuthenticator(
+        meter.uuid_by_device, Node(settings.kubelet_socket, settings.pod_logs), meter.partitioned
+    )
     return authenticator, authenticator, PodAssignments(authenticator)
 
 

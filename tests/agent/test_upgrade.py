@@ -10,7 +10,8 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import single_agent
-from wattloop.agent import AgentConnection
+from wattloop.agent import AgentConnection, AgentUnavailable
+from wattloop.agent_process import start_agent, stop_agent
 from wattloop_agent.boot import boot_id
 
 pytestmark = pytest.mark.processes
@@ -77,3 +78,44 @@ def test_a_lease_on_a_setting_of_a_later_version_is_named_and_the_others_are_res
     (line,) = (line for line in log.splitlines() if "fan_speed" in line)
     assert agent_fixture.uuids[0] in line
     assert "30" in line
+
+
+def test_an_agent_that_starts_before_the_old_one_has_ended_changes_nothing_and_its_restart_continues(
+    agent_fixture: AgentFixture,
+) -> None:
+    places = {"environment": agent_fixture.environment, "log": agent_fixture.log}
+    old = start_agent(agent_fixture.socket, agent_fixture.state, **places)
+    with AgentConnection(agent_fixture.socket) as holder:
+        holder.hold_limit(agent_fixture.uuids, 200)
+        holder.hold_clocks(agent_fixture.uuids, 900)
+        before = holder.energy(agent_fixture.uuids)
+
+        with pytest.raises(AgentUnavailable):
+            start_agent(agent_fixture.socket, agent_fixture.state, **places)
+        assert "an agent serves it" in agent_fixture.log.read_text()
+        assert agent_fixture.limits == [200, 200, 200]
+        assert holder.interruptions == 0, "the old one's socket stays"
+
+        assert stop_agent(old) == 0
+        assert agent_fixture.limits == [400, 400, 400], "restored while no agent runs"
+        assert clocks(agent_fixture) == [None, None, None]
+        with single_agent(agent_fixture.socket, agent_fixture.state, **places):
+            # The holder need not notice: the connection holds again what it held.
+            leases = holder.leases()
+            assert {(lease.setting, lease.found, lease.held) for lease in leases if lease.yours} == {
+                ("power_limit", 400.0, 200.0),
+                ("graphics_clock", None, 900.0),
+            }
+            assert agent_fixture.limits == [200, 200, 200]
+            assert clocks(agent_fixture) == [(900, 900)] * 3
+            assert holder.interruptions == 1
+            # The counters are the GPUs' own; on their virtual clock nothing was used meanwhile.
+            after = holder.energy(agent_fixture.uuids)
+            assert [each.energy_millijoules for each in after] == [each.energy_millijoules for each in before]
+    assert agent_fixture.limits == [400, 400, 400]
+    assert clocks(agent_fixture) == [None, None, None]
+
+
+def clocks(agent_fixture: AgentFixture) -> list[tuple[int, int] | None]:
+    """The locked graphics clocks of all GPUs."""
+    return [gpu.locked_graphics_clocks_megahertz for gpu in agent_fixture.gpus.describe().gpus]
