@@ -24,7 +24,7 @@ CODES = (1, 4, 10, 15, 16, 19, 999)
 REQUESTS = 100
 # A storm costs a few lines that name it and its end, however many calls fail.
 MAX_STORM_LINES = 40
-STRUCK = 1
+FAILING = 1
 
 
 @pytest.fixture
@@ -64,27 +64,27 @@ def test_the_other_gpus_go_on_while_every_call_on_one_fails(
     agent_fixture: AgentFixture, connection: AgentConnection, metrics: str, code: int
 ) -> None:
     uuids = agent_fixture.uuids
-    others = [uuid for index, uuid in enumerate(uuids) if index != STRUCK]
+    others = [uuid for index, uuid in enumerate(uuids) if index != FAILING]
     connection.hold_limit(uuids, 200)
     until(lambda: readable(metrics) == dict.fromkeys(uuids, 1.0), "all are read")
     lines = len(agent_fixture.log.read_text().splitlines())
     openings = opened(agent_fixture)
     begin = time.monotonic()
-    agent_fixture.gpus.inject_fault("*", code=code, gpu=STRUCK)
+    agent_fixture.gpus.inject_fault("*", code=code, gpu=FAILING)
 
     for number in range(REQUESTS):
         gpus = connection.gpus()
         assert [gpu.uuid for gpu in gpus] == uuids
-        assert [gpu.index for gpu in gpus if gpu.power_limits is None] == [STRUCK]
+        assert [gpu.index for gpu in gpus if gpu.power_limits is None] == [FAILING]
         assert [reading.uuid for reading in connection.energy(others)] == others
-        with pytest.raises(AgentRequestError, match=uuids[STRUCK]):
-            connection.hold_limit([uuids[STRUCK]], 250)
+        with pytest.raises(AgentRequestError, match=uuids[FAILING]):
+            connection.hold_limit([uuids[FAILING]], 250)
         if number % 10 == 0:
             connection.hold_limit(others, 210 + number)
     seconds = (time.monotonic() - begin) / REOPEN_SECONDS
     assert opened(agent_fixture) - openings <= len(("monitor", "power controller")) * (seconds + 2), "per second"
     assert {lease.uuid for lease in connection.leases() if lease.yours} == set(uuids)
-    until(lambda: readable(metrics) == {**dict.fromkeys(others, 1.0), uuids[STRUCK]: 0.0}, "the metrics name the one")
+    until(lambda: readable(metrics) == {**dict.fromkeys(others, 1.0), uuids[FAILING]: 0.0}, "the metrics name the one")
     with urlopen(f"http://{metrics}/healthz", timeout=10) as answer:
         assert answer.status == 200, "the agent works: a restart of it would mend nothing"
     with contextlib.suppress(AgentRequestError):
@@ -106,9 +106,9 @@ def test_a_gpu_that_fails_at_every_other_call_fills_no_log(
     connection.hold_limit(uuids, 200)
     lines = len(agent_fixture.log.read_text().splitlines())
     for number in range(REQUESTS):
-        ticket = agent_fixture.gpus.inject_fault("*", code=CODES[number % len(CODES)], gpu=STRUCK)
+        ticket = agent_fixture.gpus.inject_fault("*", code=CODES[number % len(CODES)], gpu=FAILING)
         with contextlib.suppress(AgentRequestError):
-            connection.release([uuids[STRUCK]])
+            connection.release([uuids[FAILING]])
         connection.gpus()
         agent_fixture.gpus.clear_fault(ticket)
         connection.gpus()
@@ -124,6 +124,6 @@ def test_pods_with_mig_devices_are_served_while_another_gpu_fails(agent_fixture:
     with running_node(agent_fixture, "v2") as cluster:
         renter = cluster.pod("renter", [part])
         assert renter.ask("gpus") == (1, None)
-        agent_fixture.gpus.inject_fault("*", code=code, gpu=STRUCK)
+        agent_fixture.gpus.inject_fault("*", code=code, gpu=FAILING)
         assert renter.ask("gpus") == (1, None)
         assert renter.ask("energy", agent_fixture.uuids[:1]) == (1, None)
