@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 Clock = Callable[[], datetime]
 # A status is an object in etcd, and all watchers receive each revision of it.
 PROGRESS_INTERVAL_SECONDS = 1.0
+LEASE_NOT_RENEWED = "the Lease of this operator has not been renewed; it writes nothing until then"
 # Connections to the API server beside the workers': those of running reports and of the resync.
 FURTHER_CONNECTIONS = 40
 
@@ -227,6 +228,7 @@ class Factory:
             namespaces=settings.namespaces,
             returned_namespace=self._returned_namespace,
             watch_problem=watches.problem,
+            connection_problem=lambda: watches.unserved() or ("" if may_write() else LEASE_NOT_RENEWED),
         )
         self.leader.lead(controller, backend)
         return controller
@@ -263,15 +265,19 @@ class Factory:
         watches = watches_check(self.heartbeat.ages_seconds, 2.0 * self.settings.resync_seconds + 60.0)
 
         def work() -> str:
-            return "" if self.leader.controller is None else self.leader.problem() or watches()
+            if self.leader.controller is None:
+                return ""
+            # While the API server is away, watches can not give a sign of life, and a restart does not help.
+            return self.leader.problem() or ("" if self.leader.connection_problem() else watches())
 
         def reporting() -> str:
             return "" if reports.alive else "the reporting API does not serve"
 
         live = {"threads": threads.problem, "work": work}
+        ready = live | {"reporting": reporting, "API server": self.leader.connection_problem}
         return HttpService(
             "health",
-            create_health_app(live, live | {"reporting": reporting}),
+            create_health_app(live, ready),
             self.settings.health_bind,
             on_rejected=self.metrics.request_rejected,
         )

@@ -22,15 +22,11 @@ logger = logging.getLogger(__name__)
 CHECK_INTERVAL_SECONDS = 1.0
 
 
-class LostLeadError(OperationError):
-    """Another operator may lead: this process ends, and its successor waits for the lead."""
-
-
 async def run_operator(factory: Factory) -> None:
     """Run until SIGTERM, SIGINT or SIGHUP.
 
     Raises:
-        OperationError: The lead was lost, or a part of the operator has ended.
+        OperationError: Another operator leads, or a part of this one has ended.
     """
     settings = factory.settings
     namespace = settings.leader_election_namespace or own_namespace()
@@ -79,10 +75,10 @@ async def _run_until_signal(leadership: Leadership, work: Callable[[], Coroutine
             await asyncio.wait({leading, ending, watching}, return_when=asyncio.FIRST_COMPLETED)
         if watching.done():
             watching.result()
-        if not signalled.is_set():
+        if signalled.is_set():
+            logger.info("stopping: a signal was received")
+        else:
             await leading
-            raise LostLeadError("the Lease could not be renewed in time; another operator may lead now")
-        logger.info("stopping: a signal was received")
     finally:
         for task in (leading, ending, watching):
             task.cancel()

@@ -2,7 +2,7 @@
 
 The official client's own lock for Leases is not used. As of version 37 it cannot create a Lease (it
 sends `pretty` as a boolean), writes local times as UTC, ends the election when the API server is
-briefly unreachable, and never releases the Lease. `LeaseLock` also records its last renewal on the
+unreachable, and never releases the Lease. `LeaseLock` also records its last renewal on the
 monotonic clock. Writes are fenced by it, so that an operator that was suspended does not act after
 it has lost the lead.
 """
@@ -40,7 +40,7 @@ class ElectionTimes:
 
     Attributes:
         lease_seconds: Time after a renewal until another operator takes over.
-        renew_within_seconds: Time after a renewal until the leader stops acting; well below
+        renew_within_seconds: Time after a renewal until the leader acts no more; well below
             `lease_seconds`, so that its requests are answered before another operator acts.
         retry_seconds: Interval of reads and renewals of the Lease.
     """
@@ -48,6 +48,10 @@ class ElectionTimes:
     lease_seconds: int = 15
     renew_within_seconds: int = 10
     retry_seconds: int = 2
+
+
+class LostLeadError(OperationError):
+    """Another operator may lead: this process ends, and its successor waits for the lead."""
 
 
 class LeaseLock(BaseLock):
@@ -73,7 +77,11 @@ class LeaseLock(BaseLock):
     async def get(
         self, name: str, namespace: str
     ) -> tuple[bool, LeaderElectionRecord] | tuple[bool, Exception] | tuple[bool, None]:
-        """The record of the election; (False, error) if it does not exist or cannot be read."""
+        """The record of the election; (False, error) if it does not exist or cannot be read.
+
+        Raises:
+            LostLeadError: Another operator has held the Lease since this one did.
+        """
         try:
             self._lease = await self._call("GET", LEASES.path(namespace, name))
         except StatusError as error:
@@ -83,6 +91,7 @@ class LeaseLock(BaseLock):
         except OperationError as error:
             return False, ApiException(status=0, reason=str(error))
         spec = self._lease.get("spec") or {}
+        self._check_kept(str(spec.get("holderIdentity") or ""))
         return True, LeaderElectionRecord(
             spec.get("holderIdentity") or None,
             str(spec["leaseDurationSeconds"]) if spec.get("leaseDurationSeconds") else None,
@@ -145,8 +154,22 @@ class LeaseLock(BaseLock):
         self.renewed_at = started
         return True
 
+    def _check_kept(self, holder: str) -> None:
+        """Raise an error if another operator has held the Lease since this one did."""
+        if self.renewed_at is not None and holder != self.identity:
+            age = time.monotonic() - self.renewed_at
+            raise LostLeadError(
+                f"the Lease {self.namespace}/{self.name} was not renewed for {age:.0f} s, and "
+                f"{holder or 'another operator'} has acquired it; another operator may lead now"
+            )
+
     def _check_allowed(self, error: StatusError) -> None:
-        """Raise an error if waiting cannot help: no such namespace, or no right to Leases."""
+        """Raise an error if waiting cannot help: no such namespace, or no right to Leases.
+
+        A leader waits: an API server that starts refuses requests before it knows its roles.
+        """
+        if self.renewed_at is not None:
+            return
         if error.status == FORBIDDEN or (error.status == NOT_FOUND and "namespaces" in error.message):
             raise OperationError(
                 f"the Lease {self.namespace}/{self.name} cannot be used ({error.message}); set "
@@ -157,6 +180,20 @@ class LeaseLock(BaseLock):
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         request = Request(method, path, body=body, timeout_seconds=REQUEST_TIMEOUT_SECONDS)
         return await asyncio.to_thread(self._transport, request)
+
+
+class _Election(LeaderElection):
+    """The official election, in which a leader remains a candidate while the API server is away.
+
+    Nobody can acquire the Lease then. The operator does not act until it has renewed the Lease, and
+    the lock raises LostLeadError if another operator has held it meanwhile.
+    """
+
+    async def renew_loop(self) -> None:
+        """Renew the Lease until another operator has it."""
+        while True:
+            await self.try_acquire_or_renew()
+            await asyncio.sleep(self.election_config.retry_period)
 
 
 class Leadership:
@@ -177,7 +214,11 @@ class Leadership:
         return renewed_at is not None and time.monotonic() - renewed_at < self._times.renew_within_seconds
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Wait for the lead and then work; returns when the lead is lost or the work has ended."""
+        """Wait for the lead and then work; returns when the work has ended.
+
+        Raises:
+            LostLeadError: Another operator has the lead.
+        """
         ended = asyncio.Event()
         # The official election starts the work as a separate task, and does not cancel it when it
         # is cancelled.
@@ -192,7 +233,7 @@ class Leadership:
                 ended.set()
 
         times = self._times
-        election = LeaderElection(
+        election = _Election(
             Config(
                 self._lock,
                 lease_duration=times.lease_seconds,

@@ -51,6 +51,7 @@ class Controller:
         namespaces: The watched namespaces; empty: all.
         returned_namespace: Returns a further namespace that has become readable; empty: none.
         watch_problem: Says which watch has ended although its thread lives; empty: none.
+        connection_problem: Says why the operator can not act now; empty: it can.
     """
 
     def __init__(
@@ -70,7 +71,9 @@ class Controller:
         namespaces: Sequence[str] = (),
         returned_namespace: Callable[[], str] = lambda: "",
         watch_problem: Callable[[], str] = lambda: "",
+        connection_problem: Callable[[], str] = lambda: "",
     ) -> None:
+        self.connection_problem = connection_problem
         self._watch_problem = watch_problem
         self._namespaces = namespaces
         self._find_returned_namespace = returned_namespace

@@ -53,6 +53,11 @@ class LeaderState:
         controller = self.controller
         return "" if controller is None else controller.problem()
 
+    def connection_problem(self) -> str:
+        """Why a leader can not act now, although it need not restart; empty if it can."""
+        controller = self.controller
+        return "" if controller is None else controller.connection_problem()
+
     @property
     def queue_depth(self) -> int:
         """Number of jobs that wait for a worker."""

@@ -1,26 +1,20 @@
-"""Which watches of kopf have an open stream, or are about to open one.
+"""Which watches of kopf are requested, and which of them the API server serves.
 
-kopf ends a watch for good at an error that it does not foresee, and its thread lives on.
+kopf ends a watch for good at an error that it does not foresee, and its thread lives on. While the
+API server is away, kopf requests each watch again and again, and none of them has a stream.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from yarl import URL
 
 # kopf waits at most `RETRY_SECONDS` between the requests of a watch.
 RETRY_SECONDS = 2.0
 MAX_CLOSED_SECONDS = 6.0
-
-
-@dataclass(frozen=True)
-class _Watch:
-    is_open: bool
-    changed_at: float
 
 
 class OpenWatches:
@@ -33,27 +27,41 @@ class OpenWatches:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._watches: dict[str, _Watch] = {}
+        # Since when a watch is not requested, and since when it has no response; None: it is, or has.
+        self._closed_at: dict[str, float | None] = {}
+        self._unserved_at: dict[str, float | None] = {}
 
     def begin(self, url: URL) -> None:
         """Record that a watch, or the list before it, is requested; kopf sends one request of a path at a time."""
         with self._lock:
-            if url.path in self._watches or url.query.get("watch"):
-                self._watches[url.path] = _Watch(True, self._clock())
+            if url.path in self._closed_at or url.query.get("watch"):
+                self._closed_at[url.path] = None
+                self._unserved_at.setdefault(url.path, self._clock())
+
+    def serve(self, url: URL) -> None:
+        """Record that the API server responds without an error."""
+        with self._lock:
+            if url.path in self._closed_at:
+                self._unserved_at[url.path] = None
 
     def end(self, url: URL) -> None:
         """Record that a request failed, or that its response has ended."""
         with self._lock:
-            if url.path in self._watches:
-                self._watches[url.path] = _Watch(False, self._clock())
+            if url.path in self._closed_at:
+                self._closed_at[url.path] = self._clock()
+                if self._unserved_at[url.path] is None:
+                    self._unserved_at[url.path] = self._clock()
 
     def problem(self) -> str:
-        """Which watches are closed for longer than kopf waits; empty if none is."""
+        """Which watches kopf does not request for longer than it waits; empty if there is none."""
+        return self._listed(self._closed_at, "the watch of {path} ended {age:.0f} s ago")
+
+    def unserved(self) -> str:
+        """Which watches the API server does not serve; empty if it serves all."""
+        return self._listed(self._unserved_at, "the API server has not served the watch of {path} for {age:.0f} s")
+
+    def _listed(self, since: Mapping[str, float | None], text: str) -> str:
         now = self._clock()
         with self._lock:
-            closed = {
-                path: now - watch.changed_at
-                for path, watch in self._watches.items()
-                if not watch.is_open and now - watch.changed_at > MAX_CLOSED_SECONDS
-            }
-        return ", ".join(f"the watch of {path} ended {age:.0f} s ago" for path, age in sorted(closed.items()))
+            ages = {path: now - at for path, at in since.items() if at is not None and now - at > MAX_CLOSED_SECONDS}
+        return ", ".join(text.format(path=path, age=age) for path, age in sorted(ages.items()))

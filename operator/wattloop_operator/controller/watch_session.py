@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping
+from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,8 +64,17 @@ class _PackedResponse(aiohttp.ClientResponse):
     open_watches: OpenWatches
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Read the headers; the lines of a watch are packed from then on."""
+        """Read the headers; the lines of a watch are packed from then on.
+
+        Raises:
+            aiohttp.ClientPayloadError: The server no longer has the version that the rest of a list is of.
+        """
         started = await super().start(connection)
+        if self.status == HTTPStatus.GONE:
+            # kopf lists again after this error, and ends the watch for good after that status.
+            raise aiohttp.ClientPayloadError(f"{self.url.path}: the version of the list is gone")
+        if self.status < 400:
+            self.open_watches.serve(self.url)
         if self.url.query.get("watch") == "true" and self.status < 400:
             self.content = _PackedLines(self.content, self.url)  # type: ignore[assignment]
         return started

@@ -27,3 +27,25 @@ def test_only_a_watch_that_stays_closed_is_a_problem() -> None:
     watches.end(LIST)
     now += MAX_CLOSED_SECONDS + 1.0
     assert watches.problem() == "the watch of /api/v1/pods ended 7 s ago"
+
+
+def test_a_watch_that_is_requested_in_vain_is_unserved_until_the_server_responds() -> None:
+    now = 0.0
+    watches = OpenWatches(lambda: now)
+    for _ in range(4):
+        watches.begin(WATCH)
+        watches.end(WATCH)
+        now += 2.0
+    assert watches.problem() == "", "kopf requests it again"
+    assert watches.unserved() == "the API server has not served the watch of /api/v1/pods for 8 s"
+    watches.begin(LIST)
+    assert watches.unserved()
+    watches.serve(LIST)
+    assert watches.unserved() == ""
+    watches.end(LIST)
+    now += MAX_CLOSED_SECONDS + 1.0
+    watches.begin(WATCH)
+    assert watches.unserved() == "the API server has not served the watch of /api/v1/pods for 7 s"
+    watches.serve(WATCH)
+    now += 1000.0
+    assert watches.unserved() == ""

@@ -101,8 +101,7 @@ class ControlPlane:
         etcd = self._start("etcd", self._etcd_flags())
         self._await_ready(etcd, _health_of(f"{self._etcd_url}/health"))
         server = self._start("kube-apiserver", self._api_server_flags())
-        context = ssl.create_default_context(cadata=self.authority.certificate.decode("ascii"))
-        self._await_ready(server, _health_of(f"{self.url}/readyz", context))
+        self._await_api_server(server)
         self._start("kube-controller-manager", self._controller_manager_flags())
 
     def start_scheduler(self) -> None:
@@ -115,6 +114,25 @@ class ControlPlane:
         while self._processes:
             self._processes.pop().stop()
         shutil.rmtree(self.folder / "etcd-data", ignore_errors=True)
+
+    def stop_api_server(self) -> None:
+        """Stop the API server alone, until `start_api_server`."""
+        self._processes[self._index_of("kube-apiserver")].stop()
+
+    def start_api_server(self) -> None:
+        """Start the stopped API server again, with the same keys, address and data, and wait until it is ready."""
+        index = self._index_of("kube-apiserver")
+        stopped = self._processes[index]
+        self._processes[index] = ServerProcess(stopped.name, stopped.command, self.folder)
+        self._await_api_server(self._processes[index])
+
+    def compact_etcd(self) -> int:
+        """Remove all but the newest revision of each key; returns that of the compaction."""
+        status = httpx.post(f"{self._etcd_url}/v3/maintenance/status", json={}, timeout=60.0, trust_env=False)
+        revision = int(status.raise_for_status().json()["header"]["revision"])
+        body = {"revision": str(revision), "physical": True}
+        httpx.post(f"{self._etcd_url}/v3/kv/compaction", json=body, timeout=60.0, trust_env=False).raise_for_status()
+        return revision
 
     def check_alive(self) -> None:
         """Raise an error if a part has ended."""
@@ -131,6 +149,13 @@ class ControlPlane:
         process = ServerProcess(name, [self.programs[name], *flags], self.folder)
         self._processes.append(process)
         return process
+
+    def _index_of(self, name: str) -> int:
+        return next(index for index, process in enumerate(self._processes) if process.name == name)
+
+    def _await_api_server(self, server: ServerProcess) -> None:
+        context = ssl.create_default_context(cadata=self.authority.certificate.decode("ascii"))
+        self._await_ready(server, _health_of(f"{self.url}/readyz", context))
 
     def _await_ready(self, process: ServerProcess, healthy: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _READY_WITHIN_SECONDS

@@ -7,6 +7,7 @@ object is therefore packed before kopf parses it, and unpacked where it is handl
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,6 +22,8 @@ from wattloop_operator.cluster.bounded_json import (
     upper_levels,
 )
 
+logger = logging.getLogger(__name__)
+
 # The largest template has 128 KiB, and again as much in an annotation and in managed fields each.
 MAX_PARSED_BYTES = 1024 * 1024
 # A TrainingRecurrence that its reports have filled has less.
@@ -30,6 +33,7 @@ DROPPED_METADATA = frozenset({"managedFields", "annotations"})
 IDENTITY = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
 # Of an object that cannot be read: what its job is found by.
 UNREADABLE_IDENTITY = (*IDENTITY, "labels")
+EXPIRED_CODE = 410
 TEXT, PROBLEM = "text", "problem"
 
 
@@ -71,7 +75,10 @@ def packed_response(data: bytes) -> Any:
 
 
 def packed_event(line: bytes) -> bytes:
-    """A line of a watch with its object packed; errors and bookmarks stay as they are.
+    """A line of a watch with its object packed; bookmarks stay as they are.
+
+    Each error of the server gets the code of an expired version, after which kopf lists again. It ends
+    the watch for good after any other code.
 
     Raises:
         UnreadableError: Not even the object's identity can be read.
@@ -83,6 +90,9 @@ def packed_event(line: bytes) -> bytes:
     found = event.get("object") if isinstance(event, dict) else None
     if isinstance(found, dict) and event.get("type") in {"ADDED", "MODIFIED", "DELETED"}:
         event["object"] = _unreadable(found, problem) if problem else _packed(found)
+    elif isinstance(event, dict) and event.get("type") == "ERROR":
+        logger.info("a watch has ended by an error of the API server, and its objects are listed again: %s", found)
+        event["object"] = {"code": EXPIRED_CODE}
     return pydantic_core.to_json(event)
 
 

@@ -1,0 +1,151 @@
+"""The API server ends, or etcd forgets the versions of the operator's watches, in the middle of a recurrence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from support.control_plane.control_plane import ControlPlane
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.objects import JOB, list_objects
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.processes import ProcessEndedError
+from support.control_plane.training import Training
+from support.control_plane.waiting import Object, wait_until
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+
+MakeJob = Callable[..., JobKey]
+Operators = Callable[..., Callable[[], OperatorProcess]]
+READY_WITHIN_SECONDS = 10.0
+# The operator's Lease of 12 s is renewed within 8 s.
+LONGER_THAN_THE_LEASE_SECONDS = 20.0
+
+
+@pytest.fixture
+def restarted(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane, whose API server runs again after the test."""
+    yield control_plane
+    try:
+        control_plane.check_alive()
+    except ProcessEndedError:
+        control_plane.start_api_server()
+
+
+def attempt_name(key: JobKey, attempt: int = 0) -> str:
+    return recurrence_name(key.name, 0, slot_of_request("first"), attempt)
+
+
+def status_of(operator: OperatorProcess, path: str) -> int:
+    operator.check_alive()
+    return operator.health(path).status_code
+
+
+def await_ready(operator: OperatorProcess, status: int, timeout_seconds: float) -> None:
+    """Wait until readiness has this status; meanwhile the operator must be alive."""
+    deadline = time.monotonic() + timeout_seconds
+    while status_of(operator, "/readyz") != status:
+        assert time.monotonic() < deadline, operator.health("/readyz").text
+        assert status_of(operator, "/healthz") == 200, operator.health("/healthz").text
+        time.sleep(0.1)
+
+
+def counts_of(job: Object) -> Object:
+    counts: Object = (job.get("status") or {}).get("counts") or {}
+    return counts
+
+
+def await_reached(cluster: DynamicClient, key: JobKey) -> Object:
+    found: Object = wait_until(
+        cluster,
+        api_version="wattloop.dev/v1alpha1",
+        kind="RecurringTrainingJob",
+        namespace=key.namespace,
+        field_selector=f"metadata.name={key.name}",
+        condition=lambda jobs: next((job["status"] for job in jobs if counts_of(job).get("reached") == 1), None),
+        what="the recurrence to reach its target",
+        timeout_seconds=180.0,
+    )
+    return found
+
+
+def finish(training: Training, epoch: float = 9.0) -> None:
+    answer = training.report(epoch, 0.95, finished=True)
+    assert answer is not None
+
+
+def assert_version_is_gone(admin: client.ApiClient, version: str) -> None:
+    """A watch of that version is refused."""
+    url = f"/apis/wattloop.dev/v1alpha1/recurringtrainingjobs?watch=true&timeoutSeconds=5&resourceVersion={version}"
+    answer = admin.rest_client.pool_manager.request("GET", admin.configuration.host + url)
+    assert b'"code":410' in answer.data, answer.data[:1000]
+
+
+def test_an_operator_whose_versions_etcd_has_compacted_lists_again_and_starts_one_next_attempt(
+    operators: Operators,
+    make_job: MakeJob,
+    train: Callable[[JobKey, str], Training],
+    ended: Callable[[JobKey, str], None],
+    recurrences_of: Callable[[JobKey], list[Object]],
+    job_of: Callable[[JobKey], Object],
+    restarted: ControlPlane,
+    kubelet: Kubelet,
+    cluster: DynamicClient,
+    admin: client.ApiClient,
+) -> None:
+    operator = operators()()
+    key = make_job()
+    first = train(key, attempt_name(key))
+    first.report(1.0, 0.5)
+    version = job_of(key)["metadata"]["resourceVersion"]
+    operator.suspend()
+    restarted.stop_api_server()
+    restarted.start_api_server()
+    kubelet.fail(first.pod, exit_code=1)
+    ended(key, attempt_name(key))
+    restarted.compact_etcd()
+    assert_version_is_gone(admin, version)
+    operator.resume()
+    second = train(key, attempt_name(key, 1))
+    await_ready(operator, 200, 60.0)
+    finish(second)
+    kubelet.succeed(second.pod)
+    counts = await_reached(cluster, key)["counts"]
+    assert (counts["recurrences"], counts["attempts"]) == (1, 2)
+    assert [each["spec"]["attempt"] for each in recurrences_of(key)] == [0, 1]
+    assert len(list_objects(cluster, JOB, key.namespace, "")) == 2
+    assert status_of(operator, "/healthz") == 200
+
+
+def test_an_operator_outlives_an_api_server_that_is_away_for_longer_than_its_lease(
+    operators: Operators,
+    make_job: MakeJob,
+    train: Callable[[JobKey, str], Training],
+    recurrences_of: Callable[[JobKey], list[Object]],
+    restarted: ControlPlane,
+    kubelet: Kubelet,
+    cluster: DynamicClient,
+) -> None:
+    operator = operators()()
+    key = make_job()
+    training = train(key, attempt_name(key))
+    training.report(1.0, 0.5)
+    await_ready(operator, 200, 60.0)
+    restarted.stop_api_server()
+    stopped = time.monotonic()
+    await_ready(operator, 503, READY_WITHIN_SECONDS)
+    while time.monotonic() < stopped + LONGER_THAN_THE_LEASE_SECONDS:
+        assert status_of(operator, "/healthz") == 200, operator.health("/healthz").text
+        assert status_of(operator, "/readyz") == 503, operator.health("/readyz").text
+        time.sleep(0.2)
+    restarted.start_api_server()
+    await_ready(operator, 200, 60.0)
+    finish(training)
+    kubelet.succeed(training.pod)
+    counts = await_reached(cluster, key)["counts"]
+    assert (counts["recurrences"], counts["attempts"], counts["failed"]) == (1, 1, 0)
+    assert len(recurrences_of(key)) == len(list_objects(cluster, JOB, key.namespace, "")) == 1
+    assert [line for line in operator.lines() if line["message"].endswith(" leads")][1:] == []

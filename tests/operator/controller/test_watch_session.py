@@ -1,0 +1,108 @@
+"""kopf's watches outlive the errors with which an API server answers a list or a watch."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator
+
+import kopf
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from wattloop.commands.settings import Address
+from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
+from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
+from wattloop_operator.controller.kopf_handlers import registry_of, settings_of
+from wattloop_operator.controller.open_watches import OpenWatches
+from wattloop_operator.http.server import HttpService
+
+GROUP, VERSION = "wattloop.dev", "v1alpha1"
+RESOURCE = {
+    "name": "recurringtrainingjobs",
+    "singularName": "recurringtrainingjob",
+    "kind": "RecurringTrainingJob",
+    "namespaced": True,
+    "verbs": ["list", "watch", "patch"],
+}
+# kopf watches nothing before it has found this resource.
+NAMESPACES = {"name": "namespaces", "singularName": "namespace", "kind": "Namespace", "namespaced": False, "verbs": []}
+STREAM_SECONDS = 0.2
+
+
+class FailingServer:
+    """The requests that kopf sends; the second page of the first list, or the first watch, fails.
+
+    Args:
+        page_status: Status of the second page; 0: the list has one page.
+        error_code: Code of the first event of the first watch; 0: it has no event.
+    """
+
+    def __init__(self, page_status: int = 0, error_code: int = 0) -> None:
+        self.page_status = page_status
+        self.error_code = error_code
+        self.watched_again = threading.Event()
+        path = f"/apis/{GROUP}/{VERSION}"
+        group = {"name": GROUP, "versions": [{"version": VERSION}], "preferredVersion": {"version": VERSION}}
+        self.app = Starlette(
+            routes=[
+                Route("/api", lambda _: JSONResponse({"versions": ["v1"]})),
+                Route("/api/v1", lambda _: JSONResponse({"resources": [NAMESPACES]})),
+                Route("/apis", lambda _: JSONResponse({"groups": [group]})),
+                Route(path, lambda _: JSONResponse({"resources": [RESOURCE]})),
+                Route(f"{path}/recurringtrainingjobs", self.objects),
+            ]
+        )
+
+    async def objects(self, request: Request) -> Response:
+        """The answer to a list or a watch."""
+        if request.query_params.get("watch"):
+            code, self.error_code = self.error_code, 0
+            if not code and not self.page_status:
+                self.watched_again.set()
+            return StreamingResponse(self.events(code))
+        if request.query_params.get("continue"):
+            status, self.page_status = self.page_status, 0
+            return JSONResponse({"kind": "Status", "code": status, "message": "expired"}, status)
+        more = {"continue": "next"} if self.page_status else {}
+        return JSONResponse({"items": [], "metadata": {"resourceVersion": "5", **more}})
+
+    async def events(self, code: int) -> AsyncIterator[str]:
+        """The lines of a watch, of which the first may be an error."""
+        if code:
+            yield json.dumps({"type": "ERROR", "object": {"kind": "Status", "code": code, "message": "failed"}}) + "\n"
+        await asyncio.sleep(STREAM_SECONDS)
+
+
+@pytest.mark.parametrize("failure", [{"page_status": 410}, {"error_code": 410}, {"error_code": 500}], ids=str)
+def test_an_error_of_a_list_or_a_watch_has_its_objects_listed_again(failure: dict[str, int]) -> None:
+    server = FailingServer(**failure)
+    service = HttpService("API server", server.app, Address("127.0.0.1", 0))
+    service.start()
+    kinds = tuple(kind for kind in watched_kinds(ObjectCache()) if kind.resource.kind == "RecurringTrainingJob")
+    dispatcher = EventDispatcher(
+        kinds,
+        enqueue=lambda _: None,
+        job_deleted=lambda _key, _uid: None,
+        heartbeat=lambda _: None,
+        all_listed=lambda: None,
+    )
+    stopping = threading.Event()
+    registry = registry_of(dispatcher, lambda: {"server": service.url}, OpenWatches())
+    thread = threading.Thread(
+        target=lambda: kopf.run(
+            registry=registry, settings=settings_of(kinds), clusterwide=True, standalone=True, stop_flag=stopping
+        )
+    )
+    thread.start()
+    try:
+        assert server.watched_again.wait(60.0)
+    finally:
+        stopping.set()
+        thread.join(60.0)
+        service.stop()
+    assert not thread.is_alive()
