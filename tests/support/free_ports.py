@@ -7,6 +7,7 @@ later. These ports are below that range, and each belongs to one test process un
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import socket
@@ -14,7 +15,8 @@ import socket
 # Below the kernel's own range (32768 and more) and the NodePorts (30000 to 32767).
 _PORTS = range(20_000, 30_000)
 # A name of an abstract socket belongs to one process and is free again when the process ends.
-_reservations: list[socket.socket] = []
+_reservations = contextlib.ExitStack()
+atexit.register(_reservations.close)
 _next_index = os.getpid() * 61 % len(_PORTS)
 
 
@@ -37,7 +39,7 @@ def _is_reserved_now(port: int) -> bool:
     except OSError:
         reservation.close()
         return False
-    _reservations.append(reservation)
+    _reservations.enter_context(reservation)
     return True
 
 
