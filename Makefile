@@ -23,7 +23,7 @@ help:
 	@echo "make test-integrations  trainings with PyTorch, Hugging Face, Lightning, Accelerate and Keras: 5 GB on the disk on first use"
 	@echo "make test-e2e      installed by Helm on a real node with simulated GPUs: root, on a machine that you may change"
 	@echo "make cluster       such a node to play with, until make cluster-down"
-	@echo "make fuzz          fuzzes the agent's socket, the reporting API and manifests, SECONDS each (default: 60)"
+	@echo "make fuzz          fuzzes what others send: sockets, APIs, manifests, templates and plans, SECONDS each (default: 60)"
 	@echo "make lint          ruff, mypy, import-linter, generated files up to date"
 	@echo "make images        the images of operator, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
 	@echo "make dist          source archive, wheel and chart package in dist/, to install elsewhere"

@@ -94,7 +94,9 @@ class DirectiveState:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._scheduled: dict[int, Directive] = {0: Directive()}
+        self._in_force = Directive()
+        # Those that have not begun.
+        self._scheduled: dict[int, Directive] = {}
         self.acknowledged = 0
         self.version = 0
 
@@ -102,24 +104,25 @@ class DirectiveState:
         """Take an answer of the plan service. A late one, with a lower number, changes nothing."""
         with self._lock:
             self.acknowledged = max(self.acknowledged, directive.number)
-            if directive.first_iteration is None or directive.number < max(self._scheduled):
+            known = {self._in_force.number: self._in_force, **self._scheduled}
+            if directive.first_iteration is None or directive.number < max(known):
                 return
-            if self._scheduled.get(directive.number) != directive:
+            if known.get(directive.number) != directive:
                 self._scheduled[directive.number] = directive
                 self.version += 1
 
     def in_force(self, iteration: int) -> Directive:
-        """The directive with the highest number that has begun by this iteration.
+        """The directive with the highest number that has begun by this iteration; the one before stays until then.
 
         Call it with increasing iterations: directives before that one are forgotten.
         """
         with self._lock:
             begun = [number for number, each in self._scheduled.items() if (each.first_iteration or 0) <= iteration]
-            newest = max(begun)
-            for number in begun:
-                if number < newest:
-                    del self._scheduled[number]
-            return self._scheduled[newest]
+            if begun:
+                newest = max(begun)
+                self._in_force = self._scheduled[newest]
+                self._scheduled = {number: each for number, each in self._scheduled.items() if number > newest}
+            return self._in_force
 
 
 def iteration_clocks(

@@ -237,7 +237,9 @@ class Directive(WireForm):
         "With Plan the iterations at free clocks that those under the plan are compared with; null: none.",
     ] = None
     warm_up_iterations: Annotated[int, Integer(1_000), "With Profile, iterations before those measured at a clock."] = 2
-    iterations_per_clock: Annotated[int, Integer(1_000_000), "With Profile, iterations measured at each clock."] = 1
+    iterations_per_clock: Annotated[
+        int, Integer(1_000_000, minimum=1), "With Profile, iterations measured at each clock."
+    ] = 1
     report_seconds: Annotated[float, Number(0.05, 3_600.0), "Time until the rank sends the next report."] = 5.0
     reason: Annotated[str, TruncatedString(MAX_REASON_CHARACTERS), "Why, for the log of the training process."] = ""
 

@@ -52,6 +52,16 @@ def test_a_directive_learned_late_begins_at_the_next_iteration() -> None:
     assert state.in_force(9).number == 1
 
 
+def test_a_directive_in_force_stays_until_the_same_number_begins_later() -> None:
+    state = DirectiveState()
+    state.receive(plan(0, 2, 900))
+    assert [state.in_force(iteration).clocks_megahertz for iteration in (1, 2)] == [(), (900,)]
+    state.receive(plan(1, 3, 930))
+    assert state.in_force(3).clocks_megahertz == (930,)
+    state.receive(plan(1, 6, 915))
+    assert [state.in_force(iteration).clocks_megahertz for iteration in (4, 5, 6)] == [(930,), (930,), (915,)]
+
+
 @given(st.permutations([plan(1, None, 930), plan(1, 3, 930), plan(2, None, 915), plan(2, 5, 915), plan(3, 8, 900)]))
 def test_the_order_of_answers_does_not_matter(order: list[Directive]) -> None:
     state = DirectiveState()

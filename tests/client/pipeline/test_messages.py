@@ -91,6 +91,11 @@ def test_a_report_has_one_measurement_of_an_instruction_at_a_clock() -> None:
         RankReport.from_json(twice.to_json())
 
 
+def test_a_profile_without_iterations_is_refused() -> None:
+    with pytest.raises(MessageError, match=r"^iterations_per_clock: found 0, expected"):
+        Directive.from_json({"mode": "Profile", "warm_up_iterations": 0, "iterations_per_clock": 0})
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0])
 def test_the_time_of_a_straggler_is_positive(seconds: float) -> None:
     with pytest.raises(MessageError, match="iteration_seconds: found"):

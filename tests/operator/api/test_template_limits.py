@@ -52,6 +52,15 @@ def test_validate_says_what_is_too_large_where_and_what_would_be_right(
         assert found in text
 
 
+def test_validate_accepts_a_template_with_a_number_of_more_than_64_bits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(manifest(x=10**30), encoding="utf-8")
+    assert main(["validate", str(file)]) == 0
+    assert capsys.readouterr().out.endswith(": valid\n")
+
+
 def test_validate_bounds_the_templates_of_a_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     count = 8 * 1024 * 1024 // 120_000 + 1
     files = [tmp_path / f"{number}.yaml" for number in range(count)]

@@ -20,6 +20,11 @@ TARGETS = {
     "socket": ("support.fuzzing.agent_socket", "SocketTarget"),
     "reporting": ("support.fuzzing.reporting", "ReportingTarget"),
     "manifests": ("support.fuzzing.manifests", "ManifestTarget"),
+    "plan-service": ("support.fuzzing.plan_service", "PlanServiceTarget"),
+    "directives": ("support.fuzzing.directives", "DirectiveTarget"),
+    "templates": ("support.fuzzing.templates", "TemplateTarget"),
+    "frequency-plans": ("support.fuzzing.frequency_plans", "FrequencyPlanTarget"),
+    "plan-files": ("support.fuzzing.plan_files", "PlanFileTarget"),
 }
 FAILING = ("crash-", "timeout-", "oom-", "leak-")
 ENGINES = ("coverage", "mutations")

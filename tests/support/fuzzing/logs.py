@@ -18,12 +18,12 @@ class DefectLog(logging.Handler):
         super().__init__(level)
         self._loggers = [logging.getLogger(name) for name in names]
         self._propagated = [logger.propagate for logger in self._loggers]
-        self._messages: list[str] = []
+        self._messages: list[tuple[int, str]] = []
         self.setFormatter(FORMATTER)
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`."""
-        self._messages.append(self.format(record))
+        self._messages.append((record.levelno, self.format(record)))
 
     def clear(self) -> None:
         """Drop the messages of an earlier input."""
@@ -35,9 +35,14 @@ class DefectLog(logging.Handler):
         Raises:
             DefectError: There were messages.
         """
-        messages, self._messages = self._messages, []
+        messages = self.taken()
         if messages:
-            raise DefectError("the log has errors:\n" + "\n".join(messages))
+            raise DefectError("the log has errors:\n" + "\n".join(text for _, text in messages))
+
+    def taken(self) -> list[tuple[int, str]]:
+        """Take the messages, each with its level."""
+        messages, self._messages = self._messages, []
+        return messages
 
     def __enter__(self) -> Self:
         """Start to collect."""

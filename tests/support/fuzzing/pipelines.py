@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,16 +20,19 @@ from wattloop.wire_form import WireForm
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.decisions import needed_frontier
 from wattloop_operator.reconcile.pipeline.frontier import plan_frontier
+from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, common_clocks
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, check_schedule, contradict
 from wattloop_operator.reconcile.pipeline.state import MAX_RANKS, PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reporting import pipeline_commits
+from wattloop_operator.reporting.message_groups import MessageGroups
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.store import Store
+from wattloop_operator.store.pipelines import RETENTION
 
 RANKS = 2
 MAX_PLANNING_SECONDS = 20.0
-RENEWAL = pipeline_commits.RETENTION / 2
+RENEWAL = RETENTION / 2
 PIPELINE_TOKENS = (
     b"PUT {own}/pipeline/ranks/0\n", b"POST {own}/pipeline/ranks/1/report\n", b"POST {own}/pipeline/straggler\n",
     b'"process": ', b'"instructions": [', b'"forward:0:0"', b'"backward:1:1"', b'"clocks_megahertz": [',
@@ -85,6 +89,7 @@ class PipelineChecks:
 
     Attributes:
         modes: The modes of the directives that ranks have got.
+        job_plan: What the job of the first recurrence says of its plan, which is not stored.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class PipelineChecks:
         self._store = store.pipelines
         self._utc_now = utc_now
         self.modes: set[str] = set()
+        self.job_plan = JobPlan()
         self._renewed_at = utc_now() - RENEWAL
         self._own, self._other = (
             PipelineState(
@@ -155,23 +161,32 @@ class PipelineChecks:
     def _planned(self) -> PipelineState | None:
         """The first pipeline's state, once the planner is through with it."""
         end = time.monotonic() + MAX_PLANNING_SECONDS
-        while (state := self._store.read(self._own.key)) is not None and needed_frontier(state, self._utc_now()):
+        while (state := self._read()) is not None and needed_frontier(state, self._utc_now()):
             if time.monotonic() >= end:
                 raise DefectError(f"no plan and no problem within {MAX_PLANNING_SECONDS:g} s")
             time.sleep(0.001)
         return state
 
+    def _read(self) -> PipelineState | None:
+        state, plan = self._store.read(self._own.key), self.job_plan
+        return None if state is None else replace(state, enabled=plan.enabled, choice=plan.choice, given=plan.given)
+
 
 @contextmanager
-def running_commits(store: Store, utc_now: Callable[[], datetime]) -> Iterator[PipelineCommits]:
-    """Commits that wait for no further messages, since one message is sent at a time; the planner is a thread."""
+def running_commits(
+    store: Store, utc_now: Callable[[], datetime], may_plan: threading.Event | None = None
+) -> Iterator[PipelineCommits]:
+    """Commits that wait for no further messages; the planner is a thread, which works while the event is set."""
 
     def plan(request: PlanningRequest, now: datetime) -> PipelineFrontier:
+        if may_plan is not None:
+            may_plan.wait()
         return replace(plan_frontier(request), planned_at=now)
 
     with (
         mock.patch.object(pipeline_commits, "REGISTRATION_WAIT_SECONDS", 0.0),
         mock.patch.object(pipeline_commits, "REPORT_WAIT_SECONDS", 0.0),
+        mock.patch.object(MessageGroups, "pause"),
         PipelineCommits(store.pipelines, plan, utc_now) as commits,
     ):
         yield commits

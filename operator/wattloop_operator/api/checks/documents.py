@@ -229,7 +229,8 @@ class _Reader:
             raise self._error(node, path, repr(shortened(text)), expected) from error
         # Compared, not converted: an integer may be larger than every float.
         if abs(number) <= sys.float_info.max:
-            return number
+            # Kubernetes reads an integer of more than 64 bits as a float.
+            return number if -(2**63) <= number < 2**63 else float(number)
         raise self._error(node, path, shortened(text), "a finite number that a 64-bit float can represent")
 
     def _error(self, node: Node, path: Path, found: str, expected: str) -> DocumentError:

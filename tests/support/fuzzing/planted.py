@@ -1,0 +1,140 @@
+"""Defects that each fuzz target must find within a minute, and the command that measures how long it takes.
+
+python -m support.fuzzing.planted [TARGET …]
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from unittest import mock
+
+from support.fuzzing.campaign import open_target
+from support.fuzzing.mutation import mutations
+from support.fuzzing.target import Target
+from wattloop.files.table import Row
+from wattloop.pipeline.directives import AllowedClocks
+from wattloop.pipeline.messages import Directive
+from wattloop_operator.api import template_limits
+from wattloop_operator.cluster.informer import watch_objects
+from wattloop_operator.reconcile.pipeline import given_plan
+from wattloop_operator.reconcile.pipeline.decisions import directive_for
+from wattloop_operator.reconcile.pipeline.registrations import Registrar
+from wattloop_operator.reconcile.pipeline.state import PipelineState
+from wattloop_operator.reporting import pipeline_commits
+from wattloop_planner.frequency.files import plan_file
+
+SEED = 20261123
+MAX_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class PlantedDefect:
+    """A part of the product that is replaced by one with a defect.
+
+    Attributes:
+        target: The target that must find it.
+        name: What is wrong.
+        owner: Module or class of the part.
+        attribute: The part's name.
+        replacement: The part with the defect.
+    """
+
+    target: str
+    name: str
+    owner: object
+    attribute: str
+    replacement: object
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """Have the defect in the product."""
+        with mock.patch.object(self.owner, self.attribute, self.replacement):
+            yield
+
+
+def _failing_directive(state: PipelineState, rank: int, process: str, now: datetime) -> Directive:
+    """The directive, with an exception as the first rank ends a plan."""
+    if state.frontier is not None and any(each.finished for each in state.ranks.values()):
+        raise IndexError("planted")
+    return directive_for(state, rank, process, now)
+
+
+def _json(data: bytes, _max_bytes: int = 0) -> Any:
+    return json.loads(data)
+
+
+def _literal(text: str, _source: str) -> Any:
+    return ast.literal_eval(text)
+
+
+def _float(row: Row, column: str, **_: object) -> float:
+    return float(row.text(column))
+
+
+def _nothing(*_: object) -> None:
+    """No check."""
+
+
+DEFECTS = (
+    PlantedDefect("plan-service", "an exception as a pipeline ends", pipeline_commits, "directive_for",
+                  _failing_directive),
+    PlantedDefect("plan-service", "ranks that contradict each other", Registrar, "_conflict", _nothing),
+    PlantedDefect("directives", "knobs of other instructions", Directive, "check", _nothing),
+    PlantedDefect("directives", "clocks that are not allowed", AllowedClocks, "refusal", lambda *_: ""),
+    PlantedDefect("templates", "no bound on levels", template_limits, "_is_deeper", lambda *_: False),
+    PlantedDefect("templates", "Python's parser in the watch", watch_objects, "parse", _json),
+    PlantedDefect("frequency-plans", "clocks that GPUs lack", given_plan, "_check_clocks", _nothing),
+    PlantedDefect("frequency-plans", "plans of other instructions", given_plan, "_check_instructions", _nothing),
+    PlantedDefect("plan-files", "Python's parser for plans", plan_file, "rows_of", _literal),
+    PlantedDefect("plan-files", "numbers that are not finite", Row, "number", _float),
+)  # fmt: skip
+
+
+def failing_input(target: Target, max_seconds: float = MAX_SECONDS) -> bytes:
+    """The first mutation that shows a planted defect.
+
+    Raises:
+        AssertionError: None did in this time.
+    """
+    end = time.monotonic() + max_seconds
+    for data in mutations(target, SEED):
+        try:
+            target.check(data)
+        except Exception:  # noqa: BLE001 - a planted defect may raise anything
+            return data
+        if time.monotonic() >= end:
+            break
+    raise AssertionError(f"the planted defect was not found in {max_seconds:g} s")
+
+
+def main(names: Sequence[str]) -> int:
+    """Print a table of the seconds; returns 1 if a defect was not found in time."""
+    missed = 0
+    for each in DEFECTS:
+        if names and each.target not in names:
+            continue
+        target = open_target(each.target)
+        began = time.monotonic()
+        try:
+            with each.planted():
+                failing_input(target)
+            found = f"{time.monotonic() - began:.1f}"
+        except AssertionError as error:
+            found, missed = str(error), 1
+        finally:
+            target.close()
+        sys.stdout.write(f"| {each.target} | {each.name} | {found} |\n")
+        sys.stdout.flush()
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
