@@ -141,7 +141,7 @@ class PlanFileTarget:
         choice = ClockChoice(DirectiveState(), sequence, lambda *_: None)
         choice.give_plan(given.row, given.gpu_product)
         chosen = choice.clocks_of(0, "")
-        if chosen.megahertz or not chosen.refusal.isprintable():
+        if chosen.megahertz or not chosen.refusal:
             raise DefectError(f"a rank without GPUs that holds {chosen}")
 
     def _check_profile(self) -> None:
