@@ -18,6 +18,9 @@ from support.kubernetes_node.requirements import cgroup_roots
 
 TRAININGS = "wattloop.dev/recurrence"
 
+# Folders of the pods' cgroups: guaranteed ones are in the first.
+QUALITIES_OF_SERVICE = ("", "burstable", "besteffort")
+
 
 class Killer:
     """Finds and kills parts of the node.
@@ -111,10 +114,13 @@ def processes_of_container(pod_uid: str, container_id: str) -> list[int]:
     """The processes of a container, by its cgroup."""
     found: set[int] = set()
     for root in cgroup_roots():
-        for listing in (root / PODS_CGROUP).glob(f"**/pod{pod_uid}/{container_id.rpartition('/')[2]}/cgroup.procs"):
+        # No search through the folders, because those of other pods may vanish in its midst.
+        for service_class in QUALITIES_OF_SERVICE:
+            pod = root / PODS_CGROUP / service_class / f"pod{pod_uid}"
             # The container may end meanwhile, and its cgroup with it.
             with contextlib.suppress(OSError):
-                found.update(int(line) for line in listing.read_text(encoding="ascii").split())
+                text = (pod / container_id.rpartition("/")[2] / "cgroup.procs").read_text(encoding="ascii")
+                found.update(int(line) for line in text.split())
     return sorted(found)
 
 
