@@ -72,7 +72,7 @@ def test_a_change_without_permission_names_the_next_step(
 ) -> None:
     path = create(machine.path.with_name("locked"), permission="nobody", count=1)
     monkeypatch.setenv(STATE_VARIABLE, str(path))
-    with Session() as session, pytest.raises(NoPermission, match=r"CAP_SYS_ADMIN.*use the Wattloop agent"):
+    with Session() as session, pytest.raises(NoPermission, match=r"CAP_SYS_ADMIN.*as the agent of a node has"):
         change(session.gpus()[0])  # type: ignore[operator]
 
 
