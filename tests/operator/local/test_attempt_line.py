@@ -30,7 +30,7 @@ def records(draw: st.DrawFn) -> ObservationRecord:
         power_limit_watts=draw(st.one_of(st.none(), st.floats(1, 1e5))),
         result=draw(st.sampled_from(sorted(RESULTS))),
         epochs=draw(FIGURES),
-        metric=draw(st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))),
+        metric=draw(st.one_of(st.none(), st.floats(-1e14, 1e14))),
         energy_joules=draw(FIGURES),
         time_seconds=draw(FIGURES),
         reason=draw(TEXTS),

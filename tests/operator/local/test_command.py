@@ -64,11 +64,6 @@ def test_only_a_job_template_can_run_as_a_process() -> None:
         ({"env": env(**{"": "x"})}, {}, "a variable with the name ''"),
         ({"env": env(A="x\0")}, {}, "found a NUL character in the value of A, expected a text without one"),
         ({"args": ["a\0b"]}, {}, "found a NUL character in argument 1 of its command"),
-        (
-            {},
-            {"parameters": [{"name": "mode", "default": "a\0b", "candidates": ["a\0b"]}]},
-            r"found a NUL character in the candidate 'a\\x00b' of spec.parameters mode",
-        ),
     ],
 )
 def test_a_text_that_no_process_can_get_is_an_error_before_the_start(
