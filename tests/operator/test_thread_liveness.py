@@ -56,6 +56,7 @@ def running_operator(folder: Path) -> Iterator[HttpService]:
     given |= dict.fromkeys(("report_bind", "health_bind", "metrics_bind"), "127.0.0.1:0")
     given |= {"config": None, "resync_seconds": "10", "workers": "1"}
     settings = settings_from(argparse.Namespace(**given), {})
+    others = planners()
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(folder / "wattloop.db"))
         factory = Factory(settings, store, ApiClient(), no_kinds)
@@ -72,7 +73,8 @@ def running_operator(folder: Path) -> Iterator[HttpService]:
         stack.callback(controller.stop)
         controller._work_queue.start()
         # The first profile starts it.
-        running_planner()._start_in_thread(lambda: None)
+        (planner,) = planners() - others
+        planner._start_in_thread(lambda: None)
         yield health
 
 
@@ -80,11 +82,13 @@ def end(name: str) -> None:
     end_thread(name)
     if name == "pipeline-planner":
         # It waits for a call.
-        running_planner()._calls.put(lambda: None)
+        (planner,) = (each for each in planners() if each._thread in threading.enumerate())
+        planner._calls.put(lambda: None)
 
 
-def running_planner() -> PlannerQueue:
-    return next(each for each in gc.get_objects() if isinstance(each, PlannerQueue) and not each._ending)
+def planners() -> set[PlannerQueue]:
+    """Those that exist: other tests may have left some that never had a thread."""
+    return {each for each in gc.get_objects() if isinstance(each, PlannerQueue)}
 
 
 def problem(health: HttpService) -> str:

@@ -44,12 +44,15 @@ def test_an_event_of_an_unreadable_object_has_its_identity(hostile: str) -> None
         unpacked(event["object"])
 
 
-def test_an_event_that_is_no_change_of_an_object_stays_as_it_is() -> None:
-    for event in (
-        {"type": "ERROR", "object": {"kind": "Status", "code": 410}},
-        {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}},
-    ):
-        assert json.loads(packed_event(json.dumps(event).encode())) == event
+def test_a_bookmark_stays_as_it_is() -> None:
+    event = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9"}}}
+    assert json.loads(packed_event(json.dumps(event).encode())) == event
+
+
+@pytest.mark.parametrize("status", [{"kind": "Status", "code": 410}, {"kind": "Status", "code": 500}, None, "text"])
+def test_after_any_error_of_the_server_the_objects_are_listed_again(status: Any) -> None:
+    event = json.loads(packed_event(json.dumps({"type": "ERROR", "object": status}).encode()))
+    assert event == {"type": "ERROR", "object": {"code": 410}}
 
 
 def test_a_list_of_metadata_keeps_an_object_with_deep_managed_fields() -> None:
