@@ -12,13 +12,12 @@ import os
 import resource
 import signal
 import sqlite3
-import sys
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from support.forked_process import forked
 from wattloop.commands.main import main
 
 # Imported here once, and not in each child.
@@ -148,30 +147,19 @@ def valid_inputs(place: Path) -> None:
 
 def ended(place: Path, arguments: list[str]) -> tuple[int, str]:
     """The exit code of a command, or minus the signal that ended it, and its output."""
-    pid = os.fork()
-    if pid == 0:
-        code = 70
-        try:
-            os.chdir(place)
-            descriptor = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            for stream in (1, 2):
-                os.dup2(descriptor, stream)
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-            pages = int(Path("/proc/self/statm").read_text().split()[0])
-            limit = pages * resource.getpagesize() + MEMORY_BYTES
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-            signal.alarm(2 * SECONDS)
-            code = main(arguments)
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except BaseException:  # noqa: BLE001 - nothing of pytest may run in this process
-            traceback.print_exc()
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), (place / "output").read_text(errors="replace")
+    output = place / "output"
+
+    def limited() -> int:
+        os.chdir(place)
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + MEMORY_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        signal.alarm(2 * SECONDS)
+        return main(arguments)
+
+    pid = forked(limited, output, output)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), output.read_text(errors="replace")
 
 
 def problem_of(code: int, output: str, path: Path, command: str) -> str:

@@ -13,15 +13,14 @@ import signal
 import sys
 import tempfile
 import threading
-import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from support.backends.model_backend import report
+from support.forked_process import forked
 from support.local_runs.local_runs import LocalJob, RunProcess
 from wattloop import interruption
 from wattloop.commands.main import main
@@ -101,34 +100,25 @@ def run_interrupted(
             os.mkfifo(pipe)
     for path in (stderr, local_job.folder / "ended-before-signal"):
         path.unlink(missing_ok=True)
-    pid = os.fork()
-    if pid == 0:
-        code = 70
-        try:
-            for stream, path in ((0, Path(os.devnull)), (1, local_job.folder / "stdout"), (2, stderr)):
-                os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), stream)
-            sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-            tempfile.tempdir = str(private)
-            clock = _LineClock(counted, {line: number, (line or 0) + repeat_after: number} if line else {})
-            if repeat_after:
-                # No real time passes between two lines.
-                interruption.SAME_REQUEST_SECONDS = 0.0
-            if not with_plots:
-                local_run.write_plots = lambda *_: ()
-            carry_out = local_run.LocalRun.carry_out
-            local_run.LocalRun._backend = _backend  # type: ignore[method-assign]
-            # The lines before it start nothing. Tests of whole processes cover them.
-            local_run.LocalRun.carry_out = lambda run, show: clock.run(lambda: carry_out(run, show))  # type: ignore[method-assign]
-            code = main(arguments)
-            if not clock.delivered:
-                (local_job.folder / "ended-before-signal").touch()
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except BaseException:  # noqa: BLE001 - nothing of pytest may run in this process
-            traceback.print_exc()
-            sys.stderr.flush()
-        finally:
-            os._exit(code)
+
+    def interrupted() -> int:
+        tempfile.tempdir = str(private)
+        clock = _LineClock(counted, {line: number, (line or 0) + repeat_after: number} if line else {})
+        if repeat_after:
+            # No real time passes between two lines.
+            interruption.SAME_REQUEST_SECONDS = 0.0
+        if not with_plots:
+            local_run.write_plots = lambda *_: ()
+        carry_out = local_run.LocalRun.carry_out
+        local_run.LocalRun._backend = _backend  # type: ignore[method-assign]
+        # The lines before it start nothing. Tests of whole processes cover them.
+        local_run.LocalRun.carry_out = lambda run, show: clock.run(lambda: carry_out(run, show))  # type: ignore[method-assign]
+        code = main(arguments)
+        if not clock.delivered:
+            (local_job.folder / "ended-before-signal").touch()
+        return code
+
+    pid = forked(interrupted, local_job.folder / "stdout", stderr)
     code = RunProcess(pid, stderr).ended()
     return Ended(code, stderr.read_text(), (local_job.folder / "ended-before-signal").exists())
 

@@ -7,9 +7,7 @@ import os
 import resource
 import select
 import signal
-import sys
 import time
-import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from ruamel.yaml import YAML
 
 import nvml_simulator
 from support.agents.processes import children_of, program_of
+from support.forked_process import forked
 from wattloop.commands.main import main
 
 # A training that reaches the target after some epochs: fewer with small batches.
@@ -139,23 +138,13 @@ class LocalJob:
         """
         arguments = self.arguments(*options)
         stderr = self.folder / "stderr"
-        pid = os.fork()
-        if pid == 0:
-            code = 70
-            try:
-                for stream, path in ((0, os.devnull), (1, str(self.folder / "stdout")), (2, str(stderr))):
-                    os.dup2(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), stream)
-                sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-                if max_file_bytes is not None:
-                    resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
-                code = main(arguments)
-                sys.stdout.flush()
-                sys.stderr.flush()
-            except BaseException:  # noqa: BLE001 - nothing of pytest may run in this process
-                traceback.print_exc()
-                sys.stderr.flush()
-            finally:
-                os._exit(code)
+
+        def limited() -> int:
+            if max_file_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
+            return main(arguments)
+
+        pid = forked(limited, self.folder / "stdout", stderr)
         return RunProcess(pid, stderr)
 
     def wait_for_training(self, run: RunProcess) -> tuple[int, int]:
