@@ -18,7 +18,13 @@ from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import special_file_kind
 from wattloop_operator.api.resource import API_VERSION, GROUP
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
-from wattloop_operator.cluster.transport import METADATA_ONLY, Request, StatusError, Transport
+from wattloop_operator.cluster.transport import (
+    METADATA_ONLY,
+    Request,
+    StatusError,
+    Transport,
+    UnavailableError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -107,10 +113,10 @@ def check_reachable(transport: Transport, namespaces: Sequence[str] = ()) -> tup
 
     Returns:
         The readable namespaces. The others are logged as errors: a deleted namespace must not stop
-            the training in
-        another one.
+            the training in another one.
 
     Raises:
+        UnavailableError: The API server is away.
         OperationError: A check failed, or no namespace is readable.
     """
     _check_served(transport)
@@ -122,6 +128,8 @@ def check_reachable(transport: Transport, namespaces: Sequence[str] = ()) -> tup
         try:
             _check_exists(transport, namespace)
             _check_readable(transport, namespace)
+        except UnavailableError:
+            raise
         except OperationError as error:
             problem = str(error)
             logger.error("namespace %s: its RecurringTrainingJobs are not run: %s", namespace, error)  # noqa: TRY400

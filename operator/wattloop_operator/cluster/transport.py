@@ -5,6 +5,7 @@ Metrics count requests here, fencing drops writes here, and tests kill the opera
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -67,6 +68,10 @@ class StatusError(Exception):
         self.message = message
 
 
+class UnavailableError(OperationError):
+    """The API server could not be reached, did not respond in time, or has a temporary problem: waiting may help."""
+
+
 class Transport(Protocol):
     """Carries requests to an API server."""
 
@@ -75,8 +80,10 @@ class Transport(Protocol):
 
         Raises:
             StatusError: The server responded with an error status.
-            OperationError: The server could not be reached, did not respond in time, or has a
+            UnavailableError: The server could not be reached, did not respond in time, or has a
                 temporary problem.
+            OperationError: There is no TLS connection to it, it does not accept the credentials, or
+                its response cannot be read.
         """
         ...
 
@@ -109,7 +116,12 @@ class HttpTransport:
         except ApiException as error:
             raise _no_response(request, str(error.reason)) from error
         except urllib3.exceptions.HTTPError as error:
-            raise _no_response(request, str(error)) from error
+            if _is_tls_problem(error):
+                raise OperationError(
+                    f"{request.method} {request.path}: no TLS connection to the API server: {error}; check the server "
+                    "and the certificate-authority of the kubeconfig"
+                ) from error
+            raise UnavailableError(str(_no_response(request, str(error)))) from error
         if not 200 <= response.status < 300:
             raise _status_error(request, response.status, data)
         return _object(request, data)
@@ -144,6 +156,14 @@ def _no_response(request: Request, cause: str) -> OperationError:
     return OperationError(f"{request.method} {request.path}: no response from the API server: {cause}")
 
 
+def _is_tls_problem(error: urllib3.exceptions.HTTPError) -> bool:
+    """Whether the server answered, but not with TLS, or with a certificate that is not trusted."""
+    reason = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
+    cause = reason.args[0] if isinstance(reason, urllib3.exceptions.SSLError) and reason.args else None
+    # A proxy closes the connection while the server behind it is away.
+    return isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError)
+
+
 def _status_error(request: Request, status: int, data: bytes | None) -> StatusError | OperationError:
     try:
         body = parse(data or b"{}")
@@ -152,6 +172,8 @@ def _status_error(request: Request, status: int, data: bytes | None) -> StatusEr
     body = body if isinstance(body, dict) else {}
     message = str(body.get("message") or (data or b"")[:512].decode("utf-8", "replace"))
     error = StatusError(request, status, str(body.get("reason") or ""), message)
-    # Temporary: 401 while a token is rotated; 429 and 5xx while the server, or a proxy before it,
-    # has a problem.
-    return OperationError(str(error)) if status in {401, 408, 429} or status >= 500 else error
+    if status == 401:
+        # Temporary while a token is rotated.
+        return OperationError(f"{error}; check the user of the kubeconfig, or the pod's service account")
+    # 429 and 5xx while the server, or a proxy before it, has a problem.
+    return UnavailableError(str(error)) if status in {408, 429} or status >= 500 else error

@@ -18,7 +18,7 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported here, so that an error in the settings appears at once. The modules are never freed, and without the
     # garbage collector, which would traverse their objects repeatedly, their import takes five sixths of the time.
     gc.disable()
-    from wattloop_operator.cluster.connection import check_reachable  # noqa: PLC0415
+    from wattloop_operator.api_server_wait import await_api_server  # noqa: PLC0415
     from wattloop_operator.factory import Factory, connect  # noqa: PLC0415
     from wattloop_operator.running import run_operator  # noqa: PLC0415
     from wattloop_operator.store import open_store  # noqa: PLC0415
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     set_up_logs(settings.log_format, settings.log_level)
     client, transport = connect(settings)
     with client:
-        readable = check_reachable(transport, settings.namespaces)
+        readable = await_api_server(settings, transport, client.configuration.host)
         absent = tuple(name for name in settings.namespaces if name not in readable)
         settings = replace(settings, namespaces=readable)
         # Until here there is nothing to clean up, and a signal ends the process at once.

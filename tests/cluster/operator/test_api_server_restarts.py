@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 
+import httpx
 import pytest
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
@@ -16,6 +17,7 @@ from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.processes import ProcessEndedError
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object, wait_until
+from support.free_ports import free_port
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
 MakeJob = Callable[..., JobKey]
@@ -149,3 +151,31 @@ def test_an_operator_outlives_an_api_server_that_is_away_for_longer_than_its_lea
     assert (counts["recurrences"], counts["attempts"], counts["failed"]) == (1, 1, 0)
     assert len(recurrences_of(key)) == len(list_objects(cluster, JOB, key.namespace, "")) == 1
     assert [line for line in operator.lines() if line["message"].endswith(" leads")][1:] == []
+
+
+def test_an_operator_that_starts_while_the_api_server_is_away_waits_and_then_runs_a_recurrence(
+    operators: Operators,
+    make_job: MakeJob,
+    train: Callable[[JobKey, str], Training],
+    restarted: ControlPlane,
+    kubelet: Kubelet,
+    cluster: DynamicClient,
+) -> None:
+    key = make_job()
+    restarted.stop_api_server()
+    address = f"127.0.0.1:{free_port()}"
+    operator = operators(f"--health-bind={address}")()
+    line = operator.await_line("waits for the API server")["message"]
+    assert restarted.url in line
+    assert "check its address in the kubeconfig" in line
+    await_ready(operator, 503, READY_WITHIN_SECONDS)
+    assert "waits for the API server" in operator.health("/readyz").json()["API server"]
+    assert status_of(operator, "/healthz") == 200
+    restarted.start_api_server()
+    operator.await_line(" leads")
+    assert httpx.get(f"http://{address}/healthz", timeout=60.0).status_code == 200
+    await_ready(operator, 200, 60.0)
+    training = train(key, attempt_name(key))
+    finish(training)
+    kubelet.succeed(training.pod)
+    assert await_reached(cluster, key)["counts"]["recurrences"] == 1

@@ -69,11 +69,10 @@ def kubeconfig(tmp_path: Path) -> Iterator[Callable[[Responses], Path]]:
 @pytest.mark.parametrize(
     ("responses", "message"),
     [
-        ({}, "no response from the API server"),
         ({"/": (200, {})}, "the cluster does not know wattloop.dev/v1alpha1; install the custom resource definitions"),
         ({API: (200, {"resources": []})}, "the cluster does not serve recurringtrainingjobs.wattloop.dev"),
         ({API: (403, {"message": "forbidden"})}, "the API server rejects the operator"),
-        ({API: (503, {"message": "starting"})}, "starting"),
+        ({API: (401, {"message": "Unauthorized"})}, "401 : Unauthorized; check the user of the kubeconfig"),
         ({API: (200, b"<html>log in</html>")}, "found '<html>log in</html>', expected a JSON object"),
         ({API: (200, b"")}, "found '', expected a JSON object"),
         ({API: (200, b"[]")}, "found '[]', expected a JSON object"),
