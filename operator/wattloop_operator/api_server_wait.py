@@ -46,7 +46,8 @@ def await_api_server(
         sleep: Waits for a number of seconds.
 
     Raises:
-        OperationError: The API server answers, and the operator cannot work with it.
+        OperationError: The API server answers, and the operator cannot work with it; or a thread of
+            this process has ended.
     """
     wait = _Wait(server, clock)
     with contextlib.ExitStack() as stack:
@@ -68,6 +69,8 @@ def await_api_server(
                 if wait.problem:
                     logger.info("the API server %s answers; the operator starts", server)
                 return readable
+            if ended := threads.problem():
+                raise OperationError(f"a part of the operator has ended: {ended}")
             sleep(RETRY_SECONDS)
 
 

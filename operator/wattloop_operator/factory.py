@@ -52,6 +52,7 @@ from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.settings import Settings
 from wattloop_operator.store import Store
 from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
+from wattloop_operator.telemetry.database_check import DatabaseCheck
 from wattloop_operator.telemetry.health import WatchHeartbeat, create_health_app, watches_check
 from wattloop_operator.telemetry.metrics import Metrics, StateCollector
 from wattloop_operator.workloads.injection import ClusterAddresses
@@ -106,6 +107,7 @@ class Factory:
         self.kinds = watched_kinds(self.cache)
         self.heartbeat = WatchHeartbeat(kind.resource.kind for kind in self.kinds)
         self.leader = LeaderState()
+        self.database = DatabaseCheck(self.store.check, self.store.name)
         settings = self.settings
         self._authority = AuthorityFile(settings.report_certificate_authority)
         self._certificate: ServingCertificate | None = None
@@ -274,7 +276,11 @@ class Factory:
             return "" if reports.alive else "the reporting API does not serve"
 
         live = {"threads": threads.problem, "work": work}
-        ready = live | {"reporting": reporting, "API server": self.leader.connection_problem}
+        ready = live | {
+            "reporting": reporting,
+            "API server": self.leader.connection_problem,
+            "database": self.database.problem,
+        }
         return HttpService(
             "health",
             create_health_app(live, ready),
@@ -292,6 +298,7 @@ class Factory:
                 queue_depth=lambda: self.leader.queue_depth,
                 watch_ages_seconds=lambda: {} if self.leader.controller is None else self.heartbeat.ages_seconds(),
                 is_leader=is_leader,
+                is_database_up=lambda: not self.database.problem(),
             )
         )
         return HttpService(

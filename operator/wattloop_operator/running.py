@@ -31,6 +31,7 @@ async def run_operator(factory: Factory) -> None:
     settings = factory.settings
     namespace = settings.leader_election_namespace or own_namespace()
     with contextlib.ExitStack() as stack:
+        stack.enter_context(factory.database)
         reports = stack.enter_context(_serving(factory.report_service()))
         health = factory.health_service(reports)
         if health is not None:

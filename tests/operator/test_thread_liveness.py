@@ -31,6 +31,7 @@ THREADS = [
     "progress-writer",
     "pipeline-commits",
     "pipeline-planner",
+    "database-check",
     "http-health",
     "http-metrics",
     "watches",
@@ -64,6 +65,7 @@ def running_operator(folder: Path) -> Iterator[HttpService]:
         health, metrics = factory.health_service(reports), factory.metrics_service(lambda: True)
         assert health is not None
         assert metrics is not None
+        stack.enter_context(factory.database)
         for service in (reports, health, metrics):
             service.start()
             stack.callback(service.stop)

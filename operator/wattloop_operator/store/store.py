@@ -15,7 +15,7 @@ from wattloop_operator.store.observations import LateUsages, Observations
 from wattloop_operator.store.pipelines import Pipelines
 from wattloop_operator.store.pod_energies import PodEnergies
 from wattloop_operator.store.profiles import Profiles
-from wattloop_operator.store.schema import migrate
+from wattloop_operator.store.schema import migrate, read_marker
 
 
 class Store:
@@ -40,6 +40,15 @@ class Store:
         self.pod_energies = PodEnergies(database)
         self.pipelines = Pipelines(database)
         self.objects = Objects(database)
+
+    def check(self) -> None:
+        """Read one row.
+
+        Raises:
+            OperationError: The database cannot be used now.
+        """
+        with self._database.reading("use the database") as on:
+            read_marker(on)
 
     def close(self) -> None:
         """Close all connections; the store must not be used afterwards."""

@@ -18,8 +18,8 @@ Check = Callable[[], str]
 def create_health_app(live: Mapping[str, Check], ready: Mapping[str, Check]) -> Starlette:
     """The application of /healthz and /readyz.
 
-    A failure of /healthz means: restart the process; of /readyz: send it no reports. Both respond
-    with the problem of each check.
+    A failure of /healthz means: restart the process; of /readyz: it can not do all of its work. Both respond
+    with the problem of each check. As at an API server, ``?exclude=NAME`` leaves a check out.
 
     Args:
         live: The liveness checks by name.
@@ -27,8 +27,9 @@ def create_health_app(live: Mapping[str, Check], ready: Mapping[str, Check]) -> 
     """
 
     def endpoint(checks: Mapping[str, Check]) -> Callable[[Request], JSONResponse]:
-        def respond(_: Request) -> JSONResponse:
-            results = {name: check() or "ok" for name, check in checks.items()}
+        def respond(request: Request) -> JSONResponse:
+            excluded = request.query_params.getlist("exclude")
+            results = {name: check() or "ok" for name, check in checks.items() if name not in excluded}
             failed = any(result != "ok" for result in results.values())
             return JSONResponse(results, status_code=503 if failed else 200)
 

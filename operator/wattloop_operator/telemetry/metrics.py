@@ -171,6 +171,7 @@ class StateCollector(Collector):
         queue_depth: Number of jobs that wait for a worker.
         watch_ages_seconds: Seconds since each watch's last sign of life.
         is_leader: Whether this operator leads.
+        is_database_up: Whether the database answers.
     """
 
     def __init__(
@@ -180,16 +181,23 @@ class StateCollector(Collector):
         queue_depth: Callable[[], int],
         watch_ages_seconds: Callable[[], Mapping[str, float]],
         is_leader: Callable[[], bool],
+        is_database_up: Callable[[], bool],
     ) -> None:
         self._jobs = jobs
         self._queue_depth = queue_depth
         self._watch_ages_seconds = watch_ages_seconds
         self._is_leader = is_leader
+        self._is_database_up = is_database_up
 
     def collect(self) -> Iterator[Metric]:
         """The current metrics."""
         yield GaugeMetricFamily(
             "wattloop_operator_is_leader", "Whether this operator leads.", value=float(self._is_leader())
+        )
+        yield GaugeMetricFamily(
+            "wattloop_operator_database_up",
+            "Whether the database answers this operator.",
+            value=float(self._is_database_up()),
         )
         yield GaugeMetricFamily(
             "wattloop_operator_work_queue_depth", "Jobs that wait for a worker.", value=float(self._queue_depth())

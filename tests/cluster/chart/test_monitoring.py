@@ -87,6 +87,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> CollectorRegistry:
             queue_depth=lambda: 0,
             watch_ages_seconds=lambda: {"Job": 1.0},
             is_leader=lambda: True,
+            is_database_up=lambda: True,
         )
     )
     authority = CertificateAuthority()

@@ -50,6 +50,11 @@ def test_readiness_requires_every_check_to_pass(health: HttpService) -> None:
     assert (response.status_code, response.json()) == (503, {"watches": "ok", "database": "away"})
 
 
+def test_a_check_can_be_left_out(health: HttpService) -> None:
+    response = httpx.get(f"{health.url}/readyz?exclude=database&exclude=unknown")
+    assert (response.status_code, response.json()) == (200, {"watches": "ok"})
+
+
 def test_an_address_in_use_is_an_error(health: HttpService) -> None:
     with pytest.raises(OperationError, match=f"metrics: cannot listen on {health.address}"):
         HttpService("metrics", make_asgi_app(), health.address)
@@ -117,7 +122,11 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
     registry = CollectorRegistry()
     registry.register(
         StateCollector(
-            jobs=lambda: [job], queue_depth=lambda: 3, watch_ages_seconds=lambda: {"Job": 2.0}, is_leader=lambda: True
+            jobs=lambda: [job],
+            queue_depth=lambda: 3,
+            watch_ages_seconds=lambda: {"Job": 2.0},
+            is_leader=lambda: True,
+            is_database_up=lambda: False,
         )
     )
     text = generate_latest(registry).decode()
@@ -133,6 +142,7 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
         "wattloop_operator_work_queue_depth 3.0",
         'wattloop_operator_watch_age_seconds{kind="Job"} 2.0',
         "wattloop_operator_is_leader 1.0",
+        "wattloop_operator_database_up 0.0",
     ):
         assert line in text
 

@@ -1,0 +1,84 @@
+"""PostgreSQL ends in the middle of a recurrence and returns: trainings report meanwhile, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from kubernetes.dynamic import DynamicClient
+
+from support.agents.agent_fixture import until
+from support.control_plane.kubelet import Kubelet
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.training import Training
+from support.control_plane.waiting import Object, wait_until
+from support.databases.postgresql_server import (
+    PostgreSqlMissingError,
+    PostgreSqlPrograms,
+    postgresql_folder,
+    postgresql_programs,
+    serving_postgresql,
+)
+from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+from wattloop_operator.store import open_store
+
+
+@pytest.fixture(scope="module")
+def postgresql() -> PostgreSqlPrograms:
+    try:
+        return postgresql_programs()
+    except PostgreSqlMissingError as error:
+        pytest.skip(f"{error}; no server was killed")
+
+
+def await_reached(cluster: DynamicClient, key: JobKey) -> None:
+    def reached(jobs: list[Object]) -> bool:
+        return any(((job.get("status") or {}).get("counts") or {}).get("reached") == 1 for job in jobs)
+
+    wait_until(
+        cluster,
+        api_version="wattloop.dev/v1alpha1",
+        kind="RecurringTrainingJob",
+        namespace=key.namespace,
+        field_selector=f"metadata.name={key.name}",
+        condition=reached,
+        what="the recurrence to reach its target",
+        timeout_seconds=180.0,
+    )
+
+
+@pytest.mark.postgres
+def test_a_training_reports_and_ends_while_the_database_is_away_and_its_outcome_is_recorded_later(
+    postgresql: PostgreSqlPrograms,
+    operators: Callable[..., Callable[[], OperatorProcess]],
+    make_job: Callable[..., JobKey],
+    train: Callable[[JobKey, str], Training],
+    ended: Callable[[JobKey, str], None],
+    kubelet: Kubelet,
+    cluster: DynamicClient,
+) -> None:
+    with contextlib.ExitStack() as running:
+        folder = running.enter_context(postgresql_folder(postgresql))
+        with serving_postgresql(postgresql, folder) as server:
+            url = server.new_database()
+            operator = operators(f"--database={url}")()
+            running.callback(operator.stop)
+            key = make_job()
+            name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
+            training = train(key, name)
+            assert training.report(1.0, 0.5) is not None
+            server.kill()
+            until(lambda: operator.health("/readyz").status_code == 503, "readiness fails")
+        assert operator.health("/readyz?exclude=database").status_code == 200, "the Service keeps its endpoints"
+        assert operator.health("/healthz").status_code == 200
+        assert training.report(9.0, 0.95, finished=True) is not None
+        kubelet.succeed(training.pod)
+        ended(key, name)
+        with serving_postgresql(postgresql, folder):
+            until(lambda: operator.health("/readyz").status_code == 200, "readiness holds again")
+            await_reached(cluster, key)
+            with open_store(url) as store:
+                (record,) = store.observations.of_name(key.namespace, key.name)
+            operator.stop()
+    assert str(record.result) == "Reached"
