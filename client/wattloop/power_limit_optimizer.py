@@ -285,7 +285,7 @@ class PowerLimitOptimizer:
         shared = self._shared("the beginning", "" if own is None else own.as_json(), reads=False)
         if shared is None:
             return
-        stored = parsed_result(shared.note) if shared.note else None
+        stored = parsed_result(shared.note, "rank 0") if shared.note else None
         if stored is not None and _is_of(stored, {shared.gpus, shared.gpus / self._exchange.ranks}):
             self.results.append(stored)
             logger.info("power limit %g W, from %s", stored.power_limit_watts, self._profile_file)
@@ -409,7 +409,7 @@ class PowerLimitOptimizer:
         shared = self._shared("the result", own.as_json(), reads=False)
         if exchange is None or shared is None:
             return
-        result = parsed_result(shared.note)
+        result = parsed_result(shared.note, "rank 0")
         self._stop_measuring()
         self.results.append(result)
         if result.power_limit_watts != self._gpus.limit_watts:

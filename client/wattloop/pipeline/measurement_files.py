@@ -93,9 +93,5 @@ class MeasurementFiles:
         """Write everything."""
         self.store_profile(measured)
         self._warn_of_unknown_energies(measured)
-        if self._dump is None:
-            return
-        try:
+        if self._dump is not None:
             self._dump.write(measured.measurements)
-        except OperationError as error:
-            logger.warning("the dumps of this rank are not written: %s", error)

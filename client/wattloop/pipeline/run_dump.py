@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
-from wattloop.errors import OperationError
+from wattloop.errors import InputError, OperationError
 from wattloop.files.atomic_write import open_atomic
+from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
+from wattloop.files.reading import read_text
+from wattloop.files.table import MAX_FILE_BYTES
+from wattloop.message_fields import shown
+from wattloop.messages import MAX_NUMBER
 from wattloop.pipeline.activities import Activity, instruction_spans
 from wattloop.pipeline.iteration_energy import JoulesBetween
 from wattloop.pipeline.iteration_record import IterationRecord
@@ -26,6 +32,9 @@ logger = logging.getLogger("wattloop")
 
 # Times of instructions that a run keeps; some 30 MB as JSON.
 MAX_TIMES = 1_000_000
+EXPECTED = "a list with one object per rank"
+TOTALS = ("iter_time", "iter_energy")
+BREAKDOWNS = ("time_breakdown", "energy_breakdown")
 
 Entry = dict[str, Any]
 
@@ -75,11 +84,10 @@ class RunDump:
     def write(self, measurements: Sequence[InstructionMeasurement]) -> None:
         """Write all runs, joined with the records of the other ranks.
 
+        A file that cannot be joined or written is left as it is, with a warning.
+
         Args:
             measurements: Their energy and time give the power of an instruction.
-
-        Raises:
-            OperationError: A file cannot be written.
         """
         watts = {
             Activity(each.kind, each.stage, each.megahertz): each.energy_joules / each.time_seconds
@@ -88,18 +96,23 @@ class RunDump:
         }
         for number, records in self._runs.items():
             clocks = {"rank": self._rank, "power_states": list(records[-1][0].clocks_megahertz)}
-            self._join(f"{number}.prof.json", _entry(self._rank, records, watts), joined=True)
-            self._join(f"{number}.sched.json", clocks, joined=False)
+            try:
+                self._join(f"{number}.prof.json", _entry(self._rank, records, watts), joined=True)
+                self._join(f"{number}.sched.json", clocks, joined=False)
+            except (InputError, OperationError) as error:
+                logger.warning("run %d of this rank is not in the dumps: %s", number, error)
 
     def _join(self, name: str, entry: Entry, *, joined: bool) -> None:
         path = self._folder / name
         with locked(path):
             others = [each for each in _entries(path) if each["rank"] != self._rank]
-            entries = sorted([*others, entry], key=lambda each: int(each["rank"]))
+            # Perseus' records have no numbers of iterations, and cannot be joined.
+            known = [each for each in others if (_is_record(each) if joined else _is_numbers(each.get("power_states")))]
+            entries = sorted([*known, entry], key=lambda each: int(each["rank"]))
             if joined:
                 entries = _with_common_iterations(entries, entry)
             with open_atomic(path) as stream:
-                json.dump(entries, stream, allow_nan=False)
+                json.dump([{key: each[key] for key in entry} for each in entries], stream, allow_nan=False)
 
 
 def _entry(rank: int, records: Sequence[tuple[IterationRecord, float]], watts: Mapping[Activity, float]) -> Entry:
@@ -125,22 +138,40 @@ def _entry(rank: int, records: Sequence[tuple[IterationRecord, float]], watts: M
 
 
 def _entries(path: Path) -> list[Entry]:
-    """The entries of the file; none if there is no file, or it is of another form."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    """The entries of the file; none if there is no file.
+
+    Raises:
+        InputError: The file is another one, or too large for ``wattloop pipeline analyze``.
+    """
+    if not os.path.lexists(path):
         return []
-    except (OSError, ValueError):
-        logger.warning("%s is not a record of ranks, and is replaced", path)
-        return []
-    known = found if isinstance(found, list) else []
-    return [each for each in known if isinstance(each, dict) and isinstance(each.get("rank"), int)]
+    found = parse_json(read_text(path, MAX_FILE_BYTES, EXPECTED), str(path), EXPECTED, MAX_JSON_BYTES)
+    if not isinstance(found, list):
+        raise InputError(str(path), shown(found), EXPECTED)
+    return [each for each in found if isinstance(each, dict) and type(each.get("rank")) is int]
+
+
+def _is_record(entry: Entry) -> bool:
+    """Whether an entry has numbers for each of its iterations."""
+    numbers = entry.get("iterations")
+    kinds: list[Any] = [entry.get(name) for name in BREAKDOWNS]
+    if not _is_numbers(numbers) or not all(isinstance(each, dict) for each in kinds):
+        return False
+    rows = [lists for each in kinds for lists in each.values()]
+    return all(_is_numbers(entry.get(name)) and len(entry[name]) == len(numbers) for name in TOTALS) and all(
+        isinstance(lists, list) and len(lists) == len(numbers) and all(map(_is_numbers, lists)) for lists in rows
+    )
+
+
+def _is_numbers(value: object) -> TypeGuard[list[float]]:
+    # The comparison also rejects NaN, infinities, and integers beyond all floats.
+    return isinstance(value, list) and all(type(each) in (int, float) and 0 <= each <= MAX_NUMBER for each in value)
 
 
 def _with_common_iterations(entries: Sequence[Entry], own: Entry) -> list[Entry]:
     """The entries with the iterations that all ranks have; those that share none with ours are of an earlier run."""
     mine = set(own["iterations"])
-    current = [each for each in entries if mine & set(each.get("iterations", ()))]
+    current = [each for each in entries if mine & set(each["iterations"])]
     common = mine.intersection(*(each["iterations"] for each in current))
     return [_only(each, common) for each in current]
 
@@ -151,10 +182,9 @@ def _only(entry: Entry, iterations: set[int]) -> Entry:
     def only(values: Sequence[Any]) -> list[Any]:
         return [values[index] for index in kept]
 
-    breakdowns = ("time_breakdown", "energy_breakdown")
     return {
         "rank": entry["rank"],
-        **{name: only(entry[name]) for name in ("iter_time", "iter_energy")},
-        **{name: {kind: only(lists) for kind, lists in entry[name].items()} for name in breakdowns},
+        **{name: only(entry[name]) for name in TOTALS},
+        **{name: {kind: only(lists) for kind, lists in entry[name].items()} for name in BREAKDOWNS},
         "iterations": only(entry["iterations"]),
     }

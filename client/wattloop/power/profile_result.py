@@ -5,46 +5,45 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, get_args
 
 from wattloop.errors import InputError, WattloopError
 from wattloop.files.atomic_write import open_atomic
+from wattloop.files.json_reading import parse_json
 from wattloop.files.reading import read_text
-from wattloop.message_fields import shown
+from wattloop.message_fields import Integer, MessageError, Number, NumberRange, OneOf, TruncatedString
 from wattloop.power.selectors import Measurement, Selector
 from wattloop.power.sequential_design import Choice, Mode, Reason, SequentialDesign
+from wattloop.wire_form import MaxItems, WireForm
 
 logger = logging.getLogger("wattloop")
 
 MAX_FILE_BYTES = 1024 * 1024
+MAX_MEMORY_BYTES = 16 * 1024 * 1024
+MAX_LIMITS = 10_000
+MAX_NAME_CHARACTERS = 200
 EXPECTED = "a profile that a PowerLimitOptimizer has written"
+POSITIVE = Number(math.nextafter(0, 1), sys.float_info.max)
+INTERVAL = NumberRange(sys.float_info.max)
+SHARE = Number(0.0, 1.0)
 
 
 @dataclass(frozen=True)
-class LimitEstimate:
-    """Energy and time of one sample at a power limit; each interval contains the value with a probability of 95 %.
+class LimitEstimate(WireForm):
+    """Energy and time of one sample at a power limit; each interval contains the value with a probability of 95 %."""
 
-    Attributes:
-        power_limit_watts: The limit of each GPU.
-        energy_joules: Energy of all GPUs.
-        energy_interval_joules: Its interval.
-        time_seconds: Time.
-        time_interval_seconds: Its interval.
-        gpus: Number of GPUs.
-        windows: Number of windows under this limit; 0 if it was not measured (mode Fitted).
-    """
-
-    power_limit_watts: float
-    energy_joules: float
-    energy_interval_joules: tuple[float, float]
-    time_seconds: float
-    time_interval_seconds: tuple[float, float]
-    gpus: int
-    windows: int
+    power_limit_watts: Annotated[float, POSITIVE, "The limit of each GPU."]
+    energy_joules: Annotated[float, POSITIVE, "Energy of all GPUs."]
+    energy_interval_joules: Annotated[tuple[float, float], INTERVAL, "Its interval."]
+    time_seconds: Annotated[float, POSITIVE, "Time."]
+    time_interval_seconds: Annotated[tuple[float, float], INTERVAL, "Its interval."]
+    gpus: Annotated[int, Integer(minimum=1), "Number of GPUs."]
+    windows: Annotated[int, Integer(), "Number of windows under this limit; 0 if it was not measured (mode Fitted)."]
 
     @property
     def measurement(self) -> Measurement:
@@ -53,28 +52,22 @@ class LimitEstimate:
 
 
 @dataclass(frozen=True)
-class ProfileResult:
-    """The limits that were measured, and the choice.
+class ProfileResult(WireForm):
+    """The limits that were measured, and the choice."""
 
-    Attributes:
-        power_limit_watts: The limit chosen.
-        doubt: Probability that another limit is better by more than the margin.
-        margin: Relative loss that does not matter.
-        reason: Why the measurement ended: Certain, or BudgetSpent.
-        selector: Name of the selector's class.
-        mode: Measured or Fitted.
-        measured_seconds: Duration of all windows.
-        measurements: By falling power limit.
-    """
+    power_limit_watts: Annotated[float, POSITIVE, "The limit chosen."]
+    doubt: Annotated[float, SHARE, "Probability that another limit is better by more than the margin."]
+    margin: Annotated[float, SHARE, "Relative loss that does not matter."]
+    reason: Annotated[Reason, OneOf(get_args(Reason)), "Why the measurement ended: Certain, or BudgetSpent."]
+    selector: Annotated[str, TruncatedString(MAX_NAME_CHARACTERS), "Name of the selector's class."]
+    mode: Annotated[Mode, OneOf(get_args(Mode)), "Measured or Fitted."]
+    measured_seconds: Annotated[float, Number(0.0, sys.float_info.max), "Duration of all windows."]
+    measurements: Annotated[tuple[LimitEstimate, ...], MaxItems(MAX_LIMITS), "By falling power limit."]
 
-    power_limit_watts: float
-    doubt: float
-    margin: float
-    reason: Reason
-    selector: str
-    mode: Mode
-    measured_seconds: float
-    measurements: tuple[LimitEstimate, ...]
+    def check(self, place: str) -> None:
+        """See `WireForm`."""
+        if not self.measurements:
+            raise MessageError(f"{place}measurements: found none, expected at least one")
 
     def write(self, path: str | Path) -> None:
         """Write the result as JSON, for `wattloop power select --profile`.
@@ -87,7 +80,7 @@ class ProfileResult:
 
     def as_json(self) -> str:
         """The result as JSON, for `parsed_result`."""
-        return json.dumps(asdict(self), indent=2)
+        return json.dumps(self.to_json(), indent=2)
 
 
 def read_result(path: str | Path) -> ProfileResult:
@@ -96,21 +89,23 @@ def read_result(path: str | Path) -> ProfileResult:
     Raises:
         InputError: The file cannot be read, or is no such result.
     """
-    try:
-        return parsed_result(read_text(path, MAX_FILE_BYTES, EXPECTED))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise InputError(str(path), f"another content ({error})", EXPECTED) from error
+    return parsed_result(read_text(path, MAX_FILE_BYTES, EXPECTED), str(path))
 
 
-def parsed_result(text: str) -> ProfileResult:
+def parsed_result(text: str, source: str) -> ProfileResult:
     """The result in a JSON text.
 
+    Args:
+        text: The text.
+        source: Its origin, for errors.
+
     Raises:
-        ValueError: It is no such result; also TypeError, KeyError, AttributeError or RecursionError.
+        InputError: It is no such result.
     """
-    document = json.loads(text)
-    measurements = _estimates(document.pop("measurements"))
-    return ProfileResult(**document, measurements=measurements)
+    try:
+        return ProfileResult.from_json(parse_json(text, source, EXPECTED, MAX_MEMORY_BYTES))
+    except MessageError as error:
+        raise InputError(source, f"another content ({error})", EXPECTED) from error
 
 
 def stored_result(path: Path, limits_watts: Sequence[float], selector: Selector) -> ProfileResult | None:
@@ -137,20 +132,6 @@ def stored_result(path: Path, limits_watts: Sequence[float], selector: Selector)
         logger.warning("the power limits are measured again: the selector failed: %r", error)
         return None
     return replace(found, power_limit_watts=chosen.power_limit_watts, selector=type(selector).__name__)
-
-
-def _estimates(entries: list[dict[str, Any]]) -> tuple[LimitEstimate, ...]:
-    if not entries:
-        raise ValueError("no measurement")
-    return tuple(_estimate(each) for each in entries)
-
-
-def _estimate(entry: dict[str, Any]) -> LimitEstimate:
-    numbers = [entry[name] for name in ("power_limit_watts", "energy_joules", "time_seconds", "gpus")]
-    if not all(isinstance(each, int | float) and 0 < each < math.inf for each in numbers):
-        raise ValueError(f"{shown(numbers)} among the measurements")
-    intervals = {name: tuple(entry[name]) for name in ("energy_interval_joules", "time_interval_seconds")}
-    return LimitEstimate(**{**entry, **intervals})
 
 
 def profile_result(design: SequentialDesign, choice: Choice, reason: Reason) -> ProfileResult:

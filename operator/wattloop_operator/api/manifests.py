@@ -19,6 +19,7 @@ from wattloop_operator.api.checks.rule_check import rule_problems
 from wattloop_operator.api.checks.schema_check import schema_problems
 from wattloop_operator.api.cron import ScheduleError, check_schedule
 from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.gpu_requests import EXPECTED_GPUS, gpu_request_error
 from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.resource import API_VERSION, GROUP
@@ -153,7 +154,12 @@ def _template_problems(document: Document, kind: str, value: dict[str, Any]) -> 
     if kind != RecurringTrainingJob.resource.kind:
         return []
     exceeded = exceeded_limit(value["spec"]["template"])
-    return [] if exceeded is None else [document.problem(("spec", "template"), exceeded.found, exceeded.expected)]
+    if exceeded is not None:
+        return [document.problem(("spec", "template"), exceeded.found, exceeded.expected)]
+    wrong = gpu_request_error(value["spec"]["template"])
+    if wrong is not None:
+        return [document.problem(("spec", "template", *wrong.path), format_value(wrong.value), EXPECTED_GPUS)]
+    return []
 
 
 def _model_problems(document: Document, kind: str, value: dict[str, Any], result: CheckResult) -> list[Problem]:

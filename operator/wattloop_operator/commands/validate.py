@@ -11,6 +11,7 @@ from wattloop_operator.api.manifests import CheckResult, check_file, check_names
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import Kind
 from wattloop_operator.workloads.injection import TemplateError
+from wattloop_operator.workloads.manifest import requested_devices
 from wattloop_operator.workloads.other_kind import check_pod_templates
 
 EXIT_PROBLEMS = 2
@@ -74,6 +75,7 @@ def not_supported(manifest: Kind) -> str | None:
     try:
         if workload is not None:
             check_pod_templates(workload)
+        requested_devices(manifest)
     except TemplateError as error:
         return str(error)
     return None

@@ -6,23 +6,23 @@ A local run has no pods: it uses `run_environment` alone.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from wattloop.environment import PREFIX, RunEnvironment
+from wattloop.message_fields import shown
 from wattloop.micro_batches import micro_batches
 from wattloop.publishing import current_of, is_url
 from wattloop_operator.api.batch_size import BatchSizeScope
+from wattloop_operator.api.gpu_requests import EXPECTED_GPUS, GpuRequestError, requested_gpus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.output_paths import attempt_output
 from wattloop_operator.workloads.ownership import labels_of
 
-GPU_RESOURCE = re.compile(r"^(nvidia|amd)\.com/(gpu|mig-.+)(\.shared)?$")
 AGENT_SOCKET = "agent.sock"
 REPORTING_VOLUME = "wattloop-reporting"
 AGENT_VOLUME = "wattloop-agent"
@@ -276,7 +276,7 @@ def gpus(spec: Mapping[str, Any], training_containers: Collection[str] | None) -
     """Number of GPUs that the training containers of one pod request.
 
     Raises:
-        TemplateError: The pod lacks a named container.
+        TemplateError: The pod lacks a named container, or requests another quantity than a number of GPUs.
     """
     return sum(_gpus(container) for container in _training(spec, training_containers))
 
@@ -293,11 +293,14 @@ def _training(spec: Mapping[str, Any], names: Collection[str] | None) -> list[di
 
 
 def _gpus(container: Mapping[str, Any]) -> int:
-    resources = container.get("resources") or {}
-    requested = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    counts = [str(quantity) for name, quantity in requested.items() if GPU_RESOURCE.match(str(name))]
-    # The API server rejects a quantity that is not an integer; until then it counts as 0.
-    return sum(int(count) for count in counts if count.isdecimal())
+    try:
+        return requested_gpus(container.get("resources"))
+    except GpuRequestError as error:
+        found = shown(error.value)
+        place = ".".join(map(str, ("resources", *error.path)))
+        raise TemplateError(
+            f"container {container.get('name')}: {place}: found {found}, expected {EXPECTED_GPUS}"
+        ) from error
 
 
 def _inject(container: dict[str, Any], variables: Mapping[str, str], mounts: list[dict[str, Any]]) -> None:

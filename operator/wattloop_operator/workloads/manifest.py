@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from wattloop.message_fields import shown
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
@@ -13,6 +14,8 @@ from wattloop_operator.workloads.ownership import labels_of, owner_reference
 from wattloop_operator.workloads.rendezvous import add_rendezvous
 
 JOB = ("batch/v1", "Job")
+# Of all pods together; statuses and the store have 63 bits.
+MAX_DEVICES = 1_000_000
 
 
 def kind_of(job: RecurringTrainingJob) -> tuple[str, str]:
@@ -24,7 +27,7 @@ def kind_of(job: RecurringTrainingJob) -> tuple[str, str]:
 def devices_of(job: RecurringTrainingJob) -> int:
     """Number of GPUs that a job's workloads request for training; 0 if its template cannot be started."""
     try:
-        return _devices(job)
+        return requested_devices(job)
     except TemplateError:
         return 0
 
@@ -36,7 +39,7 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
         TemplateError: The template cannot be started.
     """
     template = job.spec.template
-    injection = injection_of(job, recurrence, addresses, _devices(job))
+    injection = injection_of(job, recurrence, addresses, requested_devices(job))
     spec = job_spec(template, injection) if template.workload is None else other_spec(template, injection)
     if template.rendezvous is not None:
         add_rendezvous(spec, template.rendezvous, recurrence.metadata.name, template.training_containers)
@@ -53,8 +56,20 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
-def _devices(job: RecurringTrainingJob) -> int:
-    template = job.spec.template
+def requested_devices(job: RecurringTrainingJob) -> int:
+    """Number of GPUs that a job's workloads request for training.
+
+    Raises:
+        TemplateError: The template lacks a named container, or requests no possible number of GPUs.
+    """
+    template, found = job.spec.template, 0
     if template.workload is not None:
-        return other_devices(template.workload.spec.value, template.training_containers)
-    return 0 if template.job is None else job_devices(template.job.value, template.training_containers)
+        found = other_devices(template.workload.spec.value, template.training_containers)
+    elif template.job is not None:
+        found = job_devices(template.job.value, template.training_containers)
+    if found > MAX_DEVICES:
+        raise TemplateError(
+            f"spec.template: found {shown(found)} GPUs in all of its pods, expected at most {MAX_DEVICES}; reduce the "
+            "number of pods, or of each one's GPUs"
+        )
+    return found

@@ -52,6 +52,23 @@ def test_validate_says_what_is_too_large_where_and_what_would_be_right(
         assert found in text
 
 
+@pytest.mark.parametrize(
+    "quantity",
+    ["9223372036854775808", 2**63, "1e30", -1, "-1", "2k", "1500m", 1.5, "1" * 5_000, 1025, True, None, [], "２", ""],
+)
+def test_a_quantity_that_is_no_number_of_gpus_is_refused_where_it_stands(
+    quantity: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    text = manifest(x=1).replace('"x": 1', f'"resources": {{"limits": {{"nvidia.com/gpu": {json.dumps(quantity)}}}}}')
+    file.write_text(text, encoding="utf-8")
+    assert main(["validate", str(file)]) == 2
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "nvidia.com/gpu" in line
+    assert line.endswith("expected a whole number of GPUs from 0 to 1024, without a suffix")
+    assert len(line) < 500
+
+
 def test_validate_accepts_a_template_with_a_number_of_more_than_64_bits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,8 +11,9 @@ import pytest
 from wattloop.environment import RunEnvironment
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.commands.validate import not_supported
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
-from wattloop_operator.workloads.manifest import manifest
+from wattloop_operator.workloads.manifest import devices_of, manifest
 from wattloop_operator.workloads.rendezvous import service
 
 RecurrenceOf = Callable[[RecurringTrainingJob], TrainingRecurrence]
@@ -27,6 +28,30 @@ def environment(container: dict[str, Any]) -> RunEnvironment:
 def containers(workload: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = workload["spec"]["template"]["spec"]["containers"]
     return found
+
+
+@pytest.mark.parametrize("quantity", ["9223372036854775808", "1e30", "2k", -1, "1" * 5_000, [], {}, True])
+def test_a_quantity_that_is_no_number_of_gpus_is_named_and_nothing_starts(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf, quantity: object
+) -> None:
+    job = make_job({"name": "train", "image": "a", "resources": {"limits": {"nvidia.com/gpu": quantity}}})
+    with pytest.raises(TemplateError, match=r"^container train: resources.limits.nvidia.com/gpu: found .*, expected a"):
+        manifest(job, recurrence_of(job), ADDRESSES)
+    assert devices_of(job) == 0
+
+
+@pytest.mark.parametrize("pods", [10**6, 2**62, 10**300])
+@pytest.mark.parametrize("is_job", [True, False])
+def test_more_gpus_than_a_status_can_hold_are_refused(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf, pods: int, is_job: bool
+) -> None:
+    spec = {"parallelism": pods, "template": {"spec": {"containers": [{"name": "a", "image": "a", "resources": GPUS}]}}}
+    other = {"workload": {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}}
+    job = make_job(template={"job": spec} if is_job else other)
+    with pytest.raises(TemplateError, match="GPUs in all of its pods, expected at most 1000000; reduce the number"):
+        manifest(job, recurrence_of(job), ADDRESSES)
+    assert devices_of(job) == 0
+    assert "GPUs in all of its pods" in (not_supported(job) or "")
 
 
 def test_a_job_is_named_as_its_recurrence_and_owned_by_it(
