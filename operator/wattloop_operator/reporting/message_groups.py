@@ -14,6 +14,9 @@ Message = TypeVar("Message")
 # Bounds the memory of messages that wait for a slow database; one pipeline leaves half of it to the others.
 MAX_WAITING = 16_384
 MAX_WAITING_OF_PIPELINE = 8_192
+# The longest message holds 7 MB.
+MAX_WAITING_BYTES = 128 * 1024**2
+MAX_WAITING_BYTES_OF_PIPELINE = 64 * 1024**2
 # After a group of a pipeline, its next one waits this many times as long as that one took. So groups grow when messages
 # arrive faster than they are committed, and a job with a large profile leaves the others their time.
 PAUSE_PER_SECOND = 2.0
@@ -30,6 +33,7 @@ class MessageGroups(Generic[Key, Message]):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._waiting: dict[Key, list[Message]] = {}
+        self._bytes: dict[Key, int] = {}
         self._number = 0
         self._due: dict[Key, float] = {}
         self._not_before: dict[Key, float] = {}
@@ -39,23 +43,26 @@ class MessageGroups(Generic[Key, Message]):
         """When the first group is due, by the clock; infinite if nothing waits."""
         return min(self._due.values(), default=math.inf)
 
-    def add(self, key: Key, subject: str, message: Message, wait_seconds: float) -> None:
+    def add(self, key: Key, subject: str, message: Message, size_bytes: int, wait_seconds: float) -> None:
         """Let a message wait for others of its pipeline, and for the pipeline's pause.
 
         Args:
             key: The pipeline.
             subject: The pipeline's name, for the error.
             message: The message.
+            size_bytes: What it holds in memory.
             wait_seconds: How long it waits for others at most.
 
         Raises:
             TooManyRequestsError: Too many messages wait.
         """
-        if len(self._waiting.get(key, ())) >= MAX_WAITING_OF_PIPELINE:
+        of_pipeline = self._bytes.get(key, 0) + size_bytes
+        if len(self._waiting.get(key, ())) >= MAX_WAITING_OF_PIPELINE or of_pipeline > MAX_WAITING_BYTES_OF_PIPELINE:
             raise TooManyRequestsError(subject, 1.0)
-        if self._number >= MAX_WAITING:
+        if self._number >= MAX_WAITING or sum(self._bytes.values()) + size_bytes > MAX_WAITING_BYTES:
             raise TooManyRequestsError("all pipelines together", 1.0)
         self._waiting.setdefault(key, []).append(message)
+        self._bytes[key] = of_pipeline
         self._number += 1
         due = max(self._clock() + wait_seconds, self._not_before.get(key, 0.0))
         self._due[key] = min(due, self._due.get(key, due))
@@ -68,7 +75,7 @@ class MessageGroups(Generic[Key, Message]):
         taken = {key: self._waiting.pop(key) for key in due}
         self._number -= sum(map(len, taken.values()))
         for key in due:
-            del self._due[key]
+            del self._due[key], self._bytes[key]
         return taken
 
     def pause(self, key: Key, seconds: float) -> None:

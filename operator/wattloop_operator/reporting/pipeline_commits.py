@@ -24,7 +24,7 @@ from wattloop.errors import OperationError
 from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop.threads import WatchedThread
 from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
-from wattloop_operator.reconcile.pipeline.held_bytes import state_bytes
+from wattloop_operator.reconcile.pipeline.held_bytes import registration_bytes, report_bytes, state_bytes
 from wattloop_operator.reconcile.pipeline.plausibility import ImplausibleReportError, check_plausible
 from wattloop_operator.reconcile.pipeline.profile import planning_request, profile_digest
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, RegistrationConflictError
@@ -103,6 +103,13 @@ class _Waiting:
     answer: asyncio.Future[Directive | None] | None = None
 
 
+def _held_bytes(message: Message) -> int:
+    # The planner sends one frontier at a time.
+    if isinstance(message, RankRegistration):
+        return registration_bytes(message)
+    return report_bytes(message.report) if isinstance(message, ReportOfRank) else 0
+
+
 Answer = Directive | None | Exception
 Answers = list[tuple[asyncio.Future[Directive | None], Answer]]
 
@@ -172,7 +179,9 @@ class PipelineCommits:
             if self._ending:
                 raise OperationError("the plan service ends; send the message again")
             first = self._groups.first_due
-            self._groups.add(new.key, f"recurrence {new.namespace}/{new.name}", waiting, wait_seconds)
+            self._groups.add(
+                new.key, f"recurrence {new.namespace}/{new.name}", waiting, _held_bytes(waiting.message), wait_seconds
+            )
             if self._groups.first_due < first:
                 self._arrived.notify()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from wattloop.pipeline.messages import RankRegistration, RankReport
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineState, RankMeasurements
 
@@ -24,6 +25,17 @@ def state_bytes(state: PipelineState) -> int:
         + measurement_bytes(processes)
         + (0 if state.frontier is None else frontier_bytes(state.frontier))
     )
+
+
+def registration_bytes(registration: RankRegistration) -> int:
+    """Bytes of a registration, as if it shared its instructions with none."""
+    clocks = BYTES_OF_CLOCK * len(registration.clocks_megahertz)
+    return BYTES_OF_RANK + BYTES_OF_INSTRUCTION * len(registration.instructions) + clocks
+
+
+def report_bytes(report: RankReport) -> int:
+    """Bytes of a report."""
+    return BYTES_OF_RANK + BYTES_OF_MEASUREMENT * len(report.measurements)
 
 
 def request_bytes(request: PlanningRequest) -> int:
