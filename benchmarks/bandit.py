@@ -1,13 +1,15 @@
-"""Cost of learning the batch size: policy `thompsonSampling`, the published algorithm, grid search and the default.
+"""Cost of learning the batch size: the policies with a cost model, the published algorithm, grid search, the default.
 
 ``python benchmarks/bandit.py [--seeds 20] [--write]`` prints the tables. ``--write`` writes them into
 docs/bandit-measurements.md, between its markers, and draws docs/bandit-regret.png. The jobs are those of
-tests/data/zeus-traces, a third of the 24 published ones. Each value is the mean over jobs of the mean over seeds.
+tests/data/zeus-traces, a third of the 24 published ones. Each value is the mean over jobs of the mean over seeds;
+behind ± is half its 90 % confidence interval, from the spread of the mean over jobs between the seeds.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
 import sys
@@ -15,11 +17,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
+
+from scipy.stats import t as student_t
 
 from wattloop.environment import RunTarget
+from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
@@ -28,8 +34,8 @@ from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.plots.regret import mean_curve, regret_curve, write_regret_plot
 from wattloop_planner.simulation.options import JobOptions, options_of_command
 from wattloop_planner.simulation.output import write_attempts
-from wattloop_planner.simulation.simulator import simulate
-from wattloop_planner.simulation.summary import costs_by_recurrence, mean_summary
+from wattloop_planner.simulation.simulator import Scenario, simulate
+from wattloop_planner.simulation.summary import SeedSummary, costs_by_recurrence, mean_summary
 from wattloop_planner.simulation.tasks import Task, TaskResult, TraceFiles, run_tasks, tasks_of
 
 ROOT = Path(__file__).parents[1]
@@ -84,9 +90,33 @@ LIMITED_DEFAULT_NEVER_REACHES = (
 # Exhausted attempts after which a further attempt with an arm that has never reached is futile.
 FUTILE_AFTER = 2
 COLUMNS = ("first 20", "first 50", "all", "last five", "loss, mean", "loss, max", "worst job over default", "dead")
+MODEL_POLICIES = ("knowledgeGradient", "thompsonSampling")
 HEADER = f"| jobs | policy | {' | '.join(COLUMNS)} |"
 Rows = list[str]
+
+
+@dataclass(frozen=True)
+class MeasuredJob:
+    """The simulations of a job.
+
+    Attributes:
+        summaries: Summary of each seed; None if the policy pruned every arm.
+        futile: Attempts with arms that had been exhausted twice and had never reached the target.
+        attempts: All attempts.
+    """
+
+    summaries: tuple[SeedSummary | None, ...]
+    futile: int
+    attempts: int
+
+    @property
+    def mean(self) -> SeedSummary:
+        """Mean over the seeds that have a summary."""
+        return mean_summary([each for each in self.summaries if each is not None])
+
+
 FILES = TraceFiles()
+MEASURED: dict[JobOptions, MeasuredJob] = {}
 
 
 def job(dataset: str, gpu: str, seeds: str, **more: str) -> JobOptions:
@@ -117,20 +147,64 @@ def simulated(jobs: Sequence[JobOptions]) -> list[tuple[JobOptions, list[tuple[T
     return [(options, [(next(pairs), next(results)) for _ in options.seeds]) for options in jobs]
 
 
+def measured(jobs: Sequence[JobOptions]) -> list[MeasuredJob]:
+    """The simulations of some jobs, each of which is simulated once."""
+    for options, of_job in simulated([options for options in jobs if options not in MEASURED]):
+        results = [result for _, result in of_job]
+        MEASURED[options] = MeasuredJob(
+            tuple(result.summary for result in results),
+            sum(futile_attempts(result) for result in results),
+            sum(len(result.attempts) for result in results),
+        )
+    return [MEASURED[options] for options in jobs]
+
+
+def half_interval(values: Sequence[float]) -> float:
+    """Half the 90 % confidence interval of the mean of independent values."""
+    if len(values) < 2:
+        return math.nan
+    return float(student_t.ppf(0.95, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+
+
+def with_interval(values: Sequence[float], digits: int = 3) -> str:
+    """The mean of independent values, and half its interval."""
+    return f"{fmean(values):.{digits}f} ± {half_interval(values):.{digits}f}"
+
+
+def over_jobs(found: Sequence[MeasuredJob], figure: Callable[[SeedSummary], float], digits: int = 3) -> str:
+    """The mean over jobs of the mean over seeds, and half its interval."""
+    by_seed = [
+        fmean(map(figure, summaries))
+        for of_seed in zip(*(each.summaries for each in found), strict=True)
+        if (summaries := [summary for summary in of_seed if summary is not None])
+    ]
+    mean = fmean(figure(each.mean) for each in found if any(each.summaries))
+    return f"{mean:.{digits}f} ± {half_interval(by_seed):.{digits}f}"
+
+
+RATIOS: tuple[Callable[[SeedSummary], float], ...] = (
+    lambda summary: summary.first_20,
+    lambda summary: summary.first_50,
+    lambda summary: summary.overall,
+    lambda summary: summary.last_five,
+)
+
+
 def row(name: str, policy: str, jobs: Sequence[JobOptions]) -> str:
     """One row of the table: the mean over these jobs."""
-    summaries, max_loss, ended = [], 0.0, 0
-    for _, of_job in simulated(jobs):
-        found = [result.summary for _, result in of_job if result.summary is not None]
-        ended += len(of_job) - len(found)
-        if found:
-            summaries.append(mean_summary(found))
-            max_loss = max(max_loss, *(summary.max_loss for summary in found))
-    mean = mean_summary(summaries)
-    worst = max(summary.against_default for summary in summaries)
-    note = f"{mean.dead}" + (f", {ended} runs ended without an arm" if ended else "")
-    ratios = (mean.first_20, mean.first_50, mean.overall, mean.last_five)
-    figures = (*(f"{ratio:.3f}" for ratio in ratios), f"{mean.max_loss:.2f}", f"{max_loss:.2f}", f"{worst:.3f}", note)
+    found = measured(jobs)
+    seeds = [summary for each in found for summary in each.summaries]
+    known = [summary for summary in seeds if summary is not None]
+    worst = max((each for each in found if any(each.summaries)), key=lambda each: each.mean.against_default)
+    over_default = [summary.against_default for summary in worst.summaries if summary is not None]
+    ended = len(seeds) - len(known)
+    figures = (
+        *(over_jobs(found, ratio) for ratio in RATIOS),
+        over_jobs(found, lambda summary: summary.max_loss, 2),
+        f"{max(summary.max_loss for summary in known):.2f}",
+        with_interval(over_default),
+        f"{sum(summary.dead for summary in known)}" + (f", {ended} runs ended without an arm" if ended else ""),
+    )
     return f"| {name} | {policy} | {' | '.join(figures)} |"
 
 
@@ -181,64 +255,68 @@ def futile_attempts(result: TaskResult) -> int:
     return futile
 
 
-def limits(seeds: str, **more: str) -> Rows:
+def limits(seeds: str) -> Rows:
     """A table of the jobs with a binding limit of epochs."""
     lines = [
-        "| jobs | first 20 | first 50 | all | last five | dead | futile attempts |",
-        "|---|---|---|---|---|---|---|",
+        "| jobs | policy | curves | first 20 | first 50 | all | last five | dead | futile attempts |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, jobs in (
         ("default reaches", LIMITED_DEFAULT_REACHES),
         ("default never reaches", LIMITED_DEFAULT_NEVER_REACHES),
     ):
-        summaries, futile, attempts = [], 0, 0
-        for _, of_job in simulated(limited(jobs, seeds, **more)):
-            summaries.append(mean_summary([result.summary for _, result in of_job if result.summary is not None]))
-            futile += sum(futile_attempts(result) for _, result in of_job)
-            attempts += sum(len(result.attempts) for _, result in of_job)
-        mean = mean_summary(summaries)
-        ratios = (mean.first_20, mean.first_50, mean.overall, mean.last_five)
-        figures = " | ".join(f"{ratio:.3f}" for ratio in ratios)
-        lines.append(f"| {name} | {figures} | {mean.dead} | {futile / attempts:.2%} |")
-        sys.stderr.write(lines[-1] + "\n")
+        for policy, curves in (*itertools.product(MODEL_POLICIES, ("yes", "no")), ("zeus", "no")):
+            found = measured(limited(jobs, seeds, policy=policy, curves=curves))
+            dead = sum(each.mean.dead for each in found if any(each.summaries))
+            ended = sum(summary is None for each in found for summary in each.summaries)
+            futile = sum(each.futile for each in found) / sum(each.attempts for each in found)
+            if not any(any(each.summaries) for each in found):
+                figures, dead = " | | | ", 0
+            else:
+                figures = " | ".join(over_jobs(found, ratio) for ratio in RATIOS)
+            note = f"{dead}" + (f", {ended} runs ended without an arm" if ended else "")
+            lines.append(f"| {name} | {policy} | {curves} | {figures} | {note} | {futile:.2%} |")
+            sys.stderr.write(lines[-1] + "\n")
     return lines
 
 
 def ablation(seeds: str, few: str) -> Rows:
-    """Policy `thompsonSampling` with and without curves."""
-    lines = [HEADER, "|" + "---|" * (HEADER.count("|") - 1)]
-    for name, curves in (("with", "yes"), ("without", "no")):
-        for jobs, options in (
-            ("published", all_jobs(seeds, curves=curves)),
-            ("η = 0", all_jobs(few, eta="0", curves=curves)),
-            ("η = 1", all_jobs(few, eta="1", curves=curves)),
-            ("other targets", each(few, "target_metric", OTHER_TARGETS, curves=curves)),
-            ("other defaults", each(few, "default_batch_size", OTHER_DEFAULTS, curves=curves)),
-            ("limit, default reaches", limited(LIMITED_DEFAULT_REACHES, few, curves=curves)),
-            ("limit, default never reaches", limited(LIMITED_DEFAULT_NEVER_REACHES, few, curves=curves)),
-        ):
-            lines.append(row(jobs, f"{name} curves", options))
+    """The policies with a cost model, with and without curves."""
+    lines = [HEADER.replace("policy", "policy, curves"), "|" + "---|" * (HEADER.count("|") - 1)]
+    for name, options in (
+        ("published", all_jobs(seeds)),
+        ("η = 0", all_jobs(few, eta="0")),
+        ("η = 1", all_jobs(few, eta="1")),
+        ("other targets", each(few, "target_metric", OTHER_TARGETS)),
+        ("other defaults", each(few, "default_batch_size", OTHER_DEFAULTS)),
+        ("stop at epoch ends", all_jobs(few, stop="epoch-end")),
+    ):
+        for policy, curves in itertools.product(MODEL_POLICIES, ("with", "without")):
+            jobs = [replace(given, policy=policy, curves=curves == "with") for given in options]
+            lines.append(row(name, f"{policy}, {curves}", jobs))
             sys.stderr.write(lines[-1] + "\n")
     return lines
 
 
 def after_switch(seeds: str) -> Rows:
     """Cost after a switch of the target, relative to the best fixed choice for the other target."""
-    lines = ["| target from 40 on | curves | first 20 after it | last ten |", "|---|---|---|---|"]
+    lines = ["| target from 40 on | policy | curves | first 20 after it | last ten |", "|---|---|---|---|---|"]
     for up in (True, False):
-        for curves in ("yes", "no"):
-            first, last = [], []
-            jobs = [replace(each, curves=curves == "yes") for each in switched(seeds, "thompsonSampling", up)]
+        for policy, curves in (*itertools.product(MODEL_POLICIES, ("yes", "no")), ("zeus", "no")):
+            first: dict[int, list[float]] = {}
+            last: dict[int, list[float]] = {}
+            jobs = [replace(each, curves=curves == "yes") for each in switched(seeds, policy, up)]
             for _, of_job in simulated(jobs):
                 for task, result in of_job:
                     scenario = task.scenario
                     costs = costs_by_recurrence(scenario.recurrences, result.attempts)
                     target = scenario.target_of(scenario.recurrences)
                     best = scenario.trace.best_fixed_cost_joules(target, scenario.max_epochs)
-                    first.append(fmean(costs[40:60]) / best)
-                    last.append(fmean(costs[-10:]) / best)
+                    first.setdefault(task.seed, []).append(fmean(costs[40:60]) / best)
+                    last.setdefault(task.seed, []).append(fmean(costs[-10:]) / best)
+            figures = (with_interval([fmean(values) for values in by_seed.values()]) for by_seed in (first, last))
             name = "more expensive" if up else "cheaper"
-            lines.append(f"| {name} | {curves} | {fmean(first):.3f} | {fmean(last):.3f} |")
+            lines.append(f"| {name} | {policy} | {curves} | {' | '.join(figures)} |")
             sys.stderr.write(lines[-1] + "\n")
     return lines
 
@@ -257,63 +335,80 @@ def switched(seeds: str, policy: str, up: bool) -> list[JobOptions]:
     return jobs
 
 
-def moved(seeds: str, folder: Path) -> list[JobOptions]:
-    """Jobs that start from 30 recurrences on the other GPU model."""
+def moved(policy: str, seeds: str, folder: Path) -> list[JobOptions]:
+    """Jobs that start from 30 recurrences with the same policy on the other GPU model."""
     jobs = []
     for gpu, other in (GPUS, GPUS[::-1]):
-        file = folder / f"{other}.csv"
-        learned = simulated([job(dataset, other, seeds, recurrences="30") for dataset in WORKLOADS])
+        file = folder / f"{policy}-{other}.csv"
+        learned = simulated([job(dataset, other, seeds, policy=policy, recurrences="30") for dataset in WORKLOADS])
         with file.open("w") as stream:
             write_attempts(
                 stream,
                 ((o, t.seed, attempt) for o, of_job in learned for t, result in of_job for attempt in result.attempts),
             )
-        jobs += [job(dataset, gpu, seeds, history=str(file)) for dataset in WORKLOADS]
+        jobs += [job(dataset, gpu, seeds, policy=policy, history=str(file)) for dataset in WORKLOADS]
     return jobs
 
 
 def per_job(seeds: str) -> Rows:
-    """Policy `thompsonSampling` by job."""
+    """The policies with a cost model, and the published one, by job."""
     lines = [HEADER, "|" + "---|" * (HEADER.count("|") - 1)]
     rows = (
-        row(f"{dataset}, {gpu}", "thompsonSampling", [job(dataset, gpu, seeds)])
+        row(f"{dataset}, {gpu}", policy, [job(dataset, gpu, seeds, policy=policy)])
         for dataset in WORKLOADS
         for gpu in GPUS
+        for policy in (*MODEL_POLICIES, "zeus")
     )
     return [*lines, *rows]
+
+
+def run_once(scenario: Scenario, policy: str, settings: dict[str, bool]) -> None:
+    """Simulate a job under a policy."""
+    for _ in simulate(scenario, policy_named(policy, **settings), 1):
+        pass
+
+
+def decide_once(policy: str, context: DecisionContext) -> None:
+    """One decision of a policy that has seen nothing before."""
+    policy_named(policy).decide(context)
 
 
 def speed() -> Rows:
     """Time of 1,000 recurrences on one core, and of a decision after 1,000 observations of 20 arms."""
     task = tasks_of(job("movielens-1m", "a40", "1", recurrences="1000"), FILES)[0]
-    lines = ["| what | policy | median of 5, s |", "|---|---|---|"]
-    for policy, settings in (
-        ("thompsonSampling", {"describe_arms": False}),
-        ("zeus", {}),
-        ("grid", {}),
-        ("default", {}),
-    ):
-        taken = sorted(
-            timed(lambda p=policy, s=settings: list(simulate(task.scenario, policy_named(p, **s), 1))) for _ in range(5)
+    lines = ["| what | policy | median of 5, s | least to most, s |", "|---|---|---|---|"]
+
+    def measure(what: str, policy: str, work: Callable[[], object], digits: int) -> None:
+        taken = sorted(timed(work) for _ in range(5))
+        figures = f"{taken[2]:.{digits}f} | {taken[0]:.{digits}f} to {taken[4]:.{digits}f}"
+        lines.append(f"| {what} | {policy} | {figures} |")
+
+    for name in (*MODEL_POLICIES, "zeus", "grid", "default"):
+        settings = {"describe_arms": False} if name in MODEL_POLICIES else {}
+        measure(
+            "1,000 recurrences, 12 arms",
+            name,
+            partial(run_once, task.scenario, name, settings),
+            3,
         )
-        lines.append(f"| 1,000 recurrences, 12 arms | {policy} | {taken[2]:.3f} |")
     context = long_context()
-    for policy in ("thompsonSampling", "zeus"):
-        taken = sorted(timed(lambda p=policy: policy_named(p).decide(context)) for _ in range(5))
-        lines.append(f"| one decision after 1,000 observations of 20 arms | {policy} | {taken[2]:.4f} |")
     with_curves = replace(
         context,
         observations=tuple(replace(each, curve=long_curve(each.epochs)) for each in context.observations),
         target=RunTarget("accuracy", 0.9),
     )
-    taken = sorted(timed(lambda: ThompsonSamplingPolicy().decide(with_curves)) for _ in range(5))
-    lines.append(f"| the same with curves of 100 epochs | thompsonSampling | {taken[2]:.4f} |")
-    policy = ThompsonSamplingPolicy()
-    policy.decide(with_curves)
+    for name in (*MODEL_POLICIES, "zeus"):
+        what = "one decision after 1,000 observations of 20 arms"
+        measure(what, name, partial(decide_once, name, context), 4)
+    for name in MODEL_POLICIES:
+        what = "the same with curves of 100 epochs"
+        measure(what, name, partial(decide_once, name, with_curves), 4)
     decision = Decision(64, DecisionKind.TRIAL, "", stop_cost_joules=1e9)
-    partial = PartialObservation(64, 8.0, 800.0, 8.0, 300.0, 100.0, 1.0, long_curve(20.0).before(8.0))
-    taken = sorted(timed(lambda: policy.review(with_curves, decision, partial)) for _ in range(5))
-    lines.append(f"| one review after them | thompsonSampling | {taken[2]:.4f} |")
+    progress = PartialObservation(64, 8.0, 800.0, 8.0, 300.0, 100.0, 1.0, long_curve(20.0).before(8.0))
+    for policy in (KnowledgeGradientPolicy(), ThompsonSamplingPolicy()):
+        policy.decide(with_curves)
+        name = MODEL_POLICIES[isinstance(policy, ThompsonSamplingPolicy)]
+        measure("one review after them", name, partial(policy.review, with_curves, decision, progress), 5)
     return lines
 
 
@@ -356,7 +451,7 @@ def long_context() -> DecisionContext:
 def draw_regret(seeds: str) -> None:
     """Draw the mean regret of each policy over the published jobs in the first 50 recurrences."""
     curves = {}
-    for policy in ("thompsonSampling", "zeus", "grid", "default"):
+    for policy in (*MODEL_POLICIES, "zeus", "grid", "default"):
         found = simulated(all_jobs(seeds, policy=policy, recurrences="50"))
         curves[policy] = mean_curve(
             [regret_curve(task.scenario, result.attempts) for _, of_job in found for task, result in of_job]
@@ -371,11 +466,9 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write docs/bandit-measurements.md and the figure")
     arguments = parser.parse_args()
     seeds, few = f"1-{arguments.seeds}", f"1-{max(1, arguments.seeds // 4)}"
-    published = table(
-        ("thompsonSampling", "zeus", "grid", "default"), {"published": lambda p: all_jobs(seeds, policy=p)}
-    )
+    published = table((*MODEL_POLICIES, "zeus", "grid", "default"), {"published": lambda p: all_jobs(seeds, policy=p)})
     held_out = table(
-        ("thompsonSampling", "zeus"),
+        (*MODEL_POLICIES, "zeus"),
         {
             "η = 0": lambda p: all_jobs(few, policy=p, eta="0"),
             "η = 1": lambda p: all_jobs(few, policy=p, eta="1"),
@@ -385,24 +478,26 @@ def main() -> int:
         },
     )
     drift = table(
-        ("thompsonSampling", "zeus"),
+        (*MODEL_POLICIES, "zeus"),
         {
             "more expensive target from 40 on": lambda p: switched(few, p, up=True),
             "cheaper target from 40 on": lambda p: switched(few, p, up=False),
         },
     )
     with tempfile.TemporaryDirectory() as folder:
-        transfer = table(("thompsonSampling",), {"after 30 on the other GPU": lambda _: moved(seeds, Path(folder))})
+        transfer = table(
+            (*MODEL_POLICIES, "zeus"), {"after 30 on the other GPU": lambda p: moved(p, seeds, Path(folder))}
+        )
     parts = [
         f"Published jobs, {arguments.seeds} seeds:", "", *published, "",
-        f"Policy `thompsonSampling` by job, {arguments.seeds} seeds:", "", *per_job(seeds), "",
+        f"By job, {arguments.seeds} seeds:", "", *per_job(seeds), "",
         f"Held out, {few.partition('-')[2]} seeds:", "", *held_out, "",
         f"Drift, {few.partition('-')[2]} seeds:", "", *drift, "",
         f"Binding limits of epochs, {few.partition('-')[2]} seeds:", "", *limits(few), "",
         f"Transfer, {arguments.seeds} seeds:", "", *transfer, "",
-        f"Curves, {arguments.seeds} seeds for the published jobs, {few.partition('-')[2]} for others:", "",
+        f"With and without curves, {arguments.seeds} seeds for the published jobs, {few[2:]} for others:", "",
         *ablation(seeds, few), "",
-        f"Switch of the target, {few.partition('-')[2]} seeds:", "", *after_switch(few), "",
+        f"Switch of the target in recurrence 40, {few.partition('-')[2]} seeds:", "", *after_switch(few), "",
         "Speed, one core:", "", *speed(),
     ]  # fmt: skip
     print("\n".join(parts))

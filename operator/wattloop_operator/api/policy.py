@@ -1,4 +1,4 @@
-"""The policy that chooses the batch size: exactly one of thompsonSampling, zeus and fixed."""
+"""The policy that chooses the batch size: exactly one of those in `PolicyName`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ MAX_SEED = 2**53 - 1
 class PolicyName(StrEnum):
     """The policies."""
 
+    KNOWLEDGE_GRADIENT = "knowledgeGradient"
     THOMPSON_SAMPLING = "thompsonSampling"
     ZEUS = "zeus"
     FIXED = "fixed"
 
+    @property
+    def models_cost(self) -> bool:
+        """Whether the policy models the cost of each batch size, so that it uses curves and other targets."""
+        return self in {PolicyName.KNOWLEDGE_GRADIENT, PolicyName.THOMPSON_SAMPLING}
 
-class ThompsonSamplingPolicy(ApiModel):
-    """The default policy. It models epochs and cost per epoch separately, and tries only what is likely to pay off."""
+
+class CostModelSettings(ApiModel):
+    """Settings of the policies that model epochs and cost per epoch separately."""
 
     window: int | None = Field(
         default=None,
@@ -37,6 +43,14 @@ class ThompsonSamplingPolicy(ApiModel):
         ge=0,
         le=MAX_SEED,
     )
+
+
+class KnowledgeGradientPolicy(CostModelSettings):
+    """The default policy. It tries only what is likely to pay off."""
+
+
+class ThompsonSamplingPolicy(CostModelSettings):
+    """Runs what is cheapest in a random sample of what the model considers possible."""
 
 
 class ZeusPolicy(ApiModel):
@@ -78,16 +92,23 @@ class PolicyChoice(ApiModel):
 
     rules = (
         Rule(
-            "[has(self.thompsonSampling), has(self.zeus), has(self.fixed)].filter(given, given).size() == 1",
-            "exactly one of thompsonSampling, zeus, fixed, such as policy: {thompsonSampling: {}}",
+            "[has(self.knowledgeGradient), has(self.thompsonSampling), has(self.zeus), has(self.fixed)]"
+            ".filter(given, given).size() == 1",
+            "exactly one of knowledgeGradient, thompsonSampling, zeus, fixed, such as policy: {knowledgeGradient: {}}",
         ),
     )
 
-    thompson_sampling: ThompsonSamplingPolicy | None = Field(
+    knowledge_gradient: KnowledgeGradientPolicy | None = Field(
         default=None,
         description="Recommended, and the default. It models the epochs to the target and the cost per epoch over "
         "the batch size, tries another batch size only if the expected saving of the next runs exceeds the cost of "
         "the trial, learns from stopped runs, follows drift, and transfers what it learned to another GPU model.",
+    )
+    thompson_sampling: ThompsonSamplingPolicy | None = Field(
+        default=None,
+        description="For comparison: the model of knowledgeGradient, from which each decision draws one sample; the "
+        "batch size that is cheapest in it runs. It explores as long as several batch sizes may be the cheapest, "
+        "whether or not that pays.",
     )
     zeus: ZeusPolicy | None = Field(
         default=None,
@@ -111,4 +132,6 @@ class PolicyChoice(ApiModel):
         """The policy that is set."""
         if self.zeus is not None:
             return PolicyName.ZEUS
-        return PolicyName.FIXED if self.fixed is not None else PolicyName.THOMPSON_SAMPLING
+        if self.fixed is not None:
+            return PolicyName.FIXED
+        return PolicyName.KNOWLEDGE_GRADIENT if self.thompson_sampling is None else PolicyName.THOMPSON_SAMPLING

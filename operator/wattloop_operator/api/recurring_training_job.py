@@ -12,7 +12,7 @@ from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
 from wattloop_operator.api.objective import Objective
 from wattloop_operator.api.output import Output
-from wattloop_operator.api.policy import PolicyChoice, ThompsonSamplingPolicy
+from wattloop_operator.api.policy import KnowledgeGradientPolicy, PolicyChoice
 from wattloop_operator.api.power import Power
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.reporting import Reporting
@@ -79,7 +79,7 @@ class RecurringTrainingJobSpec(ApiModel):
             "!has(self.parameters) || !has(self.policy) || !has(self.policy.zeus) || "
             "self.parameters.all(parameter, size(parameter.candidates) == 1)",
             "one candidate for each parameter, because policy zeus chooses the batch size alone; or policy "
-            "thompsonSampling",
+            "knowledgeGradient",
             ".parameters",
         ),
         Rule(
@@ -162,8 +162,9 @@ class RecurringTrainingJobSpec(ApiModel):
         "The policy chooses them together with the batch size; it can choose from at most 256 combinations.",
     )
     policy: PolicyChoice = Field(
-        default=PolicyChoice(thompson_sampling=ThompsonSamplingPolicy()),
-        description="Policy that chooses the batch size: exactly one of thompsonSampling (default and recommended), "
+        default=PolicyChoice(knowledge_gradient=KnowledgeGradientPolicy()),
+        description="Policy that chooses the batch size: exactly one of knowledgeGradient (default and recommended), "
+        "thompsonSampling (a sample of the same model), "
         "zeus (the published algorithm, for comparison only), fixed (always the default batch size).",
         # A stored default would conflict with another policy that a later apply sets.
         json_schema_extra=UNPUBLISHED_DEFAULT,

@@ -19,6 +19,8 @@ from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
 
 NINETY_PERCENT = 1.6448536269514722
+# Variance that makes a covariance with exactly known arms positive definite.
+JITTER = 1e-10
 # A limit of epochs that is this many standard deviations above the epochs of every arm has no effect.
 DISTANT_LIMIT = 6.0
 
@@ -33,7 +35,8 @@ class CostPosterior:
         log_epochs: Mean of the log epochs of a typical run.
         epochs_covariance: Covariance of the log epochs, shape (arms, arms).
         log_epoch_cost: Mean of the log epoch cost.
-        epoch_cost_variance: Variance of the log epoch cost.
+        epoch_cost_covariance: Covariance of the log epoch cost, shape (arms, arms).
+        epochs_share: Part of the cost of a typical run that its epochs cost; the rest is `own_start_up_joules`.
         noise_sd: Standard deviation of log cost between runs of one arm.
         measured: Which epoch costs are known exactly.
         level_known: Whether costs are in joules. If not, they are known up to a common factor.
@@ -49,7 +52,8 @@ class CostPosterior:
     log_epochs: Vector
     epochs_covariance: Matrix
     log_epoch_cost: Vector
-    epoch_cost_variance: Vector
+    epoch_cost_covariance: Matrix
+    epochs_share: Vector
     noise_sd: float
     measured: Flags
     level_known: bool
@@ -68,6 +72,12 @@ class CostPosterior:
     def epochs_variance(self) -> Vector:
         """Variance of the log epochs of a typical run."""
         variance: Vector = np.maximum(self.epochs_covariance.diagonal(), 1e-12)
+        return variance
+
+    @cached_property
+    def epoch_cost_variance(self) -> Vector:
+        """Variance of the log epoch cost, as it changes the log cost of a run."""
+        variance: Vector = np.maximum(self.epoch_cost_covariance.diagonal() * self.epochs_share**2, 1e-12)
         return variance
 
     @cached_property
@@ -103,6 +113,20 @@ class CostPosterior:
     def _epochs_spread(self) -> Vector:
         spread: Vector = np.sqrt(self.epochs_variance + self.noise_sd**2)
         return spread
+
+    def sample(self, generator: np.random.Generator) -> Vector:
+        """Log of the cost of reaching the target with each arm, in a joint sample of epochs and epoch costs.
+
+        In a sample, the epochs of a typical run are known, and those of a run vary by the noise between runs.
+        """
+        epochs = _root(self.epochs_covariance) @ generator.standard_normal(len(self.log_cost))
+        epoch_costs = _root(self.epoch_cost_covariance) @ generator.standard_normal(len(self.log_cost))
+        log_cost: Vector = self.log_cost + self.epochs_share * (epochs + epoch_costs)
+        if not self.is_limited:
+            return log_cost
+        noise = np.full(len(log_cost), self.noise_sd)
+        limited: Vector = log_cost + log_limit_factor(self.log_epochs + epochs, noise, self.log_limit)
+        return limited
 
     def interval(self) -> tuple[Vector, Vector]:
         """Lower and upper end of the central 90 % interval of the expected cost, in joules."""
@@ -150,7 +174,8 @@ def cost_posterior(
         log_epochs=log_epochs,
         epochs_covariance=epochs_covariance,
         log_epoch_cost=log_epoch_cost,
-        epoch_cost_variance=np.maximum(epoch_cost.covariance.diagonal() * share**2, 1e-12),
+        epoch_cost_covariance=epoch_cost.covariance,
+        epochs_share=share,
         noise_sd=noise_sd,
         measured=epoch_cost.measured,
         level_known=epoch_cost.level_known,
@@ -165,3 +190,9 @@ def _exp(values: Vector) -> Vector:
     """Exponential that never overflows."""
     powers: Vector = np.exp(np.clip(values, -600.0, 600.0))
     return powers
+
+
+def _root(covariance: Matrix) -> Matrix:
+    """Lower triangular root of a covariance, which may be singular."""
+    root: Matrix = np.asarray(np.linalg.cholesky(covariance + JITTER * np.eye(len(covariance))), dtype=np.float64)
+    return root

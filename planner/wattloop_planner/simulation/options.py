@@ -147,7 +147,7 @@ OPTIONS: dict[str, Option] = {
     "max_epochs": Option(_POSITIVE, "a whole number of at least 1", None, "maximum number of epochs of an attempt"),
     "default_batch_size": Option(_POSITIVE, "a whole number of at least 1", None, "the user's own batch size"),
     "eta": Option(_fraction, "a number from 0 to 1", "0.5", "weight of energy against time in the cost"),
-    "policy": Option(_one_of(POLICIES), f"one of {', '.join(POLICIES)}", "thompsonSampling", "policy to simulate"),
+    "policy": Option(_one_of(POLICIES), f"one of {', '.join(POLICIES)}", "knowledgeGradient", "policy to simulate"),
     "recurrences": Option(
         lambda text: None if text == "auto" else _integer(1, MAX_RECURRENCES)(text),
         f"auto or a whole number from 1 to {MAX_RECURRENCES}",

@@ -21,7 +21,8 @@ from wattloop_planner.simulation.traces import Workload, read_power_trace, read_
 
 # Below this total number of recurrences, starting processes takes longer than the simulation.
 MIN_RECURRENCES_FOR_PROCESSES = 2000
-WINDOWED_POLICIES = {"thompsonSampling", "zeus"}
+MODEL_POLICIES = {"knowledgeGradient", "thompsonSampling"}
+WINDOWED_POLICIES = {*MODEL_POLICIES, "zeus"}
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
 
 def run_task(task: Task) -> TaskResult:
     """Simulate one job under one seed, and policy `default` for comparison."""
-    settings: dict[str, Any] = {"describe_arms": False} if task.options.policy == "thompsonSampling" else {}
+    settings: dict[str, Any] = {"describe_arms": False} if task.options.policy in MODEL_POLICIES else {}
     if task.options.window is not None and task.options.policy in WINDOWED_POLICIES:
         settings["window"] = task.options.window
     default_scenario = replace(task.scenario, optimise_power=False)

@@ -8,7 +8,7 @@ from statistics import fmean
 import pytest
 
 from support.synthetic_jobs import KINDS, synthetic_scenario
-from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
+from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.simulation.simulator import simulate
 
 JOBS_PER_KIND = 15
@@ -16,7 +16,7 @@ JOBS_PER_KIND = 15
 
 def total_cost(kind: str, seed: int, *, with_curves: bool) -> float:
     scenario = synthetic_scenario(KINDS[kind], seed, with_curves=with_curves)
-    attempts = simulate(scenario, ThompsonSamplingPolicy(describe_arms=False), seed)
+    attempts = simulate(scenario, KnowledgeGradientPolicy(describe_arms=False), seed)
     return sum(attempt.result.cost_joules for attempt in attempts)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 Table = list[dict[str, str]]
-POLICIES = ("thompsonSampling", "zeus", "grid", "default")
+POLICIES = ("knowledgeGradient", "thompsonSampling", "zeus", "grid", "default")
 
 
 def table(path: Path) -> Table:

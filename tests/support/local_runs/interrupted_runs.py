@@ -50,7 +50,7 @@ for _module in (
     "wattloop_operator.commands.run",
     "wattloop_operator.history.table",
     "wattloop_planner.bandit.running_attempt",
-    "wattloop_planner.bandit.thompson_sampling",
+    "wattloop_planner.bandit.knowledge_gradient",
     "wattloop_planner.bandit.training_identity",
 ):
     importlib.import_module(_module)

@@ -84,27 +84,38 @@ def missing_field_text(name: str, schema: Schema) -> str:
     return f"{name}: {first_sentence(schema.get('description', '')) or TYPE_NAMES[schema['type']]}"
 
 
-def unknown_field_text(name: str, path: Path, properties: Iterable[str], root: Schema) -> str:
+def unknown_field_text(name: str, path: Path, schema: Schema, root: Schema) -> str:
     """Suggest a replacement for an unknown field.
 
     Args:
         name: Name of the unknown field.
         path: Path of the object that has the field.
-        properties: Names of the object's known fields.
+        schema: Schema of that object.
         root: Schema of the whole document, in which the field may belong elsewhere.
     """
-    known = sorted(properties)
+    known = sorted(schema["properties"])
     # A field of the status is no input.
     elsewhere = [other for other in _paths_of(root, name, ()) if other[0] != "status" or path[:1] == ("status",)]
+    below = [other for other in elsewhere if path and other[: len(path)] == path]
+    union = _union_text(schema)
+    if union and not below:
+        close = closest(name, known)
+        return union + (f" (did you mean {close}?)" if close else "")
     if elsewhere:
         nearest = sorted(elsewhere, key=lambda other: (-_common_steps(other, path), len(other)))
         # Of several fields below the object, each may be meant.
-        below = [other for other in nearest if other[: len(path)] == path][:MAX_PLACES] if path else []
-        return f"it at {' or '.join(map(format_path, below or nearest[:1]))} (is it misplaced?)"
+        places = [other for other in nearest if other in below][:MAX_PLACES] or nearest[:1]
+        return f"it at {' or '.join(map(format_path, places))} (is it misplaced?)"
     close = closest(name, known)
     if close:
         return f"{close} (did you mean it?)"
     return f"one of {', '.join(known)}" if known else "no fields here"
+
+
+def _union_text(schema: Schema) -> str:
+    """What an object that has exactly one of some fields states about them; empty for other objects."""
+    messages: list[str] = [rule["message"] for rule in schema.get("x-kubernetes-validations", ())]
+    return next((message for message in messages if message.startswith("exactly one of ")), "")
 
 
 def closest(name: str, choices: Iterable[str]) -> str | None:

@@ -16,7 +16,6 @@ from collections.abc import Callable
 
 from wattloop_operator.api.attempt import Progress
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
@@ -141,7 +140,7 @@ def with_reviewed_limit(progress: Progress, limit_joules: float | None) -> Progr
 def _is_reviewed(recurrence: TrainingRecurrence, progress: Progress) -> bool:
     """Whether a policy that reviews its attempts decided this one, and it has not ended."""
     decision = recurrence.spec.decision
-    if decision.policy is not PolicyName.THOMPSON_SAMPLING or decision.kind not in REVIEWED_KINDS:
+    if not decision.policy.models_cost or decision.kind not in REVIEWED_KINDS:
         return False
     return not (progress.stop_requested or progress.reached or progress.finished)
 

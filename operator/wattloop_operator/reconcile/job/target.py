@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from wattloop_operator.api.attempt import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.objective import Direction
-from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.domain.quantities import energy_text, epochs_text
 from wattloop_operator.domain.records import ObservationRecord
@@ -87,7 +86,7 @@ def _is_given_up(snapshot: Snapshot) -> bool:
     Advise, run what they run whatever it reaches.
     """
     spec = snapshot.job.spec
-    if spec.mode is Mode.ADVISE or spec.policy.name is not PolicyName.THOMPSON_SAMPLING:
+    if spec.mode is Mode.ADVISE or not spec.policy.name.models_cost:
         return True
     said = unreachable_message(snapshot.job.status.conditions) and any(
         each.spec.target == spec.objective.target for each in snapshot.recurrences

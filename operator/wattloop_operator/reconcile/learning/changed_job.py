@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from wattloop.environment import RunTarget
 from wattloop_operator.api.attempt import Result
-from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.domain.records import ObservationRecord, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
@@ -140,7 +139,7 @@ class _PresentTraining(NamedTuple):
 def _present_training(job: RecurringTrainingJob) -> _PresentTraining:
     spec = job.spec
     target = spec.objective.target
-    converted_to = target.run_target if spec.policy.name is PolicyName.THOMPSON_SAMPLING else None
+    converted_to = target.run_target if spec.policy.name.models_cost else None
     return _PresentTraining(target_values(target), training_digest(job), converted_to)
 
 

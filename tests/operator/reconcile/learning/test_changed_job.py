@@ -73,7 +73,7 @@ def ready_reason(backend: ModelBackend) -> tuple[ConditionStatus, str, str]:
     return ready.status, ready.reason, ready.message
 
 
-@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}])
+@pytest.mark.parametrize("policy", [{"knowledgeGradient": {}}, {"zeus": {}}, {"fixed": {}}])
 def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
     backend_with: Callable[..., ModelBackend], policy: dict[str, Any]
 ) -> None:
@@ -139,18 +139,18 @@ KEEP_ALL: dict[str, Any] = {"successfulHistoryLimit": 1000, "failedHistoryLimit"
 
 HIGHER = {"metric": "accuracy", "threshold": "0.93"}
 TWICE = {"metric": "accuracy", "threshold": "0.9", "consecutiveEvaluations": 2}
-THOMPSON: dict[str, Any] = {"thompsonSampling": {}}
+MODEL: dict[str, Any] = {"knowledgeGradient": {}}
 
 
 @pytest.mark.parametrize(
     ("target", "policy", "curves"),
     [
         # Only a curve of the same metric and direction says anything of the new target.
-        (LOSS, THOMPSON, True),
-        ({"metric": "top5", "threshold": "0.9"}, THOMPSON, True),
-        ({"metric": "accuracy", "threshold": "0.9", "direction": "Minimize"}, THOMPSON, True),
-        (HIGHER, THOMPSON, False),
-        (TWICE, THOMPSON, False),
+        (LOSS, MODEL, True),
+        ({"metric": "top5", "threshold": "0.9"}, MODEL, True),
+        ({"metric": "accuracy", "threshold": "0.9", "direction": "Minimize"}, MODEL, True),
+        (HIGHER, MODEL, False),
+        (TWICE, MODEL, False),
         # The published algorithm would prune each batch size that stopped at the easier target.
         (HIGHER, {"zeus": {}}, True),
         (LOSS, {"zeus": {}}, True),

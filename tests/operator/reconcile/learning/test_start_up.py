@@ -95,7 +95,7 @@ def test_expected_costs_include_the_start(trained: ModelBackend) -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, JOB], ids=["limits are profiled", "one limit"])
-@pytest.mark.parametrize("policy", [{"thompsonSampling": {}}, {"fixed": {}}], ids=["thompsonSampling", "fixed"])
+@pytest.mark.parametrize("policy", [{"knowledgeGradient": {}}, {"fixed": {}}], ids=["knowledgeGradient", "fixed"])
 @pytest.mark.parametrize("slow_from", [0, 1, 6], ids=["always", "from the second on", "from the seventh on"])
 def test_a_start_as_expensive_as_a_hundred_epochs_stops_no_job(
     backend_with: Backend, spec: dict[str, Any], policy: dict[str, Any], slow_from: int

@@ -1,0 +1,234 @@
+"""Policy `knowledgeGradient`, the default: trials by their value of information, else the best known arm.
+
+Choice (`trial_value`): an arm is tried if its expected saving over the remaining recurrences exceeds the cost
+of the trial. Otherwise the arm of lowest expected cost runs or, while another attempt is in flight, the
+cheapest known arm in a joint sample of the posterior. docs/bandit.md has the equations and measurements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from wattloop.cost import CostModel
+from wattloop_planner.bandit.coordinates import combinations, octaves, parameter_neighbours
+from wattloop_planner.bandit.cost_model_policy import CostModelPolicy
+from wattloop_planner.bandit.decision_inputs import ONE_EPOCH, DecisionInputs
+from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
+from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.trial_value import best_stop, continuing_value, knowledge_gain, probe_option
+from wattloop_planner.observations import Outcome
+
+# Trials in one recurrence that may be stopped after their first epoch.
+MAX_PROBES = 3
+ROUNDING = 1e-6
+# Expected saving over all remaining recurrences below which a trial is not considered, in incumbent runs.
+MIN_SAVING = 0.01
+# Trials are considered in every n-th recurrence; n grows by one with this many runs of a regime.
+RUNS_PER_STRIDE = 40
+
+
+@dataclass(frozen=True)
+class KnowledgeGradientPolicy(CostModelPolicy):
+    """Chooses by value of information over a structured posterior.
+
+    Attributes:
+        horizon: Number of future recurrences over which the first trial must pay; bounded by the number
+            of remaining recurrences, if that is known.
+        horizon_growth: Growth of the horizon per recurrence: a job that has run for long is likely to
+            run for long.
+        failure_probability: Probability that an untried arm does not reach the target.
+        reach_octaves: Maximum distance of a trial from the tried arms, unless the expected cost is lower
+            there.
+        max_cost_ratio: See `CostModelPolicy`. Infinity: only trials have a stopping cost.
+    """
+
+    horizon: float = 8.0
+    horizon_growth: float = 3.0
+    failure_probability: float = 0.08
+    reach_octaves: float = 1.0
+
+    def _choose(self, inputs: DecisionInputs) -> Decision:
+        """A trial if it is worth its cost, otherwise the configuration of lowest expected cost."""
+        trial = self._trial(inputs) if _considers_trials(inputs) else None
+        return self._known(inputs) if trial is None else trial
+
+    def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
+        """Stop a trial if continuing costs more than it is worth, or if another trial is worth more.
+
+        See `ReviewingPolicy.review`.
+        """
+        if decision.kind is not DecisionKind.TRIAL:
+            return super().review(context, decision, partial)
+        inputs = self._decision_inputs(context, partial)
+        if inputs is None:
+            return decision.stop_cost_joules
+        cost, arm = inputs.cost, context.space.arm(partial.batch_size, partial.parameters)
+        unit, retry = inputs.unit_joules, 1 + inputs.start_up
+        model = CostModel(context.eta, partial.max_power_watts)
+        # As the expected costs: with the part of the arm's start that other arms do not pay, as it is expected.
+        parts = inputs.posterior.epoch_costs.parts(arm, partial, context.gpu_model)
+        start_up_joules = parts.start_up_joules - float(cost.own_start_up_joules[arm])
+        paid = model.cost_joules(partial.energy_joules, partial.time_seconds) - start_up_joules
+        attempt = inputs.posterior.attempt_epochs(arm, partial.epochs, partial.curve)
+        value, stop = continuing_value(
+            cost,
+            inputs.incumbent,
+            arm,
+            attempt,
+            epochs=partial.epochs,
+            paid=paid / unit,
+            failing=self._failure_probabilities(inputs)[arm],
+            horizon=self._horizon(context),
+            max_stop=self._max_stop(inputs),
+            retry=retry,
+            offered=inputs.offered,
+        )
+        needed = 0.0
+        if parts.is_surprising:
+            # The next epoch shows whether the start or the epochs cost more than expected.
+            stop = max(stop, paid / unit * (1 + 1 / partial.epochs))
+        elif partial.epochs <= ONE_EPOCH:
+            if cost.log_expected[arm] > cost.log_expected[inputs.incumbent]:
+                values, _ = self._trial_values(inputs)
+                values[arm] = -np.inf
+                needed = max(0.0, float(values.max()) - inputs.start_up)
+        elif attempt is None:
+            return start_up_joules + stop * unit
+        return start_up_joules + (paid if value < needed else stop * unit)
+
+    def _trial(self, inputs: DecisionInputs) -> Decision | None:
+        values, stops = self._trial_values(inputs)
+        # Values that differ by rounding are equal, so that the choice does not depend on the unit of energy.
+        arm = int(np.argmax(values >= values.max() - ROUNDING))
+        if not values[arm] > 0:
+            return None
+        arms = inputs.context.space.configurations
+        reason = (
+            f"batch size {arms[arm]} may be cheaper than {arms[inputs.incumbent]}: "
+            f"a trial is worth {values[arm]:.2g} runs more than it takes"
+        )
+        stop_cost_joules = inputs.start_up_joules + float(stops[arm]) * inputs.unit_joules
+        return inputs.decision(arm, DecisionKind.TRIAL, reason, stop_cost_joules, self._arms(inputs))
+
+    def _trial_values(self, inputs: DecisionInputs) -> tuple[Vector, Vector]:
+        """Net value of a trial of each arm (−∞ if not allowed) and its stopping cost, in incumbent runs."""
+        cost, incumbent, horizon = inputs.cost, inputs.incumbent, self._horizon(inputs.context)
+        max_stop, retry = self._max_stop(inputs), 1 + inputs.start_up
+        values, stops = np.full(len(inputs.offered), -np.inf), np.zeros(len(inputs.offered))
+        arms = _candidates(inputs, self.reach_octaves)
+        if not arms.size or not cost.level_known or horizon <= 0:
+            return values, stops
+        savings = horizon * knowledge_gain(cost, incumbent, arms, offered=inputs.offered)
+        worth_it = savings >= MIN_SAVING
+        arms, savings = arms[worth_it], savings[worth_it]
+        if not arms.size:
+            return values, stops
+        unit = cost.log_expected[incumbent]
+        spread = np.sqrt(cost.variance[arms] + cost.noise_sd**2)
+        remaining, stop = best_stop(
+            cost.log_cost[arms] - unit,
+            spread,
+            self._failure_probabilities(inputs)[arms],
+            horizon,
+            np.zeros(len(arms)),
+            limit=cost.limit_distance[arms],
+            max_stop=max_stop,
+            retry=retry,
+        )
+        profiling = _profiling_cost(inputs, arms)
+        values[arms] = savings - (remaining - 1) - profiling - cost.start_up_risk_joules[arms] / inputs.unit_joules
+        stops[arms] = np.minimum(stop + profiling, max_stop)
+        unmeasured = arms[~cost.measured[arms]]
+        if unmeasured.size:
+            failing = self._failure_probabilities(inputs)[unmeasured]
+            options = probe_option(cost, incumbent, unmeasured, failing, horizon, max_stop=max_stop, retry=retry)
+            values[unmeasured] += options
+        return values, stops
+
+    def _known(self, inputs: DecisionInputs) -> Decision:
+        """The best known arm; with another attempt in flight, the cheapest in a joint sample of the known arms."""
+        context, cost = inputs.context, inputs.cost
+        configurations, usable = context.space.configurations, inputs.arms_left(inputs.known)
+        chosen = int(usable[np.argmin(cost.log_expected[usable])])
+        if context.running and usable.size > 1:
+            generator = np.random.default_rng(context.seed)
+            draws = generator.standard_normal(len(usable))
+            root = np.linalg.cholesky(cost.covariance[np.ix_(usable, usable)] + 1e-12 * np.eye(len(usable)))
+            chosen = int(usable[np.argmin(cost.log_expected[usable] + root @ draws)])
+            beside = f"a joint sample of the arms known, beside {len(context.running)} running"
+            reason, kind = f"batch size {configurations[chosen]}: {beside}", DecisionKind.SAMPLE
+        else:
+            reason = f"batch size {configurations[chosen]} is believed cheapest, and no trial is worth what it takes"
+            kind = DecisionKind.INCUMBENT
+        return inputs.decision(chosen, kind, reason, self._max_cost(inputs, chosen), self._arms(inputs))
+
+    def _horizon(self, context: DecisionContext) -> float:
+        """Number of future recurrences over which a trial must pay."""
+        horizon = self.horizon + self.horizon_growth * context.recurrence
+        remaining = context.remaining_recurrences
+        return horizon if remaining is None else min(horizon, float(remaining))
+
+    def _failure_probabilities(self, inputs: DecisionInputs) -> Vector:
+        """Probability of each arm that it does not reach the target."""
+        failing = self.failure_probability
+        probabilities: Vector = np.where(inputs.posterior.ever_reached > 0, 0.2 * failing, failing)
+        return probabilities
+
+    def _max_stop(self, inputs: DecisionInputs) -> float:
+        """Upper bound of the cost of an attempt's epochs in incumbent runs, for a bound of its whole cost."""
+        return self.max_cost_ratio + ((self.max_cost_ratio - 1) * inputs.start_up if inputs.start_up else 0.0)
+
+
+def _considers_trials(inputs: DecisionInputs) -> bool:
+    """Whether this attempt may be a trial.
+
+    A first attempt may be one, less often as the runs of a regime accumulate. A later attempt may be
+    one if all earlier attempts of the recurrence stopped after their first epoch, up to a limit.
+    """
+    if inputs.context.attempt == 0:
+        stride = 1 + int(inputs.posterior.runs.sum()) // RUNS_PER_STRIDE
+        return inputs.context.recurrence % stride == 0
+    earlier = inputs.earlier_attempts
+    return 0 < len(earlier) <= MAX_PROBES and all(
+        o.outcome is Outcome.STOPPED and o.epochs <= ONE_EPOCH for o in earlier
+    )
+
+
+def _candidates(inputs: DecisionInputs, reach_octaves: float) -> Indices:
+    """Arms that may be tried: near the arms that ran, or cheaper than the incumbent, and not in flight."""
+    cost = inputs.cost
+    near = _near_arms_that_ran(inputs, reach_octaves)
+    near |= cost.log_expected < cost.log_expected[inputs.incumbent]
+    near &= inputs.may_run
+    near[inputs.incumbent] = False
+    running, ever_reached = inputs.context.arms_running, inputs.posterior.ever_reached
+    near[[*running, *inputs.tried_now]] = False
+    if any(not ever_reached[arm] for arm in running):
+        near &= ever_reached > 0
+    arms: Indices = near.nonzero()[0]
+    return arms
+
+
+def _near_arms_that_ran(inputs: DecisionInputs, reach_octaves: float) -> Flags:
+    """Arms within one step, in one knob, of an arm that ran."""
+    space = inputs.context.space
+    ran, sizes = inputs.posterior.ever_run > 0, octaves(space)
+    near: Flags = np.array(parameter_neighbours(space)[ran].any(axis=0))
+    for arms in combinations(space):
+        (found,) = ran[arms].nonzero()
+        if found.size:
+            first, last, own = int(found[0]), int(found[-1]), sizes[arms]
+            near[arms] |= (own >= own[first] - reach_octaves - 1e-9) & (own <= own[last] + reach_octaves + 1e-9)
+            near[arms[max(first - 1, 0)]] = near[arms[min(last + 1, len(arms) - 1)]] = True
+    return near
+
+
+def _profiling_cost(inputs: DecisionInputs, arms: Indices) -> Vector:
+    """Cost of profiling the first epoch, in incumbent runs."""
+    share = inputs.posterior.epoch_costs.profiling_overhead
+    unit = inputs.cost.log_expected[inputs.incumbent]
+    logs = np.minimum(inputs.cost.log_epoch_cost[arms] - unit, 60.0)
+    cost: Vector = np.where(inputs.cost.measured[arms], 0.0, share * np.exp(logs))
+    return cost
