@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from wattloop_planner.bandit.cost_model_policy import DEFAULT_DETECTION, DEFAULT_NOISE
 from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.grid import GridPolicy
-from wattloop_planner.bandit.knowledge_gradient import DEFAULT_DETECTION, DEFAULT_NOISE, KnowledgeGradientPolicy
+from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, Policy
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
 from wattloop_planner.bandit.zeus import ZeusPolicy

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import ConfigurationSpace
-from wattloop_planner.bandit.knowledge_gradient import DEFAULT_DETECTION, DEFAULT_NOISE, KnowledgeGradientPolicy
+from wattloop_planner.bandit.cost_model_policy import DEFAULT_DETECTION, DEFAULT_NOISE
+from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation, Policy
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.observations import Observation, Outcome

@@ -49,7 +49,9 @@ CHANGES = st.one_of(
     st.tuples(st.just("candidates"), st.sampled_from([(32, 64), CANDIDATES, (64, 128, 256)])),
     st.tuples(
         st.just("policy"),
-        st.sampled_from([{"knowledgeGradient": {}}, {"knowledgeGradient": {"window": 4}}, {"thompsonSampling": {}}, {"zeus": {}}]),
+        st.sampled_from(
+            [{"knowledgeGradient": {}}, {"knowledgeGradient": {"window": 4}}, {"thompsonSampling": {}}, {"zeus": {}}]
+        ),
     ),
     st.tuples(st.just("crashBudget"), st.sampled_from([1, 3])),
 )
