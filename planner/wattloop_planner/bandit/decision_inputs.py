@@ -65,7 +65,7 @@ class DecisionInputs:
         failed = self._arms_of([o for o in self.earlier_attempts if o.outcome is Outcome.EXHAUSTED])
         return np.array([arm for arm in arms if arm not in failed], dtype=np.intp)
 
-    def arms_left(self, arms: Indices) -> Indices:
+    def usable_arms(self, arms: Indices) -> Indices:
         """Those of some arms that an attempt may run after the failures of this recurrence; never none."""
         left = self.not_failed_now(arms)
         if left.size:

@@ -150,7 +150,7 @@ class KnowledgeGradientPolicy(CostModelPolicy):
     def _known(self, inputs: DecisionInputs) -> Decision:
         """The best known arm; with another attempt in flight, the cheapest in a joint sample of the known arms."""
         context, cost = inputs.context, inputs.cost
-        configurations, usable = context.space.configurations, inputs.arms_left(inputs.known)
+        configurations, usable = context.space.configurations, inputs.usable_arms(inputs.known)
         chosen = int(usable[np.argmin(cost.log_expected[usable])])
         if context.running and usable.size > 1:
             generator = np.random.default_rng(context.seed)

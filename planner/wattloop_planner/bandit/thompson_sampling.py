@@ -28,7 +28,7 @@ class ThompsonSamplingPolicy(CostModelPolicy):
     max_cost_ratio: float = 2.0
 
     def _choose(self, inputs: DecisionInputs) -> Decision:
-        arms = inputs.arms_left(np.flatnonzero(inputs.may_run))
+        arms = inputs.usable_arms(np.flatnonzero(inputs.may_run))
         sample = inputs.cost.sample(np.random.default_rng(inputs.context.seed))
         chosen = int(arms[np.argmin(sample[arms])])
         reason = (
