@@ -21,6 +21,7 @@ from support.binaries.build import BINARIES
 from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.control_plane import running_control_plane
 from support.control_plane.kubelet import NODE_NAME, Kubelet
+from support.control_plane.memory_cgroup import memory_cgroup, missing_requirement
 from support.control_plane.waiting import Object, WaitTimeoutError, wait_until
 
 
@@ -251,3 +252,20 @@ def test_no_process_outlives_killed_tests(programs: Mapping[str, Path]) -> None:
         assert not all_end_within(process_ids, 0)
         killed.send_signal(signal.SIGKILL)
     assert all_end_within(process_ids, 60)
+
+
+def test_a_process_beyond_the_limit_of_its_memory_cgroup_is_killed_and_the_cgroup_leaves() -> None:
+    missing = missing_requirement()
+    if missing is not None:
+        pytest.skip(missing)
+    with memory_cgroup(64 * 1024**2) as made:
+        for size, ends_with in ((16 * 1024**2, 0), (128 * 1024**2, -signal.SIGKILL)):
+            program = [sys.executable, "-c", f"bytearray({size}).count(1)"]
+            assert subprocess.run(made.command(program), check=False).returncode == ends_with
+        assert made.kills == 1
+        remains = subprocess.Popen(made.command(["sleep", "600"]))
+        while not made.process_ids():
+            assert remains.poll() is None
+    assert remains.wait() == -signal.SIGKILL
+    with pytest.raises(FileNotFoundError):
+        made.process_ids()

@@ -15,6 +15,12 @@ from support.control_plane.chart import Release
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.memory_cgroup import (
+    MemoryCgroup,
+    memory_cgroup,
+    missing_requirement,
+    operator_limit_bytes,
+)
 from support.control_plane.objects import (
     RECURRING_TRAINING_JOB,
     TRAINING_RECURRENCE,
@@ -147,6 +153,17 @@ def recurrences_of(cluster: DynamicClient) -> Callable[[JobKey], list[Object]]:
 
 
 @pytest.fixture
+def container() -> Iterator[MemoryCgroup]:
+    """A cgroup with the memory limit of the chart's operator; the test fails if the kernel kills a process in it."""
+    missing = missing_requirement()
+    if missing is not None:
+        pytest.skip(missing)
+    with memory_cgroup(operator_limit_bytes()) as made:
+        yield made
+        assert made.kills == 0, f"the kernel killed a process for the limit of {made.limit_bytes} bytes"
+
+
+@pytest.fixture
 def operators(
     operator_kubeconfig: Path, release: Release, namespace: str, tmp_path: Path
 ) -> Iterator[Callable[..., Callable[[], OperatorProcess]]]:
@@ -154,13 +171,14 @@ def operators(
     started: list[OperatorProcess] = []
     port = free_port()
 
-    def with_options(*options: str) -> Callable[[], OperatorProcess]:
+    def with_options(*options: str, cgroup: MemoryCgroup | None = None) -> Callable[[], OperatorProcess]:
         def start() -> OperatorProcess:
             database, lease = f"sqlite:///{tmp_path}/wattloop.db", (release.namespace, namespace)
             name = f"operator-{len(started)}"
             process = OperatorProcess(
-                operator_kubeconfig, tmp_path, database, lease, name=name, report_port=port, options=options
-            )
+                operator_kubeconfig, tmp_path, database, lease,
+                name=name, report_port=port, options=options, cgroup=cgroup,
+            )  # fmt: skip
             started.append(process)
             return process
 

@@ -13,14 +13,13 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
+from support.control_plane.memory_cgroup import MemoryCgroup
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import JobKey
 
 POLICY = "app.kubernetes.io/component=templates"
-# The chart's operator.resources.limits.memory.
-LIMIT_KIB = 1024 * 1024
 DEEP_LIST = "[" * 3000 + "]" * 3000
 DEEP_OBJECT = '{"a":' * 9000 + "1" + "}" * 9000
 # 59 MiB for Python's parser.
@@ -111,9 +110,9 @@ def refusals(cluster: DynamicClient, namespace: str, count: int) -> dict[str, st
     return result
 
 
-def peak_memory_kib(operator: OperatorProcess) -> int:
+def peak_memory_bytes(operator: OperatorProcess) -> int:
     status = Path(f"/proc/{operator.pid}/status").read_text(encoding="ascii")
-    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
 
 
 def assert_works(operator: OperatorProcess) -> None:
@@ -124,13 +123,14 @@ def assert_works(operator: OperatorProcess) -> None:
 
 @pytest.mark.timeout(600)
 def test_jobs_that_are_nested_deep_end_no_watch_of_this_operator_or_the_next(
+    container: MemoryCgroup,
     operators: Callable[..., Callable[[], OperatorProcess]],
     make_job: Callable[..., JobKey],
     hostile: Create,
     pod_runner: PodRunner,
     cluster: DynamicClient,
 ) -> None:
-    start = operators()
+    start = operators(cgroup=container)
     first = start()
     key = make_job()
     await_reached(cluster, key, 1)
@@ -150,13 +150,14 @@ def test_jobs_that_are_nested_deep_end_no_watch_of_this_operator_or_the_next(
 
 @pytest.mark.timeout(600)
 def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
+    container: MemoryCgroup,
     operators: Callable[..., Callable[[], OperatorProcess]],
     make_job: Callable[..., JobKey],
     hostile: Create,
     pod_runner: PodRunner,
     cluster: DynamicClient,
 ) -> None:
-    start = operators()
+    start = operators(cgroup=container)
     first = start()
     key = make_job()
     for number in range(LARGE_JOBS):
@@ -164,10 +165,10 @@ def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
     refusals(cluster, f"{key.namespace}-hostile", LARGE_JOBS)
     await_reached(cluster, key, 1)
     assert_works(first)
-    assert peak_memory_kib(first) < LIMIT_KIB / 2
+    assert peak_memory_bytes(first) < container.limit_bytes / 2
     first.stop()
     second = start()
     make_job(runRequest="second")
     await_reached(cluster, key, 2)
     assert_works(second)
-    assert peak_memory_kib(second) < LIMIT_KIB / 2
+    assert peak_memory_bytes(second) < container.limit_bytes / 2

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 
+from support.control_plane.memory_cgroup import MemoryCgroup
 from support.control_plane.preloaded import PreloadedOperator
 from support.control_plane.processes import ServerProcess
 
@@ -29,6 +30,8 @@ class OperatorProcess(ServerProcess):
         report_port: Port of the reporting API; 0: any free port.
         options: Further options.
         preloaded: Whether it is forked from a process that has imported its modules, and not started as a program.
+        cgroup: The cgroup that it runs in, started as a program, so that all of its memory counts; None: that of
+            the tests.
     """
 
     def __init__(
@@ -42,6 +45,7 @@ class OperatorProcess(ServerProcess):
         report_port: int = 0,
         options: tuple[str, ...] = (),
         preloaded: bool = True,
+        cgroup: MemoryCgroup | None = None,
     ) -> None:
         command = [
             str(WATTLOOP),
@@ -57,8 +61,8 @@ class OperatorProcess(ServerProcess):
             "--log-format=json",
             *options,
         ]
-        self._preloaded = preloaded
-        super().__init__(name, command, folder)
+        self._preloaded = preloaded and cgroup is None
+        super().__init__(name, command if cgroup is None else cgroup.command(command), folder)
 
     def _started(self) -> subprocess.Popen[bytes] | PreloadedOperator:
         self._log_start = self.log.stat().st_size
