@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -13,10 +13,20 @@ from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.resource import API_VERSION
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.transport import APPLY, JSON, METADATA_ONLY, Request, StatusError, Transport
+from wattloop_operator.cluster.transport import (
+    APPLY,
+    JSON,
+    METADATA_ONLY,
+    Request,
+    ResponseTooLargeError,
+    StatusError,
+    Transport,
+)
 
 FIELD_MANAGER = "wattloop-operator"
 PAGE_OBJECTS = 500
+# By so much a page shrinks whose objects are too large.
+PAGE_DIVISOR = 8
 NOT_FOUND, CONFLICT = 404, 409
 REJECTED = frozenset({400, 403, 405, 413, 422})
 
@@ -115,14 +125,37 @@ class ClusterApi:
             return None
 
     def list(
-        self, resource: ResourceType, *, namespace: str = "", labels: str = "", metadata_only: bool = False
+        self,
+        resource: ResourceType,
+        *,
+        namespace: str = "",
+        labels: str = "",
+        metadata_only: bool = False,
+        part: Callable[[Body], Body] | None = None,
     ) -> tuple[list[Body], str]:
-        """The objects of a kind, from all pages of one list, and the list's resource version."""
+        """The objects of a kind, from all pages of one list, and the list's resource version.
+
+        Args:
+            resource: The kind.
+            namespace: Namespace; empty: all.
+            labels: Label selector.
+            metadata_only: Whether the server sends nothing but metadata.
+            part: Returns what is kept of each object; None: all of it.
+        """
         items: list[Body] = []
-        query = {"limit": str(PAGE_OBJECTS)} | ({"labelSelector": labels} if labels else {})
+        query = {"labelSelector": labels} if labels else {}
         accept = METADATA_ONLY if metadata_only else JSON
+        limit = PAGE_OBJECTS
         while True:
-            page = self._call(Request("GET", resource.path(namespace), query, accept=accept))
+            request = Request("GET", resource.path(namespace), {"limit": str(limit)} | query, accept=accept, part=part)
+            try:
+                page = self._call(request)
+            except ResponseTooLargeError as error:
+                if limit == 1:
+                    raise OperationError(str(error)) from error
+                limit = max(1, limit // PAGE_DIVISOR)
+                continue
+            limit = min(PAGE_OBJECTS, 2 * limit)
             items += page.get("items") or []
             token = (page.get("metadata") or {}).get("continue")
             if not token:

@@ -25,8 +25,9 @@ from wattloop_operator.cluster.api import (
 )
 from wattloop_operator.cluster.dry_run import REASON, RECHECK_SECONDS, DryRun
 from wattloop_operator.cluster.events import EventSubject, event_body, events_of
-from wattloop_operator.cluster.informer.object_cache import Body, ObjectCache
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import RefusedObject
+from wattloop_operator.cluster.informer.stored_parts import Body
 from wattloop_operator.cluster.store_cache import StoreCache
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JobKey

@@ -7,12 +7,19 @@ the rest, so that it is passed over alone.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 # etcd stores at most 1.5 MiB of an object. Such a text can have a parsed form of 60 MiB.
 MAX_OBJECT_BYTES = 2 * 1024 * 1024
+# The API server stores Jobs and pods in a shorter form than JSON, so that their JSON can have several times as much.
+MAX_IDENTITY_BYTES = 8 * 1024 * 1024
 # A longer list is parsed item by item.
 MAX_WHOLE_LIST_BYTES = 1024 * 1024
 # The limit of pydantic's parser.
@@ -23,6 +30,8 @@ IDENTITY_LEVELS = 4
 _ITEMS = b'"items":['
 # The change of the depth by a byte: 1 by a bracket that opens, -1 by one that closes, as signed bytes.
 _OPENS, _CLOSES = 0x01, 0xFF
+_BLOCK_BYTES = 1024 * 1024
+_QUOTE = ord('"')
 _CHANGES = bytes(_OPENS if byte in b"[{" else _CLOSES if byte in b"]}" else 0 for byte in range(256))
 
 
@@ -51,22 +60,31 @@ def parse(data: bytes, max_bytes: int = MAX_OBJECT_BYTES) -> Any:
         raise UnreadableError(f"it is not JSON ({error})") from None
 
 
-def parse_response(data: bytes) -> Any:
+def parse_response(data: bytes, part: Callable[[Any], Any] | None = None) -> Any:
     """Parse the body of a response. In a list, an unreadable item is reduced to its upper levels.
+
+    Args:
+        data: The body.
+        part: Returns what is kept of an item of a list, of which a long one is parsed item by item; None: all.
 
     Raises:
         UnreadableError: The text exceeds a bound, or is not JSON.
     """
     if len(data) <= MAX_WHOLE_LIST_BYTES:
         try:
-            return parse(data)
+            found = parse(data)
         except UnreadableError:
             pass
+        else:
+            if part is None or not isinstance(found, dict) or not isinstance(found.get("items"), list):
+                return found
+            return found | {"items": [part(item) for item in found["items"]]}
     listed = split_list(data)
     if listed is None:
         return parse(data)
     shell, items = listed
-    return parse(shell) | {"items": [_item(item) for item in items]}
+    parsed = map(_item, items)
+    return parse(shell) | {"items": list(parsed if part is None else map(part, parsed))}
 
 
 def split_list(data: bytes) -> tuple[bytes, list[bytes]] | None:
@@ -103,7 +121,7 @@ def upper_levels(data: bytes, levels: int = IDENTITY_LEVELS) -> Any:
     for start, end in _deeper(data, levels):
         kept += [data[kept_until:start], b"null"]
         kept_until = end
-    return parse(b"".join((*kept, data[kept_until:])))
+    return parse(b"".join((*kept, data[kept_until:])), MAX_IDENTITY_BYTES)
 
 
 def _deeper(data: bytes, levels: int) -> list[tuple[int, int]]:
@@ -111,23 +129,39 @@ def _deeper(data: bytes, levels: int) -> list[tuple[int, int]]:
     # Only a hostile or very large object needs it; an operator without one saves the memory.
     import numpy as np  # noqa: PLC0415
 
-    changes = np.frombuffer(_depth_changes(data), dtype=np.int8)
-    depths = np.cumsum(changes, dtype=np.int32)
-    edges = np.flatnonzero(np.diff(depths > levels, prepend=False, append=False)).tolist()
+    edges: list[int] = []
+    depth, is_deeper = 0, False
+    for start, changes in _depth_changes(data):
+        depths = np.cumsum(changes, dtype=np.int32) + depth
+        deeper = depths > levels
+        edges += (np.flatnonzero(np.diff(deeper, prepend=is_deeper)) + start).tolist()
+        depth, is_deeper = int(depths[-1]), bool(deeper[-1])
+    if is_deeper:
+        edges.append(len(data))
     # The bracket that closes is on the level above.
     return [(start, end + 1) for start, end in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def _depth(data: bytes) -> int:
-    changes = _depth_changes(data)
-    return changes.count(_OPENS) - changes.count(_CLOSES)
+    return sum(int(changes.sum()) for _, changes in _depth_changes(data))
 
 
-def _depth_changes(data: bytes) -> bytes:
-    """How each byte changes the depth, as signed bytes; those of strings do not."""
-    parts = data.replace(rb"\\", b"__").replace(rb"\"", b"__").split(b'"')
-    parts[1::2] = [bytes(len(string)) for string in parts[1::2]]
-    return b"_".join(parts).translate(_CHANGES)
+def _depth_changes(data: bytes) -> Iterator[tuple[int, NDArray[np.int8]]]:
+    """How each byte changes the depth, by blocks with their starts; bytes of strings do not.
+
+    Blocks of arrays, since a list of the strings of 25 MB takes 1.5 GiB if they are empty.
+    """
+    import numpy as np  # noqa: PLC0415
+
+    changes_of_bytes = np.frombuffer(_CHANGES, dtype=np.int8)
+    text = data.replace(rb"\\", b"__").replace(rb"\"", b"__")
+    in_string = 0
+    for start in range(0, len(text), _BLOCK_BYTES):
+        block = np.frombuffer(text, np.uint8, min(_BLOCK_BYTES, len(text) - start), start)
+        # After an odd number of quotes a byte is in a string; the sum may overflow.
+        strings = (np.cumsum(block == _QUOTE, dtype=np.uint8) + np.uint8(in_string)) & 1
+        yield start, np.where(strings, np.int8(0), changes_of_bytes[block])
+        in_string = int(strings[-1])
 
 
 def _item(data: bytes) -> Any:

@@ -31,6 +31,7 @@ from wattloop_operator.cluster.api import (
     status_to_apply,
 )
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.informer.stored_parts import metadata_part
 from wattloop_operator.domain.names import JOB_LABEL
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_status
@@ -179,8 +180,9 @@ class FrequencyPlanWriter:
         metadata = newest.metadata
         (owner,) = metadata.owner_references
         bodies, _ = self.api.list(
-            FREQUENCY_PLANS, namespace=metadata.namespace, labels=f"{JOB_LABEL}={owner.name}", metadata_only=True
-        )
+            FREQUENCY_PLANS, namespace=metadata.namespace, labels=f"{JOB_LABEL}={owner.name}", metadata_only=True,
+            part=metadata_part,
+        )  # fmt: skip
         mine = [body["metadata"] for body in bodies if _is_owned(body["metadata"].get("ownerReferences") or (), owner)]
         mine.sort(key=lambda each: (each["creationTimestamp"], each["name"] == metadata.name))
         for each in mine[:-KEPT_PLANS]:

@@ -22,6 +22,8 @@ METADATA_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v
 READ_TIMEOUT_SECONDS = 30.0
 # A write that the leader sent is answered before another operator can lead: see ElectionTimes.
 WRITE_TIMEOUT_SECONDS = 5.0
+# The largest object has 1.5 MiB.
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Request:
         content_type: Content type of the body.
         accept: Accepted content type of the response.
         timeout_seconds: Timeout of the response; `HttpTransport` bounds it.
+        part: Returns what is kept of each item of a list; None: all of it.
     """
 
     method: str
@@ -45,6 +48,7 @@ class Request:
     content_type: str = JSON
     accept: str = JSON
     timeout_seconds: float = READ_TIMEOUT_SECONDS
+    part: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     @property
     def writes(self) -> bool:
@@ -72,6 +76,10 @@ class UnavailableError(OperationError):
     """The API server could not be reached, did not respond in time, or has a temporary problem: waiting may help."""
 
 
+class ResponseTooLargeError(Exception):
+    """The response has more than `MAX_RESPONSE_BYTES`; a list with fewer objects a page has less."""
+
+
 class Transport(Protocol):
     """Carries requests to an API server."""
 
@@ -84,6 +92,7 @@ class Transport(Protocol):
                 temporary problem.
             OperationError: There is no TLS connection to it, it does not accept the credentials, or
                 its response cannot be read.
+            ResponseTooLargeError: The response is too large.
         """
         ...
 
@@ -112,7 +121,7 @@ class HttpTransport:
             max_timeout = WRITE_TIMEOUT_SECONDS if request.writes else READ_TIMEOUT_SECONDS
             timeout = min(request.timeout_seconds, max_timeout)
             response = self._client.call_api(method, url, headers, body, _request_timeout=timeout)
-            data: bytes = response.read()  # type: ignore[no-untyped-call]
+            data = _read(request, response.response)
         except ApiException as error:
             raise _no_response(request, str(error.reason)) from error
         except urllib3.exceptions.HTTPError as error:
@@ -127,9 +136,18 @@ class HttpTransport:
         return _object(request, data)
 
 
+def _read(request: Request, response: urllib3.BaseHTTPResponse) -> bytes:
+    data = response.read(MAX_RESPONSE_BYTES + 1)
+    if len(data) > MAX_RESPONSE_BYTES:
+        response.close()
+        raise ResponseTooLargeError(f"{request.method} {request.path}: more than {MAX_RESPONSE_BYTES} bytes")
+    response.release_conn()
+    return data
+
+
 def _object(request: Request, data: bytes) -> dict[str, Any]:
     try:
-        parsed = parse_response(data)
+        parsed = parse_response(data, request.part)
     except UnreadableError as error:
         if data.lstrip()[:1] == b"{":
             raise OperationError(f"{request.method} {request.path}: the response cannot be read: {error}") from error

@@ -22,6 +22,7 @@ from wattloop_operator.cluster.api import (
 )
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import CachedObject
+from wattloop_operator.cluster.informer.stored_parts import pod_part
 from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses
 from wattloop_operator.workloads.job import job_state, needs_pods, training_container
@@ -140,7 +141,7 @@ class WorkloadAccess:
         pods = self._cache.pods_of(cached)
         if needs_pods(cached.value, pods):
             selector = f"{JOB_UID_LABEL}={cached.uid}"
-            bodies, _ = self._api.list(PODS, namespace=recurrence.metadata.namespace, labels=selector)
+            bodies, _ = self._api.list(PODS, namespace=recurrence.metadata.namespace, labels=selector, part=pod_part)
             for body in bodies:
                 self._cache.put_pod(body)
             pods = self._cache.pods_of(cached)

@@ -26,7 +26,7 @@ SERVER_TIMEOUT_SECONDS = 300
 CLIENT_TIMEOUT_SECONDS = 310
 CONNECT_TIMEOUT_SECONDS = 5.0
 # With more, a page of the largest objects would be the larger part of the operator's memory.
-LIST_OBJECTS = 20
+LIST_OBJECTS = 10
 
 
 class EndlessRetries:
@@ -51,7 +51,7 @@ def registry_of(
 
     @kopf.on.login(registry=registry)
     async def log_in(**_: Any) -> kopf.AiohttpSession:
-        return watch_session(login(), watches)
+        return watch_session(login(), watches, dispatcher.kinds)
 
     for kind in dispatcher.kinds:
         _register(registry, dispatcher, kind)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from http import HTTPStatus
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 import kopf
 from yarl import URL
 
 from wattloop_operator.cluster.bounded_json import UnreadableError
-from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response
+from wattloop_operator.cluster.informer.object_cache import WatchedKind
+from wattloop_operator.cluster.informer.stored_parts import own_part
+from wattloop_operator.cluster.informer.watch_objects import Part, packed_event, packed_response
 from wattloop_operator.controller.open_watches import OpenWatches
 
 logger = logging.getLogger(__name__)
@@ -27,17 +29,21 @@ logger = logging.getLogger(__name__)
 MAX_LINE_BYTES = 8 * 1024 * 1024
 
 
-def watch_session(login: Mapping[str, Any], watches: OpenWatches) -> kopf.AiohttpSession:
+def watch_session(
+    login: Mapping[str, Any], watches: OpenWatches, kinds: Iterable[WatchedKind] = ()
+) -> kopf.AiohttpSession:
     """A session of the cluster's user; call it in the event loop of kopf.
 
     Args:
         login: The fields of a `kopf.ConnectionInfo`.
         watches: Records each request.
+        kinds: The watched kinds, of whose objects kopf receives the stored parts.
     """
     info = kopf.ConnectionInfo(**login)
 
     class WatchResponse(_PackedResponse):
         open_watches = watches
+        parts: ClassVar = {kind.resource.plural: kind.part for kind in kinds}
 
     trace = aiohttp.TraceConfig()
     trace.on_request_start.append(_told(watches.begin))
@@ -62,6 +68,7 @@ class _PackedResponse(aiohttp.ClientResponse):
     """A response whose objects kopf receives packed."""
 
     open_watches: OpenWatches
+    parts: ClassVar[dict[str, Part]]
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         """Read the headers; the lines of a watch are packed from then on.
@@ -76,7 +83,7 @@ class _PackedResponse(aiohttp.ClientResponse):
         if self.status < 400:
             self.open_watches.serve(self.url)
         if self.url.query.get("watch") == "true" and self.status < 400:
-            self.content = _PackedLines(self.content, self.url)  # type: ignore[assignment]
+            self.content = _PackedLines(self.content, self.url, self._part)  # type: ignore[assignment]
         return started
 
     async def json(self, **_: Any) -> Any:
@@ -87,9 +94,13 @@ class _PackedResponse(aiohttp.ClientResponse):
         """
         data = await self.read()
         try:
-            return packed_response(data)
+            return packed_response(data, self._part)
         except UnreadableError as error:
             raise json.JSONDecodeError(str(error), data[:200].decode("utf-8", "replace"), 0) from error
+
+    @property
+    def _part(self) -> Part:
+        return self.parts.get(self.url.name, own_part)
 
     def close(self) -> None:
         """Close the connection."""
@@ -105,9 +116,10 @@ class _PackedResponse(aiohttp.ClientResponse):
 class _PackedLines:
     """The stream of a watch: each of its lines has a packed object."""
 
-    def __init__(self, stream: aiohttp.StreamReader, url: URL) -> None:
+    def __init__(self, stream: aiohttp.StreamReader, url: URL, part: Part) -> None:
         self._stream = stream
         self._url = url
+        self._part = part
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -123,6 +135,6 @@ class _PackedLines:
             pending = bytearray(rest if len(rest) <= MAX_LINE_BYTES else b"")
             for line in filter(None, lines):
                 try:
-                    yield packed_event(line) + b"\n"
+                    yield packed_event(line, self._part) + b"\n"
                 except UnreadableError as error:
                     logger.warning("%s: an event of %d bytes is passed over: %s", self._url.path, len(line), error)

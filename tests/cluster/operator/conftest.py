@@ -12,6 +12,7 @@ from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.chart import Release
+from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
@@ -29,6 +30,8 @@ from support.control_plane.objects import (
     list_objects,
 )
 from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.pod_runner import PodRunner
+from support.control_plane.train_set import CRD, GROUP
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object, wait_until
 from support.free_ports import free_port
@@ -153,6 +156,15 @@ def recurrences_of(cluster: DynamicClient) -> Callable[[JobKey], list[Object]]:
 
 
 @pytest.fixture
+def train_sets(kubectl: ClusterCommand, release: Release) -> Iterator[None]:
+    """The kind, which the release lists in operator.workloadKinds."""
+    kubectl.apply(CRD)
+    kubectl("wait", "--for=condition=Established", f"crd/trainsets.{GROUP}", "--timeout=150s")
+    yield
+    kubectl("delete", f"crd/trainsets.{GROUP}")
+
+
+@pytest.fixture
 def container() -> Iterator[MemoryCgroup]:
     """A cgroup with the memory limit of the chart's operator; the test fails if the kernel kills a process in it."""
     missing = missing_requirement()
@@ -161,6 +173,19 @@ def container() -> Iterator[MemoryCgroup]:
     with memory_cgroup(operator_limit_bytes()) as made:
         yield made
         assert made.kills == 0, f"the kernel killed a process for the limit of {made.limit_bytes} bytes"
+
+
+@pytest.fixture
+def pod_runner(
+    core: client.CoreV1Api,
+    kubelet: Kubelet,
+    token_of_pod: Callable[[Object, str], str],
+    tmp_path: Path,
+    namespace: str,
+) -> Iterator[PodRunner]:
+    """Runs the victim's training pods."""
+    with PodRunner(core, kubelet, token_of_pod, tmp_path, namespace) as working:
+        yield working
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from kubernetes import client
@@ -12,10 +11,10 @@ from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.job_manifest import job_manifest
-from support.control_plane.kubelet import Kubelet
 from support.control_plane.memory_cgroup import MemoryCgroup
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
+from support.control_plane.victims import assert_works, await_reached, peak_memory_bytes
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import JobKey
 
@@ -24,6 +23,8 @@ DEEP_LIST = "[" * 3000 + "]" * 3000
 DEEP_OBJECT = '{"a":' * 9000 + "1" + "}" * 9000
 # 59 MiB for Python's parser.
 WIDE = "[" + "[]," * 433_000 + "1]"
+# 80 MiB for a list of its strings.
+STRINGS = "[" + '"",' * 433_000 + "1]"
 LARGE_JOBS = 19
 Create = Callable[[str, str], None]
 
@@ -62,31 +63,6 @@ def _until_created(admin: client.ApiClient, path: str, body: bytes) -> None:
         assert b"ValidatingAdmissionPolicy" in answer.data, answer.data[:1000]
 
 
-@pytest.fixture
-def pod_runner(
-    core: client.CoreV1Api,
-    kubelet: Kubelet,
-    token_of_pod: Callable[[Object, str], str],
-    tmp_path: Path,
-    namespace: str,
-) -> Iterator[PodRunner]:
-    """Runs the victim's training pods."""
-    with PodRunner(core, kubelet, token_of_pod, tmp_path, namespace) as working:
-        yield working
-
-
-def await_reached(cluster: DynamicClient, key: JobKey, count: int) -> None:
-    wait_until(
-        cluster,
-        api_version="wattloop.dev/v1alpha1",
-        kind="RecurringTrainingJob",
-        namespace=key.namespace,
-        condition=lambda jobs: jobs and jobs[0].get("status", {}).get("counts", {}).get("reached") == count,
-        what=f"{count} runs of the victim",
-        timeout_seconds=180.0,
-    )
-
-
 def refusals(cluster: DynamicClient, namespace: str, count: int) -> dict[str, str]:
     """The Events of this many refused jobs, by job."""
 
@@ -108,17 +84,6 @@ def refusals(cluster: DynamicClient, namespace: str, count: int) -> dict[str, st
         timeout_seconds=180.0,
     )
     return result
-
-
-def peak_memory_bytes(operator: OperatorProcess) -> int:
-    status = Path(f"/proc/{operator.pid}/status").read_text(encoding="ascii")
-    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
-
-
-def assert_works(operator: OperatorProcess) -> None:
-    for path in ("/healthz", "/readyz"):
-        answer = operator.health(path)
-        assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.timeout(600)
@@ -161,7 +126,7 @@ def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
     first = start()
     key = make_job()
     for number in range(LARGE_JOBS):
-        hostile(f"large-{number}", WIDE)
+        hostile(f"large-{number}", STRINGS if number % 2 else WIDE)
     refusals(cluster, f"{key.namespace}-hostile", LARGE_JOBS)
     await_reached(cluster, key, 1)
     assert_works(first)

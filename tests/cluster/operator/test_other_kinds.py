@@ -2,66 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes import client
 
-from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.observed_runs import first_of
+from support.control_plane.train_set import WORKLOAD
 from support.control_plane.training import Training, environment_of
 from support.control_plane.waiting import Object
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
 MakeJob = Callable[..., JobKey]
 RecurrencesOf = Callable[[JobKey], list[Object]]
-GROUP = "stand-in.example.com"
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": f"trainsets.{GROUP}"},
-    "spec": {
-        "group": GROUP,
-        "scope": "Namespaced",
-        "names": {"kind": "TrainSet", "plural": "trainsets", "singular": "trainset"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "properties": {
-                            name: {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-                            for name in ("spec", "status")
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
-WORKLOAD = {
-    "apiVersion": f"{GROUP}/v1",
-    "kind": "TrainSet",
-    "spec": {"workers": {"replicas": 2, "template": {"spec": {"containers": [{"name": "train", "image": "x:1"}]}}}},
-}
-
-
-@pytest.fixture
-def train_sets(kubectl: ClusterCommand, release: Release) -> Iterator[None]:
-    """The kind, which the release lists in operator.workloadKinds."""
-    kubectl.apply(CRD)
-    kubectl("wait", "--for=condition=Established", f"crd/trainsets.{GROUP}", "--timeout=150s")
-    yield
-    kubectl("delete", f"crd/trainsets.{GROUP}")
 
 
 def set_condition(kubectl: ClusterCommand, key: JobKey, kind: str) -> None:

@@ -10,7 +10,13 @@ import pytest
 from wattloop_operator.cluster.bounded_json import MAX_OBJECT_BYTES, UnreadableError, parse, parse_response
 from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response, unpacked
 
-METADATA = {"name": 'a "quoted\\" [', "namespace": "team", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}
+METADATA = {
+    "name": 'a "quoted\\" [',
+    "namespace": "team",
+    "uid": "u",
+    "resourceVersion": "7",
+    "labels": {"wattloop.dev/job": "b"},
+}
 
 
 def with_spec(spec: str, **metadata: Any) -> str:

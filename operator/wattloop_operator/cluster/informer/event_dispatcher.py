@@ -10,8 +10,9 @@ from pydantic import ValidationError
 
 from wattloop_operator.api.template_limits import TOO_DEEP, TOO_LARGE
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS
-from wattloop_operator.cluster.informer.object_cache import Body, WatchedKind, identity
+from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
 from wattloop_operator.cluster.informer.object_store import RefusedObject
+from wattloop_operator.cluster.informer.stored_parts import Body
 from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)

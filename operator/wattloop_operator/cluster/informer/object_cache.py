@@ -5,7 +5,7 @@ Watches, resyncs and the responses to own writes feed it, so that reads follow w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,10 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import JOBS, PODS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ResourceType
 from wattloop_operator.cluster.informer.deleted_recurrences import DeletedRecurrences
 from wattloop_operator.cluster.informer.object_store import CachedObject, Key, ObjectStore, RefusedObject
+from wattloop_operator.cluster.informer.stored_parts import Body, job_part, own_part, pod_part
 from wattloop_operator.cluster.informer.template_bytes import TemplateBytes
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
 from wattloop_operator.workloads.ownership import is_pod_of_job
-
-Body = Mapping[str, Any]
-STORED_METADATA = ("name", "namespace", "uid", "resourceVersion", "labels", "ownerReferences", "deletionTimestamp")
-STORED_JOB_SPEC = ("suspend", "parallelism", "completions")
-STORED_POD_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
 
 
 class ObjectCache:
@@ -64,7 +60,7 @@ class ObjectCache:
         full = full_namespace(self._template_bytes.of_others(key), size)
         if full is not None:
             return self._refuse_job(body, str(full), size)
-        job = RecurringTrainingJob.from_wire(_without_annotations(body))
+        job = RecurringTrainingJob.from_wire(own_part(body))
         is_new = self.jobs.put(CachedObject(key, uid, version, key, job))
         if is_new:
             self._template_bytes.set(key, size)
@@ -79,7 +75,7 @@ class ObjectCache:
         key, uid, version = identity(body)
         if _is_known(self.recurrences, key, version):
             return False
-        recurrence = TrainingRecurrence.from_wire(_without_annotations(body))
+        recurrence = TrainingRecurrence.from_wire(own_part(body))
         if recurrence.status.result is not None:
             self._forget_pods(key)
         return self.recurrences.put(CachedObject(key, uid, version, (key[0], recurrence.spec.job_ref.name), recurrence))
@@ -87,13 +83,7 @@ class ObjectCache:
     def put_workload(self, body: Body) -> bool:
         """Store a batch/v1 Job; returns whether it is newer than the stored one."""
         key, uid, version = identity(body)
-        spec = body.get("spec") or {}
-        value = {
-            "metadata": _stored_metadata(body),
-            "spec": {name: spec[name] for name in STORED_JOB_SPEC if name in spec},
-            "status": body.get("status") or {},
-        }
-        return self.workloads.put(CachedObject(key, uid, version, (key[0], _label(body, JOB_LABEL)), value))
+        return self.workloads.put(CachedObject(key, uid, version, (key[0], _label(body, JOB_LABEL)), job_part(body)))
 
     def put_pod(self, body: Body) -> bool:
         """Store a pod; returns whether it is wanted and newer than the stored one."""
@@ -101,13 +91,7 @@ class ObjectCache:
             return False
         key, uid, version = identity(body)
         group = (key[0], _label(body, RECURRENCE_LABEL))
-        status = body.get("status") or {}
-        value = {
-            "metadata": _stored_metadata(body),
-            "spec": {"nodeName": (body.get("spec") or {}).get("nodeName")},
-            "status": {name: status[name] for name in STORED_POD_STATUS if name in status},
-        }
-        return self.pods.put(CachedObject(key, uid, version, group, value))
+        return self.pods.put(CachedObject(key, uid, version, group, pod_part(body)))
 
     def pod_is_wanted(self, body: Body) -> bool:
         """Whether a pod is of use: its recurrence has no result yet."""
@@ -126,7 +110,7 @@ class ObjectCache:
         if stored is not None and stored.uid == uid:
             # Its last good spec goes on, with the status that was written since.
             read = RecurringTrainingJob.from_wire(
-                {**_without_annotations(body), "spec": stored.value.spec, "status": body.get("status") or {}}
+                {**own_part(body), "spec": stored.value.spec, "status": body.get("status") or {}}
             )
             metadata = read.metadata.model_copy(update={"generation": stored.value.metadata.generation})
             value = stored.value.model_copy(update={"metadata": metadata, "status": read.status})
@@ -201,6 +185,7 @@ class WatchedKind:
         put: Stores an object; returns whether it is newer than the stored one.
         remove: Removes a deleted object.
         job_of: Returns an object's RecurringTrainingJob.
+        part: The part of an object that is stored.
         wanted: Whether an object is stored, by its metadata.
         outlives_deletion: Whether the store may keep deleted objects.
     """
@@ -211,6 +196,7 @@ class WatchedKind:
     put: Callable[[Body], bool]
     remove: Callable[[Body], bool]
     job_of: Callable[[Body], JobKey] = job_of
+    part: Callable[[Body], Body] = own_part
     wanted: Callable[[Body], bool] = lambda _: True
     outlives_deletion: bool = False
 
@@ -234,13 +220,14 @@ def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
             cache.remove_recurrence,
             _job_of_recurrence,
         ),
-        WatchedKind(JOBS, RECURRENCE_LABEL, cache.workloads, cache.put_workload, cache.remove_workload),
+        WatchedKind(JOBS, RECURRENCE_LABEL, cache.workloads, cache.put_workload, cache.remove_workload, part=job_part),
         WatchedKind(
             PODS,
             RECURRENCE_LABEL,
             cache.pods,
             cache.put_pod,
             cache.remove_pod,
+            part=pod_part,
             wanted=cache.pod_is_wanted,
             outlives_deletion=True,
         ),
@@ -260,13 +247,3 @@ def _is_known(object_store: ObjectStore[Any], key: Key, version: int) -> bool:
 
 def _label(body: Body, name: str) -> str:
     return str((body["metadata"].get("labels") or {}).get(name, ""))
-
-
-def _stored_metadata(body: Body) -> dict[str, Any]:
-    return {name: body["metadata"][name] for name in STORED_METADATA if name in body["metadata"]}
-
-
-def _without_annotations(body: Body) -> dict[str, Any]:
-    # Annotations of other tools and managed fields are the larger part of many objects.
-    metadata = {name: value for name, value in body["metadata"].items() if name not in {"managedFields", "annotations"}}
-    return {**body, "metadata": metadata}

@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.informer.object_cache import Body, WatchedKind, identity
+from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
 from wattloop_operator.cluster.informer.object_store import CachedObject, Key
+from wattloop_operator.cluster.informer.stored_parts import Body, metadata_part
 from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Resync:
         cached = [] if kind.outlives_deletion else kind.object_store.all()
         for namespace in self._namespaces:
             items, list_version = self._api.list(
-                kind.resource, namespace=namespace, labels=kind.labels, metadata_only=True
+                kind.resource, namespace=namespace, labels=kind.labels, metadata_only=True, part=metadata_part
             )
             listed |= {key: version for key, _, version in map(identity, filter(kind.wanted, items))}
             here = [each for each in cached if namespace in ("", each.key[0])]

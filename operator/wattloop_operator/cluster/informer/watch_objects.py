@@ -8,7 +8,7 @@ object is therefore packed before kopf parses it, and unpacked where it is handl
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pydantic_core
@@ -21,24 +21,23 @@ from wattloop_operator.cluster.bounded_json import (
     split_list,
     upper_levels,
 )
+from wattloop_operator.cluster.informer.stored_parts import Body, own_part, stored_metadata
 
 logger = logging.getLogger(__name__)
+
+Part = Callable[[Body], Body]
 
 # The largest template has 128 KiB, and again as much in an annotation and in managed fields each.
 MAX_PARSED_BYTES = 1024 * 1024
 # A TrainingRecurrence that its reports have filled has less.
 MAX_KEPT_BYTES = 512 * 1024
-# Annotations of other tools and managed fields are the larger part of many objects.
-DROPPED_METADATA = frozenset({"managedFields", "annotations"})
 IDENTITY = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
-# Of an object that cannot be read: what its job is found by.
-UNREADABLE_IDENTITY = (*IDENTITY, "labels")
 EXPIRED_CODE = 410
 TEXT, PROBLEM = "text", "problem"
 
 
-def packed(data: bytes) -> dict[str, Any]:
-    """The packed form of an object's JSON. It states why, if the object is unreadable.
+def packed(data: bytes, part: Part = own_part) -> dict[str, Any]:
+    """The packed form of an object's JSON, of which `part` is kept. It states why, if the object is unreadable.
 
     Raises:
         UnreadableError: Not even the object's identity can be read.
@@ -48,12 +47,12 @@ def packed(data: bytes) -> dict[str, Any]:
         'it is nested more than 200 levels deep'
     """
     try:
-        return _packed(parse(data, MAX_PARSED_BYTES))
+        return _packed(parse(data, MAX_PARSED_BYTES), part)
     except UnreadableError as error:
         return _unreadable(upper_levels(data), str(error))
 
 
-def packed_response(data: bytes) -> Any:
+def packed_response(data: bytes, part: Part = own_part) -> Any:
     """The body of a response; of a list, with packed items.
 
     Raises:
@@ -66,15 +65,15 @@ def packed_response(data: bytes) -> Any:
             body = None
         if body is not None:
             is_list = isinstance(body, dict) and isinstance(body.get("items"), list)
-            return body | {"items": [_packed(item) for item in body["items"]]} if is_list else body
+            return body | {"items": [_packed(item, part) for item in body["items"]]} if is_list else body
     listed = split_list(data)
     if listed is None:
         return parse_response(data)
     shell, items = listed
-    return parse(shell) | {"items": [packed(item) for item in items]}
+    return parse(shell) | {"items": [each for item in items if (each := _packed_item(item, part)) is not None]}
 
 
-def packed_event(line: bytes) -> bytes:
+def packed_event(line: bytes, part: Part = own_part) -> bytes:
     """A line of a watch with its object packed; bookmarks stay as they are.
 
     Each error of the server gets the code of an expired version, after which kopf lists again. It ends
@@ -89,7 +88,7 @@ def packed_event(line: bytes) -> bytes:
         event, problem = upper_levels(line), str(error)
     found = event.get("object") if isinstance(event, dict) else None
     if isinstance(found, dict) and event.get("type") in {"ADDED", "MODIFIED", "DELETED"}:
-        event["object"] = _unreadable(found, problem) if problem else _packed(found)
+        event["object"] = _unreadable(found, problem) if problem else _packed(found, part)
     elif isinstance(event, dict) and event.get("type") == "ERROR":
         logger.info("a watch has ended by an error of the API server, and its objects are listed again: %s", found)
         event["object"] = {"code": EXPIRED_CODE}
@@ -108,21 +107,32 @@ def unpacked(body: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _packed(body: Any) -> dict[str, Any]:
+def _packed_item(data: bytes, part: Part) -> dict[str, Any] | None:
+    try:
+        return packed(data, part)
+    except UnreadableError as error:
+        logger.warning("an object of %d bytes in a list is passed over: %s", len(data), error)
+        return None
+
+
+def _packed(body: Any, part: Part) -> dict[str, Any]:
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         raise UnreadableError("it is no object with metadata")
-    metadata = {name: value for name, value in body["metadata"].items() if name not in DROPPED_METADATA}
-    text = pydantic_core.to_json({**body, "metadata": metadata})
+    kept = part(body)
+    text = pydantic_core.to_json(kept)
     if len(text) > MAX_KEPT_BYTES:
         return _unreadable(body, f"it has {len(text)} bytes without its annotations, more than {MAX_KEPT_BYTES}")
-    return {"metadata": _part(metadata, IDENTITY), TEXT: text.decode()}
+    return {"metadata": _identity(kept["metadata"]), TEXT: text.decode()}
 
 
 def _unreadable(body: Any, problem: str) -> dict[str, Any]:
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         raise UnreadableError(problem)
-    return {"metadata": _part(body["metadata"], UNREADABLE_IDENTITY), PROBLEM: problem}
+    # Its job is found by its labels.
+    metadata = stored_metadata(body["metadata"])
+    labels = {"labels": metadata["labels"]} if "labels" in metadata else {}
+    return {"metadata": _identity(metadata) | labels, PROBLEM: problem}
 
 
-def _part(metadata: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: metadata[name] for name in names if name in metadata}
+def _identity(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: metadata[name] for name in IDENTITY if name in metadata}

@@ -1,0 +1,121 @@
+"""Jobs, pods and other workloads that are as large or as deep as etcd takes, beside a victim's job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from kubernetes import client
+from kubernetes.dynamic import DynamicClient
+
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.job_manifest import job_manifest
+from support.control_plane.memory_cgroup import MemoryCgroup
+from support.control_plane.observed_runs import first_of
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.pod_runner import PodRunner
+from support.control_plane.train_set import GROUP, WORKLOAD
+from support.control_plane.victims import assert_works, await_reached, peak_memory_bytes
+from support.control_plane.waiting import wait_until
+from wattloop_operator.domain.names import JobKey
+
+LABELS = {"wattloop.dev/recurrence": "none", "wattloop.dev/job": "none"}
+DEEP_TEXT = "[" * 60_000 + "]" * 60_000
+DEEP = '{"a":' * 3000 + "1" + "}" * 3000
+# In etcd 1.2 MB and 0.7 MB. The JSON of the second has 2.9 MB, the most that the API server reads.
+ARGUMENTS = ["" for _ in range(600_000)]
+GATES = [{"conditionType": "a"} for _ in range(130_000)]
+OBJECTS = 12
+Send = Callable[[str, str, str, bytes], None]
+
+
+@pytest.fixture
+def other(kubectl: ClusterCommand, cluster: DynamicClient, namespace: str) -> Iterator[str]:
+    """The attacker's namespace."""
+    name = f"{namespace}-hostile"
+    kubectl("create", "namespace", name)
+    wait_until(
+        cluster, api_version="v1", kind="ServiceAccount", namespace=name, condition=bool, what="a service account"
+    )
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture
+def send(admin: client.ApiClient) -> Send:
+    """Sends a text that no client parses."""
+
+    def request(method: str, path: str, content_type: str, body: bytes) -> None:
+        pool, host = admin.rest_client.pool_manager, admin.configuration.host
+        answer = pool.request(method, host + path, body=body, headers={"Content-Type": content_type})
+        assert answer.status in {200, 201}, answer.data[:1000]
+
+    return request
+
+
+def pod_spec(**fields: Any) -> dict[str, Any]:
+    return {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"} | fields]}
+
+
+def large_objects(namespace: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    jobs, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
+    for number in range(OBJECTS):
+        metadata = {"name": f"large-{number}", "labels": LABELS, "annotations": {"deep": DEEP_TEXT}}
+        spec = {"suspend": True, "template": {"spec": pod_spec(args=ARGUMENTS)}}
+        yield jobs, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+        gated = pod_spec() | {"readinessGates": GATES}
+        yield pods, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": gated}
+
+
+@pytest.mark.timeout(600)
+def test_the_largest_jobs_and_pods_leave_the_operator_within_the_memory_of_the_chart(
+    container: MemoryCgroup,
+    operators: Callable[..., Callable[[], OperatorProcess]],
+    make_job: Callable[..., JobKey],
+    other: str,
+    send: Send,
+    pod_runner: PodRunner,
+    cluster: DynamicClient,
+) -> None:
+    start = operators(cgroup=container)
+    first = start()
+    key = make_job()
+    for path, body in large_objects(other):
+        send("POST", path, "application/json", json.dumps(body, separators=(",", ":")).encode())
+    await_reached(cluster, key, 1)
+    assert_works(first)
+    assert peak_memory_bytes(first) < container.limit_bytes / 2
+    first.stop()
+    second = start()
+    make_job(runRequest="second")
+    await_reached(cluster, key, 2)
+    assert_works(second)
+    assert peak_memory_bytes(second) < container.limit_bytes / 2
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("train_sets")
+def test_a_workload_that_its_owner_nests_deep_delays_no_other_job(
+    container: MemoryCgroup,
+    operators: Callable[..., Callable[[], OperatorProcess]],
+    make_job: Callable[..., JobKey],
+    other: str,
+    send: Send,
+    kubectl: ClusterCommand,
+    pod_runner: PodRunner,
+    cluster: DynamicClient,
+) -> None:
+    operator = operators(cgroup=container)()
+    kubectl.apply(job_manifest("hostile", template={"workload": WORKLOAD}), namespace=other)
+    hostile = first_of(JobKey(other, "hostile"))
+    wait_until(
+        cluster, api_version=f"{GROUP}/v1", kind="TrainSet", namespace=other, condition=bool, what="the hostile run"
+    )
+    path = f"/apis/{GROUP}/v1/namespaces/{other}/trainsets/{hostile}"
+    send("PATCH", path, "application/merge-patch+json", f'{{"spec":{{"x":{DEEP}}}}}'.encode())
+    operator.await_line("nested more than 200 levels deep")
+    key = make_job()
+    await_reached(cluster, key, 1)
+    assert_works(operator)

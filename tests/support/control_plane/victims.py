@@ -1,0 +1,34 @@
+"""What must hold of an operator and of a victim's job beside hostile ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kubernetes.dynamic import DynamicClient
+
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.waiting import wait_until
+from wattloop_operator.domain.names import JobKey
+
+
+def await_reached(cluster: DynamicClient, key: JobKey, count: int) -> None:
+    wait_until(
+        cluster,
+        api_version="wattloop.dev/v1alpha1",
+        kind="RecurringTrainingJob",
+        namespace=key.namespace,
+        condition=lambda jobs: jobs and jobs[0].get("status", {}).get("counts", {}).get("reached") == count,
+        what=f"{count} runs of the victim",
+        timeout_seconds=180.0,
+    )
+
+
+def peak_memory_bytes(operator: OperatorProcess) -> int:
+    status = Path(f"/proc/{operator.pid}/status").read_text(encoding="ascii")
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")))
+
+
+def assert_works(operator: OperatorProcess) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = operator.health(path)
+        assert answer.status_code == 200, answer.text
