@@ -1,9 +1,9 @@
 """Accuracy of the agent's energy account between two readings of the energy counter, with the agent's own code.
 
 ``python benchmarks/counter_interval.py [--seconds 30] [--counter-interval 10] [--load 'COMMAND']`` only reads. The
-sampler samples at 10 Hz and reads the counter at its interval. This program reads the counter every 20 ms and
-interpolates between its updates, as a reference. It compares each sample's account with the reference, both as reported
-immediately and as corrected by the next reading. The command runs as a load.
+sampler samples at 10 Hz and reads the counter at its interval. As a reference, this program reads the counter every 20
+ms and estimates energy as the windows of a client do. It compares each sample's account with the reference, both as
+reported immediately and as corrected by the next reading. The command runs as a load.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from wattloop.energy import CounterHistory, Reading, energy_at
+from wattloop.energy.timeline import EnergyTimeline, GpuReading
 from wattloop.nvml import Session
 from wattloop_agent.monitor.energy.gpu_account import GpuAccount
 from wattloop_agent.monitor.energy.samples import GpuSample
@@ -42,11 +42,11 @@ def loaded(command: str | None) -> Iterator[None]:
         load.terminate()
 
 
-def record(seconds: float, counter_interval: float) -> tuple[GpuAccount, int, list[Reported], CounterHistory, int]:
+def record(seconds: float, counter_interval: float) -> tuple[GpuAccount, int, list[Reported], EnergyTimeline, int]:
     """The account, its first counter, the reported energies, the reference, and the number of counter readings."""
     reported: list[Reported] = []
     taken: list[GpuSample] = []
-    reference = CounterHistory(limit=100_000)
+    reference = EnergyTimeline()
     sampler = Sampler(NvmlReadings(), lambda _: None)
     sampler.start(SAMPLE_SECONDS, lambda samples: taken.extend(samples[:1]), counter_interval)
     with Session() as nvml:
@@ -63,24 +63,25 @@ def record(seconds: float, counter_interval: float) -> tuple[GpuAccount, int, li
                 )
             before = time.monotonic()
             counter = gpu.energy_millijoules()
-            reference.add(Reading(before, time.monotonic(), counter))
+            reference.add(GpuReading(gpu.uuid, before, time.monotonic(), counter, gpu.instant_power_watts()))
             time.sleep(REFERENCE_SECONDS)
     counters = [sample.counter_millijoules for sample in taken if sample.counter_millijoules is not None]
     return account, counters[0], reported, reference, len(counters)
 
 
-def report(name: str, reported: list[Reported], reference: CounterHistory, base_millijoules: int) -> None:
+def report(name: str, reported: list[Reported], reference: EnergyTimeline, base_millijoules: int) -> None:
     """Print the errors of the reported energies, and how many are within the stated uncertainty."""
-    edges = reference.edges()
+    edges = reference.edges(0, final=False)
     errors, stated, within = [], [], 0
     for moment, joules, uncertainty in reported:
-        if not edges[2].time_seconds <= moment <= edges[-2].time_seconds:
+        if not edges[2].seconds <= moment <= edges[-2].seconds:
             continue
-        expected = energy_at(edges, moment)
+        expected = reference.at(moment)
+        assert expected is not None
         error = abs(joules - (expected.joules - base_millijoules / 1e3))
         errors.append(error)
         stated.append(uncertainty)
-        within += error <= uncertainty + expected.uncertainty_joules
+        within += error <= uncertainty + 2 * expected.deviation_joules
     mean_square = (sum(error * error for error in errors) / len(errors)) ** 0.5
     sys.stdout.write(
         f"{name:32} {mean_square:10.1f} {max(errors):8.1f} {sum(stated) / len(stated):12.1f} {max(stated):10.1f} "

@@ -1,8 +1,8 @@
 """Behaviour of this machine's GPU energy counters: update times, and energy compared with integrated power.
 
-``python benchmarks/energy_counter.py [--seconds 10] [--load 'COMMAND'] [--record FILE]`` uses the agent's reading code
-and only reads. The command runs as a load during the second half. The record is a CSV of every call: phase,
-begin_seconds, end_seconds, energy_millijoules, power_watts.
+``python benchmarks/energy_counter.py [--seconds 10] [--load 'COMMAND'] [--record FILE]`` reads as the agent does, and
+estimates energy as the windows of a client do. It only reads. The command runs as a load during the second half. The
+record is a CSV of every call: phase, begin_seconds, end_seconds, energy_millijoules, power_watts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ import sys
 import time
 from pathlib import Path
 
-from wattloop.energy import CounterHistory, Reading, energy_between, energy_of_power
+import pynvml
+
+from wattloop.energy import energy_of_power
+from wattloop.energy.timeline import EnergyTimeline, GpuReading
 from wattloop.nvml import Gpu, Session
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 
@@ -36,8 +39,10 @@ def describe() -> None:
         for device in nvml.gpus():
             graphics, memory = device.graphics_clocks_megahertz(), device.memory_clocks_megahertz()
             sys.stdout.write(
-                f"driver {nvml.driver_version()}, node {device.minor_number}, MIG {device.is_partitioned()}; graphics "
-                f"clocks {graphics[-1]} to {graphics[0]} MHz in {len(graphics)} steps; memory clocks {memory} MHz\n"
+                f"driver {pynvml.nvmlSystemGetDriverVersion()}, node {device.minor_number}, "
+                f"MIG {device.is_partitioned()}; "
+                f"graphics clocks {graphics[-1]} to {graphics[0]} MHz in {len(graphics)} steps; "
+                f"memory clocks {memory} MHz\n"
             )
 
 
@@ -56,20 +61,21 @@ def record(gpu: Gpu, phase: str, seconds: float) -> list[Row]:
 def report(phase: str, rows: list[Row]) -> None:
     """Print the durations of calls, the counter's updates, and energy compared with integrated power."""
     calls = sorted((end - begin) * 1e3 for _, begin, end, _, _ in rows)
-    history = CounterHistory()
-    for _, begin, end, energy, _ in rows:
-        history.add(Reading(begin, end, energy))
-    edges = history.edges()
-    gaps = sorted((after.time_seconds - before.time_seconds) * 1e3 for before, after in itertools.pairwise(edges))
+    timeline = EnergyTimeline()
+    for _, begin, end, energy, watts in rows:
+        timeline.add(GpuReading("GPU", begin, end, energy, watts))
+    edges = timeline.edges(0, final=False)
+    gaps = sorted((after.seconds - before.seconds) * 1e3 for before, after in itertools.pairwise(edges))
     sys.stdout.write(
         f"{phase}: {len(rows)} calls of {calls[len(calls) // 2]:.3f} ms (p99 {calls[int(len(calls) * 0.99)]:.3f} ms); "
         f"{len(edges)} updates, one every {gaps[len(gaps) // 2]:.1f} ms ({gaps[0]:.1f} to {gaps[-1]:.1f})\n"
     )
-    begin, end = edges[2].time_seconds, edges[-2].time_seconds
-    counted = energy_between(edges, begin, end)
+    begin, end = edges[2].seconds, edges[-2].seconds
+    counted = timeline.between(begin, end)
+    assert counted is not None
     integrated = energy_of_power([(row[1], row[4]) for row in rows if begin <= row[1] <= end])
     sys.stdout.write(
-        f"{phase}: {end - begin:.2f} s: by the counter {counted.joules:.1f} ± {counted.uncertainty_joules:.1f} J, "
+        f"{phase}: {end - begin:.2f} s: by the counter {counted.joules:.1f} ± {counted.deviation_joules:.1f} J, "
         f"by power {integrated.joules:.1f} ± {integrated.uncertainty_joules:.1f} J\n"
     )
 

@@ -1,12 +1,12 @@
-"""Energy between two moments from a counter that advances in steps: edges, interpolation, uncertainty.
+"""Energy of a GPU over time, from a counter that advances in steps and from readings of power.
 
 A GPU's energy counter advances every 20 to 100 ms and a call to read it takes up to milliseconds, so
 the difference of two readings is inaccurate for a short window. The counter is exact at its edges, the
-moments at which it advances. This package finds the edges in a series of readings and interpolates
-between them. The client and the agent share it.
+moments at which it advances. A client's windows are estimated by `wattloop.energy.timeline`; the agent's
+account interpolates between the edges that it keeps.
 """
 
-from wattloop.energy.edges import CounterHistory, Edge, Reading
-from wattloop.energy.interpolation import Energy, energy_at, energy_between, energy_of_power
+from wattloop.energy.edges import Edge
+from wattloop.energy.interpolation import Energy, energy_at, energy_of_power
 
-__all__ = ["CounterHistory", "Edge", "Energy", "Reading", "energy_at", "energy_between", "energy_of_power"]
+__all__ = ["Edge", "Energy", "energy_at", "energy_of_power"]

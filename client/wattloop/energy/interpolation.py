@@ -28,35 +28,6 @@ class Energy:
     uncertainty_joules: float
 
 
-def energy_between(edges: Sequence[Edge], begin_seconds: float, end_seconds: float) -> Energy:
-    """The energy used between two moments.
-
-    Beyond the last edge, and before the first, the power of the adjacent step is extrapolated, with a
-    larger uncertainty.
-
-    Args:
-        edges: Edges of the counter, oldest first; at least two.
-        begin_seconds: Begin, on the clock of the readings.
-        end_seconds: End, not before the begin.
-
-    Raises:
-        ValueError: Fewer than two edges, or an end before the begin.
-
-    Example:
-        >>> edges = [Edge(k / 10, k / 10, 10_000 * k) for k in range(5)]
-        >>> energy_between(edges, 0.12, 0.17)
-        Energy(joules=5.0, uncertainty_joules=0.0)
-    """
-    if len(edges) < 2:
-        raise ValueError(f"{len(edges)} edges of the counter; at least two are needed")
-    if end_seconds < begin_seconds:
-        raise ValueError("the window ends before it begins")
-    begin, end = energy_at(edges, begin_seconds), energy_at(edges, end_seconds)
-    joules = end.joules - begin.joules
-    uncertainty = begin.uncertainty_joules + end.uncertainty_joules
-    return Energy(round(joules, 9), round(uncertainty, 9))
-
-
 def energy_at(edges: Sequence[Edge], moment: float) -> Energy:
     """Energy used until a moment, counted from the zero of the counter.
 

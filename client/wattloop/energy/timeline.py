@@ -165,7 +165,6 @@ class EnergyTimeline:
         self._first_seconds = math.inf
         self._offset_millijoules = 0
         self._resets: list[float] = []
-        self._gap: tuple[float, float] | None = None
         self._blocks: dict[tuple[int, int], EdgeTimes] = {}
         self._shapes: dict[tuple[int, int, int], _Step] = {}
         self.has_counter = False
