@@ -24,7 +24,7 @@ help:
 	@echo "make test-e2e      installed by Helm on a real node with simulated GPUs: root, on a machine that you may change"
 	@echo "make cluster       such a node to play with, until make cluster-down"
 	@echo "make fuzz          fuzzes what others send: sockets, APIs, manifests, templates and plans, SECONDS each (default: 60)"
-	@echo "make lint          ruff, mypy, import-linter, generated files up to date"
+	@echo "make lint          ruff, mypy, import-linter, no name that nothing reaches, generated files up to date"
 	@echo "make images        the images of operator, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
 	@echo "make dist          source archive, wheel and chart package in dist/, to install elsewhere"
 	@echo "make release       the images, pushed to REGISTRY, and in dist/ the chart that names them, for helm install"
@@ -89,6 +89,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tests/unreached_names.py
 	$(BIN)/python -m wattloop_operator.api.crd --check
 	$(BIN)/python -m wattloop_operator.api.reference --check
 	$(BIN)/python -m wattloop_agent.telemetry.document --check

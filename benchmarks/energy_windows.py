@@ -29,6 +29,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import pynvml
+
 from wattloop import EnergyMonitor
 from wattloop.nvml import Gpu, Session
 
@@ -96,7 +98,7 @@ def hardware(library: str) -> Iterator[Hardware]:
             ctypes.CDLL(library)
         with Session() as nvml:
             gpu = nvml.gpus()[0]
-            name = f"{gpu.name}, driver {nvml.driver_version()}"
+            name = f"{gpu.name}, driver {pynvml.nvmlSystemGetDriverVersion()}"
         yield Hardware(name, torch_load if has_torch() else contextlib.nullcontext, None)
         return
     import nvml_simulator  # noqa: PLC0415

@@ -36,6 +36,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import pynvml
+
 from wattloop import EnergyMonitor
 from wattloop.energy.timeline import EnergyTimeline, GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS
@@ -433,7 +435,7 @@ def benchmark(work: Work, arguments: argparse.Namespace) -> dict[str, Any]:
         sys.stderr.write(f"{json.dumps(found)}\n")
     cost = cpu(sampler, records, first_edge)
     with Session() as nvml:
-        device = {"gpu": nvml.gpus()[0].name, "driver": nvml.driver_version()}
+        device = {"gpu": nvml.gpus()[0].name, "driver": pynvml.nvmlSystemGetDriverVersion()}
     return {
         **device,
         "work": work.name,

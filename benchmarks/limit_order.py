@@ -23,7 +23,7 @@ from pathlib import Path
 import nvml_simulator
 from nvml_simulator import Machine, ThermalModel
 from wattloop.power.profiling import LimitProfiling
-from wattloop.power.selectors import BoundedSelector, Cost, Energy, MaxSlowdown, Measurement, Selector, Time, is_worse
+from wattloop.power.selectors import BoundedSelector, Cost, Energy, MaxSlowdown, Measurement, Selector, Time, comparison
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
 from wattloop.power.sequential_profiling import SequentialProfiling
 from wattloop.power.windows import Totals, Window, WindowRecorder
@@ -238,7 +238,7 @@ def compare_runs(every: int) -> None:
             chosen = next(each for each in profile if each.power_limit_watts == limit)
             losses.append(loss(selector, chosen, profile))
             times.append(seconds)
-            worse += is_worse(selector, chosen, profile, Requirements().margin)
+            worse += comparison(selector)(chosen, profile, Requirements().margin)
         print(
             f"{noise:5} {type(selector).__name__:12} {'sequential' if repeats else 'one pass':10} "
             f"{100 * statistics.fmean(losses):11.2f} {100 * max(losses):9.2f} {worse:6} "
@@ -261,7 +261,7 @@ def compare_modes(every: int) -> None:
                 losses.append(loss(selector, chosen, profile))
                 windows.append(len(design.windows))
                 limits.append(len({window.power_limit_watts for window in design.windows}))
-                worse += is_worse(selector, chosen, profile, design.requirements.margin)
+                worse += comparison(selector)(chosen, profile, design.requirements.margin)
                 beyond += isinstance(selector, BoundedSelector) and not selector.keeps_bound(chosen, profile)
             print(
                 f"{type(selector).__name__:12} {mode:9} {100 * statistics.fmean(losses):11.2f} "

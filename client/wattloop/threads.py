@@ -39,12 +39,6 @@ def watch(name: str, check: Check) -> Callable[[], None]:
     return release
 
 
-def watched_names() -> list[str]:
-    """The names of all parts that are watched now, in the order of their start."""
-    with _lock:
-        return [name for name, _ in _watched.values()]
-
-
 def problem() -> str:
     """Why this process must be restarted; empty if it need not."""
     with _lock:

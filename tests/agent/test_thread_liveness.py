@@ -25,15 +25,14 @@ TASKS = ["accept", "sweep", "energy-recorder", "loop-progress"]
 # The names of what is watched once the agent serves, of which it then ends one, or prints them.
 PROGRAM = """
 import asyncio, sys, threading
-from support.ended_threads import end_thread
-from wattloop import threads
+from support.ended_threads import end_thread, watched_names
 from wattloop.commands.entry import main
 from wattloop_agent.monitor import watched_task
 from wattloop_agent.monitor_main import _Monitor
 
 def end(name):
     if name == "none":
-        print(*threads.watched_names(), sep=",", flush=True)
+        print(*watched_names(), sep=",", flush=True)
         return
     if any(each.name == name for each in threading.enumerate()):
         end_thread(name)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.ended_threads import watched_names
 from wattloop import threads
 from wattloop.threads import TaskThread, WatchedThread
 
@@ -40,14 +41,14 @@ def test_a_watched_thread_that_ends_by_itself_is_a_problem(run: Callable[[], Non
         assert threads.problem() == expected
     finally:
         thread.release()
-    assert "writer" not in threads.watched_names()
+    assert "writer" not in watched_names()
 
 
 def test_a_thread_that_its_owner_ends_is_no_problem() -> None:
     ending = threading.Event()
     thread = WatchedThread(ending.wait, "writer")
     thread.start()
-    assert ("writer" in threads.watched_names(), threads.problem()) == (True, "")
+    assert ("writer" in watched_names(), threads.problem()) == (True, "")
     thread.release()
     ending.set()
     thread.join()
@@ -58,7 +59,7 @@ def test_a_thread_that_may_return_is_a_problem_only_if_it_fails() -> None:
     done = WatchedThread(lambda: None, "waiter", may_return=True)
     done.start()
     done.join()
-    assert ("waiter" in threads.watched_names(), threads.problem()) == (False, "")
+    assert ("waiter" in watched_names(), threads.problem()) == (False, "")
     failed = WatchedThread(fail(OSError), "waiter", may_return=True)
     try:
         failed.start()

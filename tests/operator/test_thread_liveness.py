@@ -15,8 +15,7 @@ import httpx
 import pytest
 from kubernetes.client import ApiClient
 
-from support.ended_threads import end_thread
-from wattloop import threads
+from support.ended_threads import end_thread, watched_names
 from wattloop_operator.cluster.transport import Request
 from wattloop_operator.factory import Factory
 from wattloop_operator.http.server import HttpService
@@ -109,7 +108,7 @@ def test_every_thread_of_the_operator_is_watched(tmp_path: Path) -> None:
         started = {each.name for each in set(threading.enumerate()) - before}
         library = {name for name in started if name.startswith(("AnyIO worker", "asyncio_", "ThreadPool"))}
         assert started - library == set(THREADS)
-        assert set(THREADS) <= set(threads.watched_names())
+        assert set(THREADS) <= set(watched_names())
 
 
 @pytest.mark.parametrize("name", THREADS)

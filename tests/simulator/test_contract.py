@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import pynvml
 import pytest
 
 import nvml_simulator
@@ -19,7 +20,6 @@ from nvml_simulator.contract import (
     ALLOWED_UNINITIALIZED,
     FUNCTIONS,
     INVALID_ARGUMENT,
-    NO_PERMISSION,
     NOT_SUPPORTED,
     SUCCESS,
     UNINITIALIZED,
@@ -98,7 +98,7 @@ def test_a_change_without_permission_fails_and_changes_nothing(
 ) -> None:
     machine = make_machine(permission="nobody", count=1)
     before = machine.describe().gpus
-    assert start_caller().call(name) == NO_PERMISSION
+    assert start_caller().call(name) == pynvml.NVML_ERROR_NO_PERMISSION
     assert machine.describe().gpus == before
 
 

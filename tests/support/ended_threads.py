@@ -1,4 +1,4 @@
-"""Ends a thread of this process at an arbitrary instruction, as a defect in it may."""
+"""The watched parts of this process; ends a thread at an arbitrary instruction, as a defect in it may."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import contextlib
 import ctypes
 import sys
 import threading
+
+from wattloop import threads
+
+
+def watched_names() -> list[str]:
+    """The names of all parts that are watched now, in the order of their start."""
+    with threads._lock:
+        return [name for name, _ in threads._watched.values()]
 
 
 def end_thread(name: str) -> None:

@@ -24,7 +24,6 @@ from wattloop.agent.connection import (
     SOCKET_VARIABLE,
     TIMEOUT_SECONDS,
     AgentConnection,
-    connected_agent,
 )
 from wattloop.agent.transport import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES, AgentRequestError, AgentUnavailable
 
@@ -47,5 +46,4 @@ __all__ = [
     "LeaseDescription",
     "PowerLimits",
     "StreamedReadings",
-    "connected_agent",
 ]

@@ -302,21 +302,3 @@ class AgentConnection:
         answer = self._transport.exchange(request)
         self._may_reconnect = True
         return answer
-
-
-def connected_agent(path: str | Path | None = None) -> AgentConnection | None:
-    """A connection to this node's agent, or None if no agent answers.
-
-    Args:
-        path: The agent's socket; default: the environment's ``WATTLOOP_AGENT_SOCKET``.
-
-    Example:
-        >>> connected_agent("/nowhere/agent.sock") is None
-        True
-    """
-    try:
-        connection = AgentConnection(path)
-        connection.gpus()
-    except AgentUnavailable:
-        return None
-    return connection

@@ -69,10 +69,6 @@ class Session:
         """
         return self._gpu(invoke("nvmlDeviceGetHandleByUUID", uuid.encode(), gpu=uuid))
 
-    def driver_version(self) -> str:
-        """Version of the kernel driver, such as ``580.95.05``."""
-        return str(invoke("nvmlSystemGetDriverVersion"))
-
     def _indices(self) -> range:
         return range(int(invoke("nvmlDeviceGetCount")))
 

@@ -33,11 +33,6 @@ class Activity(NamedTuple):
     stage: int
     megahertz: int
 
-    @property
-    def is_instruction(self) -> bool:
-        """Whether it is an instruction."""
-        return self.kind not in (BLOCKING, OTHER)
-
 
 class Span(NamedTuple):
     """A part of the time of a rank.

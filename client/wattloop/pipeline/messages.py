@@ -25,7 +25,6 @@ from wattloop.wire_form import MaxItems, WireForm, check_unique
 MAX_PIPELINE_MESSAGE_BYTES = 1024 * 1024
 MAX_PIPELINE_RANKS = 100_000
 MAX_STAGES = 1_024
-MAX_KINDS = 16
 MAX_CLOCKS = 512
 # Sixteen clocks of every kind of 16 stages of a rank. Each takes the plan service 16 µs to read.
 MAX_MEASUREMENTS = 2_048

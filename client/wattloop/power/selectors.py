@@ -85,17 +85,13 @@ class BoundedSelector(Protocol):
         ...
 
 
-def is_worse(selector: Selector, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
-    """Whether another measurement is better than the chosen one by more than a relative margin.
+def comparison(selector: Selector) -> Callable[[Measurement, Sequence[Measurement], float], bool]:
+    """Says whether another measurement is better than the chosen one by more than a relative margin.
 
     For a selector without `ToleratingSelector.is_worse`, that is the case if the measurement that it
-    selects differs from the chosen one by more than the margin in energy or in time.
+    selects differs from the chosen one by more than the margin in energy or in time. To look for the
+    method takes as long as a comparison, so callers keep the result.
     """
-    return comparison(selector)(chosen, measurements, margin)
-
-
-def comparison(selector: Selector) -> Callable[[Measurement, Sequence[Measurement], float], bool]:
-    """The selector's `is_worse`, for many comparisons: to look for the method takes as long as one of them."""
     return selector.is_worse if isinstance(selector, ToleratingSelector) else partial(_differs, selector)
 
 

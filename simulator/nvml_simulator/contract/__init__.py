@@ -12,7 +12,6 @@ from nvml_simulator.contract.functions import ALLOWED_UNINITIALIZED, FUNCTIONS
 from nvml_simulator.contract.invalid_calls import InvalidCall, invalid_calls
 from nvml_simulator.contract.parameters import (
     INVALID_ARGUMENT,
-    NO_PERMISSION,
     NOT_SUPPORTED,
     SUCCESS,
     UNINITIALIZED,
@@ -26,7 +25,6 @@ __all__ = [
     "FUNCTIONS",
     "INVALID_ARGUMENT",
     "NOT_SUPPORTED",
-    "NO_PERMISSION",
     "SUCCESS",
     "UNINITIALIZED",
     "Caller",

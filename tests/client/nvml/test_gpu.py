@@ -22,7 +22,6 @@ def test_gpus_are_identified_by_uuid_index_and_model(machine: Machine, session: 
     ]
     assert session.gpu(gpus[1].uuid) == gpus[1]
     assert gpus[1].minor_number == 1
-    assert session.driver_version().startswith("580.")
 
 
 def test_limits_are_in_watts(machine: Machine, session: Session) -> None:

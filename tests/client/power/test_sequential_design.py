@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.power_profiles.synthetic_training import SyntheticTraining
 from wattloop.errors import UsageError
-from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Measurement, Selector, Time, is_worse
+from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Measurement, Selector, Time, comparison
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign, first_pass
 
 TRACES = Path(__file__).parents[2] / "data" / "zeus-traces"
@@ -71,7 +71,7 @@ def test_a_certain_choice_on_measured_profiles_is_within_the_margin(selector: Se
         assert design.reason == "Certain"
         assert design.choice.doubt <= design.requirements.max_doubt
         chosen = next(each for each in truth if each.power_limit_watts == design.choice.power_limit_watts)
-        worse += is_worse(selector, chosen, truth, design.requirements.margin)
+        worse += comparison(selector)(chosen, truth, design.requirements.margin)
     # Each may be wrong with a probability of 5 %: more than one of these is unlikely.
     assert worse <= 1
 
@@ -116,7 +116,7 @@ def test_fitted_needs_fewer_limits_when_the_curve_is_smooth() -> None:
     assert len(measured) < len(truth)
     assert design.limit_watts in measured
     chosen = next(each for each in truth if each.power_limit_watts == design.limit_watts)
-    assert not is_worse(Energy(), chosen, truth, 0.02)
+    assert not comparison(Energy())(chosen, truth, 0.02)
 
 
 def test_a_curve_that_is_not_smooth_makes_fitted_measure_more_limits() -> None:

@@ -12,7 +12,7 @@ import pytest
 from support.pipelines.measured_pipelines import PERSEUS
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop_planner.command_line.pipeline import WARM_UP_ITERATIONS
-from wattloop_planner.frequency.files.recorded_run_file import read_run, read_runs, write_run
+from wattloop_planner.frequency.files.recorded_run_file import read_run, read_runs
 from wattloop_planner.frequency.recorded_runs import DEFAULT_WARM_UP_ITERATIONS, RankRecord, RecordedRun, summarise
 
 SAMPLE = PERSEUS / "prof_sample"
@@ -54,13 +54,6 @@ def test_the_commands_default_is_the_analysis() -> None:
 def test_a_warm_up_that_leaves_no_iteration_is_rejected(warm_up: int) -> None:
     with pytest.raises(UsageError, match=f"--warm-up {warm_up}"):
         summarise(read_run(SAMPLE / "0.prof.json", 0), warm_up)
-
-
-def test_a_written_run_reads_back_exactly(tmp_path: Path) -> None:
-    run = read_run(SAMPLE / "2.prof.json", 2)
-    write_run(tmp_path, run, {rank.rank: [1410, 1200] for rank in run.ranks})
-    assert json.loads((tmp_path / "2.prof.json").read_text()) == json.loads((SAMPLE / "2.prof.json").read_text())
-    assert json.loads((tmp_path / "2.sched.json").read_text())[3] == {"rank": 3, "power_states": [1410, 1200]}
 
 
 def test_runs_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads and writes ``N.prof.json``: what the ranks of a pipeline reported under plan N, as Perseus' artifact has it.
+"""Reads ``N.prof.json``: what the ranks of a pipeline reported under plan N, as Perseus' artifact has it.
 
 The file is a list with one object per rank: ``rank``, ``iter_time`` (s), ``iter_energy`` (J), and
 ``time_breakdown`` and ``energy_breakdown``, which give a list of repetitions per iteration for each
@@ -7,9 +7,7 @@ instruction. ``N.sched.json`` beside it lists each rank's clocks: ``rank``, ``po
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from wattloop.errors import InputError, OperationError
-from wattloop.files.atomic_write import open_atomic
 from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
 from wattloop.files.table import MAX_FILE_BYTES
@@ -38,11 +35,6 @@ def run_file_name(number: int) -> str:
         '2.prof.json'
     """
     return f"{number}.prof.json"
-
-
-def clocks_file_name(number: int) -> str:
-    """The name of the file with the clocks of a run."""
-    return f"{number}.sched.json"
 
 
 def read_runs(folder: str | Path) -> list[RecordedRun]:
@@ -84,37 +76,6 @@ def read_run(path: str | Path, number: int) -> RecordedRun:
                 source, f"{found} iterations", f"{expected}, as rank {before.rank} has", column=f"rank {after.rank}"
             )
     return RecordedRun(number, tuple(records))
-
-
-def write_run(folder: str | Path, run: RecordedRun, clocks_megahertz: Mapping[int, Sequence[int]]) -> None:
-    """Write the records and the clocks of a run.
-
-    Args:
-        folder: An existing folder.
-        run: The records.
-        clocks_megahertz: The clocks of each rank, in execution order.
-
-    Raises:
-        OperationError: A file cannot be written.
-    """
-    records = [
-        {
-            "rank": record.rank,
-            "iter_time": record.iteration_seconds.tolist(),
-            "iter_energy": record.iteration_joules.tolist(),
-            "time_breakdown": _lists(record.instruction_seconds),
-            "energy_breakdown": _lists(record.instruction_joules),
-        }
-        for record in run.ranks
-    ]
-    clocks = [{"rank": rank, "power_states": list(found)} for rank, found in sorted(clocks_megahertz.items())]
-    for name, document in ((run_file_name(run.number), records), (clocks_file_name(run.number), clocks)):
-        with open_atomic(Path(folder) / name) as stream:
-            json.dump(document, stream, allow_nan=False)
-
-
-def _lists(found: Mapping[str, Repetitions]) -> dict[str, list[list[float]]]:
-    return {name: [row.tolist() for row in rows] for name, rows in found.items()}
 
 
 def _json(path: str | Path) -> object:
