@@ -55,7 +55,7 @@ def record(seconds: float, counter_interval: float) -> tuple[GpuAccount, int, li
         begin = time.monotonic()
         while (now := time.monotonic()) < begin + seconds:
             if now >= begin + len(taken) * SAMPLE_SECONDS:
-                sampler.look()
+                sampler.sample()
                 account.add(taken[-1])
                 wire = account.to_wire()
                 reported.append(

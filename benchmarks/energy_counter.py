@@ -31,7 +31,7 @@ Row = tuple[str, float, float, int, float]
 def describe() -> None:
     """Print the agent monitor's description of each GPU."""
     readings = NvmlReadings()
-    for gpu in readings.describe():
+    for gpu in readings.describe(lambda _: True):
         sys.stdout.write(f"{gpu}\n")
     for status in readings.statuses():
         sys.stdout.write(f"{status}\n")
