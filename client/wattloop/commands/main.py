@@ -13,6 +13,7 @@ from wattloop import interruption
 from wattloop.commands.contract import Command, missing_module
 from wattloop.commands.streams import open_closed_streams, write_every_character
 from wattloop.errors import InputError, OperationError, UsageError
+from wattloop.printable import printable
 
 GROUP = "wattloop.commands"
 EXIT_FAILURE = 1
@@ -153,5 +154,7 @@ def _silence_stdout() -> None:
 
 
 def _print_error(text: str, code: int) -> int:
-    sys.stderr.write(text + "\n")
+    # A file's names and texts may stand in the message.
+    lines = [printable(line, len(line)) for line in text.split("\n")]
+    sys.stderr.write("\n".join(lines) + "\n")
     return code

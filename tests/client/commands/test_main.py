@@ -69,6 +69,19 @@ def test_an_error_is_a_message_and_an_exit_code(
     assert captured.err.startswith(message)
 
 
+@pytest.mark.parametrize("error", [InputError, OperationError, UsageError])
+def test_control_characters_in_an_error_do_not_reach_the_terminal(
+    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str], error: Callable[..., BaseException]
+) -> None:
+    texts = ("p.csv", "row \x1b[2J\r", "é\u202e") if error is InputError else ("row \x1b[2J\r é\u202e",)
+    subcommand(failing(error(*texts)))
+    command_line.main(["try"])
+    found = capsys.readouterr().err
+    assert "row \\x1b[2J\\r" in found
+    assert "é\\u202e" in found
+    assert found.removesuffix("\n").isprintable()
+
+
 def test_an_unexpected_error_keeps_its_traceback(subcommand: Callable[..., None]) -> None:
     subcommand(failing(PermissionError(1, "unexpected")))
     with pytest.raises(PermissionError):
