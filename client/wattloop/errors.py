@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from wattloop.printable import printable
+
+# What a file or another program has may be of any length, and have any characters.
+MAX_FOUND_CHARACTERS, MAX_COLUMN_CHARACTERS = 1_000, 200
+
 
 class WattloopError(Exception):
     """Base of the errors that Wattloop raises for its user. The text is complete without a traceback."""
@@ -40,8 +45,15 @@ class InputError(WattloopError):
     column: int | str | None = None
 
     def __str__(self) -> str:
-        """Source, place, value found and value expected, on one line."""
+        """Source, place, value found and value expected, on one printable line."""
+        column = None if self.column is None else _shown(str(self.column), MAX_COLUMN_CHARACTERS)
         place = ", ".join(
-            f"{kind} {value}" for kind, value in (("line", self.line), ("column", self.column)) if value is not None
+            f"{kind} {value}" for kind, value in (("line", self.line), ("column", column)) if value is not None
         )
-        return f"{self.source}: {place + ': ' if place else ''}found {self.found}, expected {self.expected}"
+        source, found = printable(self.source), _shown(self.found, MAX_FOUND_CHARACTERS)
+        return f"{source}: {place + ': ' if place else ''}found {found}, expected {printable(self.expected)}"
+
+
+def _shown(text: str, limit: int) -> str:
+    """The text as a printable one of this length, escapes included."""
+    return printable(printable(text, limit), limit)

@@ -44,6 +44,18 @@ def test_an_invalid_table_is_an_error_that_names_its_place(tmp_path: Path, conte
     assert message in str(raised.value)
 
 
+def test_a_name_of_a_column_cannot_forge_a_line_or_fill_a_terminal(tmp_path: Path) -> None:
+    path = table(tmp_path, "a,\x01\u2028" + "b" * 1000 + "\n1\n")
+    with pytest.raises(InputError) as raised:
+        list(read_table(path, ["a"]))
+    shown = str(raised.value)
+    assert r"line 2, column \x01\u2028bbb" in shown
+    assert shown.isprintable()
+    assert shown.endswith("b…: found 1 cells, expected 2 as in the header")
+    assert len(shown) < 1000
+    assert len(str(InputError("a", "\x01" * 10_000, "b"))) < 1100
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.csv: found no readable file \(No such file"):
         list(read_table(tmp_path / "nowhere.csv", ["a"]))
