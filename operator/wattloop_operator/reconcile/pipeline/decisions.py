@@ -158,9 +158,11 @@ def _goal(state: PipelineState, now: datetime) -> Goal:
 def _profile_goal(state: PipelineState, now: datetime) -> Goal:
     if refusing := tuple(number for number, rank in sorted(state.ranks.items()) if refuses(rank, now)):
         return Goal(FREE, f"{named(refusing)} could not hold clocks lately, and all measure together")
-    present = state.directive
-    # What has been measured since stays in the list, or the ranks would begin again after each report.
-    clocks = present.clocks_megahertz if present.mode == PROFILE else remaining_clocks(state)
+    present, common = state.directive, set(common_clocks(state))
+    # What has been measured since stays in the list, or the ranks would begin again after each report. A rank may
+    # have registered again with fewer clocks.
+    listed = present.clocks_megahertz if present.mode == PROFILE else ()
+    clocks = tuple(clock for clock in listed if clock in common) or remaining_clocks(state)
     return Goal(PROFILE, "the instructions are measured at each clock", clocks)
 
 

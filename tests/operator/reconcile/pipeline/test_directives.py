@@ -194,6 +194,21 @@ def test_ranks_stop_measuring_while_one_of_them_cannot_hold_clocks() -> None:
     assert operator.state.directive.mode == PLAN
 
 
+@pytest.mark.parametrize("process", ["", "f" * 32], ids=["the same process", "a new process"])
+def test_no_rank_measures_a_clock_that_another_one_may_no_longer_hold(process: str) -> None:
+    ranks = ranks_of(2)
+    operator = started(ranks)
+    ranks[0].train(1)
+    assert operator.receive(ranks[0], ranks[0].report()).mode == PROFILE
+    registration = replace(ranks[1].registration, clocks_megahertz=CLOCKS[:2])
+    ranks[1] = SimulatedRank(replace(registration, process=process or registration.process))
+    register(operator, ranks[1:])
+    assert operator.state.directive.mode == PROFILE
+    assert operator.state.directive.clocks_megahertz == CLOCKS[1::-1]
+    run_until_planned(operator, ranks)
+    assert ranks[0].measured == CLOCKS[1::-1]
+
+
 def test_a_job_that_is_switched_off_runs_free() -> None:
     operator, ranks = planned()
     off = decided(replace(operator.state, enabled=False), operator.now)
