@@ -163,7 +163,7 @@ test-e2e: $(STAMP) node-packages
 	$(BIN)/pytest -n 0 -m node tests/node
 
 SECONDS ?= 60
-# Any of socket, reporting and manifests; all by default.
+# Some of the targets of docs/testing.md; all by default.
 TARGETS ?=
 # A failing input of one target, to replay it.
 INPUT ?=

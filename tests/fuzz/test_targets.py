@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from fastapi.routing import APIRoute
 
 from support.fuzzing.campaign import TARGETS, main, open_target
 from support.fuzzing.mutation import mutations
+from support.fuzzing.random_steps import VERBS, random_step
+from support.fuzzing.rank_steps import parse_steps
 from support.fuzzing.reporting import ReportingTarget
 from support.fuzzing.target import DefectError, Target
 from wattloop.pipeline.messages import MODES, RankReport
@@ -30,8 +33,8 @@ from wattloop_operator.reconcile.pipeline.state import PipelineState
 from wattloop_operator.reporting import pipeline_commits, request_handling
 
 SEED = 20261122
-# A sequence of messages to the plan service takes half a second, and a template's check a tenth of one.
-MUTATIONS = {"plan-service": 5, "templates": 60, "frequency-plans": 60}
+# A sequence of messages to the plan service, and a template's check, take a tenth of a second.
+MUTATIONS = {"plan-service": 20, "templates": 60, "frequency-plans": 60}
 
 
 @pytest.fixture
@@ -57,6 +60,15 @@ def test_the_seed_determines_the_mutations() -> None:
     some = [list(islice(mutations(target, seed), 200)) for seed in (1, 1, 2)]
     assert some[0] == some[1] != some[2]
     assert len(set(some[0])) > 150
+
+
+def test_steps_are_whole_lines_that_the_target_reads() -> None:
+    rng = random.Random(SEED)
+    steps = [random_step(rng) for _ in range(500)]
+    read = [step for each in steps for step in parse_steps(each.rstrip(b"\n"))]
+    assert len(read) == len(steps)
+    assert {step.verb for step in read} == set(VERBS)
+    assert all(each.count(b"\n") == 1 for each in steps)
 
 
 def failing_input(target: Target, max_inputs: int = 2000) -> bytes:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
-from support.fuzzing.target import Target
+from support.fuzzing.mutation import MAX_INPUT_BYTES, STEPS_SHARE, with_steps
+from support.fuzzing.target import SteppedTarget, Target
 
 # The instrumented packages: the product, and the parsers that read an input first.
 INSTRUMENTED = ("wattloop", "wattloop_agent", "wattloop_operator", "ruamel.yaml", "cronsim", "starlette", "fastapi")
-MAX_INPUT_BYTES = 64 * 1024
 MAX_CHECK_SECONDS = 20
 MAX_MEMORY_MEBIBYTES = 2048
 
@@ -56,8 +58,24 @@ def fuzz(target: Target, folder: Path, seconds: int) -> None:
         "print_final_stats": 1,
     }
     arguments = [sys.argv[0], *(f"-{name}={value}" for name, value in options.items()), str(corpus), str(seeds)]
-    atheris.Setup(arguments, target.check)
+    steps = {"custom_mutator": _mutator(target)} if isinstance(target, SteppedTarget) else {}
+    atheris.Setup(arguments, target.check, **steps)
     atheris.Fuzz()
+
+
+def _mutator(target: SteppedTarget) -> Callable[[bytes, int, int], bytes]:
+    """Inserts steps into inputs of the corpus, beside the engine's changes of bytes."""
+    import atheris  # noqa: PLC0415
+
+    def mutated(data: bytes, max_bytes: int, seed: int) -> bytes:
+        rng = random.Random(seed)
+        if rng.random() >= STEPS_SHARE:
+            # Looked up now, because `atheris.Fuzz` replaces it.
+            changed: bytes = atheris.Mutate(data, max_bytes)
+            return changed
+        return with_steps(target, rng, data)[:max_bytes]
+
+    return mutated
 
 
 def _quoted(token: bytes) -> str:

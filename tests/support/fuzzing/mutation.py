@@ -7,10 +7,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from support.fuzzing.target import Target
+from support.fuzzing.target import SteppedTarget, Target
 
 MAX_INPUT_BYTES = 64 * 1024
 MAX_CHANGES = 6
+# Of a target with steps, most mutations insert some: changes of bytes seldom give several valid ones.
+STEPS_SHARE = 0.7
+MAX_STEPS_TOGETHER = 8
 NUMBERS = (b"0", b"-1", b"1", b"255", b"65536", b"2147483648", b"9223372036854775808", b"1e308", b"1e309", b"-0.0")
 NUMBER = re.compile(rb"\d+")
 
@@ -22,12 +25,25 @@ def mutations(target: Target, seed: int) -> Iterator[bytes]:
     seeds = target.seeds()
     yield from seeds
     rng = random.Random(seed)
+    stepped = target if isinstance(target, SteppedTarget) else None
     while True:
         data = rng.choice(seeds)
+        if stepped is not None and rng.random() < STEPS_SHARE:
+            yield with_steps(stepped, rng, data)
+            continue
         for _ in range(rng.randint(1, MAX_CHANGES)):
             other = rng.choice(target.tokens) if rng.random() < 0.5 else rng.choice(seeds)
             data = rng.choice(CHANGES)(rng, data, other)
         yield data[:MAX_INPUT_BYTES]
+
+
+def with_steps(target: SteppedTarget, rng: random.Random, data: bytes) -> bytes:
+    """An input with random steps at one place between its lines, after or instead of others."""
+    lines = data.splitlines(keepends=True)
+    start = rng.randint(0, len(lines))
+    end = start + rng.choice((0, 0, 0, 1, 4))
+    steps = [target.random_step(rng) for _ in range(rng.randint(1, MAX_STEPS_TOGETHER))]
+    return b"".join((*lines[:start], *steps, *lines[end:]))[:MAX_INPUT_BYTES]
 
 
 def run_mutations(target: Target, seed: int, seconds: float, failed: Callable[[bytes], None]) -> int:

@@ -26,13 +26,16 @@ from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Reg
 from wattloop_operator.reconcile.pipeline.state import MAX_RANKS, PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reporting import pipeline_commits
 from wattloop_operator.reporting.message_groups import MessageGroups
-from wattloop_operator.reporting.pipeline_commits import PipelineCommits
+from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineStore
 from wattloop_operator.store import Store
-from wattloop_operator.store.pipelines import RETENTION
+from wattloop_operator.store.pipelines import RETENTION, Change, StoredPipeline
 
 RANKS = 2
 MAX_PLANNING_SECONDS = 20.0
+# 64 GPUs of 10 kW, and a counter that steps while an instruction runs.
+MAX_PROCESS_WATTS, COUNTER_STEP_SECONDS = 640_000.0, 1.0
 RENEWAL = RETENTION / 2
+ReadState = Callable[[PipelineKey], PipelineState | None]
 PIPELINE_TOKENS = (
     b"PUT {own}/pipeline/ranks/0\n", b"POST {own}/pipeline/ranks/1/report\n", b"POST {own}/pipeline/straggler\n",
     b'"process": ', b'"instructions": [', b'"forward:0:0"', b'"backward:1:1"', b'"clocks_megahertz": [',
@@ -86,6 +89,7 @@ class PipelineChecks:
         own: The recurrence that messages may change.
         other: The one that they may not.
         utc_now: The time.
+        newest: The newest state of a pipeline; by default that of the store, which takes longer to read.
 
     Attributes:
         modes: The modes of the directives that ranks have got.
@@ -93,9 +97,15 @@ class PipelineChecks:
     """
 
     def __init__(
-        self, store: Store, own: TrainingRecurrence, other: TrainingRecurrence, utc_now: Callable[[], datetime]
+        self,
+        store: Store,
+        own: TrainingRecurrence,
+        other: TrainingRecurrence,
+        utc_now: Callable[[], datetime],
+        newest: ReadState | None = None,
     ) -> None:
         self._store = store.pipelines
+        self._newest = newest or store.pipelines.read
         self._utc_now = utc_now
         self.modes: set[str] = set()
         self.job_plan = JobPlan()
@@ -168,13 +178,41 @@ class PipelineChecks:
         return state
 
     def _read(self) -> PipelineState | None:
-        state, plan = self._store.read(self._own.key), self.job_plan
+        state, plan = self._newest(self._own.key), self.job_plan
         return None if state is None else replace(state, enabled=plan.enabled, choice=plan.choice, given=plan.given)
+
+
+class RecordingStore:
+    """The pipelines of a store, of which it keeps the newest states; see `PipelineStore`."""
+
+    def __init__(self, store: Store) -> None:
+        self._pipelines = store.pipelines
+        self.newest: dict[PipelineKey, PipelineState] = {}
+
+    def change(
+        self, new: PipelineState, known: StoredPipeline | None, merge: Change, decide: Change, now: datetime
+    ) -> StoredPipeline:
+        """See `Pipelines`."""
+        changed = self._pipelines.change(new, known, merge, decide, now)
+        self.newest[new.key] = changed.state
+        return changed
+
+    def delete_old(self, now: datetime) -> int:
+        """See `Pipelines`."""
+        return self._pipelines.delete_old(now)
+
+    def claim_planning(self, profile_id: int, planner: str, now: datetime, until: datetime) -> datetime | None:
+        """See `Pipelines`."""
+        return self._pipelines.claim_planning(profile_id, planner, now, until)
+
+    def release_planning(self, profile_id: int, planner: str) -> None:
+        """See `Pipelines`."""
+        self._pipelines.release_planning(profile_id, planner)
 
 
 @contextmanager
 def running_commits(
-    store: Store, utc_now: Callable[[], datetime], may_plan: threading.Event | None = None
+    store: PipelineStore, utc_now: Callable[[], datetime], may_plan: threading.Event | None = None
 ) -> Iterator[PipelineCommits]:
     """Commits that wait for no further messages; the planner is a thread, which works while the event is set."""
 
@@ -187,7 +225,7 @@ def running_commits(
         mock.patch.object(pipeline_commits, "REGISTRATION_WAIT_SECONDS", 0.0),
         mock.patch.object(pipeline_commits, "REPORT_WAIT_SECONDS", 0.0),
         mock.patch.object(MessageGroups, "pause"),
-        PipelineCommits(store.pipelines, plan, utc_now) as commits,
+        PipelineCommits(store, plan, utc_now) as commits,
     ):
         yield commits
 
@@ -203,6 +241,18 @@ def _check_state(state: PipelineState) -> None:
     for first, second in combinations(registrations, 2):
         if contradict(first, second):
             raise DefectError(f"ranks {first.rank} and {second.rank} contradict each other")
+    _check_energies(state)
+
+
+def _check_energies(state: PipelineState) -> None:
+    """Check that no energy is stored that GPUs cannot have, since plans and later recurrences would follow from it."""
+    processes = () if state.profile is None else state.profile.processes.values()
+    energies = [(each.energy_joules, each.time_seconds) for process in processes for each in process.measurements]
+    reports = [rank.report for rank in state.ranks.values() if rank.report is not None]
+    energies += [(each.iteration_joules, each.iteration_seconds or 0.0) for each in reports]
+    for joules, seconds in energies:
+        if (joules or 0.0) > MAX_PROCESS_WATTS * (seconds + COUNTER_STEP_SECONDS):
+            raise DefectError(f"a rank has an energy that no GPU can have: {joules:g} J in {seconds:g} s")
 
 
 def _check_change(before: PipelineState, after: PipelineState) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 import tempfile
 import threading
 import time
@@ -16,13 +17,13 @@ from pathlib import Path
 
 from support.backends.model_backend import KEY, job
 from support.fuzzing.logs import DefectLog
-from support.fuzzing.pipelines import PipelineChecks, running_commits
+from support.fuzzing.pipelines import PipelineChecks, RecordingStore, running_commits
+from support.fuzzing.random_steps import random_step
 from support.fuzzing.rank_steps import MESSAGES, STRAGGLER, Ranks, Step, parse_steps
 from support.fuzzing.target import DefectError
 from support.pipelines.registrations import CLOCKS, instructions_of, rank_registration
 from support.reporting.node_api import NOW
 from wattloop import threads
-from wattloop.errors import InputError
 from wattloop.pipeline.messages import MODES, Directive, RankReport
 from wattloop_operator.api.meta import OwnerReference
 from wattloop_operator.domain.snapshot import Snapshot
@@ -40,6 +41,7 @@ from wattloop_operator.reconcile.pipeline.state import (
 )
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
 from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, PipelineContext, ReportOfRank
+from wattloop_operator.reporting.planner_queue import CLAIM_SECONDS
 from wattloop_operator.store import open_store
 
 # A bound for a busy machine; an answer takes a few milliseconds.
@@ -75,9 +77,9 @@ class PlanServiceTarget:
     planner wait, ``restart`` ends the operator and starts another one, and ``end`` ends the attempt.
 
     Checks: each message gets a valid directive or a documented refusal; no error in the log; every
-    thread lives; no restart is needed; the stored ranks never contradict each other, and their
-    FrequencyPlan and its status can be written; another job's pipeline does not change, and its rank
-    gets its answer.
+    thread lives; no restart is needed; the stored ranks never contradict each other, and have no energy
+    that their GPUs cannot have; the FrequencyPlan and its status can be written; another job's pipeline
+    does not change, and its rank gets its answer.
     """
 
     tokens = (
@@ -101,7 +103,8 @@ class PlanServiceTarget:
         own = decide(Snapshot(job()), Attempt(0, 0, "slot-0", NOW))
         job_ref = own.spec.job_ref.model_copy(update={"uid": "other-uid"})
         other = own.model_copy(update={"spec": own.spec.model_copy(update={"job_ref": job_ref})})
-        self._checks = PipelineChecks(self._store, own, other, self._now)
+        self._recorded = RecordingStore(self._store)
+        self._checks = PipelineChecks(self._store, own, other, self._now, self._recorded.newest.get)
         self._new, self._victim = (
             PipelineState(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt), KEY.namespace, own.metadata.name)
             for spec in (own.spec, other.spec)
@@ -136,12 +139,17 @@ class PlanServiceTarget:
         ]  # fmt: skip
         return [text.encode() for text in texts]
 
+    def random_step(self, rng: random.Random) -> bytes:
+        """See `SteppedTarget`."""
+        return random_step(rng)
+
     def check(self, data: bytes) -> None:
         """See `Target`."""
         self._log.clear()
         # Time passes, so that caches expire however long the run takes.
         self._seconds += SECONDS_PER_INPUT
         self._checks.reset()
+        self._recorded.newest.pop(self._new.key, None)
         self._ranks, self._context = Ranks(), PipelineContext(self._new, WORK)
         self._checks.job_plan = JobPlan()
         self._commits.forget(self._new.key)
@@ -175,7 +183,7 @@ class PlanServiceTarget:
         return NOW + timedelta(seconds=self._seconds)
 
     def _started(self) -> PipelineCommits:
-        commits = running_commits(self._store, self._now, self._planner_may_run)
+        commits = running_commits(self._recorded, self._now, self._planner_may_run)
         return self._running.enter_context(commits)
 
     def _change(self, step: Step) -> None:
@@ -195,6 +203,8 @@ class PlanServiceTarget:
             case "restart":
                 self._wait_for_planner()
                 self._running.close()
+                # The claims of the operator before end: what it has planned, no other one plans again for so long.
+                self._seconds += CLAIM_SECONDS
                 self._commits = self._started()
 
     def _send(self, together: Sequence[tuple[Step, Message]]) -> None:
@@ -240,10 +250,10 @@ class PlanServiceTarget:
         state = self._store.pipelines.read_without_measurements(self._new.key)
         if state is None:
             return
-        try:
-            plan = plan_object(state, OWNER)
-        except InputError:
-            return
+        newest = self._recorded.newest.get(self._new.key)
+        if newest is not None and (newest.ranks, newest.directive) != (state.ranks, state.directive):
+            raise DefectError("the store has other ranks or another directive than the service")
+        plan = plan_object(state, OWNER)
         if plan is not None:
             plan_status(state, plan, ended=False, now=self._now()).to_wire()
         applied_plan(state, "" if plan is None else plan.metadata.name).to_wire()

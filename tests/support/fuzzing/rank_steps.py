@@ -21,8 +21,8 @@ from wattloop.pipeline.messages import (
 from wattloop_operator.reporting.pipeline_commits import Message, ReportOfRank
 
 MAX_STEPS = 64
-# Keys of a step `measured`: factors of the times and the energies of all measurements, and how many clocks have any.
-TIMES, ENERGIES, CLOCKS = "factor", "energy", "clocks"
+# Keys of a step `measured`: a factor of the times, the energy of every instruction, and how many clocks have any.
+TIMES, ENERGY, CLOCKS = "factor", "energy", "clocks"
 REGISTER, REPORT, MEASURED, STRAGGLER = "register", "report", "measured", "straggler"
 MESSAGES = {REGISTER, REPORT, MEASURED, STRAGGLER}
 
@@ -111,15 +111,15 @@ class Ranks:
         begun = directive.number if directive.first_iteration is not None else 0
         report = RankReport(registered.process, sequence, directive.number, 5 * sequence, begun, 5, 0.5)
         fields = dict(step.fields)
-        times, energies = (fields.pop(key, 1.0) for key in (TIMES, ENERGIES))
+        times, joules = fields.pop(TIMES, 1.0), fields.pop(ENERGY, None)
         clocks = fields.pop(CLOCKS, 16)
         if step.verb == MEASURED and type(clocks) is int:
             measured = measurements_of(registered, registered.clocks_megahertz[: max(clocks, 0)][:16])
             report = replace(report, measurements=measured, blocking_watts=BLOCKING_WATTS, profiled=True)
         wire = report.to_json()
-        for each in wire["measurements"] if {type(times), type(energies)} <= {int, float} else ():
-            each["time_seconds"] *= times
-            each["energy_joules"] *= energies
+        for each in wire["measurements"]:
+            each["time_seconds"] *= times if type(times) in {int, float} else 1.0
+            each["energy_joules"] = each["energy_joules"] if joules is None else joules
         return RankReport.from_json({**wire, **fields})
 
 

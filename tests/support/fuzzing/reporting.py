@@ -124,7 +124,7 @@ class ReportingTarget:
         )
         progress_store = LocalProgressStore(self._store.objects, lambda: None)
         service = ReportService(progress_store, tokens, limits=limits, max_wait_seconds=0.0)
-        commits = self._stack.enter_context(running_commits(self._store, self._now))
+        commits = self._stack.enter_context(running_commits(self._store.pipelines, self._now))
         pipelines = PipelineService(progress_store, tokens, commits, limits, clock=lambda: self._seconds)
         self._pipelines = PipelineChecks(self._store, self._recurrence, other, self._now)
         self.app = create_app(service, nodes, pipelines)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import random
+from typing import Protocol, runtime_checkable
 
 
 class DefectError(AssertionError):
@@ -31,3 +32,11 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Release the target's resources."""
+
+
+@runtime_checkable
+class SteppedTarget(Target, Protocol):
+    """A target whose input is a sequence of lines, each of which is a step."""
+
+    def random_step(self, rng: random.Random) -> bytes:
+        """A step that mutations insert between two lines, with its line end."""
