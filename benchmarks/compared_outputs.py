@@ -34,7 +34,7 @@ DATA = ROOT / "tests" / "data"
 WATTLOOP = Path(sys.executable).with_name("wattloop")
 DIGITS = ROOT / "examples" / "digits" / "job.yaml"
 DEMO_RECURRENCES = 6
-POLICIES = ("thompsonSampling", "zeus", "grid", "default")
+POLICIES = ("knowledgeGradient", "thompsonSampling", "zeus", "grid", "default")
 SIZES = "8,16,32,64,128,256,512,1024"
 # Network, optimizer, target metric, maximum epochs, default batch size of the published jobs.
 WORKLOADS = {
@@ -120,7 +120,7 @@ def simulated(outputs: Outputs) -> None:
         for dataset in WORKLOADS
         for policy in POLICIES
     ]
-    rows += [{"gpu": "v100", "policy": "thompsonSampling", **variant} for variant in VARIANTS]
+    rows += [{"gpu": "v100", "policy": "knowledgeGradient", **variant} for variant in VARIANTS]
     traces = DATA / "zeus-traces"
     names = ("network", "optimizer", "target_metric", "max_epochs", "default_batch_size")
     fixed = {"train": str(traces / "summary_train.csv"), "seeds": "1-2", "recurrences": "40"}
