@@ -137,7 +137,7 @@ class KnownStartUps(StartUps):
         known = {size: self._job.expected_start_up(self._recurrence, size) for size in self._ran or {DEFAULT}}
         usual = sum(known.values()) / len(known)
         mean = np.array([known.get(size, usual) for size in SIZES])
-        return ExpectedStartUps(mean, 0.0)
+        return ExpectedStartUps(mean, 0.0, np.zeros_like(mean))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from wattloop_planner.observations import ParameterValues
 
@@ -210,6 +210,20 @@ class ConfigurationSpace:
     @cached_property
     def _indices(self) -> dict[Configuration, int]:
         return {configuration: arm for arm, configuration in enumerate(self.configurations)}
+
+
+@lru_cache(maxsize=256)
+def configuration_space(
+    batch_sizes: tuple[int, ...], default_batch_size: int, parameters: tuple[Parameter, ...] = ()
+) -> ConfigurationSpace:
+    """The arms of a job; kept, because every decision of a job has the same ones.
+
+    Args:
+        batch_sizes: The batch sizes, distinct, in rising order.
+        default_batch_size: The default; the nearest batch size counts if it is not one of them.
+        parameters: The further parameters.
+    """
+    return ConfigurationSpace(batch_sizes, nearest_batch_size(batch_sizes, default_batch_size), parameters)
 
 
 def nearest_batch_size(batch_sizes: tuple[int, ...], wanted: int) -> int:

@@ -59,10 +59,11 @@ def parameter_neighbours(space: ConfigurationSpace) -> Flags:
     return neighbours
 
 
-def combinations(space: ConfigurationSpace) -> list[Indices]:
+@lru_cache(maxsize=256)
+def combinations(space: ConfigurationSpace) -> tuple[Indices, ...]:
     """The arms of each combination of parameter values, in rising order of batch size."""
     per_size = len(space) // len(space.batch_sizes)
-    return [np.arange(first, len(space), per_size) for first in range(per_size)]
+    return tuple(np.arange(first, len(space), per_size) for first in range(per_size))
 
 
 def _batch_sizes(space: ConfigurationSpace) -> Vector:

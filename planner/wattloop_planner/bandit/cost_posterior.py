@@ -163,7 +163,7 @@ def cost_posterior(
     start_ups = expected.typical
     least = float(start_ups.min())
     share = np.ones(len(log_cost))
-    if epoch_cost.level_known:
+    if epoch_cost.level_known and start_ups.max() > least:
         # What the start of an arm costs beyond the least one is a known part of the cost of its runs.
         share = 1 / (1 + (start_ups - least) / _exp(log_cost))
         covariance = covariance * np.outer(share, share)
@@ -182,7 +182,7 @@ def cost_posterior(
         log_limit=log_limit_of(max_epochs),
         start_up_joules=least,
         own_start_up_joules=start_ups - least,
-        start_up_risk_joules=np.broadcast_to(expected.risk, start_ups.shape),
+        start_up_risk_joules=expected.risk,
     )
 
 

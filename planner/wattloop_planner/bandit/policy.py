@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 from wattloop.environment import RunTarget
-from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace, Parameter, nearest_batch_size
+from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace, Parameter, configuration_space
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, ParameterValues, StartUp
 
@@ -69,9 +69,7 @@ class DecisionContext:
     @cached_property
     def space(self) -> ConfigurationSpace:
         """The arms."""
-        return ConfigurationSpace(
-            self.batch_sizes, nearest_batch_size(self.batch_sizes, self.default_batch_size), self.parameters
-        )
+        return configuration_space(self.batch_sizes, self.default_batch_size, self.parameters)
 
     def arm_of(self, observation: Observation) -> int | None:
         """Index of the arm that an attempt ran; None if it is not offered."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -65,7 +65,7 @@ class ExpectedStartUps:
 
     typical: Vector
     spread: float
-    risk: Vector = field(default_factory=lambda: np.zeros(1))
+    risk: Vector
 
 
 def expected_start_ups(known: Sequence[KnownStart], arms: int) -> ExpectedStartUps:
