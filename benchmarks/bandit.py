@@ -26,16 +26,16 @@ from scipy.stats import t as student_t
 
 from wattloop.environment import RunTarget
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
-from wattloop_planner.bandit.policies import policy_named
+from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.plots.regret import mean_curve, regret_curve, write_regret_plot
-from wattloop_planner.simulation.options import JobOptions, options_of_command
-from wattloop_planner.simulation.output import write_attempts
+from wattloop_planner.simulation.attempt_rows import write_attempts
+from wattloop_planner.simulation.simulation_options import JobOptions, options_of_command
+from wattloop_planner.simulation.simulation_summary import SeedSummary, costs_by_recurrence, mean_summary
 from wattloop_planner.simulation.simulator import Scenario, simulate
-from wattloop_planner.simulation.summary import SeedSummary, costs_by_recurrence, mean_summary
 from wattloop_planner.simulation.tasks import Task, TaskResult, TraceFiles, run_tasks, tasks_of
 
 ROOT = Path(__file__).parents[1]

@@ -25,13 +25,13 @@ from bandit import FILES, HEADER, LIMITED_DEFAULT_NEVER_REACHES, LIMITED_DEFAULT
 from wattloop.cost import CostModel
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
-from wattloop_planner.bandit.policies import policy_named
+from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation, Policy
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.simulation.options import JobOptions
 from wattloop_planner.simulation.process_pool import map_in_processes
+from wattloop_planner.simulation.simulation_options import JobOptions
+from wattloop_planner.simulation.simulation_summary import SeedSummary, mean_summary, summarise
 from wattloop_planner.simulation.simulator import Scenario, simulate
-from wattloop_planner.simulation.summary import SeedSummary, mean_summary, summarise
 from wattloop_planner.simulation.tasks import Task, tasks_of
 
 VARIANTS = ("knowledgeGradient", "epochs known", "perfect stop", "all known after one run")

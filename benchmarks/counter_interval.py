@@ -16,12 +16,12 @@ import sys
 import time
 from collections.abc import Iterator
 
-from wattloop.energy.timeline import EnergyTimeline, GpuReading
+from wattloop.energy.energy_timeline import EnergyTimeline, GpuReading
 from wattloop.nvml import Session
 from wattloop_agent.monitor.energy.gpu_account import GpuAccount
 from wattloop_agent.monitor.energy.samples import GpuSample
+from wattloop_agent.monitor.gpu_sampler import Sampler
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
-from wattloop_agent.monitor.sampler import Sampler
 
 SAMPLE_SECONDS = 0.1
 REFERENCE_SECONDS = 0.02

@@ -19,7 +19,7 @@ from pathlib import Path
 import pynvml
 
 from wattloop.energy import energy_of_power
-from wattloop.energy.timeline import EnergyTimeline, GpuReading
+from wattloop.energy.energy_timeline import EnergyTimeline, GpuReading
 from wattloop.nvml import Gpu, Session
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 

@@ -39,18 +39,18 @@ from typing import Any, Protocol
 import pynvml
 
 from wattloop import EnergyMonitor
-from wattloop.energy.timeline import EnergyTimeline, GpuReading
+from wattloop.energy.energy_timeline import EnergyTimeline, GpuReading
+from wattloop.energy_monitor.process_sampler import ProcessSampler, process_sampler
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS
-from wattloop.energy_monitor.sampler import ProcessSampler, process_sampler
 from wattloop.energy_monitor.sources import FirstAvailable
 from wattloop.nvml import Session
 from wattloop.pipeline.activities import ActivityHistory, filled_spans, instruction_spans
 from wattloop.pipeline.counter_rows import rows
 from wattloop.pipeline.energy_regression import PowerRegression
 from wattloop.pipeline.instruction import Instruction
+from wattloop.pipeline.instruction_measurements import RankMeasurements
 from wattloop.pipeline.iteration_record import IterationRecord
-from wattloop.pipeline.messages import Directive
-from wattloop.pipeline.rank_measurements import RankMeasurements
+from wattloop.pipeline.plan_messages import Directive
 
 STAGE, STAGES, MICROBATCHES = 1, 4, 8
 LAGS_SECONDS = tuple(step * 0.005 for step in range(-4, 21))

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import nvml_simulator
 from nvml_simulator import Machine, ThermalModel
-from wattloop.power.profiling import LimitProfiling
+from wattloop.power.limit_profiling import LimitProfiling
 from wattloop.power.selectors import BoundedSelector, Cost, Energy, MaxSlowdown, Measurement, Selector, Time, comparison
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
 from wattloop.power.sequential_profiling import SequentialProfiling

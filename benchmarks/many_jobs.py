@@ -35,7 +35,7 @@ from support.control_plane.commands import ClusterCommand  # noqa: E402
 from support.control_plane.control_plane import running_control_plane  # noqa: E402
 from support.control_plane.operator_process import OperatorProcess  # noqa: E402
 from wattloop_operator.cluster.api import JOBS, ClusterApi  # noqa: E402
-from wattloop_operator.cluster.transport import HttpTransport  # noqa: E402
+from wattloop_operator.cluster.api_transport import HttpTransport  # noqa: E402
 
 GROUP, VERSION, PLURAL = "wattloop.dev", "v1alpha1", "recurringtrainingjobs"
 NAMESPACE = "default"

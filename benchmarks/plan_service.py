@@ -33,10 +33,10 @@ from support.databases.postgresql_server import postgresql_programs, running_pos
 from support.pipelines.registrations import rank_registration
 from support.reporting.reporting_api import running_api
 from wattloop.commands.settings import Address
-from wattloop.pipeline.messages import Directive, RankRegistration, RankReport
-from wattloop_operator.http.server import HttpService
-from wattloop_operator.reporting.limits import CLUSTER_RATES, ReportLimits, ReportRates
+from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.rate_limiters import Rate
+from wattloop_operator.reporting.report_limits import CLUSTER_RATES, ReportLimits, ReportRates
 
 SPREADS_SECONDS = (10.0, 4.0, 2.0, 1.0, 0.0)
 STAGES, MICROBATCHES = 8, 32

@@ -21,7 +21,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from wattloop_operator.api.curve import MAX_CURVE_POINTS
+from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import ObservationRecord

@@ -23,14 +23,14 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI, Request
 
-from wattloop.messages import GpuEnergy, Report
-from wattloop.reporting import ReportChannel
+from wattloop.report_channel import ReportChannel
+from wattloop.training_messages import GpuEnergy, Report
 
 # The API with a store, as in its tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from support.reporting.reporting_api import running_api
-from wattloop_operator.reporting.limits import ReportLimits, ReportRates
 from wattloop_operator.reporting.rate_limiters import Rate
+from wattloop_operator.reporting.report_limits import ReportLimits, ReportRates
 
 GPUS = 8
 ECHO = "bare FastAPI echo"

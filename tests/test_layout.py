@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,10 @@ def test_every_package_is_typed_and_no_file_is_too_long(root: str) -> None:
     assert all((package / "py.typed").exists() for package in packages)
     long = [path for path in (ROOT / root).rglob("*.py") if len(path.read_text().splitlines()) > MAX_FILE_LINES]
     assert long == []
+
+
+def test_a_module_name_stands_for_one_module() -> None:
+    modules = [path for root in ROOTS for path in (ROOT / root).rglob("*.py") if not path.stem.startswith("__")]
+    # The options of a command, in command_line, have the name of what the command does, in commands.
+    found = Counter(path.stem for path in modules if path.parent.name != "command_line")
+    assert {name: count for name, count in found.items() if count > 1} == {}

@@ -27,11 +27,11 @@ PACKAGES = {
 # Patterns of what libraries and users' code call, by who does. A pattern that matches no name is an error.
 ENTRY_POINTS: dict[str, tuple[str, ...]] = {
     "the client's Python API: docs/client.md": (
-        "wattloop.run:Run*",
-        "wattloop.energy_monitor.monitor:EnergyMonitor*",
+        "wattloop.training_run:Run*",
+        "wattloop.energy_monitor.energy_monitor:EnergyMonitor*",
         "wattloop.energy_monitor.measurement:Measurement*",
         "wattloop.power_limit_optimizer:PowerLimitOptimizer*",
-        "wattloop.pipeline.pipeline:Pipeline*",
+        "wattloop.pipeline.pipeline_rank:Pipeline*",
         "wattloop.pipeline.instruction:Instruction*",
         "wattloop.compat.zeus:*",
     ),
@@ -46,7 +46,7 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "wattloop.integrations.pytorch_probe:*",
         "wattloop.integrations.torch_pipelining:attach",
     ),
-    "the client of the agent's socket: docs/agent.md": ("wattloop.agent.connection:AgentConnection.hold_clocks",),
+    "the client of the agent's socket: docs/agent.md": ("wattloop.agent.agent_connection:AgentConnection.hold_clocks",),
     "the frequency planner's Python API: docs/frequency.md": ("wattloop_planner.frequency.solver.exact:exact_plan",),
     "the simulator's Python API: docs/simulator.md": (
         "nvml_simulator.description:device_plugin_ids",

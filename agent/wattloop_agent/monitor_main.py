@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING
 
 from wattloop import interruption, threads
 from wattloop.errors import OperationError
+from wattloop_agent.agent_settings import Settings
 from wattloop_agent.monitor.descriptors import allowed_connections
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.energy.recorder import Assignments, EnergyRecorder, LedgerWriter
+from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.leases import HEARTBEAT_SECONDS, LeaseTracker
 from wattloop_agent.monitor.loop_watchdog import LoopWatchdog
-from wattloop_agent.monitor.meter import Meter
+from wattloop_agent.monitor.monitor_verbs import RequestHandlers
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.ordered_limits import OrderedLimits
 from wattloop_agent.monitor.policies.bounds_file import BoundsFile
@@ -28,12 +30,10 @@ from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerCon
 from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
 from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
 from wattloop_agent.monitor.push.pusher import Pusher
-from wattloop_agent.monitor.request_handlers import RequestHandlers
-from wattloop_agent.monitor.server import Server
+from wattloop_agent.monitor.socket_server import Server
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.monitor.watched_task import WatchedTask
 from wattloop_agent.request_error import RequestError
-from wattloop_agent.settings import Settings
 from wattloop_agent.unix_socket import listening_socket, removed_on_exit
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class _Monitor:
                 stack.callback(pusher.stop)
             if settings.metrics_bind is not None:
                 # Imported here: an agent that serves no metrics needs no HTTP server.
-                from wattloop_agent.telemetry.metrics import AgentState, serve_metrics  # noqa: PLC0415
+                from wattloop_agent.telemetry.agent_metrics import AgentState, serve_metrics  # noqa: PLC0415
 
                 state = AgentState(
                     meter.sampler,
@@ -223,7 +223,7 @@ def _pusher(
     if not settings.push_url or settings.push_token_file is None:
         return None
     # Imported here: an agent that reports to no operator needs no HTTP client.
-    from wattloop_agent.monitor.push.operator_api import OperatorApi  # noqa: PLC0415
+    from wattloop_agent.monitor.push.node_report_api import OperatorApi  # noqa: PLC0415
 
     api = OperatorApi(settings.push_url, settings.push_token_file, settings.push_ca_file)
     return Pusher(

@@ -26,7 +26,7 @@ from wattloop.nvml import (
     NvmlError,
     Session,
 )
-from wattloop.nvml.errors import nvml_error
+from wattloop.nvml.nvml_errors import nvml_error
 from wattloop_agent.request_error import Reason, RequestError
 
 logger = logging.getLogger(__name__)

@@ -10,15 +10,15 @@ from collections.abc import Callable, Sequence
 
 from wattloop import interruption
 from wattloop.errors import OperationError
+from wattloop_agent.agent_settings import Settings
 from wattloop_agent.boot import boot_id, boot_time_seconds
-from wattloop_agent.power_controller.decisions import AllowedRange
 from wattloop_agent.power_controller.devices import Devices, NvmlDevices
 from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease_decisions import AllowedRange
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.request_handlers import RequestHandlers
-from wattloop_agent.power_controller.server import Server
+from wattloop_agent.power_controller.power_controller_loop import Server
+from wattloop_agent.power_controller.power_controller_verbs import RequestHandlers
 from wattloop_agent.request_error import RequestError
-from wattloop_agent.settings import Settings
 from wattloop_agent.unix_socket import listening_socket, removed_on_exit
 
 logger = logging.getLogger(__name__)

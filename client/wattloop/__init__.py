@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from wattloop.energy_monitor import EnergyMonitor, Measurement
     from wattloop.power_limit_optimizer import PowerLimitOptimizer
-    from wattloop.run import Run
+    from wattloop.training_run import Run
 
 __all__ = ["EnergyMonitor", "Measurement", "PowerLimitOptimizer", "Run"]
 
@@ -25,7 +25,7 @@ _MODULES = {
     "EnergyMonitor": "wattloop.energy_monitor",
     "Measurement": "wattloop.energy_monitor",
     "PowerLimitOptimizer": "wattloop.power_limit_optimizer",
-    "Run": "wattloop.run",
+    "Run": "wattloop.training_run",
 }
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from wattloop.cost import CostModel
 from wattloop.environment import RunEnvironment
-from wattloop.messages import Report
 from wattloop.threads import TaskThread
+from wattloop.training_messages import Report
 
 logger = logging.getLogger("wattloop")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wattloop.messages import MAX_FAILURE_CHARACTERS
 from wattloop.printable import ascii_text
+from wattloop.training_messages import MAX_FAILURE_CHARACTERS
 
 MAX_CHAIN = 8
 MAX_TEXT_CHARACTERS = 4000

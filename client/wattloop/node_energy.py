@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from wattloop.message_fields import Integer, Number, NumberRange, OneOf, String
-from wattloop.messages import (
+from wattloop.training_messages import (
     MAX_GPUS,
     MAX_LIMIT_WATTS,
     MAX_PRODUCT_CHARACTERS,

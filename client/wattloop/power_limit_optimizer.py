@@ -13,19 +13,19 @@ from typing import Self, SupportsFloat
 from wattloop.agent import SOCKET_VARIABLE, AgentConnection
 from wattloop.arguments import gpu_names, number_between, shown
 from wattloop.errors import UsageError, WattloopError
-from wattloop.gpus import ProcessGpus
+from wattloop.held_gpus import ProcessGpus
 from wattloop.launcher import process_rank
 from wattloop.metric import metric_value
+from wattloop.power.limit_profiling import limits_to_measure
 from wattloop.power.profile_result import ProfileResult, parsed_result, profile_result, stored_result
-from wattloop.power.profiling import limits_to_measure
 from wattloop.power.selectors import Cost, Measurement, Selector
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
 from wattloop.power.shared_totals import SharedReading, TotalsExchange
 from wattloop.power.thresholds import Thresholds
 from wattloop.power.windows import Window, WindowRecorder
 from wattloop.process_gpus import gpus_of_process
-from wattloop.run import Run
 from wattloop.torch_group import LostStoreError, TorchGroup, torch_group
+from wattloop.training_run import Run
 
 logger = logging.getLogger("wattloop")
 

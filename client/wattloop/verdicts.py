@@ -18,12 +18,12 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from wattloop.messages import Answer, Report
 from wattloop.torch_group import LostStoreError, TorchGroup, torch_group
+from wattloop.training_messages import Answer, Report
 
 if TYPE_CHECKING:
     # It loads an HTTP client.
-    from wattloop.reporting import ReportChannel
+    from wattloop.report_channel import ReportChannel
 
 logger = logging.getLogger("wattloop")
 

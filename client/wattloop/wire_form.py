@@ -26,7 +26,7 @@ class MaxItems:
 
 @dataclass(frozen=True)
 class WireForm:
-    """Base of every wire form; see `wattloop.messages` for examples."""
+    """Base of every wire form; see `wattloop.training_messages` for examples."""
 
     ignores_unknown_fields: ClassVar[bool] = False
     """Whether fields that a later version may add are ignored; otherwise they are an error."""

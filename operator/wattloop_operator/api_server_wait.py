@@ -14,10 +14,10 @@ from collections.abc import Callable
 from wattloop import threads
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
-from wattloop_operator.cluster.connection import check_reachable
-from wattloop_operator.cluster.transport import Transport, UnavailableError
-from wattloop_operator.http.server import HttpService
-from wattloop_operator.settings import Settings
+from wattloop_operator.cluster.api_server import check_reachable
+from wattloop_operator.cluster.api_transport import Transport, UnavailableError
+from wattloop_operator.http.http_service import HttpService
+from wattloop_operator.operator_settings import Settings
 from wattloop_operator.telemetry.health import Check, create_health_app
 
 logger = logging.getLogger(__name__)

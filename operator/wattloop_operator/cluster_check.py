@@ -9,7 +9,7 @@ from typing import Any
 
 from wattloop import interruption
 from wattloop.errors import OperationError
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.resource import API_VERSION

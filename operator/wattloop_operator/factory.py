@@ -17,10 +17,11 @@ from prometheus_client import make_asgi_app
 
 from wattloop import threads
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_server import ClusterAddress, credentials, is_readable
+from wattloop_operator.cluster.api_transport import HttpTransport, Transport, fenced
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.backend import ClusterBackend
-from wattloop_operator.cluster.connection import ClusterAddress, credentials, is_readable
+from wattloop_operator.cluster.cluster_backend import ClusterBackend
 from wattloop_operator.cluster.frequency_plans import FrequencyPlanWriter
 from wattloop_operator.cluster.gpu_power_policies import NodePolicies, write_policy_statuses
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
@@ -31,30 +32,29 @@ from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ClusterLogs
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
-from wattloop_operator.cluster.transport import HttpTransport, Transport, fenced
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.controller.leader_state import LeaderState
 from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.driver import reconcile
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
-from wattloop_operator.http.server import HttpService, background
+from wattloop_operator.http.http_service import HttpService, background
+from wattloop_operator.operator_settings import Settings
 from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limit_orders import LimitOrders
-from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
-from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.reporting.progress_writer import ProgressWriterThread
+from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
-from wattloop_operator.settings import Settings
 from wattloop_operator.store import Store
 from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
 from wattloop_operator.telemetry.database_check import DatabaseCheck
 from wattloop_operator.telemetry.health import WatchHeartbeat, create_health_app, watches_check
-from wattloop_operator.telemetry.metrics import Metrics, StateCollector
+from wattloop_operator.telemetry.operator_metrics import Metrics, StateCollector
 from wattloop_operator.workloads.injection import ClusterAddresses
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from wattloop import interruption, threads
 from wattloop.errors import OperationError
-from wattloop_operator.cluster.connection import own_namespace
+from wattloop_operator.cluster.api_server import own_namespace
 from wattloop_operator.factory import Factory
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 
 if TYPE_CHECKING:
     from wattloop_operator.cluster.election import Leadership

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop.errors import InputError
-from wattloop.files.table import Row, read_table
+from wattloop.files.csv_table import Row, read_table
 from wattloop.message_fields import shown
 from wattloop.power.selectors import Measurement
 from wattloop_planner.power_profile_json import json_measurements

@@ -6,9 +6,9 @@ import math
 from pathlib import Path
 
 from wattloop.errors import InputError
+from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
-from wattloop.files.table import MAX_FILE_BYTES
 from wattloop.message_fields import shown
 from wattloop.power.selectors import Measurement
 

@@ -13,7 +13,7 @@ import shlex
 import sys
 from typing import get_args
 
-from nvml_simulator.state import Clock, Permission, create, environment
+from nvml_simulator.state_files import Clock, Permission, create, environment
 from wattloop.errors import UsageError, WattloopError
 
 

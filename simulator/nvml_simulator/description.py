@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nvml_simulator.library import ClockSettingDescription, GpuDescription, WorkDescription
+from nvml_simulator.simulated_library import ClockSettingDescription, GpuDescription, WorkDescription
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from nvml_simulator.description import Description
 from nvml_simulator.simulated_machine import NVML_SUCCESS, GpuName, Machine
-from nvml_simulator.state import STATE_VARIABLE
+from nvml_simulator.state_files import STATE_VARIABLE
 from wattloop.errors import UsageError
 
 

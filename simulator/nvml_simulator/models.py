@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from functools import cache
 
-from nvml_simulator.library import ModelDescription, load
+from nvml_simulator.simulated_library import ModelDescription, load
 from wattloop.errors import UsageError
 
 

@@ -19,7 +19,7 @@ from nvml_simulator.description import (
     simulated_gpu,
     work_record,
 )
-from nvml_simulator.library import (
+from nvml_simulator.simulated_library import (
     MAX_CLOCK_SETTINGS,
     MAX_INSTANCES,
     MAX_WORK_RECORDS,
@@ -29,7 +29,7 @@ from nvml_simulator.library import (
     WorkDescription,
     load,
 )
-from nvml_simulator.state import Clock, Permission
+from nvml_simulator.state_files import Clock, Permission
 from nvml_simulator.thermal import ThermalModel
 from wattloop.errors import OperationError, UsageError
 

@@ -15,7 +15,7 @@ from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from wattloop.agent import AgentConnection
 from wattloop.interruption import EXIT_INTERRUPTED
 from wattloop_agent.monitor.descriptors import RESERVED_DESCRIPTORS, connections_allowed
-from wattloop_agent.monitor.server import MAX_BAD_REQUESTS
+from wattloop_agent.monitor.socket_server import MAX_BAD_REQUESTS
 
 FEW_DESCRIPTORS = RESERVED_DESCRIPTORS + 32
 

@@ -10,7 +10,7 @@ import pytest
 from support.agents.agent_fixture import AgentFixture
 from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop.energy_monitor.agent_source import AgentSource
-from wattloop.energy_monitor.sampler import ProcessSampler
+from wattloop.energy_monitor.process_sampler import ProcessSampler
 
 
 def test_a_reading_is_between_two_moments_of_the_monotonic_clock_and_has_the_power(agent: AgentFixture) -> None:

@@ -21,8 +21,8 @@ import pytest
 from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from wattloop.agent import AgentConnection, AgentUnavailable
-from wattloop_agent.logs import MAX_LINES
-from wattloop_agent.monitor import connection
+from wattloop_agent.agent_logs import MAX_LINES
+from wattloop_agent.monitor import caller_connection
 from wattloop_agent.monitor.connection_slots import (
     MAX_CONNECTIONS_PER_GPU_OWNER,
     MAX_SUBSCRIPTIONS,
@@ -227,7 +227,9 @@ def test_subscribers_are_bounded_and_cost_others_nothing(agent_fixture: AgentFix
 
 
 def test_callers_that_read_no_answer_cost_others_nothing_and_are_disconnected(agent_fixture: AgentFixture) -> None:
-    outcome = attacked(agent_fixture, "deaf", processes=2, connections=3, seconds=connection.MAX_ANSWER_SECONDS + 2)
+    outcome = attacked(
+        agent_fixture, "deaf", processes=2, connections=3, seconds=caller_connection.MAX_ANSWER_SECONDS + 2
+    )
     check(outcome)
     assert outcome.total("closed_by_agent") > 0
 

@@ -12,7 +12,7 @@ from support.agents.agent_fixture import AgentFixture, until
 from wattloop.agent_process import start_agent, stop_agent
 from wattloop.energy_monitor import EnergyMonitor
 from wattloop.energy_monitor.agent_source import AgentSource
-from wattloop.energy_monitor.sampler import ProcessSampler
+from wattloop.energy_monitor.process_sampler import ProcessSampler
 
 pytestmark = pytest.mark.processes
 

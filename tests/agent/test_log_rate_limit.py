@@ -9,7 +9,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_agent.logs import WINDOW_SECONDS, LogRateLimit, RateLimitedHandler
+from wattloop_agent.agent_logs import WINDOW_SECONDS, LogRateLimit, RateLimitedHandler
 
 # By line: the time since the line before, and the owner.
 LINES = st.lists(st.tuples(st.sampled_from([0.0, 0.01, 0.3, 1.0, 5.0]), st.sampled_from("abcdef")), max_size=200)

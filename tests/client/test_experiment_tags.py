@@ -6,7 +6,7 @@ import pytest
 
 from wattloop.environment import RunEnvironment
 from wattloop.experiment_tags import tags_of
-from wattloop.messages import GpuEnergy, Report
+from wattloop.training_messages import GpuEnergy, Report
 
 GPU = "GPU-00000000-0000-0000-0000-00000000000"
 

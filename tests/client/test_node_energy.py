@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop import messages, node_energy
+from wattloop import node_energy, training_messages
 from wattloop.message_fields import MessageError
 from wattloop.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage, PodLimitState
 
@@ -50,8 +50,8 @@ INVALID_REPORTS: dict[str, tuple[Any, str]] = {
     "no node": (without(REPORT, "node"), "node: found nothing, expected a string of at most 253"),
     "an empty ledger": (REPORT | {"ledger": ""}, "ledger: found ''"),
     "a negative sequence": (REPORT | {"sequence": -1}, "sequence: found -1, expected a whole number from 0"),
-    "too many GPUs": (REPORT | {"gpus": [GPU] * 65}, "gpus: found 65 entries, expected a list of at most 64"),
-    "the same GPU twice": (REPORT | {"gpus": [GPU, GPU]}, "gpus: found 'GPU-0' twice, expected one entry per GPU"),
+    "too many GPUs": (REPORT | {"gpus": [GPU] * 65}, "held_gpus: found 65 entries, expected a list of at most 64"),
+    "the same GPU twice": (REPORT | {"gpus": [GPU, GPU]}, "held_gpus: found 'GPU-0' twice, expected one entry per GPU"),
     "an unknown source": (REPORT | {"gpus": [GPU | {"source": "guess"}]}, "gpus[0].source: found 'guess', expected"),
     "too many usages": (REPORT | {"usages": [USAGE] * 1025}, "usages: found 1025 entries, expected a list"),
     "the same usage twice": (REPORT | {"usages": [USAGE, USAGE]}, "usages: found \"('u-1', 'train', 'GPU"),
@@ -126,7 +126,7 @@ def test_an_answer_distinguishes_no_policies_from_unknown_policies() -> None:
 def test_the_largest_report_fits_the_size_limit() -> None:
     gpus = tuple(
         NodeGpu(f"{index:0>96}", 2 * 10**14, 2 * 10**14, 9999999999.123456, "integrated", "P" * 128)
-        for index in range(messages.MAX_GPUS)
+        for index in range(training_messages.MAX_GPUS)
     )
     usage = PodGpuUsage(
         "u" * 96, "n" * 63, "p" * 253, "c" * 63, "", False, 2 * 10**14, 2 * 10**14, 1.0, 9999999999.123456, False
@@ -142,8 +142,8 @@ def test_the_largest_report_fits_the_size_limit() -> None:
 
 
 TEXTS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20)
-MILLIJOULES = st.integers(0, messages.MAX_ENERGY_MILLIJOULES)
-CLOCKS = st.floats(0, messages.MAX_TIME_SECONDS)
+MILLIJOULES = st.integers(0, training_messages.MAX_ENERGY_MILLIJOULES)
+CLOCKS = st.floats(0, training_messages.MAX_TIME_SECONDS)
 GPUS = st.builds(NodeGpu, TEXTS, MILLIJOULES, MILLIJOULES, CLOCKS, st.sampled_from(node_energy.SOURCES), TEXTS)
 USAGES = st.tuples(CLOCKS, CLOCKS).flatmap(
     lambda clocks: st.builds(
@@ -181,7 +181,7 @@ BOUNDS = st.builds(
     policy=TEXTS,
     products=st.none() | st.lists(TEXTS, max_size=3).map(tuple),
     namespaces=st.none() | st.lists(TEXTS, max_size=3).map(tuple),
-    power_limit_watts=ranges(messages.MAX_LIMIT_WATTS),
+    power_limit_watts=ranges(training_messages.MAX_LIMIT_WATTS),
     graphics_clock_megahertz=ranges(node_energy.MAX_CLOCK_MEGAHERTZ),
     memory_clock_megahertz=ranges(node_energy.MAX_CLOCK_MEGAHERTZ),
 )

@@ -12,9 +12,9 @@ import pytest
 from support.key_values import KeyValues
 from support.reporting.report_server import ReportServer, answering
 from wattloop import Run
-from wattloop.messages import Report
-from wattloop.reporting import ReportChannel
+from wattloop.report_channel import ReportChannel
 from wattloop.torch_group import TorchGroup, torch_group
+from wattloop.training_messages import Report
 from wattloop.verdicts import (
     CONFIRMATION_TIMEOUT_SECONDS,
     OPERATOR_TIMEOUT_SECONDS,

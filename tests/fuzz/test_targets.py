@@ -23,13 +23,13 @@ from support.fuzzing.random_steps import VERBS, random_step
 from support.fuzzing.rank_steps import parse_steps
 from support.fuzzing.reporting import ReportingTarget
 from support.fuzzing.target import DefectError, Target
-from wattloop.pipeline.messages import MODES, RankReport
-from wattloop_agent.monitor import server
+from wattloop.pipeline.plan_messages import MODES, RankReport
+from wattloop_agent.monitor import socket_server
 from wattloop_operator.api.checks import documents
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.reconcile.pipeline import registrations
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
 from wattloop_operator.reconcile.pipeline.reports import with_report
-from wattloop_operator.reconcile.pipeline.state import PipelineState
 from wattloop_operator.reporting import pipeline_commits, request_handling
 
 SEED = 20261122
@@ -83,7 +83,7 @@ def failing_input(target: Target, max_inputs: int = 2000) -> bytes:
 @pytest.mark.parametrize("target", ["socket"], indirect=True)
 def test_an_exception_in_the_agents_monitor_is_found(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as planted:
-        planted.setattr(server, "decoded_request", json.loads)
+        planted.setattr(socket_server, "decoded_request", json.loads)
         data = failing_input(target)
     target.check(data)
 
@@ -98,7 +98,7 @@ def test_a_connection_that_the_agent_does_not_close_is_found(target: Target, mon
         return {"verb": "list"}
 
     with monkeypatch.context() as planted:
-        planted.setattr(server, "decoded_request", leaking)
+        planted.setattr(socket_server, "decoded_request", leaking)
         with pytest.raises(DefectError, match="descriptors stay open"):
             target.check(target.seeds()[0])
     for each in opened:

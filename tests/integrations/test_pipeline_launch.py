@@ -20,7 +20,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.workloads.injection import ClusterAddresses
-from wattloop_operator.workloads.manifest import manifest
+from wattloop_operator.workloads.workload_manifest import manifest
 
 pytestmark = pytest.mark.integrations
 

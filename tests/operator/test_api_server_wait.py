@@ -13,8 +13,8 @@ import pytest
 from support.free_ports import free_port
 from wattloop.errors import OperationError
 from wattloop_operator.api_server_wait import SETTLING_SECONDS, await_api_server
-from wattloop_operator.cluster.transport import Request, StatusError, UnavailableError
-from wattloop_operator.settings import SETTINGS, Settings, settings_from
+from wattloop_operator.cluster.api_transport import Request, StatusError, UnavailableError
+from wattloop_operator.operator_settings import SETTINGS, Settings, settings_from
 
 SERVER = "https://10.96.0.1:443"
 RESOURCES = {"resources": [{"name": "recurringtrainingjobs"}, {"name": "trainingrecurrences"}]}

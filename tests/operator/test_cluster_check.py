@@ -10,7 +10,7 @@ import yaml
 
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.transport import Request, StatusError
+from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster_check import NOT_PROCESSED, POLL_SECONDS, REPORT_HINT, ClusterCheck, check_job
 
 JOB = check_job("team-a", "check", "wattloop/operator:0.1.0")

@@ -16,11 +16,11 @@ import pytest
 from kubernetes.client import ApiClient
 
 from support.ended_threads import end_thread, watched_names
-from wattloop_operator.cluster.transport import Request
+from wattloop_operator.cluster.api_transport import Request
 from wattloop_operator.factory import Factory
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
+from wattloop_operator.operator_settings import SETTINGS, settings_from
 from wattloop_operator.reporting.planner_queue import PlannerQueue
-from wattloop_operator.settings import SETTINGS, settings_from
 from wattloop_operator.store import open_store
 from wattloop_operator.workloads.injection import ClusterAddresses
 

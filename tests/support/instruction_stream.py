@@ -9,11 +9,11 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from wattloop.energy.timeline import CounterEdge, EnergyTimeline, GpuReading
+from wattloop.energy.energy_timeline import CounterEdge, EnergyTimeline, GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.iteration_record import IterationRecord
-from wattloop.pipeline.messages import Directive
+from wattloop.pipeline.plan_messages import Directive
 
 CALL_SECONDS = 0.0035
 OPTIMIZER_SECONDS = 0.06

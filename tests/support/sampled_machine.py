@@ -11,9 +11,9 @@ from pathlib import Path
 
 import nvml_simulator
 from nvml_simulator import Machine, model_named
-from wattloop.energy.timeline import GpuReading
+from wattloop.energy.energy_timeline import GpuReading
+from wattloop.energy_monitor.process_sampler import ProcessSampler
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
-from wattloop.energy_monitor.sampler import ProcessSampler
 from wattloop.nvml import NvmlError, Session
 
 CALL_SECONDS = 0.0035

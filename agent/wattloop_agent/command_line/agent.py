@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from wattloop.commands.contract import Command, Deferred
-from wattloop_agent.settings import add_options
+from wattloop_agent.agent_settings import add_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

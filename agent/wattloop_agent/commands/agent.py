@@ -7,7 +7,7 @@ import os
 
 from wattloop import interruption
 from wattloop.errors import UsageError
-from wattloop_agent.settings import settings_from
+from wattloop_agent.agent_settings import settings_from
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -16,7 +16,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.ready_descriptor is not None:
         _check_descriptor(arguments.ready_descriptor)
     # Each part imports only what it needs, to keep the power controller small.
-    from wattloop_agent.logs import set_up_logs  # noqa: PLC0415
+    from wattloop_agent.agent_logs import set_up_logs  # noqa: PLC0415
 
     set_up_logs(settings.log_format, settings.log_level)
     if arguments.restore_only:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from wattloop import interruption
 from wattloop.errors import OperationError
-from wattloop_agent.commands.usage import Usage, usage_between
+from wattloop_agent.commands.energy_use import Usage, usage_between
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.request_error import RequestError
 

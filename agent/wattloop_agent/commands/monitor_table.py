@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wattloop.printable import printable
-from wattloop_agent.commands.usage import Usage
+from wattloop_agent.commands.energy_use import Usage
 
 UNKNOWN = "–"
 

@@ -8,9 +8,9 @@ import socket
 import sys
 
 from wattloop.errors import OperationError
-from wattloop_agent.logs import set_up_logs
+from wattloop_agent.agent_logs import set_up_logs
+from wattloop_agent.agent_settings import add_options, settings_from
 from wattloop_agent.power_controller_main import run_power_controller
-from wattloop_agent.settings import add_options, settings_from
 
 
 def main() -> int:

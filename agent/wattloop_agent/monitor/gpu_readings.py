@@ -12,7 +12,7 @@ from typing import Protocol
 from wattloop.agent import EnergyReading, GpuDescription
 from wattloop.node_energy import Range
 from wattloop_agent.monitor.energy.samples import GpuSample
-from wattloop_agent.monitor.policies.limits import LimitedSetting
+from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from wattloop.node_energy import Range
 from wattloop.nvml import Gpu, NvmlError
 from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.gpu_readings import GpuStatus
-from wattloop_agent.monitor.policies.limits import LimitedSetting
+from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
 from wattloop_agent.nvml_gpus import NvmlGpus
 from wattloop_agent.request_error import Reason, RequestError
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from wattloop_agent.json_lines import boolean, decoded_request
-from wattloop_agent.monitor.connection import Connection
+from wattloop_agent.monitor.caller_connection import Connection
 from wattloop_agent.request_error import RequestError
 
 VERB = "hold_clocks"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from wattloop_agent.nvml_gpus import NvmlGpus
-from wattloop_agent.power_controller.decisions import AllowedRange
 from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease_decisions import AllowedRange
 
 
 class Devices(Protocol):

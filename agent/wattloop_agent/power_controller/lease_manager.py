@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wattloop_agent.power_controller import decisions
-from wattloop_agent.power_controller.decisions import AllowedRange, HoldRequest, Restoration
+from wattloop_agent.power_controller import lease_decisions
 from wattloop_agent.power_controller.devices import Devices
 from wattloop_agent.power_controller.lease import UNITS, Lease, LeaseKey, Setting
+from wattloop_agent.power_controller.lease_decisions import AllowedRange, HoldRequest, Restoration
 from wattloop_agent.power_controller.lease_file import CorruptLeaseFileError, LeaseFile
 from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.request_error import Reason, RequestError
@@ -108,14 +108,14 @@ class LeaseManager:
                 logger.error("no lease can be granted", extra={"error": refusal.message})  # noqa: TRY400
             self.state, self._not_ready_reason = refusal.message, refusal.reason
             return
-        self.leases = decisions.of_this_boot(found, self._boot_id)
+        self.leases = lease_decisions.of_this_boot(found, self._boot_id)
         if len(self.leases) < len(found):
             logger.info("leases of an earlier boot discarded", extra={"leases": len(found) - len(self.leases)})
             self._unwritten = True
         self.state = "ready"
         # Clocks may have been moved up to half a second after the file was written: set the stored
         # values.
-        self.leases = decisions.clocks_pending(self.leases)
+        self.leases = lease_decisions.clocks_pending(self.leases)
         self._finish_pending()
 
     def hold(self, request: HoldRequest) -> list[HeldLease]:
@@ -128,7 +128,7 @@ class LeaseManager:
             self.recover()
         if self.state != "ready":
             raise RequestError(self._not_ready_reason, self.state)
-        decisions.refuse_held_by_others(self.leases, request)
+        lease_decisions.refuse_held_by_others(self.leases, request)
         values = self._values(request)
         keys = [(gpu, request.setting) for gpu in request.gpus]
         if request.setting is not Setting.POWER_LIMIT and all(self._is_move(key, request) for key in keys):
@@ -146,7 +146,7 @@ class LeaseManager:
             RequestError: Another owner holds one of the GPUs, or a device could not be restored;
                 `tick` retries.
         """
-        chosen = decisions.leases_to_release(self.leases, owner, gpus, setting)
+        chosen = lease_decisions.leases_to_release(self.leases, owner, gpus, setting)
         self._release(chosen)
         left = [lease.gpu for lease in chosen if lease.key in self.leases]
         if left:
@@ -158,7 +158,7 @@ class LeaseManager:
         if self.state != "ready":
             self.recover()
             return
-        self._release(decisions.expired(self.leases, self._clock()))
+        self._release(lease_decisions.expired(self.leases, self._clock()))
 
     def close(self) -> None:
         """Release the locks on the state folder and on the node."""
@@ -179,7 +179,7 @@ class LeaseManager:
 
     def _values(self, request: HoldRequest) -> dict[str, float]:
         allowed = {gpu: self._devices.allowed(gpu, request.setting) for gpu in request.gpus}
-        return decisions.values_to_set(request, allowed, self.bounds.get(request.setting))
+        return lease_decisions.values_to_set(request, allowed, self.bounds.get(request.setting))
 
     def _is_move(self, key: LeaseKey, request: HoldRequest) -> bool:
         lease = self.leases.get(key)
@@ -197,14 +197,14 @@ class LeaseManager:
             for gpu in request.gpus
             if (gpu, request.setting) not in before
         }
-        begun = decisions.begin_hold(before, request, values, found, self._boot_id)
+        begun = lease_decisions.begin_hold(before, request, values, found, self._boot_id)
         keys = [(gpu, request.setting) for gpu in request.gpus]
         self._write(begun)
         self.leases = begun
         try:
             for gpu in request.gpus:
                 self._devices.put(gpu, request.setting, values[gpu])
-            finished = decisions.finish_hold(begun, keys, request.expires_seconds)
+            finished = lease_decisions.finish_hold(begun, keys, request.expires_seconds)
             self._write(finished)
         except RequestError:
             self._finish_pending()
@@ -227,7 +227,7 @@ class LeaseManager:
                 self._finish_pending()
                 raise
         keys = [(gpu, request.setting) for gpu in request.gpus]
-        self.leases = decisions.finish_hold(moved, keys, request.expires_seconds)
+        self.leases = lease_decisions.finish_hold(moved, keys, request.expires_seconds)
         # The next tick writes it.
         self._unwritten = True
 
@@ -277,7 +277,7 @@ class LeaseManager:
             self._devices.put(lease.gpu, lease.setting, lease.held)
             return replace(lease, pending=None)
         current = self._devices.current(lease.gpu, lease.setting)
-        how = decisions.restoration(lease, current)
+        how = lease_decisions.restoration(lease, current)
         if how is Restoration.SET_FOUND:
             try:
                 self._devices.put(lease.gpu, lease.setting, lease.found)

@@ -8,6 +8,12 @@ caller to the agent (SO_PEERCRED).
 
 from __future__ import annotations
 
+from wattloop.agent.agent_connection import (
+    RECONNECT_SECONDS,
+    SOCKET_VARIABLE,
+    TIMEOUT_SECONDS,
+    AgentConnection,
+)
 from wattloop.agent.answers import (
     EnergyReading,
     GpuDescription,
@@ -19,13 +25,7 @@ from wattloop.agent.answers import (
     StreamedReadings,
 )
 from wattloop.agent.clock_stream import ClockRequest, ClockStream
-from wattloop.agent.connection import (
-    RECONNECT_SECONDS,
-    SOCKET_VARIABLE,
-    TIMEOUT_SECONDS,
-    AgentConnection,
-)
-from wattloop.agent.transport import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES, AgentRequestError, AgentUnavailable
+from wattloop.agent.socket_transport import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES, AgentRequestError, AgentUnavailable
 
 __all__ = [
     "ANSWER_LIMIT_BYTES",

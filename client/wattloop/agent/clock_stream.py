@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wattloop.agent.transport import ANSWER_LIMIT_BYTES, AgentRequestError, AgentTransport, AgentUnavailable
+from wattloop.agent.socket_transport import ANSWER_LIMIT_BYTES, AgentRequestError, AgentTransport, AgentUnavailable
 
 # Requests that the socket holds while the agent does not read. The agent executes the newest of them alone.
 BUFFERED_REQUESTS = 8

@@ -17,7 +17,7 @@ from typing import IO
 
 from wattloop.energy_monitor import EnergyMonitor
 from wattloop.energy_monitor import Measurement as WattloopMeasurement
-from wattloop.energy_monitor.sampler import MAX_WAIT_SECONDS
+from wattloop.energy_monitor.process_sampler import MAX_WAIT_SECONDS
 from wattloop.energy_monitor.synchronization import synchronization
 from wattloop.errors import UsageError
 

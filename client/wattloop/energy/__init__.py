@@ -2,11 +2,11 @@
 
 A GPU's energy counter advances every 20 to 100 ms and a call to read it takes up to milliseconds, so
 the difference of two readings is inaccurate for a short window. The counter is exact at its edges, the
-moments at which it advances. A client's windows are estimated by `wattloop.energy.timeline`; the agent's
+moments at which it advances. A client's windows are estimated by `wattloop.energy.energy_timeline`; the agent's
 account interpolates between the edges that it keeps.
 """
 
 from wattloop.energy.edges import Edge
-from wattloop.energy.interpolation import Energy, energy_at, energy_of_power
+from wattloop.energy.energy_between import Energy, energy_at, energy_of_power
 
 __all__ = ["Edge", "Energy", "energy_at", "energy_of_power"]

@@ -4,7 +4,7 @@ One thread of the process samples the GPUs, by the agent's stream or by NVML, in
 is two moments. Its energy is looked up in the timelines when it is first read.
 """
 
+from wattloop.energy_monitor.energy_monitor import EnergyMonitor, Window
 from wattloop.energy_monitor.measurement import Measurement
-from wattloop.energy_monitor.monitor import EnergyMonitor, Window
 
 __all__ = ["EnergyMonitor", "Measurement", "Window"]

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wattloop.energy.timeline import difference
-from wattloop.energy_monitor.sampler import EnergyState, Moment, ProcessSampler
+from wattloop.energy.energy_timeline import difference
+from wattloop.energy_monitor.process_sampler import EnergyState, Moment, ProcessSampler
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """A typed interface to NVML, in watts, joules and megahertz. The only package that imports pynvml, on first use."""
 
-from wattloop.nvml.errors import (
+from wattloop.nvml.gpu import Gpu
+from wattloop.nvml.nvml_errors import (
     GpuLost,
     GpuNotFound,
     InvalidArgument,
@@ -9,8 +10,7 @@ from wattloop.nvml.errors import (
     NotSupported,
     NvmlError,
 )
-from wattloop.nvml.gpu import Gpu
-from wattloop.nvml.library import driver_load
+from wattloop.nvml.pynvml_binding import driver_load
 from wattloop.nvml.session import Session
 
 __all__ = [

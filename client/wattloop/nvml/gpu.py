@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from wattloop.nvml.errors import GpuNotFound, NotSupported
-from wattloop.nvml.library import invoke, simulated_clock_nanoseconds
+from wattloop.nvml.nvml_errors import GpuNotFound, NotSupported
+from wattloop.nvml.pynvml_binding import invoke, simulated_clock_nanoseconds
 
 _CLOCK_GRAPHICS = 0
 _FIELD_POWER_INSTANT = 186

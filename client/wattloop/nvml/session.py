@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from wattloop.nvml.errors import NvmlError
 from wattloop.nvml.gpu import Gpu
-from wattloop.nvml.library import invoke
+from wattloop.nvml.nvml_errors import NvmlError
+from wattloop.nvml.pynvml_binding import invoke
 
 
 class Session:

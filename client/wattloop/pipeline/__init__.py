@@ -1,6 +1,6 @@
 """Pipeline-parallel training under a frequency plan: instructions, their clocks, and their measurement.
 
-See `wattloop.pipeline.pipeline.Pipeline` and docs/pipeline.md.
+See `wattloop.pipeline.pipeline_rank.Pipeline` and docs/pipeline.md.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from wattloop.pipeline.instruction import Instruction
-    from wattloop.pipeline.pipeline import Pipeline
+    from wattloop.pipeline.pipeline_rank import Pipeline
 
 __all__ = ["Instruction", "Pipeline"]
 
-_MODULES = {"Instruction": "wattloop.pipeline.instruction", "Pipeline": "wattloop.pipeline.pipeline"}
+_MODULES = {"Instruction": "wattloop.pipeline.instruction", "Pipeline": "wattloop.pipeline.pipeline_rank"}
 
 
 def __getattr__(name: str) -> object:

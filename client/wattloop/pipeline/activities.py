@@ -71,7 +71,7 @@ def filled_spans(record: IterationRecord, instructions: Sequence[Span], *, first
     Example:
         >>> from array import array
         >>> from wattloop.pipeline.instruction import Instruction
-        >>> from wattloop.pipeline.messages import Directive
+        >>> from wattloop.pipeline.plan_messages import Directive
         >>> instructions = (Instruction("forward", 1, 0), Instruction("forward", 1, 1))
         >>> stamps = array("d", [1.0, 2.0, 2.5, 3.0])
         >>> record = IterationRecord(0, Directive(), instructions, (1410, 1200), 0.0, 4.0, stamps)

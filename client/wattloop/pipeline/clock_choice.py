@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from wattloop.pipeline.directives import AllowedClocks, DirectiveState, IterationClocks, iteration_clocks
 from wattloop.pipeline.instruction_sequence import InstructionSequence
-from wattloop.pipeline.messages import FREE, PLAN, Directive
-from wattloop.pipeline.plan_file import PlanRow, different_kind, knob_choices
+from wattloop.pipeline.plan_messages import FREE, PLAN, Directive
+from wattloop.pipeline.rank_plan_file import PlanRow, different_kind, knob_choices
 
 logger = logging.getLogger("wattloop")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from wattloop.message_fields import Integer, Number
-from wattloop.messages import MAX_NUMBER
+from wattloop.training_messages import MAX_NUMBER
 from wattloop.wire_form import WireForm
 
 # Groups of cycles in a report. When there are more, they are joined in pairs, on all ranks alike.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from wattloop.energy.timeline import MAX_GAP_SECONDS, CounterEdge
+from wattloop.energy.energy_timeline import MAX_GAP_SECONDS, CounterEdge
 from wattloop.pipeline.activities import Activity, ActivityHistory
 from wattloop.pipeline.energy_regression import Row, TimingError
 

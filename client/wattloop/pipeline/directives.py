@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from wattloop.pipeline.knobs import Knobs
-from wattloop.pipeline.messages import FREE, PLAN, Directive
+from wattloop.pipeline.plan_messages import FREE, PLAN, Directive
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class IterationMeans:
 
     Example:
         >>> from array import array
-        >>> from wattloop.pipeline.messages import Directive
+        >>> from wattloop.pipeline.plan_messages import Directive
         >>> means = IterationMeans(lambda begin, end: 300 * (end - begin))
         >>> for number in range(4):
         ...     means.add(IterationRecord(number, Directive(), (), (), number, number + 1.0, array("d")))

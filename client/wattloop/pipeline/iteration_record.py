@@ -8,7 +8,7 @@ from typing import Protocol
 
 from wattloop.pipeline.compared_cycles import ComparedCycles
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.messages import Directive, InstructionMeasurement
+from wattloop.pipeline.plan_messages import Directive, InstructionMeasurement
 
 
 @dataclass(frozen=True)

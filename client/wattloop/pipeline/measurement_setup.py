@@ -9,16 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattloop.energy_monitor.sampler import ProcessSampler, process_sampler
+from wattloop.energy_monitor.process_sampler import ProcessSampler, process_sampler
 from wattloop.energy_monitor.sources import FirstAvailable
 from wattloop.errors import InputError, OperationError, UsageError
+from wattloop.pipeline.clock_profiling import spaced_clocks
 from wattloop.pipeline.directives import AllowedClocks
 from wattloop.pipeline.measurement_files import MeasurementFiles, dump_folder, run_number
-from wattloop.pipeline.messages import MAX_CLOCKS, PROFILE, Directive
-from wattloop.pipeline.meter import PipelineMeter
+from wattloop.pipeline.pipeline_meter import PipelineMeter
 from wattloop.pipeline.place import PipelinePlace, require_integer
+from wattloop.pipeline.plan_messages import MAX_CLOCKS, PROFILE, Directive
 from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
-from wattloop.pipeline.profiling import spaced_clocks
 from wattloop.pipeline.run_dump import RunDump
 
 logger = logging.getLogger("wattloop")

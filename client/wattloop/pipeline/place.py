@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from wattloop.errors import UsageError
 from wattloop.message_fields import MessageError, String
-from wattloop.pipeline.messages import MAX_PIPELINE_RANKS, MAX_STAGES
+from wattloop.pipeline.plan_messages import MAX_PIPELINE_RANKS, MAX_STAGES
 
 
 @dataclass(frozen=True)

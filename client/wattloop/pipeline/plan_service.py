@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from urllib.error import HTTPError
 
 from wattloop.operator_api import REQUEST_ERRORS, describe_error, is_permanent, retry_after_seconds
-from wattloop.pipeline.messages import (
+from wattloop.pipeline.plan_messages import (
     MAX_PIPELINE_MESSAGE_BYTES,
     Directive,
     InstructionMeasurement,

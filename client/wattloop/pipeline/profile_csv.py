@@ -10,10 +10,16 @@ from pathlib import Path
 
 from wattloop.errors import UsageError
 from wattloop.files.atomic_write import open_atomic
-from wattloop.files.table import Row, read_table
+from wattloop.files.csv_table import Row, read_table
+from wattloop.pipeline.clock_profiling import (
+    CLOCKS_OF_BLOCKING_POWER,
+    ClockResult,
+    ProfileSchedule,
+    Profiling,
+    clocks_left,
+)
 from wattloop.pipeline.energy_regression import Estimate
-from wattloop.pipeline.messages import InstructionMeasurement
-from wattloop.pipeline.profiling import CLOCKS_OF_BLOCKING_POWER, ClockResult, ProfileSchedule, Profiling, clocks_left
+from wattloop.pipeline.plan_messages import InstructionMeasurement
 from wattloop.pipeline.shared_file import locked
 
 KEY_COLUMNS = ("gpu_product", "model", "partition")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass, field
 
-from wattloop.messages import MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.directives import DirectiveState
 from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import Observer, RankMeasurement
 from wattloop.pipeline.iteration_runner import IterationRunner
-from wattloop.pipeline.messages import Directive, RankRegistration, RankReport
 from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport
 from wattloop.pipeline.profile_csv import ProfileKey
 from wattloop.printable import ascii_text
+from wattloop.training_messages import MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
 
 
 @dataclass

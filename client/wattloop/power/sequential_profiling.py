@@ -11,10 +11,10 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 
-from wattloop.messages import LimitMeasurement
 from wattloop.power.selectors import Selector
 from wattloop.power.sequential_design import SequentialDesign
 from wattloop.power.windows import Totals, Window, WindowRecorder
+from wattloop.training_messages import LimitMeasurement
 
 logger = logging.getLogger("wattloop")
 
@@ -23,7 +23,7 @@ MAX_WINDOWS_PER_LIMIT = 2
 
 
 class SequentialProfiling:
-    """The state of one measurement of all limits; used as `wattloop.power.profiling.LimitProfiling`.
+    """The state of one measurement of all limits; used as `wattloop.power.limit_profiling.LimitProfiling`.
 
     Args:
         limits_watts: The limits, in descending order.
@@ -55,7 +55,7 @@ class SequentialProfiling:
 
     @property
     def samples(self) -> float:
-        """See `wattloop.power.profiling.LimitProfiling`."""
+        """See `wattloop.power.limit_profiling.LimitProfiling`."""
         return self._recorder.samples
 
     def agree_on_samples(self, samples: float) -> None:

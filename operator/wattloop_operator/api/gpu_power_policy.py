@@ -8,7 +8,7 @@ from pydantic import Field
 
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import SET, ApiModel, Rule
-from wattloop_operator.api.power import MAX_WATTS
+from wattloop_operator.api.power_fields import MAX_WATTS
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 MAX_MEGAHERTZ = 20_000

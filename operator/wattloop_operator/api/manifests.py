@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from wattloop.errors import InputError
 from wattloop.files.reading import read_bounded
 from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, DocumentError, read_documents
+from wattloop_operator.api.checks.manifest_problem import Problem, printable, shortened
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
-from wattloop_operator.api.checks.messages import closest, format_value
-from wattloop_operator.api.checks.problem import Problem, printable, shortened
+from wattloop_operator.api.checks.problem_texts import closest, format_value
 from wattloop_operator.api.checks.rule_check import rule_problems
 from wattloop_operator.api.checks.schema_check import schema_problems
 from wattloop_operator.api.cron import ScheduleError, check_schedule

@@ -8,14 +8,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, Parameter
+from wattloop_operator.api.batch_size_policy import KnowledgeGradientPolicy, PolicyChoice
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
+from wattloop_operator.api.model_output import Output
 from wattloop_operator.api.objective import Objective
-from wattloop_operator.api.output import Output
-from wattloop_operator.api.policy import KnowledgeGradientPolicy, PolicyChoice
-from wattloop_operator.api.power import Power
+from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
-from wattloop_operator.api.reporting import Reporting
+from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.trigger import Trigger

@@ -8,12 +8,12 @@ from typing import Annotated
 from pydantic import Field
 
 from wattloop_operator.api.applied_plan import JobFrequencyPlan
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions
 from wattloop_operator.api.model import ATOMIC, ApiModel, list_map
-from wattloop_operator.api.output import PublishedModel
+from wattloop_operator.api.model_output import PublishedModel
 
 PARAMETERS: dict[str, str] = Field(default_factory=dict, description="Values of the further parameters by name.")
 RecurrenceName = Annotated[str, Field(min_length=1, max_length=63)]

@@ -8,17 +8,17 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
-from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.batch_size import ParametersByName
+from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
+from wattloop_operator.api.model_output import MAX_OUTPUT_DIRECTORY_CHARACTERS, OUTPUT_DIRECTORY_PATTERN
 from wattloop_operator.api.objective import MIN_PROGRESS_DEADLINE_SECONDS, Target
-from wattloop_operator.api.output import MAX_OUTPUT_DIRECTORY_CHARACTERS, OUTPUT_DIRECTORY_PATTERN
-from wattloop_operator.api.policy import PolicyName
-from wattloop_operator.api.power import MAX_WATTS
+from wattloop_operator.api.power_fields import MAX_WATTS
 from wattloop_operator.api.recurring_training_job_status import Money
-from wattloop_operator.api.reporting import Reporting
+from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 # No attempt is expected to have more; of more, the first ones are stored.

@@ -13,7 +13,7 @@ from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.resource import API_VERSION
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.transport import (
+from wattloop_operator.cluster.api_transport import (
     APPLY,
     JSON,
     METADATA_ONLY,

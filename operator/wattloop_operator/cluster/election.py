@@ -26,7 +26,7 @@ from kubernetes.aio.leaderelection.resourcelock.baselock import BaseLock
 
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import LEASES
-from wattloop_operator.cluster.transport import Request, StatusError, Transport
+from wattloop_operator.cluster.api_transport import Request, StatusError, Transport
 
 logger = logging.getLogger(__name__)
 

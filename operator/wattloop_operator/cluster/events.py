@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import ConditionStatus, ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -22,7 +22,7 @@ from wattloop_operator.reconcile.actions import (
     WriteJobStatus,
     WriteRecurrenceStatus,
 )
-from wattloop_operator.reconcile.attempt.conditions import (
+from wattloop_operator.reconcile.attempt.attempt_conditions import (
     DEVICES_HEALTHY,
     ENERGY_AGREES,
     POWER_LIMIT_HELD,

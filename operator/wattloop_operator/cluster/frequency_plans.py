@@ -33,10 +33,10 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.stored_parts import metadata_part
 from wattloop_operator.domain.names import JOB_LABEL
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_status
-from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
-from wattloop_operator.store.pipelines import Pipelines
+from wattloop_operator.store.pipeline_store import Pipelines
 
 # A manager of its own: server-side apply keeps its fields apart from those of the controller and the reporting API.
 FIELD_MANAGER = "wattloop-frequency-plans"

@@ -28,7 +28,7 @@ from wattloop_operator.cluster.api import (
     RejectedError,
     status_to_apply,
 )
-from wattloop_operator.policies import bounds_of_node, policy_status, selector_of
+from wattloop_operator.power_policies import bounds_of_node, policy_status, selector_of
 
 POLICIES_SECONDS = 5.0
 LABELS_SECONDS = 60.0

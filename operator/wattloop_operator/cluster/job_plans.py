@@ -13,7 +13,7 @@ from wattloop_operator.reconcile.pipeline.job_plan import JobPlan, job_plan
 
 
 class JobPlans:
-    """Implements `wattloop_operator.reporting.pipelines.PlanOfRecurrence`. Thread-safe.
+    """Implements `wattloop_operator.reporting.pipeline_service.PlanOfRecurrence`. Thread-safe.
 
     Args:
         api: The API server.

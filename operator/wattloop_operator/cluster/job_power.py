@@ -9,7 +9,7 @@ from cachetools import TTLCache, cached
 from pydantic import ValidationError
 
 from wattloop.errors import OperationError
-from wattloop_operator.api.power import PowerLimit
+from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi, RejectedError
 

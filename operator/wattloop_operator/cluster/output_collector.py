@@ -16,8 +16,8 @@ from typing import Any
 
 from wattloop.errors import OperationError
 from wattloop.threads import TaskThread
-from wattloop_operator.api.attempt import Progress
-from wattloop_operator.api.reporting import ReportingSource
+from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.pod_ownership import runs
@@ -28,7 +28,7 @@ from wattloop_operator.domain.training_output import OutputReader, PatternError
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reporting.interfaces import ProgressTooLargeError, TooManyRequestsError, UnknownRecurrenceError
-from wattloop_operator.workloads.job import training_container
+from wattloop_operator.workloads.kubernetes_job import training_container
 from wattloop_operator.workloads.pod_state import (
     condition_of,
     has_ended,

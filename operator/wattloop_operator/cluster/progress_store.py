@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from wattloop.errors import OperationError
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
     TRAINING_RECURRENCES,

@@ -25,11 +25,11 @@ from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import pod_part
 from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses
-from wattloop_operator.workloads.job import job_state, needs_pods, training_container
-from wattloop_operator.workloads.manifest import JOB, kind_of, manifest
+from wattloop_operator.workloads.kubernetes_job import job_state, needs_pods, training_container
 from wattloop_operator.workloads.other_kind import other_state, other_training_container
 from wattloop_operator.workloads.ownership import JOB_UID_LABEL, controller_of, controller_uid, is_pod_of_job
 from wattloop_operator.workloads.rendezvous import service
+from wattloop_operator.workloads.workload_manifest import JOB, kind_of, manifest
 
 Body = Mapping[str, Any]
 # Jobs of other workloads whose controllers are remembered.

@@ -6,7 +6,7 @@ import argparse
 
 from wattloop.commands.contract import Command, Deferred
 from wattloop.commands.settings import add_options
-from wattloop_operator.settings import PREFIX, SETTINGS
+from wattloop_operator.operator_settings import PREFIX, SETTINGS
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from wattloop.commands.contract import Command, Deferred
-from wattloop_operator.local.gpus import MAX_GPUS, MAX_TIME_SCALE, MODELS
+from wattloop_operator.local.local_gpus import MAX_GPUS, MAX_TIME_SCALE, MODELS
 
 # Of an integer; more do not fit into the store.
 MAX_DIGITS = 18

@@ -8,8 +8,8 @@ import uuid
 
 from wattloop import interruption
 from wattloop_operator.cluster.api import ClusterApi
-from wattloop_operator.cluster.connection import ClusterAddress, own_namespace
-from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.cluster.api_server import ClusterAddress, own_namespace
+from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster_check import ClusterCheck, check_job
 
 

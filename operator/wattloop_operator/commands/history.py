@@ -10,12 +10,12 @@ from rich.console import Console
 
 from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.history.cluster_history import cluster_context, cluster_history
+from wattloop_operator.history.cost_history import summary
 from wattloop_operator.history.energy_origin import energy_note
+from wattloop_operator.history.history_table import table_of
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv, write_json
-from wattloop_operator.history.savings import summary
 from wattloop_operator.history.stored_history import JobSelector, stored_history
-from wattloop_operator.history.table import table_of
 from wattloop_operator.store import open_store
 
 # Width of the table if the output is not a terminal.

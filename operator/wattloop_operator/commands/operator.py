@@ -9,7 +9,7 @@ import os
 from dataclasses import replace
 
 from wattloop import interruption
-from wattloop_operator.settings import settings_from
+from wattloop_operator.operator_settings import settings_from
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     from wattloop_operator.factory import Factory, connect  # noqa: PLC0415
     from wattloop_operator.running import run_operator  # noqa: PLC0415
     from wattloop_operator.store import open_store  # noqa: PLC0415
-    from wattloop_operator.telemetry.logs import set_up_logs  # noqa: PLC0415
+    from wattloop_operator.telemetry.operator_logs import set_up_logs  # noqa: PLC0415
 
     gc.enable()
     set_up_logs(settings.log_format, settings.log_level)

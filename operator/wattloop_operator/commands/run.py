@@ -14,17 +14,17 @@ from rich.live import Live
 from wattloop.commands.main import EXIT_FAILURE, EXIT_INTERRUPTED
 from wattloop.errors import UsageError
 from wattloop.interruption import Interrupted
-from wattloop_operator.api.power import FrequencyPlanMode
+from wattloop_operator.api.power_fields import FrequencyPlanMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.cost_history import summary
 from wattloop_operator.history.energy_origin import EnergyOrigin, energy_advice, energy_note
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.history.savings import summary
 from wattloop_operator.local.attempt_line import PLAIN_WIDTH, ended_attempts, header, line_text
 from wattloop_operator.local.display import AttemptReporter, JsonLinesWriter
-from wattloop_operator.local.gpus import Simulation, has_driver
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.local.live_view import LiveView
+from wattloop_operator.local.local_gpus import Simulation, has_driver
 from wattloop_operator.local.local_run import LocalRun
 from wattloop_operator.local.processor_agent import ProcessorMeter
 from wattloop_operator.local.simulated_load import ANNOTATION, SimulatedLoad

@@ -17,9 +17,9 @@ from wattloop_operator.commands.run import PIPED_WIDTH, simulation_of
 from wattloop_operator.history.energy_origin import energy_advice
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.local.display import AttemptReporter
-from wattloop_operator.local.grid import MAX_RUNS, Grid, GridPoint, rows_of_sweep, table_of_sweep
 from wattloop_operator.local.job_file import read_job
-from wattloop_operator.local.sweep import Sweep
+from wattloop_operator.local.local_sweep import Sweep
+from wattloop_operator.local.sweep_grid import MAX_RUNS, Grid, GridPoint, rows_of_sweep, table_of_sweep
 from wattloop_operator.plots.tradeoff import tradeoff_points
 
 

@@ -11,8 +11,8 @@ from wattloop_operator.api.manifests import CheckResult, check_file, check_names
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import Kind
 from wattloop_operator.workloads.injection import TemplateError
-from wattloop_operator.workloads.manifest import requested_devices
 from wattloop_operator.workloads.other_kind import check_pod_templates
+from wattloop_operator.workloads.workload_manifest import requested_devices
 
 EXIT_PROBLEMS = 2
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wattloop_operator.api.objective import Target
-from wattloop_operator.api.reporting import Reporting
+from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReader
 
 # Wattloop's own pattern takes 0.07 ms for the longest line, and 0.08 s for the 4,096 lines that are read a second.

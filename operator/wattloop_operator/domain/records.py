@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import MAX_PARAMETER_CHARACTERS, MAX_PARAMETERS
-from wattloop_operator.api.curve import MAX_CURVE_POINTS
+from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
 from wattloop_operator.domain.column_check import ColumnCheck, is_storable

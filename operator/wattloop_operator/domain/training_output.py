@@ -12,9 +12,9 @@ from typing import Any
 
 import re2
 
-from wattloop.messages import MAX_NUMBER
+from wattloop.training_messages import MAX_NUMBER
 from wattloop_operator.api.objective import Target
-from wattloop_operator.api.reporting import Reporting
+from wattloop_operator.api.reporting_source import Reporting
 
 # The rest of a longer line is not searched.
 MAX_LINE_BYTES = 16 * 1024

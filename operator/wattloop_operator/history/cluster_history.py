@@ -18,8 +18,8 @@ from wattloop_operator.cluster.api import (
     NotFoundError,
     RejectedError,
 )
-from wattloop_operator.cluster.connection import KUBECONFIG_ERRORS, kubeconfig_problem
-from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.cluster.api_server import KUBECONFIG_ERRORS, kubeconfig_problem
+from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 

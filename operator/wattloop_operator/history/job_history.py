@@ -12,12 +12,12 @@ from wattloop_operator.api.recurring_training_job import Mode, RecurringTraining
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import origin_of_job
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_text
 from wattloop_operator.reconcile.learning.advice_check import advice_check_text
 from wattloop_operator.reconcile.learning.costs import default_cost_of
-from wattloop_operator.reconcile.learning.parameters import default_values
-from wattloop_operator.reconcile.learning.savings import JobSavings, job_savings
+from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
+from wattloop_operator.reconcile.learning.policy_configurations import default_values
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class JobHistory:
             eta=spec.objective.energy_weight_percent / 100,
             default_batch_size=spec.batch_size.default,
             default_parameters=default_values(spec),
-            records=observations.known_records(snapshot),
-            profiles=observations.known_profiles(snapshot),
+            records=job_observations.known_records(snapshot),
+            profiles=job_observations.known_profiles(snapshot),
             advice=advice_in_status(snapshot.job),
             price=spec.objective.price,
             energy_origin=origin_of_job(snapshot.job),

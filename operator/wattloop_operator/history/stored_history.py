@@ -11,7 +11,7 @@ from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.history.energy_origin import origin_of_job
 from wattloop_operator.history.job_history import JobHistory, advice_check_in_status, advice_in_status
-from wattloop_operator.reconcile.learning.parameters import default_values
+from wattloop_operator.reconcile.learning.policy_configurations import default_values
 from wattloop_operator.store import JobObservations, ObservationRecord, Store
 
 

@@ -12,9 +12,9 @@ from rich.cells import cell_len
 
 from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.quantities import NONE, energy_text, metric_text, time_text
+from wattloop_operator.history.history_table import saving_cell
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
-from wattloop_operator.history.table import saving_cell
 from wattloop_planner.bandit.configuration import Configuration
 
 # Width of the table if it is not shown in a terminal.

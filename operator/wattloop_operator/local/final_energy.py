@@ -12,8 +12,8 @@ import logging
 
 from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop.errors import OperationError
-from wattloop.messages import GpuEnergy
-from wattloop_operator.api.attempt import Progress
+from wattloop.training_messages import GpuEnergy
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.local.output_follower import Observe
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport

@@ -10,9 +10,9 @@ from pathlib import Path
 from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.manifests import check_file
 from wattloop_operator.api.meta import ObjectMeta
-from wattloop_operator.api.power import PowerLimit, PowerLimitMode
+from wattloop_operator.api.power_fields import PowerLimit, PowerLimitMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.reporting import ReportingSource
+from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.trigger import ContinuousTrigger, Trigger
 from wattloop_operator.local.command import command_of
 

@@ -16,7 +16,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import NONE, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
@@ -31,7 +31,7 @@ from wattloop_operator.local.attempt_line import (
     line_text,
     reason_code,
 )
-from wattloop_operator.reconcile.learning.observations import sorted_values
+from wattloop_operator.reconcile.learning.job_observations import sorted_values
 from wattloop_planner.bandit.configuration import Configuration
 
 # The titles are repeated, so that they are in sight.

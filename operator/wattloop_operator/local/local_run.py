@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from wattloop import gpus, interruption
+from wattloop import held_gpus, interruption
 from wattloop.agent_process import running_agent
 from wattloop.errors import OperationError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.process_gpus import GPUS_VARIABLE
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
@@ -27,9 +27,9 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import ANNOTATION, EnergyOrigin
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
-from wattloop_operator.local.backend import LocalBackend
-from wattloop_operator.local.gpus import Simulation, given_gpus, simulate_gpus
 from wattloop_operator.local.job_file import local_job, without_power_limits
+from wattloop_operator.local.local_backend import LocalBackend
+from wattloop_operator.local.local_gpus import Simulation, given_gpus, simulate_gpus
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
 from wattloop_operator.local.pipeline_reporter import PipelineReporter
 from wattloop_operator.local.processor_agent import ProcessorMeter, running_processor_agent
@@ -41,14 +41,14 @@ from wattloop_operator.local.simulated_load import running_load
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
-from wattloop_operator.reconcile.job.conditions import transfer_problem
+from wattloop_operator.reconcile.job.job_conditions import transfer_problem
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
-from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
-from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.plan_worker import planned_in_process
+from wattloop_operator.reporting.report_limits import LOCAL_RATES, ReportLimits
 from wattloop_operator.reporting.service import ReportService
-from wattloop_operator.store.pipelines import Pipelines
+from wattloop_operator.store.pipeline_store import Pipelines
 from wattloop_operator.store.store import Store, open_store
 from wattloop_operator.workloads.injection import RunAddresses
 
@@ -160,7 +160,7 @@ class LocalRun:
         """
         with interruption.deferred(), contextlib.ExitStack() as stack:
             folder = stack.enter_context(OutputFolder.locked(self.output, self.owner()))
-            stack.enter_context(each_warning_once(gpus.logger))
+            stack.enter_context(each_warning_once(held_gpus.logger))
             store = stack.enter_context(open_store(self.database or folder.database))
             interruption.raise_if_requested()
             annotations = {ANNOTATION: self._energy_origin().value}

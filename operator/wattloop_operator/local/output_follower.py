@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wattloop.errors import OperationError
-from wattloop.gpus import ProcessGpus
+from wattloop.held_gpus import ProcessGpus
 from wattloop.process_gpus import given_to_process
 from wattloop.threads import TaskThread
-from wattloop_operator.api.power import PowerLimit
-from wattloop_operator.api.reporting import ReportingSource
+from wattloop_operator.api.power_fields import PowerLimit
+from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from wattloop.gpus import ProcessGpus
-from wattloop.messages import LimitMeasurement
+from wattloop.held_gpus import ProcessGpus
 from wattloop.power.selectors import Measurement
 from wattloop.power.windows import Totals
-from wattloop_operator.api.power import PowerLimit
+from wattloop.training_messages import LimitMeasurement
+from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.limits_by_epoch import EpochEnd, LimitsByEpoch
 from wattloop_operator.reconcile.attempt.ordered_limit import best_limit, limits_to_order

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.pipeline.state import PipelineKey
-from wattloop_operator.reconcile.pipeline.summary import pipeline_summary
-from wattloop_operator.store.pipelines import Pipelines
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
+from wattloop_operator.reconcile.pipeline.pipeline_summary import pipeline_summary
+from wattloop_operator.store.pipeline_store import Pipelines
 
 
 class PipelineReporter:

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wattloop.commands.settings import Address
-from wattloop_operator.api.reporting import ReportingSource
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.api.reporting_source import ReportingSource
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
-from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.service import ReportService
 
 SOCKET = "reports.sock"

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 from wattloop import interruption, threads
 from wattloop.errors import OperationError
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import Backend, reconcile
-from wattloop_operator.reconcile.job.conditions import READY
+from wattloop_operator.reconcile.job.job_conditions import READY
 from wattloop_operator.reconcile.job.start import ALL_STARTED, MISTAKE
 
 # A change of the clock, the end of a suspend, or that of a thread is noticed within this time.

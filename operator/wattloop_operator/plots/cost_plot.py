@@ -12,11 +12,11 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from wattloop_operator.domain.quantities import energy_unit, metric_text, saving_text
+from wattloop_operator.history.cost_history import RecurrenceCost, costs_of
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
-from wattloop_operator.history.savings import RecurrenceCost, costs_of
-from wattloop_operator.plots.style import (
+from wattloop_operator.plots.figure_style import (
     DASHES,
     FAINT,
     INK,
@@ -28,7 +28,7 @@ from wattloop_operator.plots.style import (
     show_text,
     style,
 )
-from wattloop_operator.reconcile.learning.savings import JobSavings
+from wattloop_operator.reconcile.learning.job_savings import JobSavings
 from wattloop_planner.estimate import Estimate
 
 

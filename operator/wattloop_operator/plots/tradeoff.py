@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.observations import Observation, Outcome
@@ -44,10 +44,10 @@ def tradeoff_points(history: JobHistory) -> tuple[TradeoffPoint, ...]:
         The points, ordered by configuration and limit.
     """
     records = history.comparable_records
-    gpu_model, _ = observations.latest_gpus(records)
+    gpu_model, _ = job_observations.latest_gpus(records)
     limits = {(record.recurrence, record.attempt): record.power_limit_watts for record in records}
     reached: dict[Configuration, list[Observation]] = {}
-    for observation in observations.observations(records):
+    for observation in job_observations.observations(records):
         measured = observation.gpu_model == gpu_model and observation.energy_joules > 0
         if measured and observation.outcome is Outcome.REACHED:
             reached.setdefault(Configuration(observation.batch_size, observation.parameters), []).append(observation)

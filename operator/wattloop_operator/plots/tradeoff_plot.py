@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from wattloop_operator.domain.quantities import energy_unit, time_unit
-from wattloop_operator.plots.style import (
+from wattloop_operator.plots.figure_style import (
     DASHES,
     INK,
     colours_of,

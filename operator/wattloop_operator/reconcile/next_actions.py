@@ -22,16 +22,16 @@ from wattloop_operator.reconcile.actions import (
     WriteJobStatus,
 )
 from wattloop_operator.reconcile.attempt.lifecycle import attempt_actions
-from wattloop_operator.reconcile.job.conditions import hindrance_event, metric_event
 from wattloop_operator.reconcile.job.first_evaluation import first_evaluation_event
 from wattloop_operator.reconcile.job.forget import forget_actions
+from wattloop_operator.reconcile.job.job_conditions import hindrance_event, metric_event
 from wattloop_operator.reconcile.job.recurrences import beyond_history_limits, deleted_events
 from wattloop_operator.reconcile.job.retry import open_recurrences
 from wattloop_operator.reconcile.job.run_request import run_request_event
 from wattloop_operator.reconcile.job.start import start_actions
 from wattloop_operator.reconcile.job.status import job_status
 from wattloop_operator.reconcile.job.target import target_event
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 
 
 def next_actions(snapshot: Snapshot, now: datetime) -> ReconcileResult:
@@ -79,14 +79,14 @@ def _record(snapshot: Snapshot) -> Iterator[Action]:
     stored = {(record.recurrence, record.attempt) for record in snapshot.records}
     profiled = {profile.key for profile in snapshot.profiles}
     for recurrence in snapshot.recurrences:
-        if observations.is_beyond_bound(snapshot, recurrence):
+        if job_observations.is_beyond_bound(snapshot, recurrence):
             continue
-        late_usage = observations.late_usage_of(recurrence)
+        late_usage = job_observations.late_usage_of(recurrence)
         if late_usage is not None and late_usage not in snapshot.late_usages:
             yield RecordLateUsage(late_usage)
         if recurrence.status.result is None or (recurrence.spec.index, recurrence.spec.attempt) in stored:
             continue
-        measured = observations.profile_of(recurrence)
+        measured = job_observations.profile_of(recurrence)
         if measured is not None and measured[0] not in profiled:
             yield RecordProfile(*measured)
-        yield RecordObservation(observations.record_of(recurrence))
+        yield RecordObservation(job_observations.record_of(recurrence))

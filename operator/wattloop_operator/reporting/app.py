@@ -7,8 +7,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from wattloop.messages import MAX_REPORT_BYTES, Answer, Report
 from wattloop.node_energy import MAX_NODE_REPORT_BYTES, NodeAnswer, NodeReport
+from wattloop.training_messages import MAX_REPORT_BYTES, Answer, Report
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reporting.api_forms import (
     BODY_ERRORS,
@@ -20,10 +20,10 @@ from wattloop_operator.reporting.api_forms import (
     request_body,
     response,
 )
-from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.pipeline_routes import add_pipeline_routes
-from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.pipeline_service import PipelineService
+from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.request_handling import (
     Token,
     count_request,

@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from cachetools import LRUCache
 
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.early_stop import REVIEWED_FIELDS, is_review_due
 from wattloop_operator.reconcile.attempt.plateau import evaluated_epoch

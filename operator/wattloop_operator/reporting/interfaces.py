@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Protocol
 
 from wattloop.node_energy import GpuBounds, PodGpuUsage, PodLimit, PodLimitState
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 

@@ -21,20 +21,20 @@ from typing import Protocol, Self
 from cachetools import TTLCache
 
 from wattloop.errors import OperationError
-from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
+from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop.threads import WatchedThread
-from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
 from wattloop_operator.reconcile.pipeline.held_bytes import registration_bytes, report_bytes, state_bytes
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.plausibility import ImplausibleReportError, check_plausible
 from wattloop_operator.reconcile.pipeline.profile import planning_request, profile_digest
+from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for, needed_frontier
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, RegistrationConflictError
 from wattloop_operator.reconcile.pipeline.reports import with_report
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.straggling import with_notice
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
 from wattloop_operator.reporting.message_groups import MessageGroups
 from wattloop_operator.reporting.planner_queue import Claims, Plan, PlannerQueue, PlanningTask
-from wattloop_operator.store.pipelines import Change, StoredPipeline
+from wattloop_operator.store.pipeline_store import Change, StoredPipeline
 
 # What is remembered between messages. A larger pipeline, or one that was silent, is read from the store again.
 MAX_KNOWN_BYTES = 128 * 1024**2
@@ -50,7 +50,7 @@ REPORT_WAIT_SECONDS = 0.2
 
 
 class PipelineStore(Claims, Protocol):
-    """Stores pipelines; see `wattloop_operator.store.pipelines.Pipelines`."""
+    """Stores pipelines; see `wattloop_operator.store.pipeline_store.Pipelines`."""
 
     def change(
         self, new: PipelineState, known: StoredPipeline | None, merge: Change, decide: Change, now: datetime

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import FastAPI, HTTPException, Path, Request
 from fastapi.responses import JSONResponse, Response
 
-from wattloop.pipeline.messages import (
+from wattloop.pipeline.plan_messages import (
     MAX_PIPELINE_MESSAGE_BYTES,
     MAX_PIPELINE_RANKS,
     Directive,
@@ -19,8 +19,8 @@ from wattloop.pipeline.messages import (
     StragglerNotice,
 )
 from wattloop_operator.reporting.api_forms import BODY_ERRORS, ERRORS, ErrorForm, Name, request_body, response
-from wattloop_operator.reporting.limits import ReportLimits
-from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.pipeline_service import PipelineService
+from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.request_handling import (
     Token,
     awaited,

@@ -21,8 +21,8 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from wattloop_operator.parent_process import end_with_parent
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 
 MAX_SECONDS = 300.0
 MAX_MEMORY_BYTES = 4 * 1024**3
@@ -97,7 +97,7 @@ def main() -> int:
     """Plan one pipeline for the process of the given id, and end with it; returns the exit status."""
     end_with_parent(int(sys.argv[1]))
     # Deferred: the operator imports this module too, and is ready before it imports NumPy.
-    from wattloop_operator.reconcile.pipeline.frontier import plan_frontier  # noqa: PLC0415
+    from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier  # noqa: PLC0415
 
     most_bytes = limit_resources()
     request = REQUEST.validate_json(sys.stdin.buffer.read())

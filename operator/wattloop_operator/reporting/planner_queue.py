@@ -21,8 +21,8 @@ from typing import Protocol
 from wattloop.errors import OperationError
 from wattloop.threads import TaskThread, WatchedThread
 from wattloop_operator.reconcile.pipeline.held_bytes import request_bytes
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
 
 CLAIM_SECONDS = 60.0
 RENEWAL_SECONDS = 15.0
@@ -40,7 +40,7 @@ Start = Callable[[Callable[[], None]], object]
 
 
 class Claims(Protocol):
-    """Claims profiles for one replica; see `wattloop_operator.store.pipelines.Pipelines`."""
+    """Claims profiles for one replica; see `wattloop_operator.store.pipeline_store.Pipelines`."""
 
     def claim_planning(self, profile_id: int, planner: str, now: datetime, until: datetime) -> datetime | None:
         """Claim a profile, or renew the claim; returns None, or else until when another planner has claimed it.

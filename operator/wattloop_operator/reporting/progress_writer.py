@@ -18,7 +18,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from wattloop.errors import OperationError
 from wattloop.threads import WatchedThread
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.reporting.interfaces import (

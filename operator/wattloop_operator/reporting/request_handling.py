@@ -28,7 +28,7 @@ from wattloop_operator.reporting.interfaces import (
     UnknownRecurrenceError,
     WrongSourceError,
 )
-from wattloop_operator.reporting.limits import ReportLimits
+from wattloop_operator.reporting.report_limits import ReportLimits
 
 Result = TypeVar("Result")
 Form = TypeVar("Form", bound=WireForm)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from wattloop.errors import OperationError
-from wattloop.messages import Answer, Report
 from wattloop.node_energy import PodLimitState
-from wattloop_operator.api.attempt import Progress
-from wattloop_operator.api.reporting import ReportingSource
+from wattloop.training_messages import Answer, Report
+from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reconcile.attempt.agent_readings import needs_agents, with_agent_readings
@@ -32,9 +32,9 @@ from wattloop_operator.reporting.interfaces import (
     UnknownRecurrenceError,
     WrongSourceError,
 )
-from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.progress_writer import ProgressWriter
 from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
+from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.trainer_status import TrainerStatus, output_report_of
 from wattloop_operator.reporting.verdict_waits import MAX_WAIT_SECONDS, VerdictWaits
 

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar
 from wattloop.message_fields import MessageError, Pattern, TruncatedString
 from wattloop.wire_form import MaxItems, WireForm
 from wattloop_operator.api.objective import Target
-from wattloop_operator.api.reporting import Reporting
+from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.domain.training_output import number_in
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 

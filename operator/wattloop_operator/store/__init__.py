@@ -13,7 +13,7 @@ from wattloop_operator.domain.records import (
     ProfileKey,
 )
 from wattloop_operator.store.objects import ConflictError, ObjectExistsError, ObjectMissingError, StoredObject
-from wattloop_operator.store.observations import JobObservations
+from wattloop_operator.store.observation_store import JobObservations
 from wattloop_operator.store.store import Store, open_store
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
-from wattloop_operator.reconcile.pipeline.state import PipelineProfileKey
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineProfileKey
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import PIPELINE_PROFILES, PIPELINES
 

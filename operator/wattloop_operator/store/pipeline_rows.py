@@ -12,8 +12,8 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 
 from wattloop.errors import OperationError
-from wattloop.pipeline.messages import RankRegistration, RankReport
-from wattloop_operator.reconcile.pipeline.state import (
+from wattloop.pipeline.plan_messages import RankRegistration, RankReport
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
     IssuedDirective,
     PipelineProfileKey,
     PipelineRank,

@@ -11,10 +11,10 @@ from wattloop.files.reading import special_file_kind
 from wattloop_operator.store.address import database_url, display_name
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.objects import Objects
-from wattloop_operator.store.observations import LateUsages, Observations
-from wattloop_operator.store.pipelines import Pipelines
+from wattloop_operator.store.observation_store import LateUsages, Observations
+from wattloop_operator.store.pipeline_store import Pipelines
 from wattloop_operator.store.pod_energies import PodEnergies
-from wattloop_operator.store.profiles import Profiles
+from wattloop_operator.store.profile_store import Profiles
 from wattloop_operator.store.schema import migrate, read_marker
 
 

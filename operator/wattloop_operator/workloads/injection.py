@@ -18,7 +18,7 @@ from wattloop.publishing import current_of, is_url
 from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.gpu_requests import EXPECTED_GPUS, GpuRequestError, requested_gpus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.reporting import ReportingSource
+from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.output_paths import attempt_output
 from wattloop_operator.workloads.ownership import labels_of

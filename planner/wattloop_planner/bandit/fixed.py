@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row, feasible_arms, latest_was_stopped
-from wattloop_planner.bandit.history import own_observations
+from wattloop_planner.bandit.observation_order import own_observations
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
 

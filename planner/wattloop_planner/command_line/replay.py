@@ -15,7 +15,7 @@ from wattloop_planner.bandit.configuration import (
     Scale,
     inferred_scale,
 )
-from wattloop_planner.bandit.policies import POLICIES
+from wattloop_planner.bandit.named_policies import POLICIES
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,13 @@ import textwrap
 
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import UsageError
-from wattloop_planner.simulation.options import OPTIONS, check_required, flag_of, options_of_command, required_options
+from wattloop_planner.simulation.simulation_options import (
+    OPTIONS,
+    check_required,
+    flag_of,
+    options_of_command,
+    required_options,
+)
 
 OUTPUT = "CSV: one row per attempt; - for stdout"
 MAX_LINE_CHARACTERS = 79

@@ -19,8 +19,8 @@ from wattloop_planner.frequency.clock_groups import GroupedPlan, best_grouping
 from wattloop_planner.frequency.emulation import Conditions, Emulation
 from wattloop_planner.frequency.files.plan_file import read_plan, write_plan
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
+from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, planned_options
-from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.recorded_runs import RunSummary, summarise
 
 
@@ -99,7 +99,7 @@ def _print_table(found: Sequence[RunSummary]) -> None:
 def _compare(arguments: argparse.Namespace) -> int:
     summaries = _summaries(arguments.runs, arguments.warm_up)
     # Deferred, because the import of matplotlib takes longer than everything else.
-    from wattloop_planner.frequency.plots.comparison import write_comparison  # noqa: PLC0415
+    from wattloop_planner.frequency.plots.comparison_figure import write_comparison  # noqa: PLC0415
 
     runs = {
         summary.number: Realised(summary.time_seconds, summary.energy_joules / arguments.pipelines)

@@ -7,11 +7,11 @@ import time
 
 from wattloop.errors import UsageError
 from wattloop_planner.command_line.pipeline_options import INTERLEAVED
+from wattloop_planner.frequency.pipeline.clock_interpolation import clocks_between, interpolated
 from wattloop_planner.frequency.pipeline.graph import OperationGraph, schedule_graph
-from wattloop_planner.frequency.pipeline.interpolation import clocks_between, interpolated
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.instruction_profiles import Profile
+from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.profile_file import read_blocking_power, read_profile
-from wattloop_planner.frequency.pipeline.profiles import Profile
 from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
 from wattloop_planner.frequency.pipeline.user_graph import read_graph
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from wattloop.cost import CostModel
 from wattloop.errors import InputError, UsageError
 from wattloop.message_fields import MessageError, String
-from wattloop.messages import MAX_PRODUCT_CHARACTERS
+from wattloop.training_messages import MAX_PRODUCT_CHARACTERS
 from wattloop_planner.commands.pipeline_inputs import read_problem
 from wattloop_planner.frequency.baselines import baselines, max_frequency
-from wattloop_planner.frequency.choice import Cost, Fastest, Rule, choose_point
+from wattloop_planner.frequency.choice_rules import Cost, Fastest, Rule, choose_point
 from wattloop_planner.frequency.files.archive import (
     ARCHIVE,
     MAX_COMPRESSED_BYTES,
@@ -25,8 +25,8 @@ from wattloop_planner.frequency.files.archive import (
     write_within,
 )
 from wattloop_planner.frequency.files.folder import check_output, replaced
-from wattloop_planner.frequency.files.manifest import MANIFEST, MAX_APPLIED_CHARACTERS, check_name, plan_manifest
 from wattloop_planner.frequency.files.plan_file import plan_file_name, read_plan
+from wattloop_planner.frequency.files.plan_manifest import MANIFEST, MAX_APPLIED_CHARACTERS, check_name, plan_manifest
 from wattloop_planner.frequency.files.result import (
     PlannedResult,
     read_result,
@@ -36,8 +36,8 @@ from wattloop_planner.frequency.files.result import (
     write_stragglers,
     write_summary,
 )
+from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, plan_energy_joules
-from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.pipeline.profile_file import read_gpu_product
 from wattloop_planner.frequency.solver.planning import MAX_PLANS, Planning, plan_pipeline
 from wattloop_planner.frequency.stragglers import choose

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from wattloop.files.atomic_write import open_atomic
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.policies import policy_named
+from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import (
     Decision,
     DecisionContext,
@@ -20,10 +20,10 @@ from wattloop_planner.bandit.policy import (
     Policy,
     decision_seed,
 )
-from wattloop_planner.bandit.zeus import MIN_OBSERVATIONS, NINETY_PERCENT, ZeusPolicy
+from wattloop_planner.bandit.zeus_policy import MIN_OBSERVATIONS, NINETY_PERCENT, ZeusPolicy
 from wattloop_planner.command_line.replay import batch_sizes_of, parameters_of
 from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
-from wattloop_planner.plots.posterior import PosteriorPanel, write_posterior_plot
+from wattloop_planner.plots.posterior_figure import PosteriorPanel, write_posterior_plot
 from wattloop_planner.simulation.replayed_history import read_replayed_history
 
 STAGES = {DecisionKind.PRUNE: "pruning", DecisionKind.TRIAL: "trial"}

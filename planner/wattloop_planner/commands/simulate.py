@@ -9,9 +9,9 @@ from itertools import groupby
 
 from wattloop.files.atomic_write import open_atomic
 from wattloop_planner.plots.regret import mean_curve, regret_curve, write_regret_plot
-from wattloop_planner.simulation.options import OPTIONS, options_of_command, options_of_jobs_file
-from wattloop_planner.simulation.output import write_attempts
-from wattloop_planner.simulation.summary import mean_summary
+from wattloop_planner.simulation.attempt_rows import write_attempts
+from wattloop_planner.simulation.simulation_options import OPTIONS, options_of_command, options_of_jobs_file
+from wattloop_planner.simulation.simulation_summary import mean_summary
 from wattloop_planner.simulation.tasks import Task, TaskResult, TraceFiles, run_tasks, tasks_of
 
 

@@ -18,14 +18,14 @@ Example:
     [[1410, 1200, 1200, 1410], [1410, 1410, 1410, 1410]]
 """
 
-from wattloop_planner.frequency.choice import ChosenPoint, Cost, Deadline, Fastest, choose_point
+from wattloop_planner.frequency.choice_rules import ChosenPoint, Cost, Deadline, Fastest, choose_point
+from wattloop_planner.frequency.pipeline.clock_interpolation import interpolated
 from wattloop_planner.frequency.pipeline.graph import OperationGraph, schedule_graph
-from wattloop_planner.frequency.pipeline.interpolation import interpolated
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile
+from wattloop_planner.frequency.pipeline.merged_profiles import RankMeasurement, merged_profile
+from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.plans import Plan, Realised, evaluate, plan_energy_joules, plan_frequencies
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
-from wattloop_planner.frequency.pipeline.profiles import Option, Profile
-from wattloop_planner.frequency.pipeline.rank_measurements import RankMeasurement, merged_profile
 from wattloop_planner.frequency.pipeline.schedules import (
     SCHEDULES,
     EarlyRecomputation,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option
+from wattloop_planner.frequency.pipeline.iteration_timeline import critical_path
+from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, realised
-from wattloop_planner.frequency.pipeline.problem import Floats, Problem
-from wattloop_planner.frequency.pipeline.profiles import Option
 from wattloop_planner.frequency.pipeline.schedules import FORWARD
-from wattloop_planner.frequency.pipeline.timeline import critical_path
 
 # The original algorithm may not terminate; this one ends after this many operations on critical paths.
 MAX_RAISED = 1_000_000

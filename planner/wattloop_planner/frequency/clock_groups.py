@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattloop_planner.frequency.emulation import Conditions, Emulation, emulate
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Rows, Setting
+from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import planned_options
-from wattloop_planner.frequency.pipeline.problem import Floats, Problem
-from wattloop_planner.frequency.pipeline.profiles import Option, Rows, Setting
 
 # Minimum durations of a group to try, in multiples of the latency of a clock change.
 LATENCIES_PER_GROUP = (2, 5, 10, 20, 50, 100)

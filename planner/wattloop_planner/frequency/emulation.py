@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from wattloop.errors import UsageError
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Rows
+from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, planned_options
-from wattloop_planner.frequency.pipeline.problem import Floats, Problem
-from wattloop_planner.frequency.pipeline.profiles import Option, Rows
 
 
 @dataclass(frozen=True)

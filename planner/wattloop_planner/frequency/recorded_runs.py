@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattloop.errors import UsageError
-from wattloop_planner.frequency.pipeline.problem import Floats
+from wattloop_planner.frequency.pipeline.planning_problem import Floats
 
 DEFAULT_WARM_UP_ITERATIONS = 1
 

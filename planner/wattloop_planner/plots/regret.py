@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
-from wattloop_planner.plots.style import saved_figure
+from wattloop_planner.plots.saved_figures import saved_figure
+from wattloop_planner.simulation.simulation_summary import costs_by_recurrence
 from wattloop_planner.simulation.simulator import Scenario, SimulatedAttempt
-from wattloop_planner.simulation.summary import costs_by_recurrence
 
 
 def regret_curve(scenario: Scenario, attempts: Sequence[SimulatedAttempt]) -> list[float]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from wattloop.errors import InputError
-from wattloop.files.table import Row, read_table
+from wattloop.files.csv_table import Row, read_table
 from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.simulation.options import JobOptions
+from wattloop_planner.simulation.simulation_options import JobOptions
 from wattloop_planner.simulation.traces import parameters_of_row
 
 REQUIRED_COLUMNS = (

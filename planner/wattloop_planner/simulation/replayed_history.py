@@ -7,7 +7,7 @@ each attempt ended.
 from __future__ import annotations
 
 from wattloop.errors import InputError
-from wattloop.files.table import Row, read_table
+from wattloop.files.csv_table import Row, read_table
 from wattloop_planner.bandit.configuration import Parameter
 from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
 from wattloop_planner.simulation.traces import parameters_of_row

@@ -20,8 +20,8 @@ from wattloop_planner.bandit.policy import (
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome, ParameterValues
 from wattloop_planner.retargeting import retargeted
-from wattloop_planner.simulation.attempt import AttemptResult, Epoch, Stop, run_attempt
-from wattloop_planner.simulation.job import ConfigurationTrace, JobTrace
+from wattloop_planner.simulation.job_trace import ConfigurationTrace, JobTrace
+from wattloop_planner.simulation.simulated_attempt import AttemptResult, Epoch, Stop, run_attempt
 from wattloop_planner.simulation.traces import TrainingPath
 
 MAX_ATTEMPTS = 20

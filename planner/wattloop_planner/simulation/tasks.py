@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from wattloop_planner.bandit.policies import policy_named
+from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 from wattloop_planner.observations import Observation
 from wattloop_planner.simulation.history_file import earlier_observations, read_history
-from wattloop_planner.simulation.job import check_default, job_trace
-from wattloop_planner.simulation.options import JobOptions
+from wattloop_planner.simulation.job_trace import check_default, job_trace
 from wattloop_planner.simulation.process_pool import map_in_processes
+from wattloop_planner.simulation.simulation_options import JobOptions
+from wattloop_planner.simulation.simulation_summary import SeedSummary, summarise
 from wattloop_planner.simulation.simulator import Scenario, SimulatedAttempt, simulate
-from wattloop_planner.simulation.summary import SeedSummary, summarise
 from wattloop_planner.simulation.traces import Workload, read_power_trace, read_train_trace
 
 # Below this total number of recurrences, starting processes takes longer than the simulation.

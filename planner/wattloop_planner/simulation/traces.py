@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from wattloop.errors import InputError
-from wattloop.files.table import Row, read_table
+from wattloop.files.csv_table import Row, read_table
 from wattloop.power.selectors import Measurement
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.observations import PARAMETER_PREFIX, ParameterValues

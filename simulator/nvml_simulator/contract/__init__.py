@@ -8,9 +8,7 @@ machine with a real GPU; it changes no setting.
 from __future__ import annotations
 
 from nvml_simulator.contract.conformance import Caller, differences
-from nvml_simulator.contract.functions import ALLOWED_UNINITIALIZED, FUNCTIONS
-from nvml_simulator.contract.invalid_calls import InvalidCall, invalid_calls
-from nvml_simulator.contract.parameters import (
+from nvml_simulator.contract.function_parameters import (
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
     SUCCESS,
@@ -19,6 +17,8 @@ from nvml_simulator.contract.parameters import (
     Function,
     MigDevice,
 )
+from nvml_simulator.contract.functions import ALLOWED_UNINITIALIZED, FUNCTIONS
+from nvml_simulator.contract.invalid_calls import InvalidCall, invalid_calls
 
 __all__ = [
     "ALLOWED_UNINITIALIZED",

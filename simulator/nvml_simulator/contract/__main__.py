@@ -6,7 +6,7 @@ import ctypes
 import sys
 
 from nvml_simulator.contract.conformance import differences
-from nvml_simulator.contract.parameters import SUCCESS
+from nvml_simulator.contract.function_parameters import SUCCESS
 
 
 def main() -> int:

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator
 from ctypes import byref, c_uint, c_void_p, create_string_buffer
 from typing import Any
 
-from nvml_simulator.contract.functions import ALLOWED_UNINITIALIZED, FUNCTIONS
-from nvml_simulator.contract.invalid_calls import NULL_HANDLE, invalid_calls
-from nvml_simulator.contract.parameters import (
+from nvml_simulator.contract.function_parameters import (
     SUCCESS,
     UNINITIALIZED,
     Device,
@@ -20,6 +18,8 @@ from nvml_simulator.contract.parameters import (
     Pointer,
     Text,
 )
+from nvml_simulator.contract.functions import ALLOWED_UNINITIALIZED, FUNCTIONS
+from nvml_simulator.contract.invalid_calls import NULL_HANDLE, invalid_calls
 
 
 class Caller:

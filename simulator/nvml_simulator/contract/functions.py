@@ -6,7 +6,7 @@ from collections.abc import Callable
 from ctypes import c_char_p, c_int, c_uint, c_ulonglong, c_void_p, create_string_buffer
 from typing import Any
 
-from nvml_simulator.contract.parameters import Device, Function, MigDevice, Parameter, Pointer, Text, Value
+from nvml_simulator.contract.function_parameters import Device, Function, MigDevice, Parameter, Pointer, Text, Value
 
 
 def _number(value: int) -> Value:

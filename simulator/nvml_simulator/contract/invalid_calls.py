@@ -7,8 +7,7 @@ from ctypes import byref, c_char_p, c_int, c_uint, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from nvml_simulator.contract.functions import FUNCTIONS
-from nvml_simulator.contract.parameters import (
+from nvml_simulator.contract.function_parameters import (
     ARGUMENT_VERSION_MISMATCH,
     FUNCTION_NOT_FOUND,
     INSUFFICIENT_SIZE,
@@ -20,6 +19,7 @@ from nvml_simulator.contract.parameters import (
     Pointer,
     Text,
 )
+from nvml_simulator.contract.functions import FUNCTIONS
 
 NULL_HANDLE = "null handle"
 

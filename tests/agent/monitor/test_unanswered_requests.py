@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_agent.monitor.connection import Connection, PartialRequests
+from wattloop_agent.monitor.caller_connection import Connection, PartialRequests
 from wattloop_agent.monitor.unanswered_requests import MAX_REPLACED, ChangeRates, newest_request
 
 FIRST = {"verb": "hold_clocks", "unanswered": True, "gpus": ["GPU-1"], "megahertz": 900}

@@ -9,9 +9,9 @@ import pytest
 
 import nvml_simulator
 from nvml_simulator import Machine
-from wattloop_agent.power_controller.decisions import HoldRequest
 from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.request_error import Reason, RequestError
 

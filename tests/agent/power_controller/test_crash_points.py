@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from support.agents.memory_devices import MemoryDevices
-from wattloop_agent.power_controller.decisions import HoldRequest
 from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 
 FOUND = {"GPU-0": 300.0, "GPU-1": 250.0}

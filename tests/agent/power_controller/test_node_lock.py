@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from support.agents.memory_devices import MemoryDevices
-from wattloop_agent.power_controller.decisions import HoldRequest
 from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.request_error import Reason, RequestError

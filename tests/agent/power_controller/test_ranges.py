@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents.memory_devices import CLOCK_STEPS, MemoryDevices
-from wattloop_agent.power_controller.decisions import AllowedRange, HoldRequest, values_to_set
 from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease_decisions import AllowedRange, HoldRequest, values_to_set
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.request_handlers import RequestHandlers
+from wattloop_agent.power_controller.power_controller_verbs import RequestHandlers
 from wattloop_agent.request_error import Reason, RequestError
 
 GPU = "GPU-0"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import raw_answer, single_agent
 from wattloop.printable import MAX_TEXT_CHARACTERS
-from wattloop_agent.logs import set_up_logs
+from wattloop_agent.agent_logs import set_up_logs
 
 Logged = Callable[..., str]
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=("Cs",)), max_size=100)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.energy import Edge, Energy, energy_at, energy_of_power
-from wattloop.energy.timeline import EnergyTimeline, GpuReading
+from wattloop.energy.energy_timeline import EnergyTimeline, GpuReading
 
 STEP = 0.1
 

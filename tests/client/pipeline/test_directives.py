@@ -13,8 +13,8 @@ from wattloop.pipeline.directives import AllowedClocks, DirectiveState, Iteratio
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.knobs import KnobChoices, Knobs
-from wattloop.pipeline.messages import Directive
-from wattloop.pipeline.plan_file import plan_row
+from wattloop.pipeline.plan_messages import Directive
+from wattloop.pipeline.rank_plan_file import plan_row
 
 A40 = AllowedClocks("NVIDIA A40", (900, 915, 930, 945), (915, 930))
 TWO = (Instruction("forward", 0, 0), Instruction("backward", 0, 0))

@@ -14,7 +14,7 @@ from wattloop.pipeline.directives import AllowedClocks, DirectiveState
 from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_sequence import InstructionSequence
-from wattloop.pipeline.messages import PLAN, Directive
+from wattloop.pipeline.plan_messages import PLAN, Directive
 
 
 @st.composite

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.instruction_stream import RankOfPipeline, SyntheticGpu
-from wattloop.pipeline.messages import Directive
+from wattloop.pipeline.plan_messages import Directive
 from wattloop.pipeline.run_dump import RunDump
 
 RECORD = {

@@ -19,7 +19,7 @@ from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.iteration_runner import IterationRunner
 from wattloop.pipeline.knobs import Knobs
-from wattloop.pipeline.messages import Directive
+from wattloop.pipeline.plan_messages import Directive
 
 PLAN = Directive(number=3, mode="Plan", first_iteration=0)
 

@@ -25,8 +25,8 @@ from wattloop.commands.main import main
 from wattloop.errors import InputError, UsageError
 from wattloop.pipeline import Pipeline
 from wattloop.pipeline.free_iterations import FreeIterations
-from wattloop.pipeline.messages import Directive, RankReport
-from wattloop_operator.reconcile.pipeline.comparison import excess
+from wattloop.pipeline.plan_messages import Directive, RankReport
+from wattloop_operator.reconcile.pipeline.measured_excess import excess
 
 STAGES, MICROBATCHES = 2, 4
 FORWARD_SECONDS = {0: 0.02, 1: 0.012}
@@ -239,7 +239,7 @@ PROFILING = """
 import sys
 from nvml_simulator import Machine
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.messages import Directive, RankReport
+from wattloop.pipeline.plan_messages import Directive, RankReport
 
 machine, clocks = Machine(sys.argv[1]), range(210, 1411, 15)
 with Pipeline(stage=0, stages=1, microbatches=2, profile=sys.argv[2], profile_clocks=clocks) as pipeline:

@@ -14,7 +14,7 @@ from urllib.error import HTTPError, URLError
 import pytest
 
 from support.pipelines.registrations import rank_registration
-from wattloop.pipeline.messages import (
+from wattloop.pipeline.plan_messages import (
     Directive,
     InstructionMeasurement,
     RankRegistration,

@@ -12,7 +12,7 @@ from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from support.pipelines.plan_server import PlanServer, running_plan_server
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.messages import Directive
+from wattloop.pipeline.plan_messages import Directive
 
 STEPS = [("forward", 0), ("forward", 1), ("backward", 0), ("backward", 1)]
 CLOCKS = (1410, 1200, 1200, 900)

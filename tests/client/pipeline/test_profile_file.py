@@ -9,8 +9,8 @@ import pytest
 
 from wattloop.pipeline.directives import AllowedClocks
 from wattloop.pipeline.measurement_setup import MeasurementOptions, local_profile
-from wattloop.pipeline.messages import InstructionMeasurement
 from wattloop.pipeline.place import pipeline_place
+from wattloop.pipeline.plan_messages import InstructionMeasurement
 from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
 from wattloop_planner.frequency.pipeline.profile_file import read_gpu_product, read_profile
 

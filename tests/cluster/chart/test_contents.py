@@ -12,9 +12,9 @@ import yaml
 from support.chart.rendering import TO_LOOK_AT, at, chosen, render
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import ClusterCommand
-from wattloop_agent import settings as agent_settings
+from wattloop_agent import agent_settings
 from wattloop_agent.command_line import agent
-from wattloop_operator import settings as operator_settings
+from wattloop_operator import operator_settings
 from wattloop_operator.command_line import operator
 
 

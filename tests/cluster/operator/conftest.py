@@ -37,12 +37,12 @@ from support.control_plane.waiting import Object, wait_until
 from support.free_ports import free_port
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
-from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store

@@ -11,12 +11,12 @@ import pytest
 
 from support.backends.backend_contract import BackendContract, BackendHarness
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import HttpTransport, Request
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
-from wattloop_operator.cluster.transport import HttpTransport, Request
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.store import Store
 
 

@@ -12,12 +12,12 @@ import pytest
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
-from wattloop.pipeline.messages import PROFILE
+from wattloop.pipeline.plan_messages import PROFILE
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.frequency_plans import KEPT_PLANS, FrequencyPlanWriter
 from wattloop_operator.cluster.job_plans import JobPlans
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
-from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.store import Store
 
 NO_LIMITS = {"limit": {"mode": "None"}}

@@ -18,7 +18,7 @@ from support.control_plane.observed_runs import first_of
 from support.control_plane.training import AUDIENCE, Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 
 MakeJob = Callable[..., JobKey]
 Train = Callable[[JobKey, str], Training]

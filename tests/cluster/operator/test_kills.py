@@ -25,9 +25,9 @@ from support.control_plane.objects import (
     list_objects,
 )
 from support.control_plane.training import Training
-from wattloop_operator.cluster.transport import HttpTransport
+from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.domain.names import JOB_LABEL, JobKey, recurrence_name, slot_of_request
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.store import PodEnergy, Store, open_store
 
 MakeJob = Callable[..., JobKey]

@@ -24,14 +24,14 @@ from support.control_plane.training import MAX_POWER_WATTS, Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.job_power import JobPower
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
-from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limit_orders import LimitOrders
 from wattloop_operator.reporting.nodes import NodeService

@@ -23,6 +23,7 @@ from support.control_plane.waiting import wait_until
 from wattloop.commands.settings import Address
 from wattloop.node_energy import GpuBounds
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.gpu_power_policies import (
@@ -33,8 +34,7 @@ from wattloop_operator.cluster.gpu_power_policies import (
 )
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
-from wattloop_operator.cluster.transport import HttpTransport
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService

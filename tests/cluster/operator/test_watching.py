@@ -10,9 +10,9 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
 from wattloop_operator.cluster.informer.resync import Resync
-from wattloop_operator.cluster.transport import HttpTransport
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
 MakeJob = Callable[..., JobKey]

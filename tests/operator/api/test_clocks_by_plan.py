@@ -11,7 +11,7 @@ from wattloop.errors import InputError
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.manifests import check_file
 from wattloop_operator.api.plan_archive import decode_archive
-from wattloop_operator.api.power import PlanChoice, Power
+from wattloop_operator.api.power_fields import PlanChoice, Power
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 

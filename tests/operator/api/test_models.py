@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.checks.documents import read_documents
 from wattloop_operator.api.cron import ScheduleError, check_schedule
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
-from wattloop_operator.api.policy import PolicyName
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import KINDS
 from wattloop_planner.metric_curve import MetricCurve

@@ -52,34 +52,34 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:_totals": {
         "rtj.status.totals": "gpuEnergyJoules durationSeconds costJoules money carbonGrams"
     },
-    "reconcile.job.savings:savings_status": {
+    "reconcile.job.savings_status:savings_status": {
         "rtj.status.savings": "defaultCostJoules lowDefaultCostJoules highDefaultCostJoules recurrences costJoules "
         "lowCostJoules highCostJoules costPercent lowCostPercent highCostPercent latestCostPercent "
         "lowLatestCostPercent highLatestCostPercent learningCostJoules lowLearningCostJoules highLearningCostJoules "
         "gpuEnergyJoules lowGpuEnergyJoules highGpuEnergyJoules money carbonGrams",
     },
-    "reconcile.job.savings:recent_saving": {
+    "reconcile.job.savings_status:recent_saving": {
         "rtj.status.recentRecurrences[]": "savingPercent lowSavingPercent highSavingPercent",
     },
     "reconcile.job.status:_recent": {
         "rtj.status.recentRecurrences[]": "name index attempts batchSize parameters powerLimitWatts result costJoules "
         "gpuEnergyJoules durationSeconds completionTime metric reason",
     },
-    "reconcile.job.savings:job_figures": {"rtj.status.figures": "cost metric saved savedNow learningCost"},
+    "reconcile.job.savings_status:job_figures": {"rtj.status.figures": "cost metric saved savedNow learningCost"},
     "reconcile.conditions:condition": {
         "rtj.status.conditions[]": CONDITION,
         "trec.status.conditions[]": CONDITION,
         "fplan.status.conditions[]": CONDITION,
     },
-    "reconcile.energy.usage:money": {
+    "reconcile.energy.attempt_usage:money": {
         "rtj.status.totals.money": MONEY,
         "rtj.status.savings.money": MONEY,
         "trec.status.cost.money": MONEY,
     },
-    "reconcile.energy.usage:cost_status": {"trec.status.cost": "joules money"},
+    "reconcile.energy.attempt_usage:cost_status": {"trec.status.cost": "joules money"},
     "reconcile.energy.figures:attempt_figures": {"trec.status.figures": "energy time cost money metric"},
-    "reconcile.energy.usage:_agents_usage": {"trec.status.usage": USAGE, "trec.status.usageAtOutcome": USAGE},
-    "reconcile.energy.usage:usage_at_end": {
+    "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE, "trec.status.usageAtOutcome": USAGE},
+    "reconcile.energy.attempt_usage:usage_at_end": {
         "trec.status.usage": "reportedEnergyJoules maxPowerLimitWatts",
         "trec.status.usageAtOutcome": "reportedEnergyJoules maxPowerLimitWatts",
     },
@@ -102,7 +102,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.energy.epoch_usage:first_epoch_mark": {
         "trec.status.progress.firstEpoch": "epoch energyJoules timeSeconds"
     },
-    "reconcile.energy.rank_measurements:_point": {
+    "reconcile.energy.limit_measurements:_point": {
         "trec.status.progress.profile[]": "powerLimitWatts energyJoules timeSeconds epochs ranks",
     },
     "reconcile.attempt.progress_deadline:with_heartbeat": {
@@ -115,7 +115,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.progress": "sequence epoch earlierEpochs metric evaluations curve diverged consecutiveReached "
         "reached published finished powerLimitWatts powerLimitRefusal",
     },
-    "api.curve:formatted_curve": {"trec.status.progress.curve[]": "epoch metric"},
+    "api.curve_field:formatted_curve": {"trec.status.progress.curve[]": "epoch metric"},
     "reconcile.attempt.progress:_merge_readings": {
         "trec.status.progress.gpus[]": "uuid startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds",
     },
@@ -183,7 +183,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "plannedSlowdownPercent reason problem",
     },
     "reconcile.job.pipeline_plan:job_frequency_plan": {"rtj.status.frequencyPlan": "recurrence"},
-    "policies:policy_status": {
+    "power_policies:policy_status": {
         "gpp.status": "observedGeneration conditions nodes",
         "gpp.status.conditions[]": CONDITION,
     },

@@ -17,7 +17,7 @@ from wattloop_operator.cluster.api import (
     NotFoundError,
     RejectedError,
 )
-from wattloop_operator.cluster.transport import Request, StatusError, fenced
+from wattloop_operator.cluster.api_transport import Request, StatusError, fenced
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus

@@ -10,9 +10,9 @@ from support.recurrence_objects import recurrence_object
 from wattloop.errors import OperationError
 from wattloop.node_energy import PodGpuUsage
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.node_pods import ClusterNodePods
-from wattloop_operator.cluster.transport import Request, StatusError
 from wattloop_operator.reporting.interfaces import PodOwnershipError
 
 NAME, POD = "digits-0", "digits-0-abcde"

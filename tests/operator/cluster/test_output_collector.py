@@ -10,12 +10,12 @@ import pytest
 
 from support.backends.model_backend import job
 from support.recurrence_objects import recurrence_object
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError
+from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ContainerLog
-from wattloop_operator.cluster.transport import Request, StatusError
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 

@@ -10,8 +10,8 @@ from support.recurrence_objects import recurrence_object
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.transport import Request, StatusError
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.workloads.injection import ClusterAddresses
 

@@ -10,9 +10,9 @@ import kopf
 import pytest
 
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import Request, Transport
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
-from wattloop_operator.cluster.transport import Request, Transport
 from wattloop_operator.controller.controller import Controller
 from wattloop_operator.controller.work_queue import WorkQueue
 

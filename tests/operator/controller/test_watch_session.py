@@ -19,7 +19,7 @@ from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
 from wattloop_operator.controller.kopf_handlers import registry_of, settings_of
 from wattloop_operator.controller.open_watches import OpenWatches
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 
 GROUP, VERSION = "wattloop.dev", "v1alpha1"
 RESOURCE = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wattloop_operator.api.objective import Target
-from wattloop_operator.api.reporting import Reporting
+from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.domain.bounded_output import (
     PROCESSOR_RESERVE_SECONDS,
     PROCESSOR_SHARE,

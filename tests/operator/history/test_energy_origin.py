@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import nvml_simulator
+from wattloop_operator.history.cost_history import summary
 from wattloop_operator.history.energy_origin import IDLE_NOTE, IDLE_WATTS, EnergyOrigin, energy_note
 from wattloop_operator.history.rows import json_object, rows_of, write_csv
-from wattloop_operator.history.savings import summary
 from wattloop_operator.plots import write_plots
 
 Make = Callable[..., Any]

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from wattloop_operator.domain.pipeline_result import PipelineResult
+from wattloop_operator.history.history_table import table_of
 from wattloop_operator.history.rows import COLUMNS, rows_of, write_csv, write_json
-from wattloop_operator.history.table import table_of
 from wattloop_operator.store import RESULTS
 
 Make = Callable[..., Any]

@@ -16,12 +16,12 @@ from prometheus_client import CollectorRegistry
 from support.control_plane.certificates import CertificateAuthority, KeyPair
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError, UsageError
-from wattloop.messages import Report
 from wattloop.node_energy import NodeAnswer, NodeReport
-from wattloop.reporting import ReportChannel
-from wattloop_agent.monitor.push.operator_api import OperatorApi
+from wattloop.report_channel import ReportChannel
+from wattloop.training_messages import Report
+from wattloop_agent.monitor.push.node_report_api import OperatorApi
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
 
 

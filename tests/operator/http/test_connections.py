@@ -19,9 +19,9 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wattloop.commands.settings import Address
-from wattloop_operator.http import connections, server
+from wattloop_operator.http import connections, http_service
 from wattloop_operator.http.connections import MALFORMED, PIECE_BYTES
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.request_handling import json_body
 
 HEAD = b"POST /body HTTP/1.1\r\nHost: wattloop\r\nContent-Type: application/json\r\n"
@@ -177,6 +177,6 @@ def test_each_exception_of_the_application_is_logged(caplog: pytest.LogCaptureFi
 
 
 def test_connections_leave_file_descriptors_to_the_rest_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server.resource, "getrlimit", lambda _: (1024, 4096))
+    monkeypatch.setattr(http_service.resource, "getrlimit", lambda _: (1024, 4096))
     with serving_app() as service:
         assert service.max_concurrency == 128

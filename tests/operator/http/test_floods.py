@@ -30,11 +30,11 @@ from starlette.routing import Route
 
 from support.control_plane.certificates import CertificateAuthority
 from wattloop.commands.settings import Address
-from wattloop_operator.http import connections, server
+from wattloop_operator.http import connections, http_service
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.connections import OVERLOADED
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.http.open_connections import OpenConnections
-from wattloop_operator.http.server import HttpService
 from wattloop_operator.reporting.request_handling import json_body
 
 NEIGHBOUR, *HOSTILE = (f"127.0.0.{number}" for number in range(1, 5))
@@ -83,7 +83,7 @@ def flooded(
     on_rejected: Callable[[str], None] = lambda _: None,
     bind: Address | Path = LOOPBACK,
 ) -> Iterator[Flooded]:
-    monkeypatch.setattr(server, "MAX_CONCURRENCY", LIMIT)
+    monkeypatch.setattr(http_service, "MAX_CONCURRENCY", LIMIT)
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 3600.0)
     monkeypatch.setattr(connections, "LOG_INTERVAL_SECONDS", math.inf)
 

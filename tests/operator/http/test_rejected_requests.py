@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
 from wattloop_operator.http.connections import LOG_INTERVAL_SECONDS, MALFORMED, OVERLOADED, RejectedRequests
-from wattloop_operator.telemetry.metrics import Metrics
+from wattloop_operator.telemetry.operator_metrics import Metrics
 
 
 class ManualClock:

@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from nvml_simulator.state import Clock
+from nvml_simulator.state_files import Clock
 from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from support.backends.model_backend import KEY, job
 from wattloop.agent import AgentConnection
-from wattloop.messages import GpuEnergy, Report
-from wattloop_operator.api.attempt import GpuReading, Progress, Result
+from wattloop.training_messages import GpuEnergy, Report
+from wattloop_operator.api.attempt_state import GpuReading, Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import reconcile
-from wattloop_operator.local.backend import LocalBackend
 from wattloop_operator.local.final_energy import energy_now
+from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog

@@ -12,7 +12,7 @@ import nvml_simulator
 from support.agents.simulated_node import simulated_node
 from support.local_runs.local_runs import LocalJob
 from wattloop.errors import OperationError
-from wattloop_operator.local.gpus import given_gpus
+from wattloop_operator.local.local_gpus import given_gpus
 
 # Each rank writes the GPUs that it measures to a file.
 RANKS = """

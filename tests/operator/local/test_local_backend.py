@@ -12,14 +12,14 @@ import pytest
 from support.backends.backend_contract import BackendContract, BackendHarness
 from support.backends.model_backend import KEY, job, report
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_until_planned
-from wattloop_operator.api.attempt import Result
-from wattloop_operator.local.backend import LocalBackend
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
-from wattloop_operator.reconcile.learning.observations import record_of
-from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
+from wattloop_operator.reconcile.learning.job_observations import record_of
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
 from wattloop_operator.workloads.injection import RunAddresses

@@ -20,7 +20,7 @@ import os, socket, struct, time
 import wattloop
 from wattloop.pipeline import Pipeline
 from wattloop.pipeline.iteration_record import RankMeasurement
-from wattloop.pipeline.messages import PLAN, PROFILE, InstructionMeasurement
+from wattloop.pipeline.plan_messages import PLAN, PROFILE, InstructionMeasurement
 
 PAUSES = [(4, 8), (2,), ()]
 attempt = len(open("profiles").readlines()) if os.path.exists("profiles") else 0

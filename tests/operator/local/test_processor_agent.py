@@ -10,10 +10,10 @@ import pytest
 
 from support.local_runs.local_runs import LocalJob
 from wattloop.agent import AgentConnection, AgentRequestError
+from wattloop_operator.history.cost_history import summary
 from wattloop_operator.history.energy_origin import NOTES, REMEDIES, EnergyOrigin
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
-from wattloop_operator.history.savings import summary
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.local.local_run import LocalRun
 from wattloop_operator.local.processor_agent import PROCESSORS, ProcessorMeter, running_processor_agent
@@ -109,7 +109,7 @@ def test_a_run_on_a_machine_without_a_gpu_measures_what_it_can_and_says_so(
 @pytest.mark.processes
 def test_the_command_simulates_no_gpu_by_itself(tmp_path: Path) -> None:
     # In a process of its own: this one has loaded the simulator's driver.
-    probe = "import sys; from wattloop_operator.local.gpus import has_driver; sys.exit(has_driver())"
+    probe = "import sys; from wattloop_operator.local.local_gpus import has_driver; sys.exit(has_driver())"
     if subprocess.run([sys.executable, "-c", probe], check=False).returncode:
         pytest.skip("this machine has an NVIDIA driver")
     local_job = LocalJob(tmp_path / "run")

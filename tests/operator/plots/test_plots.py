@@ -12,7 +12,7 @@ from PIL import Image
 
 from wattloop.errors import OperationError
 from wattloop_operator.plots import cost_plot, tradeoff_plot, write_plots
-from wattloop_operator.plots.style import colours_of
+from wattloop_operator.plots.figure_style import colours_of
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
 from wattloop_planner.bandit.configuration import Configuration
 

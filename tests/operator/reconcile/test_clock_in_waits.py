@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, START, ModelBackend, job
 from wattloop_operator.api.meta import Condition, ConditionStatus
-from wattloop_operator.reconcile.attempt.conditions import ENERGY_AWAITED
+from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AWAITED
 from wattloop_operator.reconcile.attempt.outcome import GRACE_SECONDS
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, agent_report_deadline

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.backends.model_backend import KEY, KilledError, ModelBackend, job, pod_energy
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
 from wattloop_operator.driver import MAX_ROUNDS
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.next_actions import next_actions
 
 TRIGGERS: list[dict[str, Any]] = [
@@ -78,7 +78,7 @@ class RecurringJob(RuleBasedStateMachine):
             if recurrence.status.result is not None:
                 key = (recurrence.spec.index, recurrence.spec.attempt)
                 assert key in self.backend.records
-                assert observations.late_usage_of(recurrence) in (None, self.backend.late_usages.get(key))
+                assert job_observations.late_usage_of(recurrence) in (None, self.backend.late_usages.get(key))
 
     @rule(actions=st.integers(0, 6), after=st.booleans())
     def operator_is_killed(self, actions: int, after: bool) -> None:
@@ -185,7 +185,7 @@ class RecurringJob(RuleBasedStateMachine):
             for recurrence in backend.recurrences.values():
                 stored = backend.records.get((recurrence.spec.index, recurrence.spec.attempt))
                 if stored is not None:
-                    again = observations.record_of(recurrence)
+                    again = job_observations.record_of(recurrence)
                     assert (stored.result, stored.energy_joules, stored.time_seconds) == (
                         again.result,
                         again.energy_joules,

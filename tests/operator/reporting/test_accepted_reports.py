@@ -8,8 +8,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, ModelBackend, job
-from wattloop import messages
-from wattloop.messages import GpuEnergy, LimitMeasurement, Report
+from wattloop import training_messages
+from wattloop.training_messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.driver import reconcile
 from wattloop_operator.history.job_history import JobHistory
@@ -25,9 +25,9 @@ def numbers(minimum: float, maximum: float) -> st.SearchStrategy[float]:
 
 @st.composite
 def gpus(draw: st.DrawFn) -> GpuEnergy:
-    counter = st.sampled_from([0, 1, messages.MAX_ENERGY_MILLIJOULES]) | st.integers(0, 10**9)
+    counter = st.sampled_from([0, 1, training_messages.MAX_ENERGY_MILLIJOULES]) | st.integers(0, 10**9)
     energy = sorted(draw(st.tuples(counter, counter)))
-    clock = sorted(draw(st.tuples(*[numbers(0, messages.MAX_TIME_SECONDS)] * 2)))
+    clock = sorted(draw(st.tuples(*[numbers(0, training_messages.MAX_TIME_SECONDS)] * 2)))
     return GpuEnergy(
         draw(st.sampled_from(["GPU-0", "GPU-1", f"MIG-GPU-{'f' * 36}/127/127"])),
         energy[0],
@@ -39,23 +39,23 @@ def gpus(draw: st.DrawFn) -> GpuEnergy:
 
 LIMITS = st.builds(
     LimitMeasurement,
-    numbers(1, messages.MAX_LIMIT_WATTS),
-    numbers(messages.MIN_MEASURED, messages.MAX_NUMBER),
-    numbers(messages.MIN_MEASURED, messages.MAX_TIME_SECONDS),
-    numbers(messages.MIN_MEASURED, messages.MAX_NUMBER),
+    numbers(1, training_messages.MAX_LIMIT_WATTS),
+    numbers(training_messages.MIN_MEASURED, training_messages.MAX_NUMBER),
+    numbers(training_messages.MIN_MEASURED, training_messages.MAX_TIME_SECONDS),
+    numbers(training_messages.MIN_MEASURED, training_messages.MAX_NUMBER),
 )
 REPORTS = st.builds(
     Report,
     sequence=st.integers(0, 5) | st.just(2**63 - 1),
-    epoch=numbers(0, messages.MAX_NUMBER),
-    metric=st.none() | numbers(-messages.MAX_NUMBER, messages.MAX_NUMBER),
+    epoch=numbers(0, training_messages.MAX_NUMBER),
+    metric=st.none() | numbers(-training_messages.MAX_NUMBER, training_messages.MAX_NUMBER),
     evaluations=st.integers(0, 5) | st.just(2**63 - 1),
     consecutive_reached=st.none() | st.integers(0, 5) | st.just(2**63 - 1),
     gpus=st.lists(gpus(), max_size=3, unique_by=lambda gpu: gpu.uuid).map(tuple),
-    gpu_product=st.sampled_from(["", "NVIDIA A100", "~" * messages.MAX_PRODUCT_CHARACTERS]),
-    max_power_limit_watts=numbers(0, messages.MAX_POWER_WATTS),
-    power_limit_watts=st.none() | numbers(0, messages.MAX_LIMIT_WATTS),
-    power_limit_refusal=st.sampled_from(["", "~" * messages.MAX_REFUSAL_CHARACTERS]),
+    gpu_product=st.sampled_from(["", "NVIDIA A100", "~" * training_messages.MAX_PRODUCT_CHARACTERS]),
+    max_power_limit_watts=numbers(0, training_messages.MAX_POWER_WATTS),
+    power_limit_watts=st.none() | numbers(0, training_messages.MAX_LIMIT_WATTS),
+    power_limit_refusal=st.sampled_from(["", "~" * training_messages.MAX_REFUSAL_CHARACTERS]),
     profile=st.lists(LIMITS, max_size=3, unique_by=lambda limit: round(limit.power_limit_watts)).map(tuple),
     finished=st.booleans(),
     rank=st.integers(0, 2),

@@ -12,7 +12,7 @@ import pytest
 
 from support.backends.model_backend import job, report
 from wattloop.errors import OperationError
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import StaleSnapshotError

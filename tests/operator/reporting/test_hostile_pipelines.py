@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from support.pipelines.simulated_ranks import SimulatedRank, measurements_of, ranks_of
 from support.reporting.reporting_api import Api
-from wattloop.pipeline.messages import FREE, PLAN, Directive, RankReport
+from wattloop.pipeline.plan_messages import FREE, PLAN, Directive, RankReport
 
 
 def register(api: Api, name: str, token: str, rank: SimulatedRank) -> None:

@@ -28,7 +28,7 @@ SERVER = """
 import sys, threading
 from pathlib import Path
 from wattloop.commands.settings import Address
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService

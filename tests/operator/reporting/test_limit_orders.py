@@ -8,10 +8,10 @@ import pytest
 
 from support.backends.model_backend import START, job
 from wattloop.errors import OperationError
-from wattloop.messages import GpuEnergy, Report
 from wattloop.node_energy import PodLimit, PodLimitState
-from wattloop_operator.api.attempt import Progress
-from wattloop_operator.api.power import PowerLimit
+from wattloop.training_messages import GpuEnergy, Report
+from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide

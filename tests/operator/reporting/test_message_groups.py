@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.pipeline.messages import RankReport
+from wattloop.pipeline.plan_messages import RankReport
 from wattloop_operator.reconcile.pipeline.held_bytes import report_bytes
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
 from wattloop_operator.reporting.message_groups import (

@@ -18,9 +18,9 @@ from schemathesis.checks import CHECKS
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, NodeApi, running_node_api
 from support.reporting.reporting_api import Api, running_api
-from wattloop_operator.api.reporting import Reporting, ReportingSource
-from wattloop_operator.reporting.limits import LOCAL_RATES, ReportLimits
+from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.reporting.openapi import main, rendered
+from wattloop_operator.reporting.report_limits import LOCAL_RATES, ReportLimits
 
 # Constraints between fields, which the JSON schema does not express.
 BETWEEN_FIELDS = (

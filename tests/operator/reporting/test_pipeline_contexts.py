@@ -14,9 +14,9 @@ from support.reporting.reporting_api import NOW, planned_here
 from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reporting.interfaces import BearerToken
-from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
-from wattloop_operator.reporting.pipelines import CONTEXT_SECONDS, PipelineService
+from wattloop_operator.reporting.pipeline_service import CONTEXT_SECONDS, PipelineService
+from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.store import open_store
 
 RANKS = 20

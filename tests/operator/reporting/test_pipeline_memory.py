@@ -12,11 +12,16 @@ from pathlib import Path
 import pytest
 
 from support.pipelines.registrations import rank_registration
-from wattloop.pipeline.messages import InstructionMeasurement, RankReport
+from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.held_bytes import state_bytes
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
+    PipelineFrontier,
+    PipelineKey,
+    PipelineState,
+    RankMeasurements,
+)
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineKey, PipelineState, RankMeasurements
 from wattloop_operator.reporting import pipeline_commits
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineContext, ReportOfRank
 from wattloop_operator.reporting.planner_queue import MAX_WAITING_BYTES, PlannerQueue, PlanningTask

@@ -22,7 +22,7 @@ def plan_frontier(request):
     print(os.getpid(), file=open(os.environ["PLANS"], "w"), flush=True)
     signal.pause()
 
-sys.modules["wattloop_operator.reconcile.pipeline.frontier"] = SimpleNamespace(plan_frontier=plan_frontier)
+sys.modules["wattloop_operator.reconcile.pipeline.frontier_planning"] = SimpleNamespace(plan_frontier=plan_frontier)
 """
 OPERATOR = """
 import sys

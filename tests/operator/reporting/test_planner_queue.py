@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from support.pipelines.registrations import rank_registration
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reporting.planner_queue import CLAIM_SECONDS, PlannerQueue, PlanningTask
 from wattloop_operator.store import Store, open_store
 

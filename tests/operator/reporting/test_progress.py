@@ -13,8 +13,8 @@ from sqlalchemy import inspect, text
 
 from support.reporting.reporting_api import BODY, Api
 from wattloop.errors import OperationError
-from wattloop.messages import Answer, Report
-from wattloop_operator.api.attempt import Progress, Result
+from wattloop.training_messages import Answer, Report
+from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.reporting.service import ReportService

@@ -11,10 +11,10 @@ from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import SimulatedRank, ranks_of
 from support.reporting.reporting_api import Api
 from wattloop.operator_api import OperatorApi
-from wattloop.pipeline.messages import PLAN, Directive, RankRegistration, RankReport
+from wattloop.pipeline.plan_messages import PLAN, Directive, RankRegistration, RankReport
 from wattloop.pipeline.plan_service import MAX_WAIT_SECONDS, PlanExchange
-from wattloop_operator.api.attempt import Result
-from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 
 
 class Rank:

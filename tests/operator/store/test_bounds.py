@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from support.databases.sample_pod_energy import POD_ENERGY
-from wattloop.messages import MAX_LIMITS
-from wattloop.pipeline.messages import MAX_STAGES
+from wattloop.pipeline.plan_messages import MAX_STAGES
+from wattloop.training_messages import MAX_LIMITS
 from wattloop_operator.domain.records import MAX_OBSERVATIONS_OF_JOB
-from wattloop_operator.reconcile.pipeline.state import (
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_CLOCK_LISTS,
     MAX_PROCESSES_PER_RANK,
     MAX_RANKS,
@@ -29,12 +29,12 @@ from wattloop_operator.store import (
     Store,
     pipeline_profiles,
     pod_energies,
-    profiles,
+    profile_store,
 )
-from wattloop_operator.store import observations as stored_observations
-from wattloop_operator.store import pipelines as stored_pipelines
-from wattloop_operator.store.observations import MAX_JOBS_OF_NAMESPACE
-from wattloop_operator.store.pipelines import MAX_PIPELINES_OF_JOB
+from wattloop_operator.store import observation_store as stored_observations
+from wattloop_operator.store import pipeline_store as stored_pipelines
+from wattloop_operator.store.observation_store import MAX_JOBS_OF_NAMESPACE
+from wattloop_operator.store.pipeline_store import MAX_PIPELINES_OF_JOB
 from wattloop_operator.store.tables import METADATA
 
 Make = Callable[..., ObservationRecord]
@@ -47,7 +47,7 @@ STATED = {name: (int(rows.replace(",", "")), of) for name, rows, of, _, _ in ROW
 ROWS = {
     "observations": MAX_OBSERVATIONS_OF_JOB,
     "late_usages": MAX_OBSERVATIONS_OF_JOB,
-    "power_profiles": profiles.MAX_PROFILES_OF_JOB,
+    "power_profiles": profile_store.MAX_PROFILES_OF_JOB,
     "power_measurements": MAX_LIMITS,
     "pod_energies": pod_energies.MAX_ROWS_OF_ATTEMPT,
     "pipeline_profiles": pipeline_profiles.MAX_PROFILES_OF_JOB,
@@ -101,7 +101,7 @@ def test_of_a_namespace_the_jobs_whose_last_attempt_ended_first_are_deleted(
 
 
 def test_of_a_job_the_oldest_power_profiles_are_deleted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiles, "MAX_PROFILES_OF_JOB", 2)
+    monkeypatch.setattr(profile_store, "MAX_PROFILES_OF_JOB", 2)
     point = PowerMeasurement(100.0, 1.0, 1.0, 1.0)
     for image in ("a", "b", "c", "b"):
         store.profiles.record(ProfileKey("job", 32, "NVIDIA A40", 1, image), [point])

@@ -23,10 +23,10 @@ from support.databases.postgresql_server import (
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import NEW_STATE, WORK
 from wattloop.errors import OperationError
-from wattloop.pipeline.messages import RankReport
+from wattloop.pipeline.plan_messages import RankReport
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
 from wattloop_operator.reconcile.pipeline.registrations import Registrar
 from wattloop_operator.reconcile.pipeline.reports import with_report
-from wattloop_operator.reconcile.pipeline.state import PipelineState
 from wattloop_operator.store import ObservationRecord, Store, open_store
 
 Make = Callable[..., ObservationRecord]

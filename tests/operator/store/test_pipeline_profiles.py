@@ -9,15 +9,15 @@ from datetime import UTC, datetime, timedelta
 from sqlalchemy import func, select
 
 from support.pipelines.registrations import rank_registration
-from wattloop.pipeline.messages import RankReport
-from wattloop_operator.reconcile.pipeline.decisions import decided
+from wattloop.pipeline.plan_messages import RankReport
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import profile_digest
+from wattloop_operator.reconcile.pipeline.rank_directives import decided
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
 from wattloop_operator.reconcile.pipeline.reports import with_report
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.store import Store
 from wattloop_operator.store.pipeline_profiles import MAX_PROFILES_OF_JOB
-from wattloop_operator.store.pipelines import StoredPipeline
+from wattloop_operator.store.pipeline_store import StoredPipeline
 from wattloop_operator.store.tables import PIPELINE_PARTS, PIPELINE_PROFILES
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

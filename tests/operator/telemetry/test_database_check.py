@@ -22,8 +22,8 @@ from support.databases.postgresql_server import (
 )
 from wattloop.errors import OperationError
 from wattloop_operator.factory import Factory
-from wattloop_operator.http.server import HttpService
-from wattloop_operator.settings import SETTINGS, settings_from
+from wattloop_operator.http.http_service import HttpService
+from wattloop_operator.operator_settings import SETTINGS, settings_from
 from wattloop_operator.store import Store, open_store
 from wattloop_operator.telemetry.database_check import MAX_ANSWER_SECONDS, DatabaseCheck
 

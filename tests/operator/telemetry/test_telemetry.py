@@ -14,11 +14,11 @@ from prometheus_client import CollectorRegistry, generate_latest, make_asgi_app
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.cluster.transport import Request, StatusError
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.cluster.api_transport import Request, StatusError
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.telemetry.health import WatchHeartbeat, create_health_app, watches_check
-from wattloop_operator.telemetry.logs import set_up_logs
-from wattloop_operator.telemetry.metrics import Metrics, StateCollector
+from wattloop_operator.telemetry.operator_logs import set_up_logs
+from wattloop_operator.telemetry.operator_metrics import Metrics, StateCollector
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod
-from wattloop_operator.workloads.job import job_state, needs_pods, training_container
+from wattloop_operator.workloads.kubernetes_job import job_state, needs_pods, training_container
 
 EARLY, LATE = "2026-03-01T10:00:05Z", "2026-03-01T10:00:09Z"
 FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": LATE}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.policies import policy_named
+from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
 

@@ -4,8 +4,8 @@ import pytest
 
 from wattloop.errors import UsageError
 from wattloop_planner.bandit.fixed import FixedPolicy
-from wattloop_planner.bandit.grid import GridPolicy
-from wattloop_planner.bandit.policies import POLICIES, policy_named
+from wattloop_planner.bandit.grid_policy import GridPolicy
+from wattloop_planner.bandit.named_policies import POLICIES, policy_named
 from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
 

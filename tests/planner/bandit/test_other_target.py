@@ -10,11 +10,11 @@ import pytest
 
 from wattloop_planner.bandit.cost_model_policy import DEFAULT_DETECTION, DEFAULT_NOISE
 from wattloop_planner.bandit.fixed import FixedPolicy
-from wattloop_planner.bandit.grid import GridPolicy
+from wattloop_planner.bandit.grid_policy import GridPolicy
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, Policy
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
-from wattloop_planner.bandit.zeus import ZeusPolicy
+from wattloop_planner.bandit.zeus_policy import ZeusPolicy
 from wattloop_planner.observations import Outcome
 
 Context = Callable[..., DecisionContext]

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale
-from wattloop_planner.bandit.grid import GridPolicy
+from wattloop_planner.bandit.grid_policy import GridPolicy
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation, Policy
-from wattloop_planner.bandit.zeus import ZeusPolicy
+from wattloop_planner.bandit.zeus_policy import ZeusPolicy
 from wattloop_planner.observations import Observation, Outcome
 
 SIZES = (32, 64, 128, 256, 512, 1024)

@@ -26,8 +26,8 @@ from wattloop_planner.frequency.files.archive import (
     write_within,
 )
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
+from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import evaluate, plan_settings
-from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.pipeline.schedules import Interleaved
 from wattloop_planner.frequency.solver.planning import plan_pipeline
 

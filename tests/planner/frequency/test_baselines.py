@@ -9,8 +9,8 @@ from support.pipelines.random_pipelines import options_of
 from support.pipelines.reference_solvers import reference_evaluation
 from wattloop_planner.frequency.baselines import baselines, envpipe
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.pipeline.profiles import Profile
+from wattloop_planner.frequency.pipeline.instruction_profiles import Profile
+from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.schedules import OneForwardOneBackward
 from wattloop_planner.frequency.solver.relaxation import relax
 

@@ -11,10 +11,10 @@ from support.pipelines.measured_pipelines import PERSEUS, measured_problem
 from support.pipelines.random_pipelines import problems, randomly
 from support.pipelines.reference_solvers import reference_evaluation
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
+from wattloop_planner.frequency.pipeline.instruction_profiles import Profile
+from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.plans import evaluate, plan_frequencies, realised_plan
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
-from wattloop_planner.frequency.pipeline.profiles import Profile
 from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
 from wattloop_planner.frequency.solver.fastest import fastest_plan, min_time_seconds
 from wattloop_planner.frequency.solver.planning import plan_pipeline

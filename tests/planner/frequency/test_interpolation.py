@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pipelines.measured_pipelines import MEASURED, measured_file
-from wattloop_planner.frequency.pipeline.interpolation import MAX_RELATIVE_ERROR, clocks_between, interpolated
+from wattloop_planner.frequency.pipeline.clock_interpolation import MAX_RELATIVE_ERROR, clocks_between, interpolated
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile, profile_of
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
-from wattloop_planner.frequency.pipeline.profiles import Option, Profile, profile_of
 
 KIND = (0, "forward")
 

@@ -14,10 +14,10 @@ from wattloop_planner.frequency.clock_groups import grouped
 from wattloop_planner.frequency.emulation import Conditions, emulate
 from wattloop_planner.frequency.files.archive import archive_of, read_archive, write_archive
 from wattloop_planner.frequency.files.plan_file import read_plan, write_plan
+from wattloop_planner.frequency.pipeline.instruction_profiles import Setting
+from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, plan_energy_joules, plan_settings
-from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
-from wattloop_planner.frequency.pipeline.profiles import Setting
 from wattloop_planner.frequency.solver.planning import plan_pipeline
 
 

@@ -16,8 +16,8 @@ from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import problems, randomly
 from support.pipelines.reference_solvers import every_plan, longest_path, reference_evaluation
 from wattloop.errors import UsageError
+from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Plan, evaluate, plan_energy_joules, plan_frequencies, undominated
-from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.solver.exact import exact_plan
 from wattloop_planner.frequency.solver.planning import plan_pipeline
 from wattloop_planner.frequency.solver.portfolio import breakpoint_plans

@@ -24,12 +24,12 @@ from wattloop_planner.frequency import (
     schedule_graph,
 )
 from wattloop_planner.frequency.pipeline.estimated_energy import with_estimated_energy
-from wattloop_planner.frequency.pipeline.profile_file import read_profile
-from wattloop_planner.frequency.pipeline.rank_measurements import (
+from wattloop_planner.frequency.pipeline.merged_profiles import (
     RankMeasurement,
     merged_profile,
     weighted_mean,
 )
+from wattloop_planner.frequency.pipeline.profile_file import read_profile
 
 HEADER = "stage,instruction,frequency,time,energy,rank,time_error,energy_error\n"
 

@@ -14,8 +14,8 @@ from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import EXHAUSTIVE, options_of, problems, randomly
 from support.pipelines.reference_solvers import LinearProgram, every_plan, longest_path
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.pipeline.profiles import Option, Profile
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile
+from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
 from wattloop_planner.frequency.solver.relaxation import Relaxation, relax
 

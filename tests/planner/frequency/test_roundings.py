@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import problems, randomly
 from support.pipelines.reference_solvers import reference_evaluation
+from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import plan_energy_joules, plan_frequencies
-from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.solver import roundings as module
 from wattloop_planner.frequency.solver.relaxation import Relaxation
 from wattloop_planner.frequency.solver.roundings import Roundings

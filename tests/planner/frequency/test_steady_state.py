@@ -10,9 +10,9 @@ import pytest
 from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.reference_solvers import reference_evaluation
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
+from wattloop_planner.frequency.pipeline.instruction_profiles import Profile
+from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.plans import plan_energy_joules, plan_frequencies
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.pipeline.profiles import Profile
 from wattloop_planner.frequency.pipeline.schedules import EarlyRecomputation, GPipe, Interleaved, Schedule
 from wattloop_planner.frequency.solver import steady_state as module
 from wattloop_planner.frequency.solver.planning import plan_pipeline

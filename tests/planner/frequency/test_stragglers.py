@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pipelines.random_pipelines import problems, randomly
+from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, plan_energy_joules
-from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.solver.planning import plan_pipeline
 from wattloop_planner.frequency.stragglers import choose, energy_until
 

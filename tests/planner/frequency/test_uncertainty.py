@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, profile_of
+from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.plans import evaluate
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.pipeline.profiles import Option, profile_of
 from wattloop_planner.frequency.pipeline.schedules import OneForwardOneBackward
 from wattloop_planner.frequency.pipeline.uncertainty import difference_errors
 

@@ -7,7 +7,7 @@ from matplotlib.image import imread
 
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import Arm
-from wattloop_planner.plots.posterior import PosteriorPanel, spread_indices, write_posterior_plot
+from wattloop_planner.plots.posterior_figure import PosteriorPanel, spread_indices, write_posterior_plot
 from wattloop_planner.plots.regret import mean_curve, write_regret_plot
 
 

@@ -11,7 +11,7 @@ from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.simulation.job import JobTrace, job_trace
+from wattloop_planner.simulation.job_trace import JobTrace, job_trace
 from wattloop_planner.simulation.simulator import Scenario, simulate
 from wattloop_planner.simulation.traces import TrainingPath, Workload, read_power_trace, read_train_trace
 

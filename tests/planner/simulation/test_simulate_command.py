@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from wattloop.commands.main import main
-from wattloop.files.table import MAX_FILE_BYTES
+from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop_planner.simulation import tasks
 
 Simulate = Callable[..., int]

@@ -17,15 +17,15 @@ from typing import Any
 from support.agent_stress.caller_identities import AgentAuthenticator
 from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, decoded_request, encoded
 from wattloop_agent.monitor.energy.recorder import LedgerWriter
+from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.leases import LeaseTracker
-from wattloop_agent.monitor.meter import Meter
+from wattloop_agent.monitor.monitor_verbs import RequestHandlers
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
-from wattloop_agent.monitor.request_handlers import RequestHandlers
-from wattloop_agent.monitor.server import Server
+from wattloop_agent.monitor.socket_server import Server
 from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.request_handlers import RequestHandlers as PowerControllerHandlers
+from wattloop_agent.power_controller.power_controller_verbs import RequestHandlers as PowerControllerHandlers
 from wattloop_agent.request_error import RequestError, error_answer
 from wattloop_agent.unix_socket import listening_socket
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import nvml_simulator
-from wattloop_agent.power_controller.decisions import HoldRequest
 from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 
 # Every system call of a change goes through one of these: disk access through the os module, device

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import nvml_simulator
-from nvml_simulator.state import Clock
+from nvml_simulator.state_files import Clock
 from wattloop.agent_process import running_agent
 
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 import pytest
 
 from support.databases.sample_record import RECORD
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerMeasurement, ProfileKey

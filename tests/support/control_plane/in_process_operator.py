@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
-from wattloop_operator.cluster.backend import ClusterBackend
+from wattloop_operator.cluster.api_transport import Request, Transport
+from wattloop_operator.cluster.cluster_backend import ClusterBackend
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, identity, watched_kinds
-from wattloop_operator.cluster.transport import Request, Transport
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.driver import reconcile

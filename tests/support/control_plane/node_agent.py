@@ -16,7 +16,7 @@ from wattloop.node_energy import GpuBounds, PodLimit, PodLimitState
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.gpu_readings import GpuStatus
-from wattloop_agent.monitor.push.operator_api import OperatorApi
+from wattloop_agent.monitor.push.node_report_api import OperatorApi
 from wattloop_agent.monitor.push.pusher import Pusher
 
 SERVICE_ACCOUNT = "wattloop-agent"

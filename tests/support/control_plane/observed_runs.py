@@ -7,7 +7,7 @@ from typing import Any
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.waiting import Object
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
-from wattloop_operator.reconcile.learning.observations import observations
+from wattloop_operator.reconcile.learning.job_observations import observations
 from wattloop_planner.observations import Observation
 
 

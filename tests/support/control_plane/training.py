@@ -12,8 +12,8 @@ from pathlib import Path
 
 from support.control_plane.waiting import Object
 from wattloop.environment import RunEnvironment
-from wattloop.messages import Answer, GpuEnergy, LimitMeasurement, Report
-from wattloop.reporting import ReportChannel
+from wattloop.report_channel import ReportChannel
+from wattloop.training_messages import Answer, GpuEnergy, LimitMeasurement, Report
 
 TokenOfPod = Callable[[Object, str], str]
 

@@ -21,14 +21,14 @@ from support.fuzzing.target import DefectError
 from wattloop.agent import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
 from wattloop_agent.json_lines import decoded_request
 from wattloop_agent.monitor.descriptors import allowed_connections
+from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.identity import Caller, no_step
 from wattloop_agent.monitor.leases import LeaseTracker
-from wattloop_agent.monitor.meter import Meter
+from wattloop_agent.monitor.monitor_verbs import RequestHandlers
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
 from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
-from wattloop_agent.monitor.request_handlers import RequestHandlers
-from wattloop_agent.monitor.server import Server
+from wattloop_agent.monitor.socket_server import Server
 from wattloop_agent.monitor.unanswered_requests import is_unanswered
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.request_error import Reason, RequestError

@@ -15,15 +15,23 @@ from urllib.error import HTTPError
 from support.fuzzing.logs import DefectLog
 from support.fuzzing.target import DefectError
 from support.pipelines.registrations import CLOCKS, rank_registration
-from wattloop.energy.timeline import CounterEdge
+from wattloop.energy.energy_timeline import CounterEdge
 from wattloop.operator_api import OperatorApi
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.directives import AllowedClocks, DirectiveState
 from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.knobs import KnobChoices
-from wattloop.pipeline.messages import MODES, PLAN, PROFILE, Directive, RankRegistration, RankReport, StragglerNotice
-from wattloop.pipeline.meter import PipelineMeter
+from wattloop.pipeline.pipeline_meter import PipelineMeter
+from wattloop.pipeline.plan_messages import (
+    MODES,
+    PLAN,
+    PROFILE,
+    Directive,
+    RankRegistration,
+    RankReport,
+    StragglerNotice,
+)
 from wattloop.pipeline.plan_service import PlanExchange
 
 SEPARATOR = b"\n%%\n"

@@ -20,7 +20,7 @@ from support.fuzzing.target import DefectError
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, exchange, ranks_of, run_until_planned
 from support.recurrence_objects import recurrence_object
 from wattloop.errors import InputError
-from wattloop.pipeline.messages import PLAN, Directive
+from wattloop.pipeline.plan_messages import PLAN, Directive
 from wattloop_operator.api.checks.documents import DocumentError, read_documents
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.manifests import check_text

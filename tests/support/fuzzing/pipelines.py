@@ -15,20 +15,20 @@ from unittest import mock
 from support.fuzzing.target import DefectError
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import measurements_of
-from wattloop.pipeline.messages import PLAN, Directive, RankRegistration, RankReport, StragglerNotice
+from wattloop.pipeline.plan_messages import PLAN, Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop.wire_form import WireForm
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconcile.pipeline.decisions import needed_frontier
-from wattloop_operator.reconcile.pipeline.frontier import plan_frontier
+from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
+from wattloop_operator.reconcile.pipeline.pipeline_state import MAX_RANKS, PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, common_clocks
+from wattloop_operator.reconcile.pipeline.rank_directives import needed_frontier
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, check_schedule, contradict
-from wattloop_operator.reconcile.pipeline.state import MAX_RANKS, PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reporting import pipeline_commits
 from wattloop_operator.reporting.message_groups import MessageGroups
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineStore
 from wattloop_operator.store import Store
-from wattloop_operator.store.pipelines import RETENTION, Change, StoredPipeline
+from wattloop_operator.store.pipeline_store import RETENTION, Change, StoredPipeline
 
 RANKS = 2
 MAX_PLANNING_SECONDS = 20.0

@@ -24,21 +24,21 @@ from support.fuzzing.target import DefectError
 from support.pipelines.registrations import CLOCKS, instructions_of, rank_registration
 from support.reporting.node_api import NOW
 from wattloop import threads
-from wattloop.pipeline.messages import MODES, Directive, RankReport
+from wattloop.pipeline.plan_messages import MODES, Directive, RankReport
 from wattloop_operator.api.meta import OwnerReference
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
-from wattloop_operator.reconcile.pipeline.plan_object import plan_object
-from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_status
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, RegistrationConflictError
-from wattloop_operator.reconcile.pipeline.state import (
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
     GivenOperation,
     GivenPlan,
     PipelineKey,
     PipelineState,
     PlanChoice,
 )
+from wattloop_operator.reconcile.pipeline.plan_object import plan_object
+from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_status
+from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, RegistrationConflictError
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
 from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, PipelineContext, ReportOfRank
 from wattloop_operator.reporting.planner_queue import CLAIM_SECONDS

@@ -18,14 +18,14 @@ from unittest import mock
 from support.fuzzing.campaign import open_target
 from support.fuzzing.mutation import mutations
 from support.fuzzing.target import Target
-from wattloop.files.table import Row
+from wattloop.files.csv_table import Row
 from wattloop.pipeline.directives import AllowedClocks
-from wattloop.pipeline.messages import PLAN, Directive
+from wattloop.pipeline.plan_messages import PLAN, Directive
 from wattloop_operator.api import template_limits
 from wattloop_operator.cluster.informer import watch_objects
 from wattloop_operator.reconcile.pipeline import given_plan
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineState
 from wattloop_operator.reconcile.pipeline.registrations import Registrar
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineState
 from wattloop_operator.reporting import pipeline_commits
 from wattloop_planner.frequency.files import plan_file
 

@@ -10,7 +10,7 @@ from typing import Any
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import BLOCKING_WATTS, measurements_of
 from wattloop.message_fields import MessageError
-from wattloop.pipeline.messages import (
+from wattloop.pipeline.plan_messages import (
     MAX_PIPELINE_RANKS,
     MAX_REASON_CHARACTERS,
     Directive,

@@ -22,7 +22,7 @@ from support.fuzzing.pipelines import PIPELINE_TOKENS, PipelineChecks, messages,
 from support.fuzzing.target import DefectError
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import AGENTS, NODE, NOW, ApiServer, report
-from wattloop_operator.api.reporting import Reporting
+from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
@@ -33,9 +33,9 @@ from wattloop_operator.local.recurrence_store import RECURRENCE, LocalProgressSt
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.app import create_app
-from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
-from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.pipeline_service import PipelineService
+from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import open_store
 

@@ -23,7 +23,7 @@ from wattloop_operator.cluster.bounded_json import MAX_DEPTH, UnreadableError, p
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response, unpacked
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
-from wattloop_operator.workloads.manifest import devices_of, manifest
+from wattloop_operator.workloads.workload_manifest import devices_of, manifest
 
 NAMESPACE = "team"
 MAX_LINE_CHARACTERS = 4096

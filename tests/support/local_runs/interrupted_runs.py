@@ -26,7 +26,7 @@ from wattloop import interruption
 from wattloop.commands.main import main
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local import local_run
-from wattloop_operator.local.backend import LocalBackend
+from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.output_folder import OutputFolder
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens
@@ -48,7 +48,7 @@ for _module in (
     "matplotlib.backends.backend_agg",
     "sqlalchemy.dialects.sqlite",
     "wattloop_operator.commands.run",
-    "wattloop_operator.history.table",
+    "wattloop_operator.history.history_table",
     "wattloop_planner.bandit.running_attempt",
     "wattloop_planner.bandit.knowledge_gradient",
     "wattloop_planner.bandit.training_identity",

@@ -21,7 +21,7 @@ import nvml_simulator
 import wattloop
 from wattloop.pipeline import Pipeline
 from wattloop.pipeline.iteration_record import IterationRecord, Observer, RankMeasurement
-from wattloop.pipeline.messages import FREE, PLAN, Directive, InstructionMeasurement
+from wattloop.pipeline.plan_messages import FREE, PLAN, Directive, InstructionMeasurement
 
 STAGES, MICROBATCHES = 2, 4
 MODEL = nvml_simulator.model_named("A100")

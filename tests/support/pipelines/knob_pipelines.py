@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
 from wattloop_planner.frequency.pipeline.schedules import OneForwardOneBackward
 

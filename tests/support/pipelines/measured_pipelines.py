@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.instruction_profiles import Profile
+from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
-from wattloop_planner.frequency.pipeline.profiles import Profile
 from wattloop_planner.frequency.pipeline.schedules import SCHEDULES
 
 PERSEUS = Path(__file__).resolve().parents[2] / "data" / "perseus"

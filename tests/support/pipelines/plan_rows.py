@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wattloop_planner.frequency.pipeline.profiles import Rows, setting_of
+from wattloop_planner.frequency.pipeline.instruction_profiles import Rows, setting_of
 
 
 def clocks(rows: Rows) -> list[list[int]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from wattloop.pipeline.messages import Directive, RankRegistration, RankReport, StragglerNotice
+from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
 
 # The client's own waits between messages are bounded by this.
 REPORT_SECONDS = 0.05

@@ -11,8 +11,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
-from wattloop_planner.frequency.pipeline.problem import Problem, pipeline_problem
-from wattloop_planner.frequency.pipeline.profiles import Option, Profile
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile
+from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 
 # WATTLOOP_EXHAUSTIVE_TESTS=1: 1,000 random cases for each property, and every breakpoint of the large pipelines.
 EXHAUSTIVE = os.environ.get("WATTLOOP_EXHAUSTIVE_TESTS") == "1"

@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
-from wattloop_planner.frequency.pipeline.problem import Problem
+from wattloop_planner.frequency.pipeline.planning_problem import Problem
 
 
 def longest_path(graph: OperationGraph, durations: Sequence[float]) -> float:

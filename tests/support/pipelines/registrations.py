@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wattloop.pipeline.messages import RankRegistration
+from wattloop.pipeline.plan_messages import RankRegistration
 from wattloop_planner.frequency import OneForwardOneBackward
 
 CLOCKS = (900, 1100, 1300, 1410)

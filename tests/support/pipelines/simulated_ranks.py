@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 
 from support.pipelines.registrations import rank_registration
 from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
-from wattloop.pipeline.messages import (
+from wattloop.pipeline.plan_messages import (
     FREE,
     PLAN,
     PROFILE,
@@ -18,12 +18,12 @@ from wattloop.pipeline.messages import (
     RankRegistration,
     RankReport,
 )
-from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
-from wattloop_operator.reconcile.pipeline.frontier import plan_frontier
+from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import planning_request
+from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for, needed_frontier
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
 from wattloop_operator.reconcile.pipeline.reports import with_report
-from wattloop_operator.reconcile.pipeline.state import PipelineKey, PipelineState
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NEW_STATE = PipelineState(PipelineKey("0c3b2d9e", 3, 0), "team", "gpt-3-0")

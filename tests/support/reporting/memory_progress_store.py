@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from support.backends.model_backend import job
 from wattloop.errors import OperationError
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import StaleSnapshotError

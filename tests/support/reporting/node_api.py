@@ -20,20 +20,20 @@ from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop.node_energy import GpuBounds, NodeGpu, NodeReport, PodGpuUsage
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.node_pods import ClusterNodePods
-from wattloop_operator.cluster.transport import Request, StatusError
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.certificates import ServingCertificate
-from wattloop_operator.http.server import HttpService
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.interfaces import BearerToken, LimitOrderer
-from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
-from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.plan_worker import planned_in_process
+from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
 from wattloop_operator.workloads.injection import AUDIENCE

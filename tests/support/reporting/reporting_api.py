@@ -15,18 +15,18 @@ from typing import Any
 from support.backends.model_backend import KEY, job
 from wattloop.commands.settings import Address
 from wattloop.wire_form import WireForm
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens, running_report_server
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconcile.pipeline.frontier import plan_frontier
+from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier
-from wattloop_operator.reporting.limits import ReportLimits
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
-from wattloop_operator.reporting.pipelines import PipelineService
+from wattloop_operator.reporting.pipeline_service import PipelineService
+from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
 

@@ -67,7 +67,7 @@ import torch, torch.distributed as dist
 import train
 from wattloop.integrations.torch_pipelining import attach
 from wattloop.pipeline.iteration_record import RankMeasurement
-from wattloop.pipeline.messages import PLAN, InstructionMeasurement
+from wattloop.pipeline.plan_messages import PLAN, InstructionMeasurement
 
 ITERATIONS, MAX_ITERATIONS, BLOCKING_WATTS = 4, 2000, json.loads(os.environ["TEST"])
 planned = 0

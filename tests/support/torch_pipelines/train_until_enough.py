@@ -22,10 +22,10 @@ import train
 import nvml_simulator
 from wattloop.integrations.torch_pipelining import attach
 from wattloop.pipeline import Pipeline
+from wattloop.pipeline.clock_profiling import ProfileSchedule
 from wattloop.pipeline.iteration_record import IterationRecord, RankMeasurement
-from wattloop.pipeline.messages import PROFILE, Directive, InstructionMeasurement
 from wattloop.pipeline.plan_comparison import PlanComparison
-from wattloop.pipeline.profiling import ProfileSchedule
+from wattloop.pipeline.plan_messages import PROFILE, Directive, InstructionMeasurement
 
 ENOUGH = "trained-enough"
 MICROBATCHES = 4

@@ -8,7 +8,13 @@ from typing import Protocol
 
 from wattloop.node_energy import Range
 from wattloop_agent.monitor.identity import Caller
-from wattloop_agent.monitor.policies.limits import LimitedSetting, Limits, PolicyLimits, out_of_range, refuse_closed
+from wattloop_agent.monitor.policies.policy_limits import (
+    LimitedSetting,
+    Limits,
+    PolicyLimits,
+    out_of_range,
+    refuse_closed,
+)
 from wattloop_agent.request_error import RequestError
 
 

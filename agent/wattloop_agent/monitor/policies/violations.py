@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from wattloop_agent.monitor.policies.limits import LimitedSetting, PolicyLimits
+from wattloop_agent.monitor.policies.policy_limits import LimitedSetting, PolicyLimits
 from wattloop_agent.request_error import RequestError
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.scanner import RoundTripScanner
 
-from wattloop_operator.api.checks.problem import Path, Problem, format_path, shortened
+from wattloop_operator.api.checks.manifest_problem import Path, Problem, format_path, shortened
 
 MAX_FILE_BYTES = 1024 * 1024
 # A manifest has about 20 levels and a few thousand tokens.

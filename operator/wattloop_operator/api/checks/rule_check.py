@@ -12,9 +12,9 @@ from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
 from wattloop_operator.api.checks.documents import Document
+from wattloop_operator.api.checks.manifest_problem import Path, Problem
 from wattloop_operator.api.checks.manifest_schema import manifest_schema
-from wattloop_operator.api.checks.messages import format_value
-from wattloop_operator.api.checks.problem import Path, Problem
+from wattloop_operator.api.checks.problem_texts import format_value
 
 
 def rule_problems(document: Document, kind: str, value: Any) -> list[Problem]:

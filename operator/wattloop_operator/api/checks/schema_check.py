@@ -11,15 +11,15 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.validators import extend
 
 from wattloop_operator.api.checks.documents import Document
+from wattloop_operator.api.checks.manifest_problem import Path, Problem
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, strict_schema
-from wattloop_operator.api.checks.messages import (
+from wattloop_operator.api.checks.problem_texts import (
     expected_text,
     format_value,
     found_text,
     missing_field_text,
     unknown_field_text,
 )
-from wattloop_operator.api.checks.problem import Path, Problem
 
 REPETITIONS = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys")
 

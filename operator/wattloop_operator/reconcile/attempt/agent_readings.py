@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from wattloop_operator.api.attempt import AgentReadings, EpochMark, Progress
+from wattloop_operator.api.attempt_state import AgentReadings, EpochMark, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy

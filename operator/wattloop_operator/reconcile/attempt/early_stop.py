@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
@@ -26,10 +26,10 @@ from wattloop_operator.reconcile.attempt.plateau import (
     plateau_reason,
     with_prediction,
 )
+from wattloop_operator.reconcile.energy.attempt_usage import cost_of, max_power_of, plausible_cost, usage_of
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
-from wattloop_operator.reconcile.energy.usage import cost_of, max_power_of, plausible_cost, usage_of
 from wattloop_operator.reconcile.learning.decision import policy_of, review_context
-from wattloop_operator.reconcile.learning.observations import sorted_values
+from wattloop_operator.reconcile.learning.job_observations import sorted_values
 from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation, ReviewingPolicy
 from wattloop_planner.bandit.policy import DecisionKind as PolicyDecisionKind
 

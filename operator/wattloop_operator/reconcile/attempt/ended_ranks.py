@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattloop.messages import MAX_RANKS, Report
-from wattloop_operator.api.attempt import MAX_MEASURING_RANKS, FailedRank, Progress
+from wattloop.training_messages import MAX_RANKS, Report
+from wattloop_operator.api.attempt_state import MAX_MEASURING_RANKS, FailedRank, Progress
 from wattloop_operator.domain.snapshot import WorkloadState
 
 MAX_NAMED_RANKS = 8

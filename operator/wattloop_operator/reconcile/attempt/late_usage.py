@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, Usage
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
-from wattloop_operator.reconcile.attempt.conditions import ENERGY_AGREES, energy_conditions
+from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AGREES, energy_conditions
 from wattloop_operator.reconcile.energy.agent_energy import END_ROUNDING_SECONDS, agent_energy_of
+from wattloop_operator.reconcile.energy.attempt_usage import cost_of, cost_status, usage_at_end
 from wattloop_operator.reconcile.energy.figures import attempt_figures
 from wattloop_operator.reconcile.energy.unmeasured import without_unmeasured_message
-from wattloop_operator.reconcile.energy.usage import cost_of, cost_status, usage_at_end
 
 # The usage at the outcome if none was known then. It has no devices.
 UNKNOWN_USAGE = Usage.model_validate({"gpu_energy_joules": 0, "duration_seconds": 0})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import (
     MAX_PODS,
@@ -16,7 +16,7 @@ from wattloop_operator.api.training_recurrence import (
 )
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.actions import Action, EndWorkload, StartWorkload, WriteRecurrenceStatus
-from wattloop_operator.reconcile.attempt.conditions import (
+from wattloop_operator.reconcile.attempt.attempt_conditions import (
     ENDING,
     ENERGY_AWAITED,
     device_conditions,
@@ -34,9 +34,9 @@ from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
+from wattloop_operator.reconcile.energy.attempt_usage import cost_of, cost_status, usage_at_end
 from wattloop_operator.reconcile.energy.figures import attempt_figures
 from wattloop_operator.reconcile.energy.unmeasured import unmeasured_message
-from wattloop_operator.reconcile.energy.usage import cost_of, cost_status, usage_at_end
 from wattloop_operator.reconcile.learning.same_place import places_before
 from wattloop_operator.reconcile.learning.warm_start import training_digest
 

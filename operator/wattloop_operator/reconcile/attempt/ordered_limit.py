@@ -13,10 +13,10 @@ import math
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from wattloop.messages import MAX_LIMITS
 from wattloop.node_energy import PodLimitState
 from wattloop.power.selectors import Measurement, selector_named
-from wattloop_operator.api.attempt import (
+from wattloop.training_messages import MAX_LIMITS
+from wattloop_operator.api.attempt_state import (
     MAX_LIMIT_PODS,
     MAX_MEASURING_RANKS,
     AgentLimits,
@@ -27,7 +27,7 @@ from wattloop_operator.api.attempt import (
     ProfilePoint,
     Progress,
 )
-from wattloop_operator.api.power import PowerLimit
+from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceSpec
 
 # Each takes up to two epochs. Time and energy are smooth functions of the limit, so five suffice.

@@ -6,13 +6,13 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.objective import Target
-from wattloop_operator.api.reporting import ReportingSource
+from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
-from wattloop_operator.reconcile.attempt.conditions import unhealthy_devices
+from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
 from wattloop_operator.reconcile.attempt.ending import has_passed_max_epochs, must_end
 from wattloop_operator.reconcile.attempt.plateau import is_at_plateau

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from wattloop_operator.api.attempt import FinalMetricPrediction, Progress
+from wattloop_operator.api.attempt_state import FinalMetricPrediction, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wattloop.messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
-from wattloop_operator.api.attempt import GpuReading, Progress
+from wattloop.training_messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
+from wattloop_operator.api.attempt_state import GpuReading, Progress
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.output import AttemptModel
+from wattloop_operator.api.model_output import AttemptModel
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.domain.output_paths import attempt_path
-from wattloop_operator.reconcile.attempt.curve import curve_with
+from wattloop_operator.reconcile.attempt.attempt_curve import curve_with
 from wattloop_operator.reconcile.attempt.divergence import has_moved_away
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
 from wattloop_operator.reconcile.attempt.ended_ranks import ends_after
 from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of
 from wattloop_operator.reconcile.energy.epoch_usage import first_epoch_mark
-from wattloop_operator.reconcile.energy.rank_measurements import profile_after, ranks_after
+from wattloop_operator.reconcile.energy.limit_measurements import profile_after, ranks_after
 
 # If the template requests no GPUs: all GPUs of one node for each rank, for 128 nodes.
 MAX_GPUS_OF_ATTEMPT = 1024

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt import MAX_HEARTBEATS, Heartbeat, Progress
+from wattloop_operator.api.attempt_state import MAX_HEARTBEATS, Heartbeat, Progress
 from wattloop_operator.api.field_types import format_time
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text

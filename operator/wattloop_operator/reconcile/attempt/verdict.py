@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from wattloop import messages
-from wattloop.messages import MAX_REASON_CHARACTERS, Answer, Report
-from wattloop_operator.api.attempt import LimitSchedule, Progress
+from wattloop import training_messages
+from wattloop.training_messages import MAX_REASON_CHARACTERS, Answer, Report
+from wattloop_operator.api.attempt_state import LimitSchedule, Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
-from wattloop_operator.reconcile.energy.rank_measurements import complete_points
+from wattloop_operator.reconcile.energy.limit_measurements import complete_points
 
 # A verdict covers further epochs if they are short. A stop is late by at most this part of the epochs so far.
 MAX_DELAY_DIVISOR = 20
@@ -83,7 +83,7 @@ def answer_to(recurrence: TrainingRecurrence, report: Report) -> Answer:
     if progress.limit_schedule is None:
         return answer
     schedule = progress.limit_schedule
-    decided = messages.LimitSchedule(schedule.after_epoch, schedule.steps, schedule.limits_watts)
+    decided = training_messages.LimitSchedule(schedule.after_epoch, schedule.steps, schedule.limits_watts)
     if schedule.choice_epoch is None:
         return replace(answer, limit_schedule=decided)
     return replace(
@@ -95,7 +95,7 @@ def answer_to(recurrence: TrainingRecurrence, report: Report) -> Answer:
     )
 
 
-def _shared_profile(progress: Progress, schedule: LimitSchedule) -> tuple[messages.LimitMeasurement, ...]:
+def _shared_profile(progress: Progress, schedule: LimitSchedule) -> tuple[training_messages.LimitMeasurement, ...]:
     """What all ranks have measured, once they have measured the last limit; it does not change any more.
 
     Reports repeat all measurements, so with the last limit of a rank its earlier ones are known too.
@@ -104,10 +104,10 @@ def _shared_profile(progress: Progress, schedule: LimitSchedule) -> tuple[messag
     if not any(point.power_limit_watts == schedule.limits_watts[-1] for point in points):
         return ()
     return tuple(
-        messages.LimitMeasurement(
+        training_messages.LimitMeasurement(
             float(point.power_limit_watts),
             float(point.energy_joules),
-            min(float(point.time_seconds), messages.MAX_TIME_SECONDS),
+            min(float(point.time_seconds), training_messages.MAX_TIME_SECONDS),
             float(point.epochs),
         )
         for point in points

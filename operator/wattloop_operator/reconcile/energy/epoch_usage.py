@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 
-from wattloop_operator.api.attempt import EpochMark, ProfilePoint, Progress
+from wattloop_operator.api.attempt_state import EpochMark, ProfilePoint, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceSpec, Usage
-from wattloop_operator.reconcile.energy.rank_measurements import complete_points
-from wattloop_operator.reconcile.energy.usage import DECIMALS, usage_of
+from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, usage_of
+from wattloop_operator.reconcile.energy.limit_measurements import complete_points
 from wattloop_planner.observations import StartUp
 
 # Energy counters advance every 20 to 100 ms, so the energy of a shorter time is too uncertain to count as measured.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import Cost, Figures, Usage
 from wattloop_operator.domain.quantities import energy_text, metric_text, money_text, time_text
 

@@ -6,9 +6,9 @@ mean and in no saving.
 
 from __future__ import annotations
 
-from wattloop_operator.api.attempt import Progress, Result
+from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus, Usage
-from wattloop_operator.reconcile.energy.usage import has_cost, max_power_of
+from wattloop_operator.reconcile.energy.attempt_usage import has_cost, max_power_of
 
 # Product name of the device that stands for the processors of a machine without a GPU.
 PROCESSORS_PRODUCT = "processors"

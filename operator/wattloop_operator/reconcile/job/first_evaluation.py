@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.metric_words import HIGHER_IS_BETTER_PATTERN
 from wattloop_operator.api.objective import Direction, Target
@@ -19,7 +19,7 @@ from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
-from wattloop_operator.reconcile.learning.observations import known_records, target_values
+from wattloop_operator.reconcile.learning.job_observations import known_records, target_values
 
 FIRST_EVALUATION = "TargetMetAtOnce"
 HIGHER_IS_BETTER = re.compile(HIGHER_IS_BETTER_PATTERN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wattloop.pipeline.messages import PLAN
+from wattloop.pipeline.plan_messages import PLAN
 from wattloop_operator.api.applied_plan import JobFrequencyPlan
 from wattloop_operator.domain.snapshot import Snapshot
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import is_run_request, slot_in_name
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import RECURRENCE_DELETED, EmitEvent
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def used_slots(snapshot: Snapshot) -> frozenset[str]:
 def last_end(snapshot: Snapshot) -> datetime | None:
     """When the latest attempt ended."""
     ends = [record.finished_at for record in snapshot.records]
-    ends += [observations.ended_at(each) for each in snapshot.recurrences if each.status.result is not None]
+    ends += [job_observations.ended_at(each) for each in snapshot.recurrences if each.status.result is not None]
     return max(ends, default=None)
 
 
@@ -122,5 +122,5 @@ def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> I
     for recurrence in sorted(surplus, key=lambda each: each.index):
         for attempt in recurrence.attempts:
             is_stored = (recurrence.index, attempt.spec.attempt) in stored
-            if is_stored or observations.is_beyond_bound(snapshot, attempt):
+            if is_stored or job_observations.is_beyond_bound(snapshot, attempt):
                 yield attempt

@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import CreateRecurrence
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, recurrences_of
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.decision import Attempt, Prescribed, decide
 from wattloop_operator.reconcile.learning.same_place import next_configuration
 from wattloop_operator.reconcile.learning.warm_start import training_digest
@@ -77,7 +77,7 @@ def wait_after_mistakes(snapshot: Snapshot) -> tuple[Result, datetime] | None:
 
     A backend that began to observe the job after the last failure tries at once: somebody started it again.
     """
-    digest, ended, records = training_digest(snapshot.job), last_end(snapshot), observations.known_records(snapshot)
+    digest, ended, records = training_digest(snapshot.job), last_end(snapshot), job_observations.known_records(snapshot)
     mistakes = list(itertools.takewhile(lambda each: _is_mistake(each, digest), reversed(records)))
     if not mistakes or ended is None or (snapshot.observed_since is not None and ended < snapshot.observed_since):
         return None
@@ -104,7 +104,7 @@ def _next_attempt(recurrence: Recurrence) -> Attempt:
 def _prescribed(snapshot: Snapshot, recurrence: Recurrence) -> Prescribed | None:
     """The same configuration again after a mistake; after a first crash at the start, one that tells its cause."""
     spec, status = recurrence.latest.spec, recurrence.latest.status
-    other: Configuration | None = Configuration(spec.batch_size, observations.sorted_values(spec.parameters))
+    other: Configuration | None = Configuration(spec.batch_size, job_observations.sorted_values(spec.parameters))
     if status.result is not Result.START_FAILED:
         known = sum(bool(each.status.failure_place) for each in recurrence.attempts)
         first = status.result is Result.CRASHED and known == 1
@@ -125,7 +125,7 @@ def _failed_alike(attempt: TrainingRecurrence, latest: TrainingRecurrence) -> bo
 
 def _failed_at_start_before(snapshot: Snapshot, recurrence: Recurrence) -> bool:
     """Whether the recurrence before failed at its start, with the same template."""
-    records = reversed(observations.known_records(snapshot))
+    records = reversed(job_observations.known_records(snapshot))
     before = next((each for each in records if each.recurrence < recurrence.index), None)
     if before is None or before.template_digest != recurrence.latest.spec.template_digest:
         return False

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from wattloop_operator.api.output import PublishedModel
+from wattloop_operator.api.model_output import PublishedModel
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.recurring_training_job_status import (
     ActiveRecurrence,
@@ -19,27 +19,27 @@ from wattloop_operator.api.recurring_training_job_status import (
     Totals,
 )
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.usage import carbon_grams, money
-from wattloop_operator.reconcile.job.conditions import job_conditions
+from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money
+from wattloop_operator.reconcile.job.job_conditions import job_conditions
+from wattloop_operator.reconcile.job.job_state import job_state, run_failure
 from wattloop_operator.reconcile.job.pipeline_plan import job_frequency_plan
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
-from wattloop_operator.reconcile.job.savings import job_figures, recent_saving, savings_of, savings_status
+from wattloop_operator.reconcile.job.savings_status import job_figures, recent_saving, savings_of, savings_status
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
-from wattloop_operator.reconcile.job.state import job_state, run_failure
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice_check import advice_check
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, with_current_target
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, histories_of
 from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_decision
-from wattloop_operator.reconcile.learning.metric_guard import guard_of, shortfall_text
-from wattloop_operator.reconcile.learning.savings import JobSavings
+from wattloop_operator.reconcile.learning.guarded_job import guard_of, shortfall_text
+from wattloop_operator.reconcile.learning.job_savings import JobSavings
 from wattloop_operator.reconcile.learning.warm_start import training_digest
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
 from wattloop_planner.bandit.policy import Arm, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
 
 MAX_RECENT = 10
-CRASHES = frozenset(result.value for result, outcome in observations.OUTCOMES.items() if outcome is Outcome.CRASHED)
+CRASHES = frozenset(result.value for result, outcome in job_observations.OUTCOMES.items() if outcome is Outcome.CRASHED)
 # Of up to 256 configurations.
 MAX_ARMS = 64
 
@@ -56,9 +56,9 @@ def job_status(
         now: The time.
     """
     before, spec = snapshot.job.status, snapshot.job.spec
-    records = observations.known_records(snapshot)
+    records = job_observations.known_records(snapshot)
     current = with_current_target(spec, known_attempts(snapshot).kept)
-    histories = histories_of(observations.records_with_late_usage(snapshot))
+    histories = histories_of(job_observations.records_with_late_usage(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
     eta = spec.objective.energy_weight_percent / 100
     costs = savings_of(snapshot, eta, open_indices)
@@ -115,7 +115,7 @@ def _published(snapshot: Snapshot) -> PublishedModel | None:
                 recurrence=each.metadata.name,
                 batch_size=each.spec.batch_size,
                 metric=progress.metric,
-                time=observations.ended_at(each),
+                time=job_observations.ended_at(each),
             )
         )
     return max(found, key=lambda model: (model.time, model.recurrence), default=None)
@@ -123,7 +123,7 @@ def _published(snapshot: Snapshot) -> PublishedModel | None:
 
 def _learning(snapshot: Snapshot) -> Learning | None:
     """The observations that the policy learns from, also after a change of the job."""
-    records, known = observations.known_records(snapshot), known_attempts(snapshot)
+    records, known = job_observations.known_records(snapshot), known_attempts(snapshot)
     if not records:
         return None
     found, kept, converted = known.observations, known.kept, len(known.converted)

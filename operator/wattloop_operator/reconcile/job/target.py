@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.api.recurring_training_job import Mode
@@ -13,7 +13,7 @@ from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.job.recurrences import next_index
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
 from wattloop_operator.reconcile.learning.decision import decision_context
@@ -42,7 +42,7 @@ def target_unreachable(
     ):
         yield TARGET_UNREACHABLE, False, "Reached", ""
         return
-    tried = [each for each in observations.observations(records) if each.epochs > 0]
+    tried = [each for each in job_observations.observations(records) if each.epochs > 0]
     if not tried or not ended:
         return
     sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in tried}))

@@ -11,19 +11,19 @@ import math
 from collections.abc import Sequence
 
 from wattloop.cost import CostModel
-from wattloop_operator.api.power import PowerLimitMode
+from wattloop_operator.api.power_fields import PowerLimitMode
 from wattloop_operator.api.recurring_training_job_status import Advice
 from wattloop_operator.domain.quantities import saving_text
 from wattloop_operator.domain.records import PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.costs import default_cost
-from wattloop_operator.reconcile.learning.parameters import default_configuration
+from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_operator.reconcile.learning.power_limit import highest_measurement, selected_measurement
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.default_cost import EPOCH_COST_ERROR
-from wattloop_planner.bandit.history import comparable_models
+from wattloop_planner.bandit.observation_order import comparable_models
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext
 from wattloop_planner.bandit.power_prior import LogRatio, best_limit_prior
 from wattloop_planner.estimate import Estimate
@@ -138,7 +138,7 @@ def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | No
     limit = spec.power.limit
     if limit.mode is PowerLimitMode.NONE:
         return LogRatio(0.0, 0.0), ""
-    records, profiles = observations.known_records(snapshot), observations.known_profiles(snapshot)
+    records, profiles = job_observations.known_records(snapshot), job_observations.known_profiles(snapshot)
     max_power = next((each.max_power_watts for each in reversed(records) if each.max_power_watts > 0), None)
     if max_power is None:
         return None, "the maximum power of the GPUs"

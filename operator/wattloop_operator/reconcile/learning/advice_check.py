@@ -9,7 +9,7 @@ from wattloop_operator.api.recurring_training_job_status import AdviceCheck
 from wattloop_operator.domain.quantities import NOT_KNOWN_YET, saving_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.learning.advice import advised_saving
-from wattloop_operator.reconcile.learning.savings import JobSavings, Purpose
+from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
 

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from wattloop.environment import RunTarget
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.domain.records import ObservationRecord, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
-from wattloop_operator.reconcile.learning.observations import (
+from wattloop_operator.reconcile.learning.job_observations import (
     KnownTarget,
     known_profiles,
     known_records,

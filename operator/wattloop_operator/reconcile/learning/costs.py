@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wattloop.cost import CostModel
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.usage import measured_cost, plausible_cost
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.energy.attempt_usage import measured_cost, plausible_cost
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import with_current_target
-from wattloop_operator.reconcile.learning.parameters import default_values
+from wattloop_operator.reconcile.learning.policy_configurations import default_values
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, differs_from
 from wattloop_planner.bandit.default_cost import DefaultRun, Spread, default_cost_joules, pooled_spread
 from wattloop_planner.estimate import Estimate
@@ -105,8 +105,8 @@ def default_cost(snapshot: Snapshot) -> Estimate | None:
 def default_cost_with(snapshot: Snapshot, eta: float) -> Estimate | None:
     """The same for another weight of energy: with all weight on energy, the cost is the energy."""
     return default_cost_of(
-        with_current_target(snapshot.job.spec, observations.known_records(snapshot)),
-        observations.known_profiles(snapshot),
+        with_current_target(snapshot.job.spec, job_observations.known_records(snapshot)),
+        job_observations.known_profiles(snapshot),
         default_batch_size=snapshot.job.spec.batch_size.default,
         default_parameters=default_values(snapshot.job.spec),
         eta=eta,
@@ -151,7 +151,7 @@ def default_cost_of(
     ]
     if not runs:
         return None
-    gpus = observations.latest_gpus(records)
+    gpus = job_observations.latest_gpus(records)
     epoch_cost = _advised_epoch_joules(parts, gpus)
     if epoch_cost is None:
         profile = applicable_profile(records, profiles, default_batch_size)
@@ -171,7 +171,7 @@ def default_cost_of(
 def _spread(records: Sequence[ObservationRecord]) -> Spread:
     """The spread of the epochs to the target, pooled over the configurations that reached it."""
     reached: dict[tuple[int, ParameterValues], list[float]] = {}
-    for each in observations.observations(records):
+    for each in job_observations.observations(records):
         if each.outcome is Outcome.REACHED:
             reached.setdefault((each.batch_size, each.parameters), []).append(each.epochs)
     return pooled_spread(reached.values())

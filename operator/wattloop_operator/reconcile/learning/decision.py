@@ -10,12 +10,12 @@ from datetime import datetime
 
 from wattloop.micro_batches import micro_batches
 from wattloop_operator.api.batch_size import BatchSizeScope, LearningRateScaling
+from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.meta import ObjectMeta, OwnerReference
-from wattloop_operator.api.policy import PolicyName
-from wattloop_operator.api.power import PowerLimitMode
+from wattloop_operator.api.power_fields import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.api.recurring_training_job_status import Advice
-from wattloop_operator.api.reporting import ReportingSource
+from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import (
     DecisionKind,
     DecisionRecord,
@@ -25,19 +25,19 @@ from wattloop_operator.api.training_recurrence import (
 )
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurrence_name
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.energy.usage import plausible_cost
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_of, advice_text
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, source_observations
-from wattloop_operator.reconcile.learning.metric_guard import excluded_configurations, is_comparison_due
-from wattloop_operator.reconcile.learning.parameters import parameters_of
+from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations, is_comparison_due
+from wattloop_operator.reconcile.learning.policy_configurations import parameters_of
 from wattloop_operator.reconcile.learning.power_limit import selected_measurement
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
 from wattloop_operator.reconcile.learning.warm_start import is_warm_start, training_digest
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
-from wattloop_planner.bandit.policies import policy_named
+from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionContext, NoFeasibleArmError, Policy, decision_seed
 
 SAMPLE_SLOT = "dry-run"
@@ -76,9 +76,9 @@ class Prescribed:
 def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionContext:
     """Everything that the policy decides an attempt from."""
     job, spec = snapshot.job, snapshot.job.spec
-    records = observations.known_records(snapshot)
+    records = job_observations.known_records(snapshot)
     active = (each.spec for each in snapshot.recurrences if each.status.result is None)
-    running = sorted((each.batch_size, observations.sorted_values(each.parameters)) for each in active)
+    running = sorted((each.batch_size, job_observations.sorted_values(each.parameters)) for each in active)
     if spec.mode is Mode.ADVISE:
         # The advice is for the next recurrence. What runs meanwhile does not depend on it.
         running = []
@@ -91,7 +91,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         observations=source_observations(snapshot) + known_attempts(snapshot).observations,
         seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
         running=tuple(Configuration(size, values) for size, values in running),
-        gpu_model=observations.latest_gpus(records)[0],
+        gpu_model=job_observations.latest_gpus(records)[0],
         remaining_recurrences=None if spec.max_recurrences is None else max(spec.max_recurrences - index, 1),
         max_epochs=spec.objective.max_epochs,
         target=spec.objective.target.run_target,
@@ -350,7 +350,7 @@ def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]
         return limit.watts, False
     if limit.mode is PowerLimitMode.NONE:
         return None, False
-    records, profiles = observations.known_records(snapshot), observations.known_profiles(snapshot)
+    records, profiles = job_observations.known_records(snapshot), job_observations.known_profiles(snapshot)
     profile = applicable_profile(records, profiles, batch_size)
     if profile is None or must_be_measured_again(records, profiles, profile):
         return None, True

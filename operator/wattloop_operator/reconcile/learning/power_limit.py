@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wattloop.power.selectors import Measurement, selector_named
-from wattloop_operator.api.power import PowerLimitMode
+from wattloop_operator.api.power_fields import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, ProfileKey, once_per_record

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
-from wattloop_operator.reconcile.learning.observations import latest_gpus
+from wattloop_operator.reconcile.learning.job_observations import latest_gpus
 
 # Relative difference of the energy or the time of an epoch above which the limits are measured again.
 # Costs that change by less, or alike at all limits, hardly move the best limit.

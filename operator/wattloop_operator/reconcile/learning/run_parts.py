@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from wattloop_operator.domain.records import ObservationRecord
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_planner.bandit.default_cost import Spread, pooled_spread
 from wattloop_planner.bandit.start_ups import StartUps
 from wattloop_planner.estimate import Estimate
@@ -39,7 +39,7 @@ class RunParts:
     ) -> None:
         self._eta = eta
         self._known = [
-            (record, observation) for record in records for observation in observations.observations((record,))
+            (record, observation) for record in records for observation in job_observations.observations((record,))
         ]
         others: dict[tuple[int, ParameterValues], int] = {}
         self._arms = []

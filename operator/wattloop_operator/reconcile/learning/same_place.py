@@ -8,13 +8,13 @@ the crash before it does not count.
 
 from __future__ import annotations
 
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.learning.metric_guard import excluded_configurations
-from wattloop_operator.reconcile.learning.observations import known_records, sorted_values
-from wattloop_operator.reconcile.learning.parameters import default_values
+from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations
+from wattloop_operator.reconcile.learning.job_observations import known_records, sorted_values
+from wattloop_operator.reconcile.learning.policy_configurations import default_values
 from wattloop_planner.bandit.configuration import Configuration
 
 

@@ -10,16 +10,16 @@ from wattloop.message_fields import MessageError
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS, KnobChoices
 from wattloop_operator.api.plan_archive import decode_archive
-from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
-from wattloop_operator.reconcile.pipeline.registrations import first_difference
-from wattloop_operator.reconcile.pipeline.state import (
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
     FrontierPoint,
     GivenPlan,
     PipelineFrontier,
     max_points,
 )
+from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
+from wattloop_operator.reconcile.pipeline.registrations import first_difference
 from wattloop_planner.frequency.files.archive import PlanArchive
-from wattloop_planner.frequency.pipeline.profiles import canonical_instruction
+from wattloop_planner.frequency.pipeline.instruction_profiles import canonical_instruction
 
 MAX_NAMED_CLOCKS = 3
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wattloop.pipeline.messages import RankRegistration, RankReport
+from wattloop.pipeline.plan_messages import RankRegistration, RankReport
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineState, RankMeasurements
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineState, RankMeasurements
 
 # Measured with tracemalloc on CPython 3.11 after a load from the store.
 BYTES_OF_STATE, BYTES_OF_RANK = 4_000, 4_000

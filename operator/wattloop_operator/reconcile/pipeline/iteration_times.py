@@ -6,7 +6,7 @@ just been replaced, takes as long as the others.
 
 from __future__ import annotations
 
-from wattloop_operator.reconcile.pipeline.state import PipelineRank, PipelineState
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineRank, PipelineState
 
 # No training is faster. A rank that states a shorter time would get as many iterations as no integer counts.
 MIN_ITERATION_SECONDS = 0.001

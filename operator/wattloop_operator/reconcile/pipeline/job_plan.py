@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconcile.pipeline.choice import choice_of_job
-from wattloop_operator.reconcile.pipeline.state import GivenOperation, GivenPlan, PlanChoice
+from wattloop_operator.reconcile.pipeline.pipeline_state import GivenOperation, GivenPlan, PlanChoice
+from wattloop_operator.reconcile.pipeline.point_choice import choice_of_job
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from wattloop_operator.reconcile.pipeline.state import PipelineRank, PipelineState
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineRank, PipelineState
 
 REPORT_SECONDS = 5.0
 # While a directive waits for acknowledgements, its ranks report more often.

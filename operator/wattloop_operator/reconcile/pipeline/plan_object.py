@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from wattloop_operator.api.frequency_plan import FrequencyPlan, FrequencyPlanSpec
 from wattloop_operator.api.meta import ObjectMeta, OwnerReference
 from wattloop_operator.domain.names import JOB_LABEL
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import instructions_by_pipeline_rank
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, PipelineState
 
 if TYPE_CHECKING:
     from wattloop_planner.frequency.files.archive import PlanArchive
-    from wattloop_planner.frequency.pipeline.profiles import Setting
+    from wattloop_planner.frequency.pipeline.instruction_profiles import Setting
 
 DIGEST_CHARACTERS = 10
 
@@ -37,7 +37,7 @@ def plan_object(state: PipelineState, job: OwnerReference) -> FrequencyPlan | No
         return None
     # Deferred here and below: the operator is ready before it imports NumPy.
     from wattloop_planner.frequency.files.archive import write_within  # noqa: PLC0415
-    from wattloop_planner.frequency.files.manifest import MAX_ARCHIVE_BYTES  # noqa: PLC0415
+    from wattloop_planner.frequency.files.plan_manifest import MAX_ARCHIVE_BYTES  # noqa: PLC0415
 
     archive, data = write_within(archive_of_frontier(state, frontier), MAX_ARCHIVE_BYTES)
     digest = hashlib.sha256(data).hexdigest()[:DIGEST_CHARACTERS]
@@ -55,8 +55,8 @@ def plan_object(state: PipelineState, job: OwnerReference) -> FrequencyPlan | No
 def archive_of_frontier(state: PipelineState, frontier: PipelineFrontier) -> PlanArchive:
     """A frontier with the pipeline that it is for."""
     from wattloop_planner.frequency.files.archive import PlanArchive, PlannedPoint  # noqa: PLC0415
+    from wattloop_planner.frequency.pipeline.instruction_profiles import Setting  # noqa: PLC0415
     from wattloop_planner.frequency.pipeline.plans import Realised  # noqa: PLC0415
-    from wattloop_planner.frequency.pipeline.profiles import Setting  # noqa: PLC0415
 
     registration = next(iter(state.ranks.values())).registration
     settings: dict[Setting, int] = {}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from wattloop.pipeline.messages import FREE, PLAN
+from wattloop.pipeline.plan_messages import FREE, PLAN
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, IterationStatus, RealisedIteration
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.frequency_plan import (
@@ -20,8 +20,15 @@ from wattloop_operator.api.frequency_plan import (
 )
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.reconcile.conditions import condition
-from wattloop_operator.reconcile.pipeline.comparison import Comparison, compared
 from wattloop_operator.reconcile.pipeline.liveness import named, silence_timeout, silent_ranks
+from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, compared
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
+    Excess,
+    FrontierPoint,
+    PipelineFrontier,
+    PipelineRank,
+    PipelineState,
+)
 from wattloop_operator.reconcile.pipeline.saving import (
     Measured,
     chosen_point,
@@ -31,13 +38,6 @@ from wattloop_operator.reconcile.pipeline.saving import (
     planned_saving_percent,
     planned_slowdown_error_percent,
     planned_slowdown_percent,
-)
-from wattloop_operator.reconcile.pipeline.state import (
-    Excess,
-    FrontierPoint,
-    PipelineFrontier,
-    PipelineRank,
-    PipelineState,
 )
 from wattloop_operator.reconcile.pipeline.withdrawal import own_withdrawal, present_withdrawal
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wattloop.messages import MAX_LIMIT_WATTS
-from wattloop.pipeline.messages import RankRegistration, RankReport
+from wattloop.pipeline.plan_messages import RankRegistration, RankReport
+from wattloop.training_messages import MAX_LIMIT_WATTS
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
 from wattloop_operator.reconcile.pipeline.registrations import RegistrationConflictError
-from wattloop_operator.reconcile.pipeline.state import PipelineState
 
 # A counter that steps while an instruction runs may give it the energy of its whole step.
 COUNTER_STEP_SECONDS = 1.0

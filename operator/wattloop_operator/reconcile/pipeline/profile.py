@@ -8,11 +8,11 @@ import math
 from dataclasses import dataclass
 
 from wattloop.item_cache import cached_by_items
+from wattloop.pipeline.clock_profiling import CLOCKS_OF_BLOCKING_POWER, clocks_left, spaced_clocks
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.messages import PROFILE
-from wattloop.pipeline.profiling import CLOCKS_OF_BLOCKING_POWER, clocks_left, spaced_clocks
+from wattloop.pipeline.plan_messages import PROFILE
 from wattloop_operator.reconcile.pipeline.iteration_times import slowest_iteration
-from wattloop_operator.reconcile.pipeline.state import (
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_CACHED_INSTRUCTIONS,
     GivenPlan,
     PipelineState,

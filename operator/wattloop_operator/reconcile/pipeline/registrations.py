@@ -9,9 +9,9 @@ from datetime import datetime
 
 from wattloop.item_cache import cached_by_items
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.messages import RankRegistration
+from wattloop.pipeline.plan_messages import RankRegistration
 from wattloop_operator.reconcile.pipeline.liveness import is_silent, named
-from wattloop_operator.reconcile.pipeline.state import (
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_CACHED_INSTRUCTIONS,
     MAX_CLOCK_LISTS,
     MAX_PIPELINE_INSTRUCTIONS,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from wattloop.pipeline.messages import PROFILE, RankReport
-from wattloop_operator.reconcile.pipeline.state import (
+from wattloop.pipeline.plan_messages import PROFILE, RankReport
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_PROCESSES_PER_RANK,
     MAX_PROFILE_MEASUREMENTS,
     PipelineProfile,

@@ -1,6 +1,6 @@
 """What a pipeline has measured under its plan, and what the plan would save and lose by the profile.
 
-What it saves by measurement is in `wattloop_operator.reconcile.pipeline.comparison`.
+What it saves by measurement is in `wattloop_operator.reconcile.pipeline.measured_excess`.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from wattloop_operator.reconcile.pipeline.comparison import reports_of_plan
-from wattloop_operator.reconcile.pipeline.state import FrontierPoint, PipelineState
+from wattloop_operator.reconcile.pipeline.measured_excess import reports_of_plan
+from wattloop_operator.reconcile.pipeline.pipeline_state import FrontierPoint, PipelineState
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from collections import defaultdict
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from wattloop.pipeline.messages import PLAN, StragglerNotice
+from wattloop.pipeline.plan_messages import PLAN, StragglerNotice
 from wattloop_operator.reconcile.pipeline.liveness import report_seconds
-from wattloop_operator.reconcile.pipeline.state import PipelineState, Straggler
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState, Straggler
 
 # A pipeline is a straggler from this excess over the others on, and until its excess over its plan is below the other.
 NOTICED_EXCESS = 0.05

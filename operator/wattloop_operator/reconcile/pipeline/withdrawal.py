@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wattloop.pipeline.messages import PLAN
+from wattloop.pipeline.plan_messages import PLAN
 from wattloop.pipeline.standard_errors import NORMAL_95
-from wattloop_operator.api.power import PlanChoice
-from wattloop_operator.reconcile.pipeline.comparison import Comparison, compared
-from wattloop_operator.reconcile.pipeline.state import Excess, PipelineState, WithdrawnPoint
+from wattloop_operator.api.power_fields import PlanChoice
+from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, compared
+from wattloop_operator.reconcile.pipeline.pipeline_state import Excess, PipelineState, WithdrawnPoint
 
 # A plan that costs as much as free clocks is withdrawn in 2 of 100 trainings of 200 cycles, although each cycle
 # is looked at (tests/operator/reconcile/pipeline/test_withdrawal.py).

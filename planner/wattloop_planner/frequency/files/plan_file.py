@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import IO
 
 from wattloop.errors import InputError
+from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.reading import read_text
-from wattloop.files.table import MAX_FILE_BYTES
-from wattloop.pipeline.plan_file import rows_of
+from wattloop.pipeline.rank_plan_file import rows_of
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
-from wattloop_planner.frequency.pipeline.profiles import Rows, Setting, canonical_instruction, knob_label, setting_of
+from wattloop_planner.frequency.pipeline.instruction_profiles import (
+    Rows,
+    Setting,
+    canonical_instruction,
+    knob_label,
+    setting_of,
+)
 from wattloop_planner.frequency.pipeline.schedules import BACKWARD, FORWARD
 
 PLAIN_INSTRUCTIONS = {FORWARD, BACKWARD}

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from wattloop.errors import InputError, OperationError
+from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
-from wattloop.files.table import MAX_FILE_BYTES
 from wattloop.message_fields import shown
-from wattloop.messages import MAX_NUMBER
-from wattloop_planner.frequency.pipeline.problem import Floats
+from wattloop.training_messages import MAX_NUMBER
+from wattloop_planner.frequency.pipeline.planning_problem import Floats
 from wattloop_planner.frequency.recorded_runs import RankRecord, RecordedRun, Repetitions
 
 RUN_FILE = re.compile(r"(0|[1-9]\d{0,8})\.prof\.json")

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from wattloop.errors import InputError
+from wattloop.files.csv_table import MAX_FILE_BYTES, read_table
 from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
-from wattloop.files.table import MAX_FILE_BYTES, read_table
 from wattloop.message_fields import Integer, MessageError, Number
-from wattloop.messages import MAX_POWER_WATTS
-from wattloop.pipeline.plan_file import PRODUCT_COMMENT
+from wattloop.pipeline.rank_plan_file import PRODUCT_COMMENT
+from wattloop.training_messages import MAX_POWER_WATTS
 from wattloop_planner.frequency.baselines import Baseline
 from wattloop_planner.frequency.files.folder import SUMMARY
 from wattloop_planner.frequency.files.plan_file import plan_file_name, write_plan
+from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, plan_settings
-from wattloop_planner.frequency.pipeline.problem import Problem
 from wattloop_planner.frequency.solver.planning import Planning
 from wattloop_planner.frequency.stragglers import SLOWDOWNS, choose, energy_until
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection
 from dataclasses import replace
 
-from wattloop_planner.frequency.pipeline.profiles import RELATIVE_NOISE, Option
+from wattloop_planner.frequency.pipeline.instruction_profiles import RELATIVE_NOISE, Option
 
 
 def with_estimated_energy(timed: Option, known: Collection[Option]) -> Option:

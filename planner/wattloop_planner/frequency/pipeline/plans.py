@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wattloop.errors import UsageError
-from wattloop_planner.frequency.pipeline.problem import Choices, Floats, Problem
-from wattloop_planner.frequency.pipeline.profiles import Option, Rows, Setting, knob_label, setting_of
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Rows, Setting, knob_label, setting_of
+from wattloop_planner.frequency.pipeline.planning_problem import Choices, Floats, Problem
 
 # Relative tolerance: sums of the same durations in another order differ by less.
 SAME_TIME = 1e-10

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from wattloop.errors import InputError, UsageError
-from wattloop.files.table import Row, read_table
+from wattloop.files.csv_table import Row, read_table
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
-from wattloop_planner.frequency.pipeline.profiles import Option, Profile, canonical_instruction, profile_of
-from wattloop_planner.frequency.pipeline.rank_measurements import RankMeasurement, merged_profile
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile, canonical_instruction, profile_of
+from wattloop_planner.frequency.pipeline.merged_profiles import RankMeasurement, merged_profile
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 RANK, TIME_ERROR, ENERGY_ERROR = "rank", "time_error", "energy_error"

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from wattloop_planner.frequency.pipeline.instruction_profiles import RELATIVE_NOISE, Option, Rows
+from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import planned_options
-from wattloop_planner.frequency.pipeline.problem import Floats, Problem
-from wattloop_planner.frequency.pipeline.profiles import RELATIVE_NOISE, Option, Rows
 
 # The root mean square of 64 draws has a deviation of 9 %.
 DRAWS = 64

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from wattloop.errors import InputError
+from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
-from wattloop.files.table import MAX_FILE_BYTES
 from wattloop.message_fields import shown
 from wattloop_planner.frequency.pipeline.graph import OperationGraph, check_size
-from wattloop_planner.frequency.pipeline.profiles import canonical_instruction
+from wattloop_planner.frequency.pipeline.instruction_profiles import canonical_instruction
 
 KEYS = ("operations", "order", "edges")
 

@@ -18,10 +18,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
+from wattloop_planner.frequency.pipeline.instruction_profiles import knob_label
+from wattloop_planner.frequency.pipeline.iteration_timeline import Timeline, timeline
+from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Plan, Realised, plan_energy_joules, plan_settings
-from wattloop_planner.frequency.pipeline.problem import Problem
-from wattloop_planner.frequency.pipeline.profiles import knob_label
-from wattloop_planner.frequency.pipeline.timeline import Timeline, timeline
 from wattloop_planner.frequency.plots.drawing import Label, Labels, save_figure
 from wattloop_planner.frequency.solver.planning import Planning
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from wattloop.errors import UsageError
+from wattloop_planner.frequency.pipeline.planning_problem import Choices, Problem
 from wattloop_planner.frequency.pipeline.plans import SAME_TIME, Plan, realised_plan
-from wattloop_planner.frequency.pipeline.problem import Choices, Problem
 
 MAX_OPERATIONS = 24
 

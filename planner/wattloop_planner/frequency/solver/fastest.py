@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import SAME_TIME, Plan
-from wattloop_planner.frequency.pipeline.problem import Floats, Problem
 
 # Paths through slowed operations stay below the minimum time by this fraction, so that rounding errors of
 # sums never exceed it.

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from wattloop.errors import UsageError
+from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import Plan
-from wattloop_planner.frequency.pipeline.problem import Floats, Problem
 from wattloop_planner.frequency.solver.fastest import with_exact_min_time
 from wattloop_planner.frequency.solver.portfolio import (
     breakpoint_plans,

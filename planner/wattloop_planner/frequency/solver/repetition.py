@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
-from wattloop_planner.frequency.pipeline.problem import Floats
+from wattloop_planner.frequency.pipeline.planning_problem import Floats
 
 # Number of single microbatches whose durations are tried as the middle.
 REPRESENTATIVES = 8

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wattloop_planner.frequency._rounding import Pipeline
+from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import Plan
-from wattloop_planner.frequency.pipeline.problem import Floats, Problem
 
 # Above this number of operations, only one variant is used.
 MANY_OPERATIONS = 10_000

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from wattloop_planner.frequency.pipeline.planning_problem import Floats
 from wattloop_planner.frequency.pipeline.plans import Plan, undominated
-from wattloop_planner.frequency.pipeline.problem import Floats
 from wattloop_planner.frequency.solver.relaxation import Frontier
 
 # The optimal selection considers this many candidates per plan; the others are removed greedily before.

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
-from wattloop_planner.frequency.pipeline.problem import Floats, Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.schedules import Schedule
 from wattloop_planner.frequency.solver.fastest import fastest_plan
 from wattloop_planner.frequency.solver.relaxation import Frontier, Relaxation, Segment, relax

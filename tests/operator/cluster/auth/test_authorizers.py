@@ -14,9 +14,9 @@ import pytest
 from support.reporting.json_web_token import json_web_token
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import Request
 from wattloop_operator.cluster.auth.authorizers import AUTHORIZED_SECONDS, DENIED_SECONDS, ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import REJECTED_SECONDS, TokenReviews
-from wattloop_operator.cluster.transport import Request
 from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
 from wattloop_operator.workloads.injection import AUDIENCE
 

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, START, ModelBackend, job, pod_energy, report
-from wattloop.messages import Report
-from wattloop_operator.api.attempt import Progress
+from wattloop.training_messages import Report
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import EnergySource, TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.agent_readings import MAX_AGE_SECONDS, needs_agents, with_agent_readings
 from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.energy.attempt_usage import MIN_COVERAGE_PERCENT, usage_of
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
-from wattloop_operator.reconcile.energy.usage import MIN_COVERAGE_PERCENT, usage_of
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
 MAX_WATTS = 700.0

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from support.backends.model_backend import ModelBackend, job
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.reconcile.attempt.conditions import DEVICES_HEALTHY
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.attempt.attempt_conditions import DEVICES_HEALTHY
+from wattloop_operator.reconcile.learning import job_observations
 
 UNHEALTHY = "pod a-x: unhealthy: nvidia.com/gpu GPU-a"
 
@@ -36,7 +36,7 @@ def test_a_crash_with_an_unhealthy_device_is_a_disruption(unhealthy: str, result
     backend, name = crashed(unhealthy=unhealthy)
     assert backend.recurrences[name].status.result is result
     assert "exit code 1" in backend.recurrences[name].status.message
-    assert bool(observations.observations(tuple(backend.records.values()))) is (result is Result.CRASHED)
+    assert bool(job_observations.observations(tuple(backend.records.values()))) is (result is Result.CRASHED)
 
 
 def test_a_condition_names_the_unhealthy_device_until_the_end() -> None:

@@ -17,7 +17,7 @@ from support.backends.curved_runs import (
     metric_after,
 )
 from support.backends.model_backend import KEY, ModelBackend, report
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import ModelBackend
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 
 MESSAGE = "pod digits-x: container train: ImagePullBackOff: image digits:1"
 DAY_SECONDS = 86_400

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from support.backends.model_backend import KEY, ModelBackend
-from wattloop.messages import LimitMeasurement
-from wattloop_operator.reconcile.learning.observations import known_records
+from wattloop.training_messages import LimitMeasurement
+from wattloop_operator.reconcile.learning.job_observations import known_records
 
 OLD, NEW = "sha256:" + "0" * 64, "sha256:" + "1" * 64
 PROFILE = tuple(LimitMeasurement(watts, 100.0, 10.0, 0.1) for watts in (200.0, 300.0))

@@ -10,7 +10,7 @@ from support.backends.model_backend import KEY, ModelBackend, job, pod_energy
 from wattloop_operator.api.training_recurrence import EnergySource, TrainingRecurrenceStatus
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Failure, WorkloadPod
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.next_actions import next_actions
 
 TIMEOUT_SECONDS = 10
@@ -101,7 +101,7 @@ def test_a_late_report_of_an_attempt_without_usage_adds_energy_but_no_observatio
     assert usage is not None
     assert (usage.energy_source, usage.gpu_energy_joules) == (EnergySource.AGENT, 1200)
     assert total_joules(backend) == 1200
-    assert observations.observations(tuple(backend.records.values())) == ()
+    assert job_observations.observations(tuple(backend.records.values())) == ()
     backend.lose_database()
     backend.reconcile()
     (record,) = [each for each in backend.records.values() if each.recurrence_name == name]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import START, job, pod_energy, report
 from wattloop.node_energy import PodLimitState
-from wattloop_operator.api.attempt import MAX_LIMIT_PODS, Progress, Result
-from wattloop_operator.api.power import PowerLimit, PowerLimitSelector
+from wattloop_operator.api.attempt_state import MAX_LIMIT_PODS, Progress, Result
+from wattloop_operator.api.power_fields import PowerLimit, PowerLimitSelector
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot
@@ -31,7 +31,7 @@ from wattloop_operator.reconcile.attempt.ordered_limit import (
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconcile.learning.observations import complete_points
+from wattloop_operator.reconcile.learning.job_observations import complete_points
 
 MIN_WATTS, MAX_WATTS = 200, 700
 POWER = PowerLimit(selector=PowerLimitSelector.ENERGY)

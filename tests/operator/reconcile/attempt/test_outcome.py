@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import ModelBackend
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_planner.observations import Observation, Outcome
 
 NEVER_RETRY: dict[str, Any] = {"retryPolicy": {"limit": 0}, "activeDeadlineSeconds": 600}
 
 
 def learned(backend: ModelBackend) -> tuple[Observation, ...]:
-    return observations.observations(tuple(backend.records.values()))
+    return job_observations.observations(tuple(backend.records.values()))
 
 
 def crashes(backend: ModelBackend, name: str) -> None:

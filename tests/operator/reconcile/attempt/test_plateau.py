@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from support.backends.model_backend import KEY, ModelBackend, report
-from wattloop_operator.api.attempt import FinalMetricPrediction, Progress
+from wattloop_operator.api.attempt_state import FinalMetricPrediction, Progress
 from wattloop_operator.reconcile.attempt.early_stop import is_review_due, review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.job.target import unreachable_message

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend, job
-from wattloop_operator.api.attempt import MAX_HEARTBEATS, Progress, Result
+from wattloop_operator.api.attempt_state import MAX_HEARTBEATS, Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadPod
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at, with_heartbeat
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_planner.observations import Outcome
 
 DEADLINE = 600
@@ -226,7 +226,7 @@ def test_a_hang_counts_against_the_batch_size_and_is_retried_like_a_crash() -> N
     backend.report(name, epoch=3, metric=0.5)
     backend.advance(DEADLINE)
     assert result_of(backend, name) is Result.HUNG
-    (observation,) = observations.observations(tuple(backend.records.values()))
+    (observation,) = job_observations.observations(tuple(backend.records.values()))
     assert observation.outcome is Outcome.CRASHED
     retry = backend.recurrences[backend.running[0]].spec
     assert (retry.index, retry.attempt) == (0, 1)
@@ -240,7 +240,7 @@ def test_a_hang_with_an_unhealthy_device_does_not_count_against_the_batch_size()
     backend.advance(DEADLINE)
     assert result_of(backend, name) is Result.DISRUPTED
     assert "GPU-1; no process reported" in backend.recurrences[name].status.message
-    assert observations.observations(tuple(backend.records.values())) == ()
+    assert job_observations.observations(tuple(backend.records.values())) == ()
 
 
 def test_a_training_that_hangs_after_its_target_has_reached_it() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job
-from wattloop.messages import PublishedModel, Report
-from wattloop_operator.api.attempt import Progress, Result
-from wattloop_operator.api.output import PublishedModel as ApiPublishedModel
+from wattloop.training_messages import PublishedModel, Report
+from wattloop_operator.api.attempt_state import Progress, Result
+from wattloop_operator.api.model_output import PublishedModel as ApiPublishedModel
 from wattloop_operator.cluster.events import events_of
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import ModelBackend, job, report
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
-from wattloop_operator.reconcile.attempt.conditions import POWER_LIMIT_HELD
+from wattloop_operator.reconcile.attempt.attempt_conditions import POWER_LIMIT_HELD
 from wattloop_operator.reconcile.attempt.progress import progress_after
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 
 REFUSAL = (
     "the agent refused: GPU GPU-0: a power limit of 100 watts is out of range: GPUPowerPolicy fleet allows 150 to 350"
@@ -58,7 +58,7 @@ def test_a_refused_limit_sets_a_condition_and_the_training_reaches_its_target(po
     assert limit_condition(backend, name) == condition
     (record,) = backend.records.values()
     assert record.power_limit_watts is None, "its cost counts for no limit"
-    assert observations.observations((record,)) != ()
+    assert job_observations.observations((record,)) != ()
 
 
 def test_a_limit_that_is_set_has_a_true_condition() -> None:

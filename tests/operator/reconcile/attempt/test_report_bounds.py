@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 import pytest
 
 from support.backends.model_backend import job
-from wattloop import messages
-from wattloop.messages import GpuEnergy, LimitMeasurement, Report
-from wattloop_operator.api.attempt import Progress
-from wattloop_operator.api.curve import MAX_CURVE_POINTS
+from wattloop import training_messages
+from wattloop.training_messages import GpuEnergy, LimitMeasurement, Report
+from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.progress_store import MAX_PROGRESS_BYTES
 from wattloop_operator.domain.snapshot import Snapshot
@@ -25,13 +25,13 @@ DECISION = decide(Snapshot(job()), Attempt(0, 0, "slot", datetime(2026, 3, 1, tz
 LONG_TIME = 1e10 - 0.01
 LARGEST = Report(
     sequence=2**63 - 1,
-    epoch=messages.MAX_NUMBER / 3,
-    metric=-messages.MAX_NUMBER / 3,
+    epoch=training_messages.MAX_NUMBER / 3,
+    metric=-training_messages.MAX_NUMBER / 3,
     evaluations=2**63 - 1,
-    gpu_product="~" * messages.MAX_PRODUCT_CHARACTERS,
-    max_power_limit_watts=messages.MAX_POWER_WATTS,
-    power_limit_watts=messages.MAX_LIMIT_WATTS,
-    power_limit_refusal="~" * messages.MAX_REFUSAL_CHARACTERS,
+    gpu_product="~" * training_messages.MAX_PRODUCT_CHARACTERS,
+    max_power_limit_watts=training_messages.MAX_POWER_WATTS,
+    power_limit_watts=training_messages.MAX_LIMIT_WATTS,
+    power_limit_refusal="~" * training_messages.MAX_REFUSAL_CHARACTERS,
     profile=tuple(LimitMeasurement(9000.0 + watts, 1e14 / 3, 1e10 / 3, 1e-6 / 3 + 1e-6) for watts in range(64)),
 )
 
@@ -39,7 +39,7 @@ LARGEST = Report(
 def hostile_reports(count: int) -> list[Report]:
     """Reports with 64 new GPUs and a new evaluation each, with the longest uuids and numbers."""
     uuids = (f"MIG-GPU-{number:036x}/127/127" for number in itertools.count())
-    energy = messages.MAX_ENERGY_MILLIJOULES
+    energy = training_messages.MAX_ENERGY_MILLIJOULES
     return [
         replace(
             LARGEST,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import START, ModelBackend
-from wattloop_operator.api.attempt import FailedRank, Progress, Result
+from wattloop_operator.api.attempt_state import FailedRank, Progress, Result
 from wattloop_operator.api.recurring_training_job_status import JobState
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.job.start import MISTAKE
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 3, in <module>\n    run()\n'
 IMPORT = f"{TRACEBACK}ModuleNotFoundError: No module named 'torhc'\n"
@@ -58,7 +58,7 @@ def test_a_mistake_is_named_with_its_remedy_and_blames_no_batch_size(
     assert message in status.message
     assert "no batch size is blamed" in status.message
     assert status.message.endswith("".join(f"\n  {line}" for line in output.splitlines() if line.strip()))
-    assert observations.observations(tuple(backend.records.values())) == ()
+    assert job_observations.observations(tuple(backend.records.values())) == ()
 
 
 def test_a_program_that_cannot_be_started_is_a_mistake(backend: ModelBackend) -> None:
@@ -87,7 +87,7 @@ def test_an_init_container_that_fails_twice_is_a_mistake_of_the_user(backend: Mo
         )
         assert (backend.running == []) is (attempt == 1)
     assert len({size for _, _, size in tries(backend)}) == 1
-    assert observations.observations(tuple(backend.records.values())) == ()
+    assert job_observations.observations(tuple(backend.records.values())) == ()
 
 
 def test_a_rank_that_was_killed_counts_against_the_batch_size(backend: ModelBackend) -> None:
@@ -134,7 +134,7 @@ def test_a_late_failure_a_lack_of_memory_and_a_signal_count_against_the_batch_si
     backend.end_workload(name, Failure.CRASHED, f"exit code {exit_code}", exit_code=exit_code, output=output)
     backend.reconcile()
     assert backend.recurrences[name].status.result is Result.CRASHED
-    assert len(observations.observations(tuple(backend.records.values()))) == 1
+    assert len(job_observations.observations(tuple(backend.records.values()))) == 1
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, START, ModelBackend, job, pod_energy, report
-from wattloop_operator.api.attempt import Progress
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import Attribution, EnergySource, TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Failure, Snapshot
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy
-from wattloop_operator.reconcile.energy.usage import usage_at_end
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.energy.attempt_usage import usage_at_end
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.next_actions import next_actions
 
@@ -202,7 +202,7 @@ def test_an_attempt_on_gpus_of_unknown_maximum_power_has_energy_but_no_cost_and_
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     assert len(snapshot.records) == 3
-    assert observations.observations(snapshot.records) == ()
+    assert job_observations.observations(snapshot.records) == ()
     learns = next(each for each in snapshot.job.status.conditions if each.type == "Learns")
     assert (learns.status, learns.reason) == (ConditionStatus.FALSE, "CostNotKnown")
     assert "nothing is learned from recurrence 2" in learns.message
@@ -278,7 +278,7 @@ def test_a_recurrence_on_a_shared_gpu_gives_no_observation(covered: bool, backen
     assert usage is not None
     assert usage.attribution is Attribution.SHARED
     assert usage.energy_source is (EnergySource.AGENT if covered else EnergySource.PROCESS)
-    assert observations.observations(tuple(backend.records.values())) == ()
+    assert job_observations.observations(tuple(backend.records.values())) == ()
 
 
 def agrees(backend: ModelBackend, name: str) -> tuple[ConditionStatus, str] | None:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend, job, report
-from wattloop.messages import LimitMeasurement
-from wattloop_operator.api.attempt import Progress
+from wattloop.training_messages import LimitMeasurement
+from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.progress import progress_after
+from wattloop_operator.reconcile.energy.attempt_usage import usage_of
 from wattloop_operator.reconcile.energy.epoch_usage import EpochUsage, epoch_usage
-from wattloop_operator.reconcile.energy.usage import usage_of
 from wattloop_planner.observations import StartUp
 
 Backend = Callable[..., ModelBackend]

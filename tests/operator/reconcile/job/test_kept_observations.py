@@ -9,7 +9,7 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.reconcile import actions
-from wattloop_operator.reconcile.learning import observations
+from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.next_actions import next_actions
 
 
@@ -28,7 +28,7 @@ def test_objects_older_than_the_store_keeps_are_deleted_and_not_recorded_again(
     backend.change_spec(suspend=True, successfulHistoryLimit=2)
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
-    monkeypatch.setattr(observations, "MAX_OBSERVATIONS_OF_JOB", 2)
+    monkeypatch.setattr(job_observations, "MAX_OBSERVATIONS_OF_JOB", 2)
     kept = replace(snapshot, records=snapshot.records[-2:])
     found = next_actions(kept, backend.clock()).actions
     assert not [each for each in found if isinstance(each, actions.RecordObservation | actions.RecordLateUsage)]

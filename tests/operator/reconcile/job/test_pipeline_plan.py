@@ -15,7 +15,7 @@ from wattloop_operator.cluster.events import events_of
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteJobStatus
-from wattloop_operator.reconcile.learning.observations import known_records
+from wattloop_operator.reconcile.learning.job_observations import known_records
 from wattloop_operator.reconcile.next_actions import next_actions
 
 PLANNED = {"power": {"limit": {"mode": "None"}}}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from support.backends.model_backend import KEY, START, ModelBackend
-from wattloop_operator.api.attempt import Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.reconcile.next_actions import next_actions
 
 Backends = Callable[..., ModelBackend]

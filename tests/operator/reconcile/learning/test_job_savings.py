@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wattloop_operator.history.history_table import saving_cell
 from wattloop_operator.history.rows import rows_of
-from wattloop_operator.history.table import saving_cell
-from wattloop_operator.reconcile.learning.savings import JobSavings, Purpose, RecurrenceSaving
+from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose, RecurrenceSaving
 from wattloop_planner.estimate import Estimate
 
 Make = Callable[..., Any]

@@ -14,9 +14,9 @@ from support.pipelines.simulated_ranks import (
     ranks_of,
     run_until_planned,
 )
-from wattloop.pipeline.messages import FREE, PLAN
-from wattloop_operator.reconcile.pipeline.free_iterations import free_iterations
-from wattloop_operator.reconcile.pipeline.state import PipelineKey
+from wattloop.pipeline.plan_messages import FREE, PLAN
+from wattloop_operator.reconcile.pipeline.comparison_length import free_iterations
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
 
 
 def planned(seconds: float) -> tuple[SimulatedOperator, list[SimulatedRank]]:

@@ -20,10 +20,10 @@ from support.pipelines.simulated_ranks import (
     ranks_of,
     run_until_planned,
 )
-from wattloop.pipeline.messages import FREE, PLAN, PROFILE, InstructionMeasurement
+from wattloop.pipeline.plan_messages import FREE, PLAN, PROFILE, InstructionMeasurement
 from wattloop_operator.reconcile.pipeline import reports
-from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for
-from wattloop_operator.reconcile.pipeline.state import PipelineKey, PlanChoice
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PlanChoice
+from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for
 
 
 def register(operator: SimulatedOperator, ranks: list[SimulatedRank]) -> None:

@@ -9,9 +9,9 @@ from datetime import timedelta
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, measurements_of, ranks_of
 from support.pipelines.simulated_ranks import run_until_planned as run
-from wattloop.pipeline.messages import PLAN, InstructionMeasurement, RankReport
-from wattloop_operator.reconcile.pipeline.decisions import decided, needed_frontier
+from wattloop.pipeline.plan_messages import PLAN, InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.profile import profile_digest
+from wattloop_operator.reconcile.pipeline.rank_directives import decided, needed_frontier
 from wattloop_operator.reconcile.pipeline.reports import with_report
 
 

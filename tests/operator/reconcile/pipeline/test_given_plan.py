@@ -20,9 +20,9 @@ from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.job_plan import JobPlan, job_plan
+from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
-from wattloop_operator.reconcile.pipeline.state import GivenPlan
 from wattloop_planner.frequency.baselines import max_frequency
 from wattloop_planner.frequency.files.archive import archive_of, write_archive
 from wattloop_planner.frequency.solver.planning import plan_pipeline
@@ -258,7 +258,7 @@ def test_a_plan_that_changes_as_a_rank_finishes_frees_the_others() -> None:
 
 def test_a_given_plan_has_no_more_clocks_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = made_by_operator()
-    monkeypatch.setattr("wattloop_operator.reconcile.pipeline.state.MAX_PLANNED_CLOCKS", 8 * 5)
+    monkeypatch.setattr("wattloop_operator.reconcile.pipeline.pipeline_state.MAX_PLANNED_CLOCKS", 8 * 5)
     frontier = run(given_plan(plan)).state.frontier
     assert frontier is not None
     assert [sum(map(len, point.clocks_megahertz)) for point in frontier.points] == [8] * 5

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import NEW_STATE, START, WORK, measurements_of
-from wattloop.pipeline.messages import (
+from wattloop.pipeline.plan_messages import (
     MAX_INSTRUCTION_SECONDS,
     MAX_ITERATIONS,
     Directive,
@@ -20,9 +20,9 @@ from wattloop.pipeline.messages import (
     RankReport,
     StragglerNotice,
 )
-from wattloop_operator.reconcile.pipeline.decisions import decided, directive_for, needed_frontier
-from wattloop_operator.reconcile.pipeline.frontier import plan_frontier
+from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.profile import planning_request
+from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for, needed_frontier
 from wattloop_operator.reconcile.pipeline.registrations import (
     Registrar,
     RegistrationConflictError,

@@ -21,12 +21,12 @@ from wattloop_operator.api.applied_plan import IterationStatus, RealisedIteratio
 from wattloop_operator.api.frequency_plan import FrequencyPlan, FrequencyPlanStatus
 from wattloop_operator.api.meta import Condition, ConditionStatus, ObjectMeta, OwnerReference
 from wattloop_operator.api.plan_archive import decode_archive
-from wattloop_operator.reconcile.pipeline.comparison import compared
 from wattloop_operator.reconcile.pipeline.liveness import silence_timeout
+from wattloop_operator.reconcile.pipeline.measured_excess import compared
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, Straggler
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_status, rounded
 from wattloop_operator.reconcile.pipeline.saving import measured
-from wattloop_operator.reconcile.pipeline.state import PipelineFrontier, Straggler
 
 JOB = OwnerReference(api_version="wattloop.dev/v1alpha1", kind="RecurringTrainingJob", name="gpt", uid="0c3b2d9e")
 

@@ -9,10 +9,10 @@ import pytest
 
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import NEW_STATE, START, WORK
-from wattloop.pipeline.messages import RankRegistration
+from wattloop.pipeline.plan_messages import RankRegistration
 from wattloop_operator.reconcile.pipeline import registrations
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
 from wattloop_operator.reconcile.pipeline.registrations import Registrar, RegistrationConflictError
-from wattloop_operator.reconcile.pipeline.state import PipelineState
 
 
 def state_of(*registrations: RankRegistration) -> PipelineState:

@@ -8,13 +8,18 @@ from dataclasses import replace
 import pytest
 
 from support.pipelines.simulated_ranks import NEW_STATE
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
+    FrontierPoint,
+    IssuedDirective,
+    PipelineFrontier,
+    PipelineState,
+)
 from wattloop_operator.reconcile.pipeline.saving import (
     planned_saving_error_percent,
     planned_saving_percent,
     planned_slowdown_error_percent,
     planned_slowdown_percent,
 )
-from wattloop_operator.reconcile.pipeline.state import FrontierPoint, IssuedDirective, PipelineFrontier, PipelineState
 
 POINTS = tuple(FrontierPoint(time, energy, ((1,), (1,))) for time, energy in ((1.2, 80.0), (1.0, 90.0)))
 HIGHEST = FrontierPoint(1.0, 120.0, ((1,), (1,)))

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from support.pipelines.simulated_ranks import SimulatedOperator, SimulatedRank, exchange, ranks_of, run_until_planned
-from wattloop.pipeline.messages import PLAN, StragglerNotice
-from wattloop_operator.reconcile.pipeline.decisions import decided
+from wattloop.pipeline.plan_messages import PLAN, StragglerNotice
+from wattloop_operator.reconcile.pipeline.rank_directives import decided
 from wattloop_operator.reconcile.pipeline.straggling import with_notice
 
 

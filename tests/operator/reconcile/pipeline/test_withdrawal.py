@@ -18,9 +18,9 @@ from support.pipelines.simulated_ranks import (
     run_until_planned,
 )
 from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
-from wattloop.pipeline.messages import FREE, PLAN
-from wattloop_operator.reconcile.pipeline.state import GivenPlan, PipelineFrontier, PipelineState, PlanChoice
-from wattloop_operator.reconcile.pipeline.summary import pipeline_summary
+from wattloop.pipeline.plan_messages import FREE, PLAN
+from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, PipelineFrontier, PipelineState, PlanChoice
+from wattloop_operator.reconcile.pipeline.pipeline_summary import pipeline_summary
 from wattloop_operator.reconcile.pipeline.withdrawal import with_withdrawn_plan
 
 

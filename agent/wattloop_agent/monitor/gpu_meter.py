@@ -1,0 +1,112 @@
+"""Reads GPUs for the event loop.
+
+One thread calls the driver, so a driver that hangs blocks no caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from wattloop.agent import EnergyReading, GpuDescription
+from wattloop.node_energy import Range
+from wattloop_agent.monitor.driver_thread import DriverThread
+from wattloop_agent.monitor.gpu_readings import ReadableGpus
+from wattloop_agent.monitor.gpu_sampler import Sampler
+from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
+from wattloop_agent.request_error import Reason, RequestError
+
+TIMEOUT_SECONDS = 5.0
+Result = TypeVar("Result")
+
+
+class Meter:
+    """Reads GPUs without blocking the event loop.
+
+    Args:
+        gpus: The GPUs; used in one thread only.
+        timeout_seconds: Time that the driver may take.
+
+    Attributes:
+        sampler: Samples all GPUs periodically in the same thread; idle until it is started or
+            subscribed to.
+    """
+
+    def __init__(self, gpus: ReadableGpus, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._gpus = gpus
+        self._timeout_seconds = timeout_seconds
+        self._products: dict[str, str] = {}
+        self._thread = DriverThread(self._sample)
+        self.sampler = Sampler(gpus, self._thread.set_interval)
+
+    async def gpus(self, seen: Callable[[str], bool]) -> list[GpuDescription]:
+        """The GPUs that satisfy a predicate on their uuid; without limits those that fail, unless all do.
+
+        Raises:
+            RequestError: The driver does not report them.
+        """
+        return await self._in_thread(lambda: self._gpus.describe(seen))
+
+    async def energy(self, uuids: Sequence[str]) -> list[EnergyReading]:
+        """The counters of these GPUs, read now.
+
+        Raises:
+            RequestError: One of them does not exist or has no counter.
+        """
+        return await self._in_thread(lambda: self._gpus.energy(uuids))
+
+    async def energy_of(self, seen: Callable[[str], bool]) -> list[EnergyReading]:
+        """The counters of all GPUs that satisfy a predicate on their uuid, by index, read now.
+
+        Raises:
+            RequestError: One of them has no counter.
+        """
+        return await self._in_thread(lambda: self._gpus.energy([uuid for uuid in self._gpus.uuids() if seen(uuid)]))
+
+    async def uuid_by_device(self) -> dict[str, str]:
+        """Each GPU's uuid, by its device node (``nvidia0``) and by its MIG devices' uuids.
+
+        Raises:
+            RequestError: The driver does not report them.
+        """
+        return await self._in_thread(self._gpus.uuid_by_device)
+
+    def partitioned(self) -> frozenset[str]:
+        """Uuids of the GPUs on which MIG is enabled, as last sampled; from any thread."""
+        return frozenset(status.uuid for status in self.sampler.statuses if status.is_partitioned)
+
+    async def product(self, uuid: str) -> str:
+        """A GPU's model, read once.
+
+        Raises:
+            RequestError: There is no such GPU, or the driver does not report it.
+        """
+        if uuid not in self._products:
+            self._products[uuid] = await self._in_thread(lambda: self._gpus.product(uuid))
+        return self._products[uuid]
+
+    async def accepted(self, uuid: str, setting: LimitedSetting) -> Range:
+        """The lowest and the highest value that a GPU accepts.
+
+        Raises:
+            RequestError: There is no such GPU, it has no such setting, or the driver does not
+                report it.
+        """
+        return await self._in_thread(lambda: self._gpus.accepted(uuid, setting))
+
+    def close(self) -> None:
+        """Stop; a call that hangs is abandoned."""
+        self._thread.close()
+
+    async def _in_thread(self, read: Callable[[], Result]) -> Result:
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                return await asyncio.wrap_future(self._thread.submit(read))
+        except TimeoutError as error:
+            raise RequestError(
+                Reason.UNAVAILABLE, f"the driver did not answer in {self._timeout_seconds:g} s; nvidia-smi may hang too"
+            ) from error
+
+    def _sample(self) -> None:
+        self.sampler.sample()

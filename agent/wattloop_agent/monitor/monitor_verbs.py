@@ -1,0 +1,241 @@
+"""Handles the verbs of the agent's socket, and forwards changes to the power controller."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import asdict
+
+from wattloop.agent import GpuDescription
+from wattloop.node_energy import Range
+from wattloop_agent.json_lines import boolean, gpu_names, number
+from wattloop_agent.monitor.gpu_meter import Meter
+from wattloop_agent.monitor.identity import Caller
+from wattloop_agent.monitor.leases import LeaseTracker, PowerControllerStatus
+from wattloop_agent.monitor.policies.admission import PolicyAdmission
+from wattloop_agent.monitor.policies.policy_limits import LimitedSetting, PolicyLimits
+from wattloop_agent.monitor.power_controller_link import PowerControllerLink
+from wattloop_agent.monitor.processors import ProcessorMeter
+from wattloop_agent.request_error import Reason, RequestError
+
+CLOCKS = {"graphics": LimitedSetting.GRAPHICS_CLOCK, "memory": LimitedSetting.MEMORY_CLOCK}
+# By the power controller's name of the setting.
+SETTINGS = {"power_limit": LimitedSetting.POWER_LIMIT, "graphics_clock": LimitedSetting.GRAPHICS_CLOCK}
+NAMES = ("gpus", "energy", "hold_limit", "hold_clocks", "release", "list", "subscribe")
+
+
+class RequestHandlers:
+    """Answers callers.
+
+    Args:
+        meter: Reads the GPUs.
+        power_controller: Changes them.
+        lease_tracker: Knows the leases.
+        limits: Gives the policies in force; it raises `RequestError` where they are unknown.
+        processors: Reads the energy of processors and memory; None: the node's.
+    """
+
+    def __init__(
+        self,
+        meter: Meter,
+        power_controller: PowerControllerLink,
+        lease_tracker: LeaseTracker,
+        limits: Callable[[], PolicyLimits] = PolicyLimits,
+        processors: ProcessorMeter | None = None,
+    ) -> None:
+        self._meter = meter
+        self._power_controller = power_controller
+        self._lease_tracker = lease_tracker
+        self._admission = PolicyAdmission(meter, limits)
+        self._processors = processors or ProcessorMeter()
+
+    async def answer(self, caller: Caller, request: Mapping[str, object]) -> object:
+        """The result of one request (other than ``subscribe``, which has many).
+
+        Raises:
+            RequestError: With the reason.
+        """
+        match request["verb"]:
+            case "gpus":
+                return await self._gpus(caller)
+            case "energy":
+                return await self.readings(caller, request)
+            case "hold_limit":
+                return await self._hold_limit(caller, request)
+            case "hold_clocks":
+                return await self._hold_clocks(caller, request)
+            case "release":
+                return await self._release(caller, request)
+            case "list":
+                return await self._list(caller)
+            case verb:
+                raise RequestError(Reason.BAD_REQUEST, f"unknown verb {verb!r:.60}; there are {', '.join(NAMES)}")
+
+    async def readings(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
+        """The energy counters of the requested GPUs, or of all that the caller sees.
+
+        Raises:
+            RequestError: The caller may not read a GPU, or it can't be read.
+        """
+        if "gpus" in request:
+            gpus = gpu_names(request)
+            caller.require_seen(gpus)
+            readings = await self._meter.energy(gpus)
+        elif caller.has_gpus:
+            readings = await self._meter.energy_of(caller.sees)
+        else:
+            readings = []
+        return [vars(reading) for reading in readings]
+
+    async def stream(
+        self, caller: Callable[[], Awaitable[Caller]], request: Mapping[str, object], interval_seconds: float
+    ) -> AsyncGenerator[object, None]:
+        """The same at an interval, with the processors' energy if the request has ``processors``.
+
+        All but the first come from the sampler, so subscribers cost the driver nothing.
+
+        Raises:
+            RequestError: As `readings`, or the caller has ended.
+        """
+        with_processors = boolean(request, "processors")
+        first = await self.readings(await caller(), request)
+        gpus = tuple(str(reading["uuid"]) for reading in first)
+        yield self._message(first, with_processors)
+        with self._meter.sampler.subscribed(gpus, interval_seconds) as subscription:
+            while True:
+                await subscription.next()
+                current = await caller()
+                readings = self._sampled(current, gpus) or await self.readings(current, request)
+                yield self._message(readings, with_processors)
+
+    def _message(self, readings: list[dict[str, object]], with_processors: bool) -> object:
+        if not with_processors:
+            return readings
+        seconds, joules = self._processors.joules()
+        return {"gpus": readings, "processors": {"time_seconds": seconds, "joules": joules}}
+
+    def _sampled(self, caller: Caller, gpus: tuple[str, ...]) -> list[dict[str, object]]:
+        """The readings of the last sample.
+
+        Empty if one is missing; reading the driver then raises its error.
+        """
+        caller.require_seen(gpus)
+        counted = self._meter.sampler.counted
+        samples = [counted[uuid] for uuid in gpus if uuid in counted]
+        if len(samples) < len(gpus):
+            return []
+        return [
+            {
+                "uuid": each.uuid,
+                "energy_millijoules": each.counter_millijoules,
+                "time_seconds": each.clock_seconds,
+                "begin_seconds": each.begin_seconds,
+                "end_seconds": each.end_seconds,
+                "power_watts": each.instant_watts,
+            }
+            for each in samples
+        ]
+
+    async def _gpus(self, caller: Caller) -> list[dict[str, object]]:
+        if not caller.has_gpus:
+            # A caller without GPUs costs neither the driver nor the power controller a request.
+            return []
+        descriptions = await self._meter.gpus(caller.sees)
+        status = await self._lease_tracker.refresh()
+        found = {
+            lease["uuid"]: lease["found"]
+            for lease in status.leases
+            if lease["setting"] == "power_limit" and lease["found"] is not None
+        }
+        return [await self._described(caller, gpu, found, status) for gpu in descriptions]
+
+    async def _described(
+        self, caller: Caller, gpu: GpuDescription, found: Mapping[str, float], status: PowerControllerStatus
+    ) -> dict[str, object]:
+        limits = None
+        if gpu.power_limits is not None:
+            limits = asdict(gpu.power_limits)
+            limits["found_watts"] = found.get(gpu.uuid, limits["current_watts"])
+            accepted = gpu.power_limits.minimum_watts, gpu.power_limits.maximum_watts
+            limits["allowed_watts"] = await self._allowed(caller, gpu.uuid, "power_limit", accepted, status)
+        clocks = None
+        if gpu.clocks is not None:
+            steps = gpu.clocks.supported_megahertz
+            allowed = await self._allowed(caller, gpu.uuid, "graphics_clock", (steps[0], steps[-1]), status)
+            clocks = {"supported_megahertz": steps, "allowed_megahertz": allowed}
+        return {"uuid": gpu.uuid, "name": gpu.name, "index": gpu.index, "power_limits": limits, "clocks": clocks}
+
+    async def _allowed(
+        self, caller: Caller, gpu: str, setting: str, device: Range, status: PowerControllerStatus
+    ) -> Range | None:
+        """The range of a setting that a caller may request; None: nothing."""
+        if gpu in caller.shared:
+            return None
+        minimum, maximum = status.bounds.get(setting, (None, None))
+        accepted = max(device[0], minimum or 0.0), min(device[1], maximum or math.inf)
+        return await self._admission.allowed(caller, gpu, SETTINGS[setting], accepted)
+
+    async def _hold_limit(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
+        gpus = gpu_names(request)
+        caller.require_own(gpus)
+        watts = number(request, "watts")
+        bounds = await self._admission.admit(caller, gpus, LimitedSetting.POWER_LIMIT, watts)
+        forwarded = {"verb": "hold_limit", "gpus": gpus, "watts": watts, **bounds, **_owner_fields(caller, request)}
+        held = await self._power_controller.request(forwarded)
+        self._lease_tracker.watch_owner(caller.owner)
+        return [
+            {
+                "uuid": each["uuid"],
+                "found_watts": each["found"],
+                "held_watts": each["held"],
+                "enforced_watts": each["held"] if each["enforced"] is None else each["enforced"],
+            }
+            for each in held
+        ]
+
+    async def _hold_clocks(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
+        gpus = gpu_names(request)
+        caller.require_own(gpus)
+        megahertz, domain = number(request, "megahertz"), request.get("domain", "graphics")
+        # The power controller refuses an unknown domain.
+        clock = CLOCKS.get(domain) if isinstance(domain, str) else None
+        bounds = {} if clock is None else await self._admission.admit(caller, gpus, clock, megahertz)
+        forwarded = {
+            "verb": "hold_clocks",
+            "gpus": gpus,
+            "megahertz": megahertz,
+            "domain": domain,
+            **bounds,
+            **_owner_fields(caller, request),
+        }
+        held = await self._power_controller.request(forwarded)
+        self._lease_tracker.watch_owner(caller.owner)
+        return [{"uuid": each["uuid"], "held_megahertz": each["held"]} for each in held]
+
+    async def _release(self, caller: Caller, request: Mapping[str, object]) -> list[str]:
+        forwarded: dict[str, object] = {"verb": "release", "owner": caller.owner}
+        if "gpus" in request:
+            gpus = gpu_names(request)
+            caller.require_seen(gpus)
+            forwarded["gpus"] = gpus
+        if "setting" in request:
+            # The power controller refuses an unknown one.
+            forwarded["setting"] = request["setting"]
+        released = await self._power_controller.request(forwarded)
+        return list(dict.fromkeys(each["uuid"] for each in released))
+
+    async def _list(self, caller: Caller) -> list[dict[str, object]]:
+        if not caller.has_gpus:
+            return []
+        return [
+            {**lease, "yours": lease["owner"] == caller.owner}
+            for lease in (await self._lease_tracker.refresh()).leases
+            if caller.sees(lease["uuid"])
+        ]
+
+
+def _owner_fields(caller: Caller, request: Mapping[str, object]) -> dict[str, object]:
+    fields: dict[str, object] = {"owner": caller.owner}
+    if request.get("for_seconds") is not None:
+        fields["for_seconds"] = number(request, "for_seconds")
+    return fields

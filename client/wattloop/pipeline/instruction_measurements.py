@@ -1,0 +1,279 @@
+"""Time and energy of a rank's instructions, as its reports have them.
+
+The rank's time is divided into phases: the measured iterations at one clock of a profile, or those under
+one plan. A step of the counter that reaches into another phase, or into an iteration that is not measured,
+does not count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from wattloop.energy.energy_timeline import CounterEdge
+from wattloop.pipeline.activities import (
+    BLOCKING,
+    MAX_PAUSE_SECONDS,
+    OTHER,
+    Activity,
+    ActivityHistory,
+    Span,
+    filled_spans,
+    instruction_spans,
+)
+from wattloop.pipeline.clock_profiling import ClockResult
+from wattloop.pipeline.counter_rows import rows
+from wattloop.pipeline.energy_regression import Estimate, PowerRegression, Powers
+from wattloop.pipeline.instruction_times import InstructionTimes
+from wattloop.pipeline.iteration_record import IterationRecord
+from wattloop.pipeline.plan_messages import MAX_INSTRUCTION_SECONDS, MAX_MEASUREMENTS, InstructionMeasurement
+
+# After the end of a phase, the times of its last steps are taken as they are known.
+SETTLED_SECONDS = 5.0
+
+Edges = Callable[[int, bool], Sequence[CounterEdge]]
+"""The edges of a GPU's counter from a number on; with False also those whose times are not final."""
+
+
+@dataclass(frozen=True)
+class PhaseResult:
+    """What a phase has measured.
+
+    Attributes:
+        powers: Power of each activity, of all GPUs of the process, with errors of any size.
+        iteration: Energy and time of all instructions of an iteration; None if they are not known, or the phase has
+            several clocks.
+    """
+
+    powers: dict[Activity, Estimate]
+    iteration: ClockResult | None
+
+
+class RankMeasurements:
+    """The measurements of one process; not thread-safe.
+
+    Args:
+        gpus: The edges of each GPU's counter.
+        first_rank: Whether the rank is the first of its pipeline.
+        lag_seconds: How old the energy is that a counter shows at a step.
+    """
+
+    def __init__(self, gpus: Sequence[Edges], *, first_rank: bool, lag_seconds: float = 0.0) -> None:
+        self._gpus = [_Gpu(edges, lag_seconds) for edges in gpus]
+        self._first_rank = first_rank
+        self._times = InstructionTimes()
+        # Of the complete phases together.
+        self._powers: dict[Activity, Estimate] = {}
+        self._open: list[_Phase] = []
+
+    @property
+    def is_collecting(self) -> bool:
+        """Whether a phase is not complete yet."""
+        return bool(self._open)
+
+    def begin_phase(self) -> None:
+        """Measure the next iterations separately."""
+        if self._open:
+            self._open[-1].ended = True
+        self._open.append(_Phase(self._gpus))
+
+    def add(self, record: IterationRecord) -> None:
+        """Add a measured iteration to the current phase."""
+        if not self._open or self._open[-1].ended:
+            self.begin_phase()
+        instructions = []
+        for span in instruction_spans(record):
+            assert span.activity is not None, "an instruction has one"
+            low, high = self._times.bounds(span.activity)
+            seconds = span.end_seconds - span.begin_seconds
+            self._times.add(span.activity, seconds)
+            instructions.append(span if low <= seconds <= high else span._replace(activity=None))
+        self._open[-1].add(record, instructions, filled_spans(record, instructions, first_rank=self._first_rank))
+
+    def end_phase(self) -> None:
+        """Add no more iterations to the current phase."""
+        if self._open:
+            self._open[-1].ended = True
+
+    def collect(self, now_seconds: float) -> list[PhaseResult]:
+        """Take the edges since the last call; returns the results of the phases that have become complete.
+
+        Args:
+            now_seconds: System monotonic clock; infinity takes all that is known, also of the current phase.
+        """
+        completed = []
+        while self._open:
+            phase = self._open[0]
+            settled = now_seconds > phase.end_seconds + SETTLED_SECONDS
+            phase.collect(final=not (phase.ended and settled) and now_seconds < math.inf)
+            if not (phase.ended and settled):
+                break
+            completed.append(phase.result(self._times))
+            del self._open[0]
+        for result in completed:
+            for activity, power in result.powers.items():
+                before = self._powers.get(activity)
+                self._powers[activity] = power if before is None else combined([before, power])
+        return completed
+
+    def blocking(self) -> Estimate | None:
+        """Power of the GPUs while they wait, in watts; None if it is not known."""
+        found = [
+            power for powers in self._all_powers() for activity, power in powers.items() if activity.kind == BLOCKING
+        ]
+        return known(combined(found)) if found else None
+
+    def measurements(self) -> tuple[InstructionMeasurement, ...]:
+        """All measurements so far, in the order in which the instructions came first."""
+        all_powers = self._all_powers()
+        found = []
+        for activity in self._times.activities[:MAX_MEASUREMENTS]:
+            time = self._times.time(activity)
+            if not 0 < time.value <= MAX_INSTRUCTION_SECONDS:
+                continue
+            parts = [powers[activity] for powers in all_powers if activity in powers]
+            power = known(combined(parts)) if parts else None
+            energy = None if power is None or math.isinf(time.error) else product(power, time)
+            found.append(
+                InstructionMeasurement(
+                    kind=activity.kind,
+                    stage=activity.stage,
+                    megahertz=activity.megahertz,
+                    repetitions=self._times.repetitions(activity),
+                    time_seconds=time.value,
+                    time_error_seconds=_finite(time.error),
+                    energy_joules=None if energy is None else energy.value,
+                    energy_error_joules=None if energy is None else energy.error,
+                )
+            )
+        return tuple(found)
+
+    def _all_powers(self) -> list[dict[Activity, Estimate]]:
+        return [self._powers, *(phase.result(self._times).powers for phase in self._open)]
+
+
+class _Phase:
+    """The iterations of one phase, and the regression of each GPU."""
+
+    def __init__(self, gpus: Sequence[_Gpu]) -> None:
+        self._gpus = gpus
+        self._regressions = [PowerRegression() for _ in gpus]
+        self._history = ActivityHistory()
+        self._last: IterationRecord | None = None
+        self._counts: dict[Activity, int] = {}
+        self._iterations = 0
+        self.ended = False
+
+    @property
+    def end_seconds(self) -> float:
+        return self._history.end_seconds
+
+    def add(self, record: IterationRecord, instructions: Sequence[Span], spans: Iterable[Span]) -> None:
+        last, self._last = self._last, record
+        if last is not None and last.number + 1 == record.number:
+            pause = record.begin_seconds - last.end_seconds
+            if 0 < pause <= MAX_PAUSE_SECONDS:
+                clock = record.clocks_megahertz[0] if record.clocks_megahertz else 0
+                self._history.add(Span(last.end_seconds, record.begin_seconds, Activity(OTHER, 0, clock)))
+        for span in spans:
+            self._history.add(span)
+        for span in instructions:
+            if span.activity is not None:
+                self._counts[span.activity] = self._counts.get(span.activity, 0) + 1
+        self._iterations += 1
+
+    def collect(self, *, final: bool) -> None:
+        reached = [
+            gpu.collect(self._history, regression, final=final)
+            for gpu, regression in zip(self._gpus, self._regressions, strict=True)
+        ]
+        if reached:
+            self._history.forget_before(min(reached))
+
+    def result(self, times: InstructionTimes) -> PhaseResult:
+        solved = [powers for regression in self._regressions if (powers := regression.solved()) is not None]
+        if not solved or len(solved) < len(self._gpus):
+            return PhaseResult({}, None)
+        found: dict[Activity, Estimate] = {}
+        for activity in set.intersection(*(set(each.numbers) for each in solved)):
+            power = total([each.power(activity) for each in solved])
+            if power is not None:
+                found[activity] = power
+        return PhaseResult(found, self._iteration(solved, times))
+
+    def _iteration(self, solved: Sequence[Powers], times: InstructionTimes) -> ClockResult | None:
+        clocks = {activity.megahertz for activity in self._counts}
+        if len(clocks) != 1:
+            return None
+        seconds = {
+            activity: times.time(activity).value * count / self._iterations for activity, count in self._counts.items()
+        }
+        joules = known(total([each.weighted(seconds) for each in solved]))
+        if joules is None:
+            return None
+        return ClockResult(clocks.pop(), joules, sum(seconds.values()))
+
+
+class _Gpu:
+    """The edges of one GPU, of which each phase takes its own."""
+
+    def __init__(self, edges: Edges, lag_seconds: float) -> None:
+        self._edges = edges
+        self._lag_seconds = lag_seconds
+        self._next = 0
+
+    def collect(self, history: ActivityHistory, regression: PowerRegression, *, final: bool) -> float:
+        """Add rows until the history's end; returns the moment before which the history is no longer needed."""
+        found = (
+            replace(edge, seconds=edge.seconds - self._lag_seconds) if self._lag_seconds else edge
+            for edge in self._edges(self._next, final)
+        )
+        edges = [edge for edge in found if edge.seconds <= history.end_seconds]
+        for row in rows(edges, history):
+            regression.add(row)
+        if not edges:
+            return -math.inf
+        # The last edge begins the next row.
+        self._next = edges[-1].number
+        return edges[-1].seconds
+
+
+def total(parts: Sequence[Estimate | None]) -> Estimate | None:
+    """The sum over the GPUs of a process, which do the same work: their errors count as the same; None if one is."""
+    found = [part for part in parts if part is not None]
+    if not found or len(found) < len(parts):
+        return None
+    return Estimate(sum(part.value for part in found), sum(part.error for part in found))
+
+
+def combined(parts: Sequence[Estimate]) -> Estimate:
+    """Mean of independent estimates of one value, at least one, weighted by their errors.
+
+    Example:
+        >>> mean = combined([Estimate(10.0, 1.0), Estimate(20.0, 3.0)])
+        >>> round(mean.value, 6), round(mean.error, 6)
+        (11.0, 0.948683)
+    """
+    weights = [1 / max(part.error, 1e-9) ** 2 for part in parts]
+    value = sum(weight * part.value for weight, part in zip(weights, parts, strict=True)) / sum(weights)
+    return Estimate(value, 1 / math.sqrt(sum(weights)))
+
+
+def known(estimate: Estimate | None) -> Estimate | None:
+    """The estimate if its error is small enough."""
+    return estimate if estimate is not None and estimate.is_known else None
+
+
+def product(power: Estimate, time: Estimate) -> Estimate:
+    """The energy of a power for a time, with independent errors.
+
+    Example:
+        >>> product(Estimate(300.0, 4.0), Estimate(0.05, 0.0005))
+        Estimate(value=15.0, error=0.25)
+    """
+    return Estimate(power.value * time.value, math.hypot(power.error * time.value, power.value * time.error))
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,250 @@
+"""Measures the iterations of a pipeline: decides what to measure, and collects it beside the training.
+
+The training thread appends the record of each iteration to a queue. A thread of the meter joins the records
+with the readings of the GPUs' counters, which the process's sampler reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from wattloop.energy.energy_timeline import CounterEdge
+from wattloop.pipeline.clock_profiling import ProfileSchedule, Profiling
+from wattloop.pipeline.instruction_measurements import PhaseResult, RankMeasurements
+from wattloop.pipeline.iteration_energy import IterationMeans
+from wattloop.pipeline.iteration_record import IterationRecord, RankMeasurement
+from wattloop.pipeline.measurement_files import MeasurementFiles
+from wattloop.pipeline.plan_comparison import PlanComparison
+from wattloop.pipeline.plan_messages import PLAN, PROFILE, Directive
+from wattloop.threads import TaskThread
+
+logger = logging.getLogger("wattloop")
+
+COLLECT_SECONDS = 1.0
+# Readings come every 67 ms, and the counter's step after a moment within 100 ms.
+READ_SECONDS = 1.0
+CLOSE_SECONDS = 5.0
+# Iterations after a change of the directive that are not measured: GPUs and neighbours adapt.
+WARM_UP_ITERATIONS = 1
+
+
+class CounterReadings(Protocol):
+    """The counters of the process's GPUs, as they are known now."""
+
+    def edges(self, uuid: str, first: int, *, final: bool = True) -> Sequence[CounterEdge]:
+        """See `wattloop.energy.energy_timeline.EnergyTimeline.edges`."""
+
+    def joules_between(self, uuids: Sequence[str], begin_seconds: float, end_seconds: float) -> float | None:
+        """Energy of some GPUs; None if it is not known."""
+
+
+class PipelineMeter:
+    """An `Observer` that measures.
+
+    Args:
+        readings: The counters.
+        uuids: The GPUs of the process.
+        first_rank: Whether the rank is the first of its pipeline.
+        now: The clock of the records and the readings.
+        files: The files to write; default: none.
+    """
+
+    def __init__(
+        self,
+        readings: CounterReadings,
+        uuids: Sequence[str],
+        *,
+        first_rank: bool,
+        now: Callable[[], float] = time.monotonic,
+        files: MeasurementFiles | None = None,
+    ) -> None:
+        self._now = now
+        self._files = files
+        self._joules_between = partial(readings.joules_between, uuids)
+        self._lock = threading.Lock()
+        self._records: deque[IterationRecord] = deque()
+        self._wake = threading.Event()
+        self._closing = False
+        self._measurements = RankMeasurements([_edges(readings, uuid) for uuid in uuids], first_rank=first_rank)
+        self._profiling: tuple[int, Profiling] | None = None
+        self._directive: Directive | None = None
+        self._first_iteration = 0
+        self._next_iteration = 0
+        self._phase: tuple[int, int] | None = None
+        self._means = IterationMeans(self._joules_between)
+        self._comparison: PlanComparison | None = None
+        self._thread = TaskThread(self._run, "wattloop-pipeline")
+
+    def start(self) -> None:
+        """Collect in a thread of its own from now on."""
+        self._thread.start()
+
+    def profiling_clock(self, directive: Directive, iteration: int) -> int | None:
+        """See `Observer`."""
+        known = self._profiling
+        if known is None or known[0] != directive.number:
+            schedule = ProfileSchedule(
+                directive.clocks_megahertz,
+                directive.first_iteration or 0,
+                directive.warm_up_iterations,
+                directive.iterations_per_clock,
+            )
+            known = self._profiling = (directive.number, Profiling(schedule))
+        return known[1].clock(iteration)
+
+    def iteration_done(self, record: IterationRecord) -> None:
+        """See `Observer`."""
+        self._records.append(record)
+
+    def measured(self) -> RankMeasurement:
+        """See `Observer`."""
+        with self._lock:
+            self._collect(self._now())
+            return self._measured()
+
+    def close(self) -> None:
+        """See `Observer`; waits for the counters' last steps, and takes all that is known."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(CLOSE_SECONDS)
+        with self._lock:
+            self._measurements.end_phase()
+            self._collect(math.inf)
+            if self._files is not None:
+                self._files.close(self._measured())
+            # The sampler ends with its last user.
+            self._files = None
+
+    @property
+    def blocking_watts(self) -> float | None:
+        """Power of all GPUs of the process while they wait; None if it is not known."""
+        with self._lock:
+            blocking = self._measurements.blocking()
+            return None if blocking is None else blocking.value
+
+    def _run(self) -> None:
+        while not self._wake.wait(COLLECT_SECONDS):
+            with self._lock:
+                self._collect(self._now())
+        if self._records or self._phase is not None:
+            # The steps and readings after the last iteration.
+            time.sleep(READ_SECONDS)
+
+    def _measured(self) -> RankMeasurement:
+        blocking = self._measurements.blocking()
+        return RankMeasurement(
+            measured_iterations=self._means.count,
+            iteration_seconds=self._means.seconds,
+            iteration_joules=self._means.joules,
+            iteration_error_joules=self._means.joules_error,
+            blocking_watts=None if blocking is None else blocking.value,
+            measurements=self._measurements.measurements(),
+            profiled=self._is_profiled(),
+            compared=() if self._comparison is None else self._comparison.groups,
+        )
+
+    def _is_profiled(self) -> bool:
+        directive, known = self._directive, self._profiling
+        if directive is None or directive.mode != PROFILE or known is None or known[0] != directive.number:
+            return False
+        return known[1].is_finished(self._next_iteration) and not self._measurements.is_collecting
+
+    def _collect(self, now: float) -> None:
+        while self._records:
+            self._take(self._records.popleft())
+        completed = self._measurements.collect(now)
+        for phase in completed:
+            self._consider(phase)
+        self._means.collect(now - READ_SECONDS)
+        if self._comparison is not None:
+            self._comparison.collect(now - READ_SECONDS)
+        if self._files is not None:
+            self._files.collect(now - READ_SECONDS, self._joules_between)
+            if completed and now < math.inf:
+                self._files.store_profile(self._measured())
+
+    def _consider(self, phase: PhaseResult) -> None:
+        """End the profile of this rank, if lower clocks than that of a phase are of no use."""
+        known = self._profiling
+        if phase.iteration is None or known is None:
+            return
+        profiling = known[1]
+        if profiling.stopped or phase.iteration.megahertz not in profiling.schedule.clocks_megahertz:
+            return
+        profiling.add(phase.iteration, self._measurements.blocking())
+        if profiling.stopped:
+            logger.info("this rank measures no lower clocks: %s", profiling.stopped)
+
+    def _take(self, record: IterationRecord) -> None:
+        if self._directive is None or record.directive.number != self._directive.number:
+            self._begin_directive(record)
+        self._next_iteration = record.number + 1
+        if self._comparison is not None:
+            self._comparison.add(record)
+        phase = self._phase_of(record)
+        if phase != self._phase:
+            self._measurements.end_phase()
+            if phase is not None:
+                self._measurements.begin_phase()
+            self._phase = phase
+        if phase is not None:
+            self._measurements.add(record)
+        if phase is not None or (record.directive.mode != PROFILE and self._is_warmed_up(record)):
+            self._means.add(record)
+            if self._files is not None and record.directive.mode != PROFILE:
+                self._files.add(record)
+
+    def _begin_directive(self, record: IterationRecord) -> None:
+        directive = self._directive = record.directive
+        self._first_iteration = record.number
+        self._means = IterationMeans(self._joules_between)
+        self._comparison = (
+            None
+            if directive.free is None or directive.mode != PLAN
+            else PlanComparison(directive.free, directive.first_iteration or 0, self._joules_between)
+        )
+
+    def _is_warmed_up(self, record: IterationRecord) -> bool:
+        """Whether an iteration is one of its directive: not the first one, and under a plan not at free clocks."""
+        if record.number < self._first_iteration + WARM_UP_ITERATIONS:
+            return False
+        directive = record.directive
+        if directive.mode != PLAN or directive.free is None:
+            return True
+        part = directive.free.part(record.number - (directive.first_iteration or 0))
+        return part.is_measured and not part.is_free
+
+    def _phase_of(self, record: IterationRecord) -> tuple[int, int] | None:
+        """What an iteration belongs to: directive, and clock of a profile; None if its instructions do not count."""
+        directive, clocks = record.directive, record.clocks_megahertz
+        if not clocks or record.interrupted:
+            return None
+        if directive.knobs is not None:
+            # The clock does not say how the instructions ran.
+            return None
+        if directive.mode == PLAN:
+            return (directive.number, 0) if self._is_warmed_up(record) else None
+        if directive.mode != PROFILE or self._profiling is None or self._profiling[0] != directive.number:
+            return None
+        schedule = self._profiling[1].schedule
+        position = schedule.position(record.number)
+        if position is None or not schedule.is_measured(record.number):
+            return None
+        clock = schedule.clocks_megahertz[position]
+        # After an early end of its profile, the rank runs at its highest clock.
+        return (directive.number, clock) if all(each == clock for each in clocks) else None
+
+
+def _edges(readings: CounterReadings, uuid: str) -> Callable[[int, bool], Sequence[CounterEdge]]:
+    return lambda first, final: readings.edges(uuid, first, final=final)

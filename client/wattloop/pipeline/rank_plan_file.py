@@ -1,0 +1,176 @@
+"""Reads the row of one rank from a plan file of ``wattloop plan``, for use without the operator.
+
+The file is a Python list with one list per stage, each with a frequency in MHz, a pair of instruction and
+frequency, or these with a dict of knobs for each instruction in execution order. It is parsed as a literal and
+never executed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from wattloop.errors import InputError, UsageError
+from wattloop.files.reading import read_text
+from wattloop.message_fields import MessageError
+from wattloop.pipeline.instruction import MAX_INSTRUCTIONS
+from wattloop.pipeline.knobs import NO_KNOBS, KnobChoices, Knobs
+from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.plan_literals import parse_literal
+from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ
+from wattloop.training_messages import MAX_PRODUCT_CHARACTERS
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+# Begins the comment that names the GPU model.
+PRODUCT_COMMENT = "GPU product: "
+GPU_PRODUCT = re.compile(rf"^# {PRODUCT_COMMENT}([ -~]{{1,{MAX_PRODUCT_CHARACTERS}}})$", re.MULTILINE)
+FORM = "a list with one list per stage"
+ENTRY = "a clock in MHz, a pair of instruction and clock, or these with a dict of knobs"
+
+
+class PlannedInstruction(NamedTuple):
+    """What a plan says of an instruction.
+
+    Attributes:
+        kind: Its kind; empty if the plan does not name it.
+        megahertz: Its clock.
+        knobs: Its knobs.
+    """
+
+    kind: str
+    megahertz: int
+    knobs: Knobs = NO_KNOBS
+
+
+PlanRow = tuple[PlannedInstruction, ...]
+# As a script gives it: a file, or its entries.
+Plan = str | Path | Sequence[int | tuple[str, int] | tuple[str, int, Knobs]]
+
+
+class GivenPlan(NamedTuple):
+    """The part of a plan that a rank runs.
+
+    Attributes:
+        row: The rank's instructions in execution order.
+        gpu_product: The GPU model that the plan is for; empty if it is not known.
+    """
+
+    row: PlanRow
+    gpu_product: str = ""
+
+
+def given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> GivenPlan:
+    """The plan that a script gives to a rank.
+
+    Args:
+        plan: The plan.
+        place: The place of the rank.
+        gpu_product: The GPU model that the script names; empty: that of the plan file.
+
+    Raises:
+        InputError: The plan is not valid.
+        UsageError: The plan file names another GPU model.
+    """
+    if not isinstance(plan, (str, Path)):
+        return GivenPlan(plan_row(plan, "plan"), gpu_product)
+    found = read_plan_file(plan, place)
+    if gpu_product and found.gpu_product and gpu_product != found.gpu_product:
+        raise UsageError(f"plan_gpu_product: found {gpu_product}, expected {found.gpu_product}, as {plan} says")
+    return found._replace(gpu_product=gpu_product or found.gpu_product)
+
+
+def read_plan_file(path: str | Path, place: PipelinePlace) -> GivenPlan:
+    """The plan of one rank.
+
+    Raises:
+        InputError: The file is not readable, is no plan, or is one for another number of ranks.
+    """
+    source, text = str(path), read_text(path, MAX_FILE_BYTES, "a plan file")
+    rows = rows_of(text, source)
+    if len(rows) != place.pipeline_parallel:
+        raise InputError(
+            source, f"a plan for {len(rows)} pipeline ranks", f"one for {place.pipeline_parallel}, as this job has"
+        )
+    product = GPU_PRODUCT.search(text)
+    return GivenPlan(
+        plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}"), product[1] if product else ""
+    )
+
+
+def rows_of(text: str, source: str) -> list[object]:
+    """The list in a plan file, unchecked.
+
+    Raises:
+        InputError: The text is no list of numbers, texts, tuples and dicts, or too large.
+    """
+    rows = parse_literal(text, source)
+    if not isinstance(rows, list):
+        raise InputError(source, f"a {type(rows).__name__}", FORM)
+    return rows
+
+
+def plan_row(row: object, source: str, column: str | None = None) -> PlanRow:
+    """Check the plan of one rank.
+
+    Args:
+        row: A sequence of numbers, of pairs of instruction and number, or of these with a dict of knobs.
+        source: Its origin, for errors.
+        column: The place in the origin, for errors.
+
+    Raises:
+        InputError: It has another form.
+
+    Example:
+        >>> [entry[:2] for entry in plan_row([1410, ("Forward", 900)], "plan")]
+        [('', 1410), ('forward', 900)]
+        >>> plan_row([("forward", 1410, {"sm": "16"}), ("backward", 900, {"sm": "20"})], "plan")[1].knobs["sm"]
+        '20'
+    """
+    if not isinstance(row, Sequence) or isinstance(row, str) or not 0 < len(row) <= MAX_INSTRUCTIONS:
+        raise InputError(source, repr(row)[:80], f"1 to {MAX_INSTRUCTIONS} clocks in MHz", column=column)
+    found = tuple(_planned_instruction(entry, source, column) for entry in row)
+    try:
+        knob_choices(found)
+    except MessageError as error:
+        raise InputError(source, str(error), "knobs that a rank can be given", column=column) from error
+    return found
+
+
+def _planned_instruction(entry: object, source: str, column: str | None) -> PlannedInstruction:
+    parts = entry if isinstance(entry, tuple) else ("", entry)
+    kind, clock, knobs = (*parts, NO_KNOBS) if len(parts) == 2 else parts if len(parts) == 3 else ("", None, None)
+    if not isinstance(kind, str) or isinstance(clock, bool) or not isinstance(clock, int):
+        raise InputError(source, repr(entry)[:80], ENTRY, column=column)
+    if not isinstance(knobs, Mapping) or not all(isinstance(each, str) for pair in knobs.items() for each in pair):
+        raise InputError(source, repr(knobs)[:80], "a dict of knobs, with a text for each", column=column)
+    if not 0 < clock <= MAX_MEGAHERTZ:
+        raise InputError(source, f"{clock} MHz", f"1 to {MAX_MEGAHERTZ} MHz", column=column)
+    return PlannedInstruction(kind.lower(), clock, knobs)
+
+
+def knob_choices(row: PlanRow) -> KnobChoices | None:
+    """The knobs of a row in the form of a directive; None if it has none.
+
+    Raises:
+        MessageError: Its instructions have different knobs, or more than a directive holds.
+    """
+    return KnobChoices.of([entry.knobs for entry in row])
+
+
+def different_kind(row: PlanRow, kinds: Sequence[str]) -> str:
+    """How the instructions of a plan's row differ from those that a rank runs; empty if they do not.
+
+    Example:
+        >>> different_kind(plan_row([900, ("backward", 915)], "plan"), ("forward", "backward"))
+        ''
+        >>> different_kind(plan_row([("forward", 900)], "plan"), ("backward",))
+        'position 0: the plan has forward, this rank runs backward'
+    """
+    if len(row) != len(kinds):
+        return f"the plan has {len(row)} clocks, this rank {len(kinds)} instructions"
+    for position, (planned, kind) in enumerate(zip(row, kinds, strict=True)):
+        if planned.kind and planned.kind != kind:
+            return f"position {position}: the plan has {planned.kind}, this rank runs {kind}"
+    return ""

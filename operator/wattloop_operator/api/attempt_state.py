@@ -1,0 +1,376 @@
+"""The state of an attempt: what its training has reported, and how it ended."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from wattloop.training_messages import (
+    GPU_UUID_PATTERN,
+    MAX_GPU_UUID_CHARACTERS,
+    MAX_RANKS,
+    MAX_SCHEDULED_LIMITS,
+    MAX_UUID_CHARACTERS,
+)
+from wattloop_operator.api.curve_field import CurveField
+from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
+from wattloop_operator.api.model import ATOMIC, ApiModel
+from wattloop_operator.api.model_output import AttemptModel
+
+# As many as pods; together with the readings of 1024 GPUs they fit the maximum size of the progress.
+MAX_HEARTBEATS = 256
+# The bit masks of ranks are bounded. A run of more processes measures no power limits.
+MAX_MEASURING_RANKS = 1024
+# As many as pods of an attempt.
+MAX_LIMIT_PODS = 256
+
+
+class Result(StrEnum):
+    """How an attempt ended.
+
+    REACHED: It reached the target.
+    STOPPED: It was stopped because it became too expensive.
+    EXHAUSTED: It ran all epochs without reaching the target.
+    PLATEAUED: It was stopped at its plateau, because its metric was predicted to end below the target.
+    DIVERGED: It was stopped because its metric was not finite or, in a trial, moved away from the target.
+    CRASHED: Its process failed by itself (an exception, out of memory).
+    START_FAILED: It failed before its first epoch by a mistake in its command, script or files; no batch size is
+        blamed, and the policy learns nothing from it.
+    HUNG: It sent no report for progressDeadlineSeconds and was terminated; counts as a crash.
+    DEADLINE_EXCEEDED: It was still running at the active deadline and was terminated.
+    MISSING_METRIC: It succeeded without reporting the metric; the policy learns nothing from it.
+    DISRUPTED: The cluster terminated it (eviction, lost node); the policy learns nothing from it.
+    CANCELLED: A user or the concurrency policy Replace cancelled it; the policy learns nothing from it.
+    NAME_CONFLICT: An object that Wattloop did not create has the name of its workload.
+    """
+
+    REACHED = "Reached"
+    STOPPED = "Stopped"
+    EXHAUSTED = "Exhausted"
+    PLATEAUED = "Plateaued"
+    DIVERGED = "Diverged"
+    CRASHED = "Crashed"
+    START_FAILED = "StartFailed"
+    HUNG = "Hung"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    MISSING_METRIC = "MissingMetric"
+    DISRUPTED = "Disrupted"
+    CANCELLED = "Cancelled"
+    NAME_CONFLICT = "NameConflict"
+
+
+class GpuReading(ApiModel):
+    """Readings of one GPU's cumulative energy counter, at the start of the attempt and at its latest report."""
+
+    uuid: str = Field(
+        description="UUID of the GPU.",
+        min_length=1,
+        max_length=MAX_GPU_UUID_CHARACTERS,
+        pattern=f"^({GPU_UUID_PATTERN})$",
+    )
+    start_energy_millijoules: int = Field(
+        description="Energy counter at the start of the attempt, in millijoules.", ge=0
+    )
+    energy_millijoules: int = Field(description="Energy counter at the latest report, in millijoules.", ge=0)
+    start_time_seconds: DecimalString = Field(
+        description="Clock of the training process at the start of the attempt, in seconds."
+    )
+    time_seconds: DecimalString = Field(description="Clock of the training process at the latest report, in seconds.")
+
+
+class ProfilePoint(ApiModel):
+    """Measurements at one power limit, of all ranks together."""
+
+    power_limit_watts: int = Field(description="Power limit of each GPU, in watts.", ge=1)
+    energy_joules: NonNegativeDecimalString = Field(description="Energy of all GPUs at this power limit, in joules.")
+    time_seconds: NonNegativeDecimalString = Field(
+        description="Time at this power limit, in seconds: that of the slowest rank."
+    )
+    epochs: NonNegativeDecimalString = Field(
+        description="Epochs run at this power limit, fractions included. 1 if there are several ranks, whose "
+        "measurements are added up for one epoch."
+    )
+    ranks: str = Field(
+        default="1",
+        description="Ranks whose measurements are included, as a bit mask in hexadecimal: the last bit is rank 0.",
+        max_length=MAX_MEASURING_RANKS // 4,
+        pattern="^[0-9a-f]+$",
+    )
+
+
+class Heartbeat(ApiModel):
+    """The latest report of one process."""
+
+    rank: int = Field(description="Rank of the process.", ge=0)
+    time: Time = Field(description="Time at which the operator received the report.")
+    pod_uid: str = Field(
+        default="",
+        description="UID of the pod that sent the report, by its token. Empty if no pod sent it.",
+        max_length=MAX_UUID_CHARACTERS,
+    )
+    asked_epoch: int | None = Field(
+        default=None,
+        description="Epoch after which the process asked last whether to go on. It repeats the question while it waits "
+        "for rank 0, which shows no progress and does not change the time.",
+        ge=0,
+    )
+
+
+class FailedRank(ApiModel):
+    """The process that was the first to report that it failed."""
+
+    rank: int = Field(description="Its rank.", ge=0)
+    failure: str = Field(description="Type of the exception that ended it.", max_length=64)
+    consequence: bool = Field(
+        default=False,
+        description="Whether that exception follows from another process: a lost connection to it, or a signal of the "
+        "launcher.",
+    )
+
+
+class EpochMark(ApiModel):
+    """Energy and time of the attempt's GPUs when the training had run a number of epochs."""
+
+    epoch: NonNegativeDecimalString = Field(description="Epochs run.")
+    energy_joules: NonNegativeDecimalString = Field(
+        description="Energy of all GPUs since the attempt started, in joules. Agents measure from when the GPUs were "
+        "assigned to the pods."
+    )
+    time_seconds: NonNegativeDecimalString = Field(description="Time since then, in seconds.")
+
+
+class AgentReadings(ApiModel):
+    """What the node agents measured of an attempt whose processes report no GPUs."""
+
+    devices: int = Field(description="Number of GPUs.", ge=1)
+    gpu_product: str = Field(default="", description="Product name of the GPUs.", max_length=128)
+    max_power_limit_watts: int | None = Field(
+        default=None,
+        description="Sum of the maximum power limits of the GPUs, in watts. Absent if it is not known.",
+        ge=1,
+    )
+    first: EpochMark = Field(
+        description="At the training's first report for which the agents had measured all GPUs. What was used before, "
+        "such as the start of the container, counts for no epoch."
+    )
+    latest: EpochMark = Field(description="At the training's latest report of a new epoch.")
+
+
+class PodPowerLimit(ApiModel):
+    """What a node agent did about the power limit that the operator orders for one pod."""
+
+    uid: str = Field(description="UID of the pod.", min_length=1, max_length=MAX_UUID_CHARACTERS)
+    min_watts: int | None = Field(
+        default=None,
+        description="Lowest limit that the pod may request, in watts. Absent if it may request none.",
+        ge=0,
+    )
+    max_watts: int | None = Field(
+        default=None,
+        description="Highest limit that the pod may request, in watts. Absent if it may request none.",
+        ge=0,
+    )
+    held_watts: int | None = Field(
+        default=None, description="Limit held on all GPUs of the pod, in watts. Absent if none is held.", ge=1
+    )
+    held_since: Time | None = Field(default=None, description="Time since which it is held.")
+
+
+class LimitWindow(ApiModel):
+    """The measurement of a power limit that goes on."""
+
+    power_limit_watts: int = Field(description="Power limit of each GPU, in watts.", ge=1)
+    start: EpochMark = Field(description="At the first report of an epoch since which the limit is held on all GPUs.")
+
+
+class AgentLimits(ApiModel):
+    """The power limits that the operator orders the node agents to hold for the attempt's pods."""
+
+    pods: Annotated[tuple[PodPowerLimit, ...], Field(max_length=MAX_LIMIT_PODS, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="What the agents did, by pod."
+    )
+    window: LimitWindow | None = Field(
+        default=None, description="The measurement that goes on. Absent unless a power limit is measured."
+    )
+
+
+class LimitSchedule(ApiModel):
+    """The power limits that all ranks measure in the same steps, one limit after another."""
+
+    after_epoch: int = Field(description="Epoch after which the first limit begins.", ge=1)
+    steps: int = Field(description="Number of optimizer steps of each limit, after one step to settle.", ge=1)
+    limits_watts: Annotated[
+        tuple[int, ...], Field(min_length=1, max_length=MAX_SCHEDULED_LIMITS, json_schema_extra=ATOMIC)
+    ] = Field(description="Power limits of each GPU in their order, in watts.")
+    choice_epoch: int | None = Field(
+        default=None,
+        description="Epoch after which all ranks hold the limit that they choose from the sums of their measurements. "
+        "Absent before all ranks have measured.",
+        ge=1,
+    )
+
+
+class FinalMetricPrediction(ApiModel):
+    """The best metric that the attempt is predicted to have after all its epochs."""
+
+    metric: DecimalString = Field(description="The prediction.")
+    low: DecimalString = Field(description="Lower bound of its central 90 % interval.")
+    high: DecimalString = Field(description="Upper bound of that interval.")
+    reach_percent: NonNegativeDecimalString = Field(
+        description="Probability that the attempt reaches its target, in percent."
+    )
+    plateau: bool = Field(
+        default=False,
+        description="Whether the attempt is at its plateau, below the target. It is stopped then.",
+    )
+
+
+class Progress(ApiModel):
+    """What the attempt has reported so far."""
+
+    sequence: int = Field(
+        default=0, description="Number of the latest report. Reports with a lower number are ignored.", ge=0
+    )
+    epoch: NonNegativeDecimalString | None = Field(default=None, description="Epochs run so far.")
+    earlier_epochs: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Epochs run by earlier processes of the attempt. Absent if the reporting process is the first.",
+    )
+    metric: DecimalString | None = Field(default=None, description="Latest value of the metric.")
+    evaluations: int = Field(
+        default=0, description="Number of evaluations of the metric by the reporting process.", ge=0
+    )
+    latest_evaluation: str = Field(
+        default="",
+        description="Identifies the latest evaluation, if the source of the reports repeats its values.",
+        max_length=64,
+    )
+    curve: CurveField = Field(
+        default=None,
+        description="Evaluations of the metric by rising epochs. The first, the latest and the best one are always "
+        "present; if there are more than 64, others are dropped where they are densest.",
+    )
+    consecutive_reached: int = Field(
+        default=0,
+        description="Number of consecutive evaluations, up to the latest one, that met the threshold.",
+        ge=0,
+    )
+    reached: bool = Field(
+        default=False,
+        description="Whether the target has been reached: enough consecutive evaluations met the threshold.",
+    )
+    diverged: bool = Field(
+        default=False,
+        description="Whether the metric was not finite or, in a trial, moved away from the target. The attempt is "
+        "stopped.",
+    )
+    reviewed_epoch: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Epochs run at the latest evaluation of the metric that the policy has reviewed; 0 if there was "
+        "none. Absent before the first review, which needs the cost of an epoch. stopCostJoules here then replaces the "
+        "one in the spec.",
+    )
+    stop_cost_joules: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Cost at which a reviewed attempt is stopped, in joules, by the latest review. Absent disables "
+        "cost-based stopping.",
+    )
+    predicted_epoch: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Epochs run at the latest evaluation of the metric from which the final metric was predicted, or "
+        "found to be not known. Absent before the eighth evaluation.",
+    )
+    final_metric: FinalMetricPrediction | None = Field(
+        default=None,
+        description="Prediction of the final metric at predictedEpoch. Absent while it is not known: "
+        "while no attempt has run all its epochs, once an attempt of the job has reached the target, and before the "
+        "eighth evaluation.",
+    )
+    stop_requested: bool = Field(default=False, description="Whether the training was asked to stop.")
+    stop_reason: str = Field(default="", description="Reason for the request to stop.", max_length=512)
+    published: AttemptModel | None = Field(
+        default=None, description="The model that the attempt has published. Absent if none."
+    )
+    finished: bool = Field(default=False, description="Whether the training reported that it has finished.")
+    batch_size: int | None = Field(
+        default=None,
+        description="Samples of an optimizer step over all devices: the decision's batch size, rounded down to a "
+        "multiple of the number of devices, to one sample for each device at least. Absent if the training does not "
+        "report it.",
+        ge=1,
+    )
+    ended_ranks: str = Field(
+        default="0",
+        description="Ranks that reported their end, also by an exception, as a bit mask in hexadecimal: the last bit "
+        "is rank 0. If others are missing after a failure, they were probably killed.",
+        max_length=MAX_MEASURING_RANKS // 4,
+        pattern="^[0-9a-f]+$",
+    )
+    first_failure: FailedRank | None = Field(
+        default=None,
+        description="The process that was the first to report that it failed. Absent if none did since the processes "
+        "were started.",
+    )
+    decided_epoch: int = Field(
+        default=0,
+        description="Latest epoch after which the ranks were told to go on. Not used by a training of one process.",
+        ge=0,
+    )
+    stop_epoch: int | None = Field(
+        default=None,
+        description="Epoch after which all ranks stop, by the request to stop or at the target. It never changes. "
+        "Absent if none is decided.",
+        ge=1,
+    )
+    limit_schedule: LimitSchedule | None = Field(
+        default=None,
+        description="Schedule by which ranks without a process group of PyTorch measure power limits. It was decided "
+        "with the verdict on its epoch and never changes. Absent if none is decided.",
+    )
+    ranks: int = Field(
+        default=1, description="Number of processes of the training, as far as reports tell.", ge=1, le=MAX_RANKS
+    )
+    gpus: Annotated[tuple[GpuReading, ...], Field(max_length=1024, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="Energy counters of all GPUs of the attempt."
+    )
+    gpu_product: str = Field(default="", description="Product name of the GPUs.", max_length=128)
+    max_power_limit_watts: int | None = Field(
+        default=None, description="Sum of the maximum power limits of all GPUs of the attempt, in watts.", ge=1
+    )
+    power_limit_watts: int | None = Field(
+        default=None,
+        description="Power limit currently held on each GPU, in watts. Absent if none is held.",
+        ge=1,
+    )
+    power_limit_refusal: str = Field(
+        default="", description="Reason why the power limit requested last is not held.", max_length=512
+    )
+    profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="Measurements at each power limit, if power limits were measured."
+    )
+    last_report_time: Time | None = Field(
+        default=None,
+        description="Time of the latest report of any process. Absent without spec.progressDeadlineSeconds.",
+    )
+    heartbeats: Annotated[tuple[Heartbeat, ...], Field(max_length=MAX_HEARTBEATS, json_schema_extra=ATOMIC)] = Field(
+        default=(),
+        description="Time of the latest report of each process, by rank. Ranks of 256 and more are not listed. Empty "
+        "without spec.progressDeadlineSeconds.",
+    )
+    first_epoch: EpochMark | None = Field(
+        default=None,
+        description="By the processes' counters at the first report of a complete epoch. The start of the training "
+        "falls into that epoch, so later ones give the cost of an epoch. Absent before, or without GPUs.",
+    )
+    agents: AgentReadings | None = Field(
+        default=None,
+        description="Measurements of the node agents. Absent if the processes report their GPUs, or if the agents have "
+        "not measured all GPUs yet.",
+    )
+    agent_limits: AgentLimits | None = Field(
+        default=None,
+        description="Power limits that the node agents hold on the operator's order. Absent if the processes report "
+        "their GPUs, and so request limits themselves, or if no limit was ordered.",
+    )

@@ -1,0 +1,358 @@
+"""The back end of a Kubernetes cluster: snapshots from the cache, actions as requests."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from wattloop.errors import OperationError
+from wattloop_operator.api.meta import ObjectMeta
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.cluster.api import (
+    EVENTS,
+    RECURRING_TRAINING_JOBS,
+    TRAINING_RECURRENCES,
+    AlreadyExistsError,
+    ClusterApi,
+    ConflictError,
+    NotFoundError,
+    RejectedError,
+    status_to_apply,
+)
+from wattloop_operator.cluster.dry_run import REASON, RECHECK_SECONDS, DryRun
+from wattloop_operator.cluster.events import EventSubject, event_body, events_of
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.informer.object_store import RefusedObject
+from wattloop_operator.cluster.informer.stored_parts import Body
+from wattloop_operator.cluster.store_cache import StoreCache
+from wattloop_operator.cluster.workload_access import WorkloadAccess
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.policy_cache import PolicyCache
+from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.domain.steady_clock import SteadyClock
+from wattloop_operator.driver import StaleSnapshotError
+from wattloop_operator.reconcile.actions import (
+    RECURRENCE_DELETED,
+    Action,
+    CreateRecurrence,
+    DeleteRecurrence,
+    EmitEvent,
+    EndWorkload,
+    RecordLateUsage,
+    RecordObservation,
+    RecordProfile,
+    StartWorkload,
+    WriteJobStatus,
+    WriteRecurrenceStatus,
+)
+from wattloop_operator.reconcile.learning import job_observations
+from wattloop_operator.store import PodEnergy, Store
+from wattloop_operator.workloads.injection import TemplateError
+from wattloop_operator.workloads.workload_manifest import JOB, devices_of, kind_of
+
+logger = logging.getLogger(__name__)
+
+# The API server sets the rest.
+SENT_METADATA = frozenset({"name", "namespace", "labels", "ownerReferences"})
+# Agents may report usage this long after an attempt's outcome: a node may come back the next day.
+LATE_REPORT_PERIOD = timedelta(days=2)
+# Interval of reads of a workload whose kind is not watched.
+UNWATCHED_POLL_SECONDS = 10.0
+
+
+class ClusterBackend:
+    """Implements `wattloop_operator.driver.Backend` on an API server and a store.
+
+    Args:
+        api: The API server.
+        cache: The cache of its objects; the response to each write is stored there, too.
+        workloads: Access to workloads.
+        store: The store of outcomes.
+        sample_decision: Returns a decision to validate the workload's template with; None if
+            nothing can start.
+        clock: The time, with a time zone.
+        monotonic: Monotonic seconds.
+        reporter: Name of this process, for Events.
+        agent_report_timeout_seconds: How long an ended attempt waits for the agents' final report; 0:
+            agents do not report.
+        reads_output: Whether the logs of pods are read.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: ClusterApi,
+        cache: ObjectCache,
+        workloads: WorkloadAccess,
+        store: Store,
+        sample_decision: Callable[[Snapshot, datetime], TrainingRecurrence | None],
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        reporter: str,
+        agent_report_timeout_seconds: int = 0,
+        reads_output: bool = False,
+    ) -> None:
+        self._api = api
+        self._cache = cache
+        self._workloads = workloads
+        self._store = store
+        self._sample_decision = sample_decision
+        self._store_cache = StoreCache(store)
+        self._policies = PolicyCache()
+        self._dry_run = DryRun(workloads.dry_run_create, monotonic)
+        self._clock = clock
+        self._steady_clock = SteadyClock(clock, monotonic)
+        self._reporter = reporter
+        self._agent_report_timeout_seconds = agent_report_timeout_seconds
+        self._reads_output = reads_output
+
+    def snapshot(self, key: JobKey) -> Snapshot | None:
+        """The state of one job; None if it does not exist."""
+        refused = self._refused(key)
+        cached = self._cache.jobs.get((key.namespace, key.name))
+        if cached is None or (refused is not None and not refused.readable):
+            return None
+        job = cached.value
+        if job.metadata.deletion_timestamp is not None:
+            return Snapshot(job)
+        stored = self._store_cache.of_job(cached.uid)
+        source = job.spec.batch_size.learn_from
+        source_job = None if source is None else self._cache.jobs.get((key.namespace, source))
+        recurrences = tuple(
+            each.value
+            for each in self._cache.recurrences.of_group(cached.key)
+            if each.value.spec.job_ref.uid == cached.uid
+        )
+        states = ((each.metadata.name, self._workloads.state(job, each)) for each in recurrences)
+        snapshot = Snapshot(
+            job=job,
+            recurrences=recurrences,
+            workloads={name: state for name, state in states if state is not None},
+            records=stored.records,
+            profiles=stored.profiles,
+            late_usages=stored.late_usages,
+            source_records=() if source is None else self._store_cache.source_records(key.namespace, source),
+            source_job=None if source_job is None else source_job.value,
+            pod_energies=self._pod_energies(cached.uid, recurrences),
+            devices=devices_of(job),
+            agent_report_timeout_seconds=self._agent_report_timeout_seconds,
+            observed_since=self._steady_clock.since(),
+            reads_output=self._reads_output,
+            deleted_recurrences=self._cache.deleted_recurrences.of_job(cached.uid),
+            policies=self._policies,
+        )
+        return replace(snapshot, refusal=self._refusal(snapshot) if refused is None else refused.problem)
+
+    def carry_out(self, snapshot: Snapshot, action: Action) -> None:
+        """Carry out one action, and emit its Events."""
+        try:
+            self._do(snapshot, action)
+        except RejectedError as error:
+            raise OperationError(f"{_subject(snapshot, action)}: the API server rejects it: {error}") from error
+        for event in events_of(snapshot, action):
+            self._emit(snapshot, event)
+
+    def requeue_after_seconds(self, key: JobKey) -> float | None:
+        """Delay until the next reconciliation without an event; None: no limit.
+
+        A refused or unwatched workload needs one.
+        """
+        cached = self._cache.jobs.get((key.namespace, key.name))
+        if self._cache.jobs.refused((key.namespace, key.name)) is not None:
+            return RECHECK_SECONDS
+        if cached is None:
+            return None
+        if self._dry_run.is_refused(cached.value):
+            return RECHECK_SECONDS
+        unwatched = kind_of(cached.value) != JOB and cached.value.status.counts.active > 0
+        return UNWATCHED_POLL_SECONDS if unwatched else None
+
+    def forget(self, key: JobKey, uid: str) -> None:
+        """Drop all data of a deleted job."""
+        logger.info("%s was deleted", key)
+        self._store_cache.invalidate(uid)
+        self._dry_run.forget(uid)
+        self._store.pod_energies.delete_job(uid)
+        self._store.pipelines.delete_job(uid)
+
+    def _do(self, snapshot: Snapshot, action: Action) -> None:
+        match action:
+            case RecordObservation(record):
+                self._record(record)
+            case RecordLateUsage(late_usage):
+                self._store.late_usages.record(late_usage)
+                self._store_cache.invalidate(late_usage.job_uid)
+            case RecordProfile(profile_key, measurements):
+                self._store.profiles.record(profile_key, measurements)
+                self._store_cache.invalidate(profile_key.job_uid)
+            case CreateRecurrence(recurrence):
+                self._create(recurrence)
+            case StartWorkload(recurrence):
+                self._start(snapshot, recurrence)
+            case EndWorkload(recurrence, gracefully):
+                state = snapshot.workloads.get(recurrence.metadata.name)
+                if state is not None and state.owned:
+                    self._workloads.delete(recurrence, state, gracefully=gracefully)
+            case WriteRecurrenceStatus(recurrence, status):
+                self._write_recurrence_status(recurrence, status)
+            case DeleteRecurrence(recurrence):
+                self._delete(recurrence)
+            case WriteJobStatus(status):
+                self._write_job_status(snapshot, status)
+            case EmitEvent():
+                if action.reason == RECURRENCE_DELETED:
+                    self._before_deletion_event(snapshot.job, action.recurrence)
+
+    def _pod_energies(self, uid: str, recurrences: Sequence[TrainingRecurrence]) -> dict[str, tuple[PodEnergy, ...]]:
+        """The agents' reports about recurrences that run or have ended recently."""
+        ended_since = self._clock() - LATE_REPORT_PERIOD
+        wanted = [
+            each for each in recurrences if each.status.result is None or job_observations.ended_at(each) >= ended_since
+        ]
+        if not self._agent_report_timeout_seconds or not wanted:
+            return {}
+        reported = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
+        return {each.metadata.name: reported.get((each.spec.index, each.spec.attempt), ()) for each in wanted}
+
+    def _record(self, record: ObservationRecord) -> None:
+        if self._store.observations.record(record):
+            self._store_cache.add(record)
+        else:
+            # The store has the attempt already, perhaps with other values.
+            self._store_cache.invalidate(record.job_uid)
+
+    def _create(self, recurrence: TrainingRecurrence) -> None:
+        metadata = recurrence.metadata
+        body = recurrence.to_wire()
+        del body["status"]
+        body["metadata"] = {name: value for name, value in body["metadata"].items() if name in SENT_METADATA}
+        try:
+            self._cache.put_recurrence(self._api.create(TRAINING_RECURRENCES, body))
+        except AlreadyExistsError:
+            found = self._api.find(TRAINING_RECURRENCES, metadata.namespace, metadata.name)
+            if found is None or found["spec"]["jobRef"]["uid"] != recurrence.spec.job_ref.uid:
+                raise OperationError(
+                    f"{metadata.namespace}/{metadata.name}: a TrainingRecurrence of another job of this "
+                    "name exists; it is deleted with that job, or delete it yourself"
+                ) from None
+            self._cache.put_recurrence(found)
+
+    def _start(self, snapshot: Snapshot, recurrence: TrainingRecurrence) -> None:
+        try:
+            self._workloads.start(snapshot.job, recurrence)
+        except (RejectedError, TemplateError) as error:
+            self._dry_run.refuse(snapshot.job, str(error))
+            raise StaleSnapshotError(f"the workload of {recurrence.metadata.name} is refused: {error}") from error
+
+    def _write_recurrence_status(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
+        metadata = recurrence.metadata
+        key = (metadata.namespace, metadata.name)
+        # The reporting API writes the progress, and the writer of FrequencyPlans what it knows of the plan.
+        outcome = status.model_copy(update={"progress": None, "frequency_plan": None}).to_wire()
+        try:
+            body = self._api.apply_status(
+                TRAINING_RECURRENCES,
+                status_to_apply(recurrence, outcome, resource_version=metadata.resource_version),
+            )
+        except (ConflictError, NotFoundError) as error:
+            current = self._api.find(TRAINING_RECURRENCES, *key)
+            if current is None:
+                self._cache.recurrences.remove(key, metadata.uid, before_event=True)
+            else:
+                self._cache.put_recurrence(current)
+            raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error
+        self._cache.put_recurrence(body)
+
+    def _write_job_status(self, snapshot: Snapshot, status: RecurringTrainingJobStatus) -> None:
+        metadata = snapshot.job.metadata
+        try:
+            body = self._api.apply_status(RECURRING_TRAINING_JOBS, status_to_apply(snapshot.job, status.to_wire()))
+        except (ConflictError, NotFoundError) as error:
+            self._read_job(snapshot.job)
+            raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error
+        self._cache.put_job(body)
+
+    def _delete(self, recurrence: TrainingRecurrence) -> None:
+        metadata, spec = recurrence.metadata, recurrence.spec
+        self._api.delete(TRAINING_RECURRENCES, metadata.namespace, metadata.name, metadata.uid)
+        self._store.pod_energies.delete_attempt(spec.job_ref.uid, spec.index, spec.attempt)
+        self._store.pipelines.delete_attempt(spec.job_ref.uid, spec.index, spec.attempt)
+        self._cache.recurrences.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
+        # The action has an Event of its own. The watch may have reported the deletion before this line.
+        self._cache.deleted_recurrences.discard(metadata.uid)
+
+    def _before_deletion_event(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence | None) -> None:
+        """Make sure that the job is kept: the watch of its recurrences may report sooner that all is deleted."""
+        metadata, current = job.metadata, self._read_job(job)
+        found = {} if current is None else current["metadata"]
+        if found.get("uid") != metadata.uid or found.get("deletionTimestamp"):
+            raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name} is deleted")
+        if recurrence is not None:
+            self._cache.deleted_recurrences.discard(recurrence.metadata.uid)
+
+    def _read_job(self, job: RecurringTrainingJob) -> Body | None:
+        """Read a job into the cache; None if it does not exist."""
+        metadata = job.metadata
+        current = self._api.find(RECURRING_TRAINING_JOBS, metadata.namespace, metadata.name)
+        if current is None:
+            self._cache.jobs.remove((metadata.namespace, metadata.name), metadata.uid, before_event=True)
+        else:
+            self._cache.put_job(current)
+        return current
+
+    def _refused(self, key: JobKey) -> RefusedObject | None:
+        """The refused newest version of a job, after an Event that says why; None if there is none."""
+        name = (key.namespace, key.name)
+        refused = self._cache.jobs.refused(name)
+        if refused is not None and self._cache.has_room_for(name, refused):
+            self._cache.jobs.forget_refused(name)
+            body = self._api.find(RECURRING_TRAINING_JOBS, *name)
+            if body is not None:
+                self._cache.put_job(body)
+            refused = self._cache.jobs.refused(name)
+        if refused is not None:
+            metadata = ObjectMeta(name=key.name, namespace=key.namespace, uid=refused.uid)
+            job = EventSubject(RECURRING_TRAINING_JOBS.api_version, RECURRING_TRAINING_JOBS.kind, metadata)
+            self.announce(job, EmitEvent(True, REASON, refused.problem))
+        return refused
+
+    def _refusal(self, snapshot: Snapshot) -> str:
+        return self._dry_run.refusal(snapshot.job, lambda: self._sample_decision(snapshot, self._clock()))
+
+    def _emit(self, snapshot: Snapshot, event: EmitEvent) -> None:
+        """Create an Event about the job and the recurrence."""
+        for each in (snapshot.job, self._existing(event.recurrence)):
+            if each is not None:
+                self.announce(each, event)
+
+    def announce(self, about: RecurringTrainingJob | TrainingRecurrence | EventSubject, event: EmitEvent) -> None:
+        """Create an Event about an object; a failure is only logged, because nothing depends on Events."""
+        try:
+            self._api.create(EVENTS, event_body(about, event, self._reporter, self._clock()))
+        except AlreadyExistsError:
+            return
+        except (OperationError, RejectedError, NotFoundError) as error:
+            logger.warning(
+                "%s/%s: an Event was not created (%s): %s",
+                about.metadata.namespace,
+                about.metadata.name,
+                event.reason,
+                error,
+            )
+
+    def _existing(self, recurrence: TrainingRecurrence | None) -> TrainingRecurrence | None:
+        """A recurrence as the API server has it, with its uid."""
+        if recurrence is None:
+            return None
+        cached = self._cache.recurrences.get((recurrence.metadata.namespace, recurrence.metadata.name))
+        return None if cached is None else cached.value
+
+
+def _subject(snapshot: Snapshot, action: Action) -> str:
+    metadata = getattr(action, "recurrence", snapshot.job).metadata
+    return f"{type(action).__name__} {metadata.namespace}/{metadata.name}"

@@ -1,0 +1,114 @@
+"""The rows of a job's history as a table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from wattloop.pipeline.standard_errors import NORMAL_95
+from wattloop_operator.domain.quantities import (
+    NONE,
+    NOT_KNOWN_YET,
+    energy_unit,
+    metric_text,
+    number_text,
+    percent_text,
+    short_percent_text,
+    time_unit,
+)
+from wattloop_operator.history.rows import RecurrenceRow
+from wattloop_operator.reconcile.learning.job_savings import Purpose
+
+NUMBERS = ("run", "try", "batch", "limit (W)", "epochs")
+# Only if a row has them: the frequency plan of a pipeline, and an iteration of it.
+PIPELINE = ("clocks", "planned", "realised", "plan saves (%)")
+
+
+def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
+    """A table with one line for each attempt and four significant digits. Files have all digits, in joules and seconds.
+
+    A column of energies or times has the unit of its largest value. An unknown value is an empty cell.
+
+    The columns on pipelines are there only if an attempt ran as one.
+    """
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    for name in NUMBERS:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("outcome", no_wrap=True)
+    energy, time, cost = (
+        unit_of(max((cell for cell in cells if cell is not None), default=0.0))
+        for unit_of, cells in (
+            (energy_unit, [row.energy_joules for row in rows]),
+            (time_unit, [row.time_seconds for row in rows]),
+            (energy_unit, [row.cost_joules for row in rows]),
+        )
+    )
+    measurements = (f"energy ({energy[1]})", f"time ({time[1]})", f"cost ({cost[1]})", "metric", "saved (%)")
+    for name in measurements:
+        table.add_column(name, justify="right", no_wrap=True)
+    pipelines = any(row.clocks is not None for row in rows)
+    for name in PIPELINE if pipelines else ():
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for row in rows:
+        table.add_row(
+            str(row.recurrence),
+            str(row.attempt),
+            str(row.configuration),
+            number_text(row.power_limit_watts),
+            number_text(row.epochs),
+            row.outcome,
+            _in_unit(row.energy_joules, energy),
+            _in_unit(row.time_seconds, time),
+            _in_unit(row.cost_joules, cost),
+            metric_text(row.metric),
+            saving_cell(row),
+            *(_pipeline_cells(row) if pipelines else ()),
+            row.reason,
+            style=None if row.reached else "dim",
+        )
+    return table
+
+
+def _pipeline_cells(row: RecurrenceRow) -> tuple[str, ...]:
+    return (
+        row.clocks or "–",
+        _iteration(row.planned_iteration_seconds, row.planned_iteration_joules),
+        _iteration(row.realised_iteration_seconds, row.realised_iteration_joules),
+        _plan_saving(row),
+    )
+
+
+def _plan_saving(row: RecurrenceRow) -> str:
+    """The measured saving with its interval of 95 %, and the planned one."""
+    value, error, planned = row.plan_saving_percent, row.plan_saving_error_percent, row.planned_saving_percent
+    if row.planned_iteration_seconds is None and value is None:
+        return NONE
+    interval = "" if value is None or error is None else f" ± {NORMAL_95 * error:.2g}"
+    beside = "" if planned is None else f" (planned: {number_text(planned)})"
+    return number_text(value, NOT_KNOWN_YET) + interval + beside
+
+
+def _iteration(seconds: float | None, joules: float | None) -> str:
+    known = (f"{number_text(value)} {unit}" for value, unit in ((seconds, "s"), (joules, "J")) if value is not None)
+    return ", ".join(known) or "–"
+
+
+def saving_cell(row: RecurrenceRow, width: int | None = None) -> str:
+    """The saving of a row's recurrence in percent with its interval; – of a default run, empty where there is none yet.
+
+    Only the last attempt of a recurrence has it.
+
+    Args:
+        row: The row of the attempt.
+        width: Characters that there is room for; None: as many as it needs.
+    """
+    saving = row.saving
+    if saving is not None:
+        return percent_text(saving).replace(" %", "") if width is None else short_percent_text(saving, width)
+    return NONE if row.reached and row.purpose in (Purpose.BASELINE, Purpose.LEARNING) else ""
+
+
+def _in_unit(value: float | None, unit: tuple[float, str]) -> str:
+    return number_text(None if value is None else value / unit[0], unknown="")

@@ -1,0 +1,383 @@
+"""The backend of the local mode: objects in the store's database, workloads as processes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.policy_cache import PolicyCache
+from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
+from wattloop_operator.domain.steady_clock import SteadyClock
+from wattloop_operator.driver import StaleSnapshotError
+from wattloop_operator.local.command import command_of
+from wattloop_operator.local.final_energy import FinalEnergy
+from wattloop_operator.local.output_follower import Observe, OutputFollower
+from wattloop_operator.local.processes import ProcessStartError, TrainingProcess, last_output
+from wattloop_operator.local.recurrence_store import RECURRENCE, recurrence_of, replace_recurrence
+from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.local.script_python import missing_module_text
+from wattloop_operator.local.watchdog import Watchdog
+from wattloop_operator.reconcile import actions
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
+from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
+from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
+from wattloop_operator.store.store import Store
+from wattloop_operator.workloads.injection import RunAddresses, run_variables
+from wattloop_operator.workloads.launcher_output import MAX_OUTPUT_CHARACTERS, killed_ranks_in
+
+logger = logging.getLogger(__name__)
+
+JOB = "RecurringTrainingJob"
+WORKLOAD = "Workload"
+# Of the output of a failed process: a traceback behind that of its launcher.
+MAX_STORED_CHARACTERS = 8 * 1024
+DISRUPTING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class LocalBackend:
+    """Runs one job on this machine.
+
+    Args:
+        store: The database.
+        source: The manifest; processes run in its folder.
+        logs: Folder for the processes' outputs.
+        addresses: Addresses of the reporting API and the agent, for training processes.
+        tokens: Creates the token of each attempt.
+        gpu_environment: Environment variables with which training processes find the GPUs.
+        devices: GPUs that share the batch.
+        watchdog: Ends processes that outlive this program.
+        wake: Called, from any thread, when a process has ended.
+        observe: Merges what is seen of a training from outside.
+        on_start: Called with the id of each training process that was started; None: nothing is done.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        source: Path,
+        logs: Path,
+        addresses: RunAddresses,
+        tokens: LocalTokens,
+        gpu_environment: dict[str, str],
+        devices: int,
+        watchdog: Watchdog,
+        wake: Callable[[], None],
+        observe: Observe,
+        on_start: Callable[[int], None] | None = None,
+    ) -> None:
+        self._store = store
+        self._on_start = on_start
+        self._source = source
+        self._logs = logs
+        self._addresses = addresses
+        self._tokens = tokens
+        self._gpu_environment = gpu_environment
+        self._devices = devices
+        self._watchdog = watchdog
+        self._wake = wake
+        self._observe = observe
+        self._final_energy = FinalEnergy(addresses.agent_socket, observe)
+        self._policies = PolicyCache()
+        self._steady_clock = SteadyClock(lambda: datetime.now(UTC), time.monotonic)
+        # Processes by namespace and name of their recurrence, until their end is stored.
+        self._processes: dict[tuple[str, str], TrainingProcess] = {}
+        # Of attempts that do not use the client.
+        self._followers: dict[tuple[str, str], OutputFollower] = {}
+
+    @property
+    def agent_socket(self) -> str:
+        """Path of the agent's socket; empty if there is no agent."""
+        return self._addresses.agent_socket
+
+    def snapshot(self, key: JobKey) -> Snapshot | None:
+        """See `Backend`."""
+        self._store_ended()
+        return self.read(key)
+
+    def read(self, key: JobKey) -> Snapshot | None:
+        """The state of one job, without storing ended processes. Safe for any thread."""
+        stored = self._store.objects.get(JOB, key.namespace, key.name)
+        if stored is None:
+            return None
+        job = RecurringTrainingJob.from_wire(stored.body)
+        recurrences = tuple(recurrence_of(each) for each in self._store.objects.list(RECURRENCE, key.namespace))
+        own = tuple(self._with_plan(each) for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
+        learn_from = job.spec.batch_size.learn_from
+        source = self._store.objects.get(JOB, key.namespace, learn_from) if learn_from else None
+        return Snapshot(
+            job=job,
+            recurrences=own,
+            workloads={
+                each.name: self._workload(each.namespace, each.name, each.body)
+                for each in self._store.objects.list(WORKLOAD, key.namespace)
+            },
+            records=self._store.observations.of_job(job.metadata.uid),
+            profiles=self._store.profiles.of_job(job.metadata.uid),
+            late_usages=self._store.late_usages.of_job(job.metadata.uid),
+            source_records=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
+            source_job=None if source is None else RecurringTrainingJob.from_wire(source.body),
+            devices=self._devices,
+            observed_since=self._steady_clock.since(),
+            measures_limits_by_output=True,
+            policies=self._policies,
+        )
+
+    def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:
+        """See `Backend`."""
+        match action:
+            case actions.RecordObservation(record):
+                self._store.observations.record(record)
+            case actions.RecordLateUsage(late_usage):
+                self._store.late_usages.record(late_usage)
+            case actions.RecordProfile(key, measurements):
+                self._store.profiles.record(key, measurements)
+            case actions.CreateRecurrence(recurrence):
+                self._create_recurrence(recurrence)
+            case actions.StartWorkload(recurrence):
+                self._start(snapshot.job, recurrence)
+            case actions.EndWorkload(recurrence, gracefully):
+                self._end(recurrence, gracefully=gracefully)
+            case actions.WriteRecurrenceStatus(recurrence, status):
+                self._write_recurrence_status(recurrence, status)
+            case actions.DeleteRecurrence(recurrence):
+                self._delete(recurrence)
+            case actions.WriteJobStatus(status):
+                self._write_job(snapshot.job.model_copy(update={"status": status}))
+            case actions.EmitEvent(warning, reason, message):
+                logger.log(logging.WARNING if warning else logging.INFO, "%s: %s", reason, message)
+
+    def ensure_job(self, job: RecurringTrainingJob) -> None:
+        """Create or update the stored job.
+
+        Its status is kept; a changed spec is a new generation.
+        """
+        metadata = job.metadata
+        stored = self._store.objects.get(JOB, metadata.namespace, metadata.name)
+        if stored is None:
+            self._store.objects.create(JOB, metadata.namespace, metadata.name, job.to_wire())
+            return
+        before = RecurringTrainingJob.from_wire(stored.body)
+        if before.spec != job.spec or before.metadata.annotations != metadata.annotations:
+            generation = (before.metadata.generation or 0) + (1 if before.spec != job.spec else 0)
+            update = {"generation": generation, "annotations": metadata.annotations}
+            self._write_job(
+                before.model_copy(update={"spec": job.spec, "metadata": before.metadata.model_copy(update=update)})
+            )
+
+    def end_all(self) -> None:
+        """End every process that still runs. Its attempt counts as disrupted."""
+        try:
+            self._store_ended()
+        finally:
+            for process in self._processes.values():
+                process.end()
+            for follower in self._followers.values():
+                follower.finish()
+
+    def _write_recurrence_status(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
+        process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
+        if status.result is not None and process is not None and process.exit_code is None:
+            # New energy makes the snapshot stale, and the outcome is computed again with it.
+            self._final_energy.report_before_outcome(recurrence)
+        replace_recurrence(self._store.objects, recurrence, recurrence.model_copy(update={"status": status}))
+
+    def _create_recurrence(self, recurrence: TrainingRecurrence) -> None:
+        # An API server would assign uid and creation time.
+        metadata = recurrence.metadata.model_copy(
+            update={"uid": recurrence.metadata.name, "creation_timestamp": datetime.now(UTC)}
+        )
+        body = recurrence.model_copy(update={"metadata": metadata}).to_wire()
+        try:
+            self._store.objects.create(RECURRENCE, metadata.namespace, metadata.name, body)
+        except ObjectExistsError:
+            logger.debug("%s/%s exists already", metadata.namespace, metadata.name)
+
+    def _start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
+        namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
+        addresses = RunAddresses(models=self._addresses.models)
+        if recurrence.spec.reporting.sends_reports:
+            addresses = replace(self._addresses, token_file=str(self._tokens.create_file(namespace, name)))
+        if not recurrence.spec.reporting.uses_client:
+            addresses = replace(addresses, agent_socket="")
+        injected = run_variables(job, recurrence, addresses, self._devices)
+        command = command_of(job, injected, str(self._source))
+        environment = {**os.environ, **self._gpu_environment, **injected, **command.environment}
+        # The script uses the same Python, with the same packages, as this program.
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
+        # Stored before it starts. If this program is killed in between, the attempt counts as
+        # disrupted.
+        try:
+            self._store.objects.create(WORKLOAD, namespace, name, {})
+        except ObjectExistsError:
+            return
+        log = self._logs / f"{name}.log"
+        if not recurrence.spec.reporting.uses_client:
+            follower = OutputFollower(
+                recurrence,
+                job.spec.power.limit,
+                log=log,
+                agent_socket=self._addresses.agent_socket,
+                variables=environment,
+                observe=self._observe,
+            )
+            self._followers[namespace, name] = follower
+            follower.begin()
+        try:
+            self._processes[namespace, name] = TrainingProcess(
+                command.arguments,
+                environment=environment,
+                folder=self._source.parent,
+                log=log,
+                watchdog=self._watchdog,
+                on_end=self._wake,
+            )
+        except ProcessStartError as error:
+            self._finish_following(namespace, name)
+            self._store.objects.delete(WORKLOAD, namespace, name)
+            self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.NOT_STARTED, str(error)))
+            return
+        if self._on_start is not None:
+            self._on_start(self._processes[namespace, name].pid)
+
+    def _store_ended(self) -> None:
+        """Store how processes ended, so that a later run resumes from there."""
+        for (namespace, name), process in list(self._processes.items()):
+            if process.exit_code is None:
+                continue
+            # The last lines and the last energy come before the outcome.
+            self._finish_following(namespace, name)
+            recurrence = self._recurrence(namespace, name)
+            if recurrence is not None and not _reported_its_end(process, recurrence):
+                self._final_energy.report(recurrence)
+            stored = self._store.objects.get(WORKLOAD, namespace, name)
+            if stored is not None:
+                self._store.objects.replace(
+                    WORKLOAD,
+                    namespace,
+                    name,
+                    _process_body(process, self._logs / f"{name}.log"),
+                    expected_version=stored.resource_version,
+                )
+            del self._processes[namespace, name]
+
+    def _recurrence(self, namespace: str, name: str) -> TrainingRecurrence | None:
+        stored = self._store.objects.get(RECURRENCE, namespace, name)
+        return None if stored is None else recurrence_of(stored)
+
+    def _with_plan(self, recurrence: TrainingRecurrence) -> TrainingRecurrence:
+        """The recurrence with what its pipeline does; it is stored with the outcome."""
+        spec, status = recurrence.spec, recurrence.status
+        if status.result is not None:
+            return recurrence
+        state = self._store.pipelines.read_without_measurements(PipelineKey(spec.job_ref.uid, spec.index, spec.attempt))
+        if state is None or not state.ranks:
+            return recurrence
+        status = status.model_copy(update={"frequency_plan": applied_plan(state, "")})
+        return recurrence.model_copy(update={"status": status})
+
+    def _finish_following(self, namespace: str, name: str) -> None:
+        follower = self._followers.pop((namespace, name), None)
+        if follower is not None:
+            follower.finish()
+
+    def _end(self, recurrence: TrainingRecurrence, *, gracefully: bool) -> None:
+        process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
+        if process is not None and gracefully:
+            process.terminate()
+        elif process is not None:
+            process.end()
+
+    def _workload(self, namespace: str, name: str, body: dict[str, Any]) -> WorkloadState:
+        process = self._processes.get((namespace, name))
+        if body:
+            return WorkloadState(
+                name=name,
+                kind="Process",
+                api_version="v1",
+                phase=WorkloadPhase(body["phase"]),
+                started_at=datetime.fromisoformat(body["startedAt"]),
+                ended_at=datetime.fromisoformat(body["endedAt"]),
+                failure=Failure(body["failure"]) if body["failure"] else None,
+                message=body["message"],
+                exit_code=body.get("exitCode"),
+                output=body.get("output", ""),
+                log=body.get("log", ""),
+                killed_ranks=tuple(body.get("killedRanks", ())),
+            )
+        if process is None:
+            text = "wattloop run ended while it was running"
+            return WorkloadState(
+                name, "v1", "Process", phase=WorkloadPhase.FAILED, failure=Failure.DISRUPTED, message=text
+            )
+        return WorkloadState(
+            name,
+            "v1",
+            "Process",
+            phase=WorkloadPhase.RUNNING,
+            started_at=process.started_at,
+            all_running_since=process.started_at,
+            terminating=process.terminating,
+        )
+
+    def _delete(self, recurrence: TrainingRecurrence) -> None:
+        namespace, name = recurrence.metadata.namespace, recurrence.metadata.name
+        for kind in (WORKLOAD, RECURRENCE):
+            try:
+                self._store.objects.delete(kind, namespace, name)
+            except ObjectMissingError:
+                logger.debug("%s %s/%s was deleted already", kind, namespace, name)
+
+    def _write_job(self, job: RecurringTrainingJob) -> None:
+        stored = self._store.objects.get(JOB, job.metadata.namespace, job.metadata.name)
+        if stored is None:
+            raise StaleSnapshotError(f"{job.metadata.namespace}/{job.metadata.name} no longer exists")
+        self._store.objects.replace(
+            JOB,
+            job.metadata.namespace,
+            job.metadata.name,
+            job.to_wire(),
+            expected_version=stored.resource_version,
+        )
+
+
+def _reported_its_end(process: TrainingProcess, recurrence: TrainingRecurrence) -> bool:
+    progress = recurrence.status.progress
+    return process.exit_code == 0 and progress is not None and progress.finished
+
+
+def _process_body(process: TrainingProcess, log: Path) -> dict[str, Any]:
+    code, output = process.exit_code, last_output(log, MAX_OUTPUT_CHARACTERS)
+    printed = {"output": output[-MAX_STORED_CHARACTERS:], "log": str(log)}
+    if code == 0:
+        return _ended_body(None, "", process) | printed
+    if process.ended_by_run or (code is not None and -code in DISRUPTING_SIGNALS):
+        return _ended_body(Failure.DISRUPTED, "its process was ended from outside", process)
+    how = f"exit code {code}" if code is None or code > 0 else f"killed by signal {signal.Signals(-code).name}"
+    how = "; ".join(filter(None, (how, missing_module_text(printed["output"], process.python))))
+    killed_ranks = list(killed_ranks_in(output))
+    return _ended_body(Failure.CRASHED, how, process) | printed | {"exitCode": code, "killedRanks": killed_ranks}
+
+
+def _ended_body(failure: Failure | None, message: str, process: TrainingProcess | None = None) -> dict[str, Any]:
+    now = datetime.now(UTC)
+    started = now if process is None else process.started_at
+    ended = now if process is None else process.ended_at or now
+    return {
+        "phase": (WorkloadPhase.SUCCEEDED if failure is None else WorkloadPhase.FAILED).value,
+        "startedAt": started.isoformat(),
+        "endedAt": ended.isoformat(),
+        "failure": None if failure is None else failure.value,
+        "message": message,
+    }

@@ -1,0 +1,228 @@
+"""Runs a job once at each point of a grid of batch sizes and power limits, in the local mode.
+
+The engine starts, watches and ends each run as in `wattloop run`; only the choice is made here. So a run that is
+killed is stored as disrupted, and a sweep that is started again goes on with the points that have not ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from wattloop import interruption
+from wattloop.errors import OperationError, UsageError
+from wattloop.files.atomic_write import open_atomic
+from wattloop_operator.api.attempt_state import Progress, Result
+from wattloop_operator.api.batch_size_policy import FixedPolicy, PolicyChoice
+from wattloop_operator.api.field_types import to_decimal
+from wattloop_operator.api.power_fields import Power, PowerLimit, PowerLimitMode
+from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RetryPolicy
+from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
+from wattloop_operator.api.trigger import ManualTrigger, Trigger
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.energy_origin import energy_note
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.rows import rows_of
+from wattloop_operator.local.local_gpus import Simulation, limit_range
+from wattloop_operator.local.local_run import LocalRun, StartedRun
+from wattloop_operator.local.runner import Runner
+from wattloop_operator.local.sweep_grid import Grid, GridPoint, SweepRow, rows_of_sweep, slot_of_record, write_sweep_csv
+from wattloop_operator.plots.tradeoff import tradeoff_points
+from wattloop_operator.plots.tradeoff_plot import write_tradeoff_plot
+from wattloop_operator.reconcile.actions import CreateRecurrence
+from wattloop_operator.reconcile.learning.decision import Attempt, decide, learning_rate_scale
+from wattloop_planner.canonical_json import canonical_json
+
+# Runs that are ended from outside are repeated.
+MAX_TRIES = 5
+MAX_HISTORY = 1_000
+TABLE, PLOT = "sweep.csv", "tradeoff.png"
+
+Show = Callable[[int, GridPoint | None], None]
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep of one job on this machine.
+
+    Attributes:
+        source: The manifest.
+        job: The job in it.
+        output: The output folder.
+        grid: The points to run.
+        simulation: The GPUs to simulate; None for this machine's own.
+        seed: Seed of the trainings: runs of the same repeat have the same seed.
+    """
+
+    source: Path
+    job: RecurringTrainingJob
+    output: Path
+    grid: Grid
+    simulation: Simulation | None = None
+    seed: int = 0
+
+    def carry_out(self, show: Show, show_ended: Callable[[Snapshot], None]) -> JobHistory:
+        """Run all points that have not ended yet. What has ended is kept however the sweep ends.
+
+        Args:
+            show: Called with the number of points that have ended, and the one that runs; None at the end.
+            show_ended: Called with the state after each change.
+
+        Raises:
+            UsageError: The output folder belongs to something else, or a limit is outside the GPUs' range.
+            OperationError: An operation failed. The same sweep, started again, goes on.
+            wattloop.interruption.Interrupted: The program was asked to end.
+        """
+        run = LocalRun(
+            source=self.source,
+            job=grid_job(self.job),
+            output=self.output,
+            simulation=self.simulation,
+            seed=self.seed,
+            command=f"sweep of training {_training_digest(self.job)}",
+        )
+        with run.started() as started, contextlib.ExitStack() as stack:
+            stack.callback(self._write_results, started)
+            stack.callback(started.backend.end_all)
+            self._check_limits(started)
+            return self._carry_out(started, show, show_ended)
+
+    def _carry_out(self, started: StartedRun, show: Show, show_ended: Callable[[Snapshot], None]) -> JobHistory:
+        runner = Runner(started.backend, started.key, started.wake_event, show_ended)
+        # What an interrupted sweep has created and not started, or not recorded.
+        snapshot = runner.run()
+        points, tries = list(self.grid.points()), Counter[GridPoint]()
+        while True:
+            _check_held(snapshot)
+            history = JobHistory.of_snapshot(snapshot)
+            ended = {GridPoint(row.batch_size, row.power_limit_watts, row.repeat) for row in _write(started, history)}
+            point = next((point for point in points if point not in ended), None)
+            show(sum(each in ended for each in points), point)
+            if point is None:
+                return history
+            if tries[point] >= MAX_TRIES:
+                raise OperationError(f"{point}: ended from outside {MAX_TRIES} times; see {started.folder.logs}")
+            tries[point] += 1
+            interruption.raise_if_requested()
+            recurrence = decide_point(snapshot, history, point, datetime.now(UTC))
+            started.backend.carry_out(snapshot, CreateRecurrence(recurrence))
+            snapshot = runner.run()
+            _check_started(snapshot, recurrence.metadata.name)
+
+    def _check_limits(self, started: StartedRun) -> None:
+        if not any(self.grid.power_limits):
+            return
+        lowest, highest = limit_range(Path(started.backend.agent_socket))
+        for watts in self.grid.power_limits:
+            if watts is not None and not lowest <= watts <= highest:
+                raise UsageError(f"--power-limits: found {watts}, expected {lowest:g} to {highest:g} W for these GPUs")
+
+    def _write_results(self, started: StartedRun) -> None:
+        """Write table and plot, also if the sweep was interrupted."""
+        snapshot = started.backend.snapshot(started.key)
+        if snapshot is None:
+            raise OperationError(f"{started.key} no longer exists in the database; there are no results to write")
+        history = JobHistory.of_snapshot(snapshot)
+        _write(started, history)
+        if history.records:
+            note = energy_note([row.energy_origin for row in rows_of(history)])
+            write_tradeoff_plot(started.folder.path / PLOT, history.title, tradeoff_points(history), note)
+
+
+def grid_job(job: RecurringTrainingJob) -> RecurringTrainingJob:
+    """The job as a sweep runs it: it starts nothing by itself, stops nothing for its cost, and publishes nothing."""
+    spec = job.spec
+    objective = spec.objective.model_copy(update={"metric_guard": None})
+    update = {
+        "trigger": Trigger(manual=ManualTrigger()),
+        "run_request": None,
+        "suspend": False,
+        "mode": Mode.OPTIMIZE,
+        "objective": objective,
+        "max_recurrences": None,
+        "successful_history_limit": MAX_HISTORY,
+        "failed_history_limit": MAX_HISTORY,
+        "crash_budget": 100,
+        "batch_size": spec.batch_size.model_copy(update={"learn_from": None}),
+        "policy": PolicyChoice(fixed=FixedPolicy()),
+        "power": Power(limit=PowerLimit(mode=PowerLimitMode.NONE)),
+        "retry_policy": RetryPolicy(limit=0),
+        "output": None,
+    }
+    return job.model_copy(update={"spec": spec.model_copy(update=update)})
+
+
+def decide_point(snapshot: Snapshot, history: JobHistory, point: GridPoint, now: datetime) -> TrainingRecurrence:
+    """The next attempt at a point of the grid, with its batch size and its limit instead of a decision's.
+
+    Args:
+        snapshot: The state of the job.
+        history: Its history.
+        point: The point.
+        now: The time.
+    """
+    of_point = [record for record in history.records if slot_of_record(record) == point.slot]
+    index = max((record.recurrence for record in history.records), default=-1) + 1
+    attempt = Attempt(index, 0, point.slot, now)
+    if of_point:
+        attempt = Attempt(of_point[-1].recurrence, of_point[-1].attempt + 1, point.slot, now)
+    # Runs of the same repeat have the same seed, so that they differ in batch size and limit alone.
+    seed = decide(snapshot, Attempt(point.repeat, 0, point.slot, now)).spec.decision.seed
+    decided = decide(snapshot, attempt)
+    decision = decided.spec.decision.model_copy(
+        update={"kind": DecisionKind.DEFAULT, "reason": f"sweep: {point}", "seed": seed, "last_attempt": False}
+    )
+    update = {
+        "batch_size": point.batch_size,
+        "power_limit_watts": point.power_limit_watts,
+        "profile_power_limits": False,
+        "learning_rate_scale": to_decimal(learning_rate_scale(snapshot.job.spec, point.batch_size, snapshot.devices)),
+        "stop_cost_joules": None,
+        "decision": decision,
+    }
+    return decided.model_copy(update={"spec": decided.spec.model_copy(update=update)})
+
+
+def _write(started: StartedRun, history: JobHistory) -> tuple[SweepRow, ...]:
+    """Write the table of what has been run, and return its rows."""
+    rows = rows_of_sweep(history)
+    with open_atomic(started.folder.path / TABLE) as stream:
+        write_sweep_csv(stream, rows)
+    return rows
+
+
+def _check_held(snapshot: Snapshot) -> None:
+    """Check that the runs held their limits: a run at another one is no point of the grid.
+
+    Raises:
+        OperationError: One reached the target without its limit.
+    """
+    for each in snapshot.recurrences:
+        progress = each.status.progress or Progress()
+        wanted = each.spec.power_limit_watts
+        if wanted is None or each.status.result is not Result.REACHED or progress.power_limit_watts == wanted:
+            continue
+        reason = progress.power_limit_refusal or "its training did not use wattloop.Run, or found no GPU"
+        raise OperationError(f"{each.spec.decision.reason}: the limit was not held: {reason}")
+
+
+def _check_started(snapshot: Snapshot, name: str) -> None:
+    """Check that a run did not fail at its start: those of all other points would fail too.
+
+    Raises:
+        OperationError: It failed there.
+    """
+    ended = next((each.status for each in snapshot.recurrences if each.metadata.name == name), None)
+    if ended is not None and ended.result is Result.START_FAILED:
+        raise OperationError("the training fails at its start (see above); fix it, then run the same command again")
+
+
+def _training_digest(job: RecurringTrainingJob) -> str:
+    """Digest of what the runs of a sweep have in common, so that two trainings are not mixed in one folder."""
+    wire = grid_job(job).to_wire()["spec"]
+    return hashlib.blake2b(canonical_json(wire).encode(), digest_size=6).hexdigest()

@@ -1,0 +1,182 @@
+"""The grid of a sweep: its points, the runs that have ended at them, and their table."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, fields
+from statistics import fmean
+from typing import IO
+
+from rich.table import Table
+
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.domain.names import slot_in_name
+from wattloop_operator.domain.quantities import number_text
+from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.rows import cell_text, rows_of
+from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front
+
+SLOT = re.compile(r"b([0-9]{1,18})-(p([0-9]{1,9})|free)-r([0-9]{1,9})")
+MAX_RUNS = 10_000
+# Results that say nothing about a point: it is run again.
+REPEATED_RESULTS = frozenset({Result.DISRUPTED.value, Result.CANCELLED.value, Result.START_FAILED.value})
+
+
+@dataclass(frozen=True, order=True)
+class GridPoint:
+    """One run of a sweep.
+
+    Attributes:
+        batch_size: Its batch size.
+        power_limit_watts: The power limit of each GPU; None: none is set.
+        repeat: Which of the runs with these it is, from 0.
+    """
+
+    batch_size: int
+    power_limit_watts: int | None
+    repeat: int
+
+    @property
+    def slot(self) -> str:
+        """The slot of its recurrence, by which a later sweep finds it.
+
+        Example:
+            >>> GridPoint(32, 150, 0).slot, GridPoint(64, None, 1).slot
+            ('b32-p150-r0', 'b64-free-r1')
+        """
+        limit = "free" if self.power_limit_watts is None else f"p{self.power_limit_watts}"
+        return f"b{self.batch_size}-{limit}-r{self.repeat}"
+
+    @staticmethod
+    def of_slot(slot: str) -> GridPoint | None:
+        """The point of a slot; None if the slot is no point's.
+
+        Example:
+            >>> GridPoint.of_slot("b32-p150-r0"), GridPoint.of_slot("1772323200")
+            (GridPoint(batch_size=32, power_limit_watts=150, repeat=0), None)
+        """
+        match = SLOT.fullmatch(slot)
+        if match is None:
+            return None
+        return GridPoint(int(match[1]), None if match[3] is None else int(match[3]), int(match[4]))
+
+    def __str__(self) -> str:
+        """Batch size, limit and repeat, for messages."""
+        limit = "no limit" if self.power_limit_watts is None else f"{self.power_limit_watts} W"
+        return f"batch size {self.batch_size} at {limit}, repeat {self.repeat}"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The points of a sweep.
+
+    Attributes:
+        batch_sizes: The batch sizes.
+        power_limits: The power limits in watts; None: no limit.
+        repeats: Number of runs at each.
+    """
+
+    batch_sizes: tuple[int, ...]
+    power_limits: tuple[int | None, ...]
+    repeats: int
+
+    def __len__(self) -> int:
+        return len(self.batch_sizes) * len(self.power_limits) * self.repeats
+
+    def points(self) -> Iterator[GridPoint]:
+        """All points; the first repeat of all of them comes before the second of any."""
+        for repeat, batch_size, limit in itertools.product(range(self.repeats), self.batch_sizes, self.power_limits):
+            yield GridPoint(batch_size, limit, repeat)
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One run that has ended. The attributes are the columns of ``sweep.csv``, in this order."""
+
+    batch_size: int
+    power_limit_watts: int | None
+    repeat: int
+    epochs: float
+    outcome: str
+    energy_joules: float | None
+    time_seconds: float | None
+    cost_joules: float | None
+    energy_origin: str | None
+
+
+def rows_of_sweep(history: JobHistory) -> tuple[SweepRow, ...]:
+    """The rows of all points that have been run, ordered by point, the ones without a limit first.
+
+    A run that was interrupted has none.
+    """
+    found: dict[GridPoint, SweepRow] = {}
+    for record, row in zip(history.records, rows_of(history), strict=True):
+        point = GridPoint.of_slot(slot_of_record(record))
+        if point is not None and record.result not in REPEATED_RESULTS:
+            found[point] = SweepRow(
+                point.batch_size,
+                point.power_limit_watts,
+                point.repeat,
+                row.epochs,
+                row.outcome,
+                row.energy_joules,
+                row.time_seconds,
+                row.cost_joules,
+                row.energy_origin,
+            )
+    return tuple(found[point] for point in sorted(found, key=_order))
+
+
+def slot_of_record(record: ObservationRecord) -> str:
+    """The slot of an attempt that is recorded."""
+    return slot_in_name(record.job_name, record.recurrence_name)
+
+
+def write_sweep_csv(stream: IO[str], rows: Iterable[SweepRow]) -> None:
+    """Write the rows as CSV: a header, numbers with ten significant digits, empty cells for missing values."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(column.name for column in fields(SweepRow))
+    for row in rows:
+        writer.writerow(cell_text(cell) for cell in astuple(row))
+
+
+def table_of_sweep(rows: Sequence[SweepRow], points: Sequence[TradeoffPoint]) -> Table:
+    """A table with the means of each batch size and power limit over its runs that reached the target.
+
+    Args:
+        rows: The rows of the sweep.
+        points: Its points in the trade-off plot, of which those of the Pareto front are marked.
+    """
+    front = {(point.configuration.batch_size, point.power_limit_watts) for point in pareto_front(points)}
+    table = Table(box=None, pad_edge=False)
+    for name in ("batch", "limit (W)", "reached", "epochs", "energy (J)", "time (s)", "cost (J)"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("Pareto front", no_wrap=True)
+    for (batch_size, limit), group in itertools.groupby(rows, lambda row: (row.batch_size, row.power_limit_watts)):
+        runs = list(group)
+        reached = [run for run in runs if run.outcome == "reached"]
+        table.add_row(
+            str(batch_size),
+            number_text(limit),
+            f"{len(reached)}/{len(runs)}",
+            _mean(run.epochs for run in reached),
+            _mean(run.energy_joules for run in reached),
+            _mean(run.time_seconds for run in reached),
+            _mean(run.cost_joules for run in reached),
+            "yes" if (batch_size, limit) in front else "",
+            style=None if reached else "dim",
+        )
+    return table
+
+
+def _order(point: GridPoint) -> tuple[int, int, int]:
+    return point.batch_size, point.power_limit_watts or 0, point.repeat
+
+
+def _mean(values: Iterable[float | None]) -> str:
+    known = [each for each in values if each is not None]
+    return number_text(fmean(known) if known else None)

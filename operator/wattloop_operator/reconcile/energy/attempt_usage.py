@@ -1,0 +1,177 @@
+"""Energy, time and cost of an attempt, from the reports of its processes and of the node agents."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from decimal import Decimal
+
+from wattloop.cost import CostModel
+from wattloop_operator.api.attempt_state import AgentReadings, Progress
+from wattloop_operator.api.field_types import to_decimal
+from wattloop_operator.api.objective import Carbon, Price
+from wattloop_operator.api.recurring_training_job_status import Money
+from wattloop_operator.api.training_recurrence import (
+    Attribution,
+    Cost,
+    EnergySource,
+    TrainingRecurrenceSpec,
+    Usage,
+)
+from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR
+from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, process_uncertainty_joules
+
+# More than any run can cost. Counters that give more are invalid, so the cost counts as unknown.
+MAX_COST_JOULES = 1e14
+# Millijoules, as the counters have them, and milliseconds.
+DECIMALS = 3
+# Without reports of the processes, the cost is that of the time which the agents cover. Agents miss a part of an
+# attempt of a minute, because they ask the kubelet every two seconds; an attempt that they cover less is not
+# compared with others.
+MIN_COVERAGE_PERCENT = 95.0
+
+
+def usage_of(progress: Progress) -> Usage | None:
+    """Energy and time between the first and the latest reading of every GPU.
+
+    If the processes report no GPUs, it is what the agents measured up to the latest epoch.
+
+    None if no counter was reported.
+    """
+    if not progress.gpus:
+        return None if progress.agents is None else _usage_so_far(progress.agents)
+    millijoules = sum(gpu.energy_millijoules - gpu.start_energy_millijoules for gpu in progress.gpus)
+    seconds = max(gpu.time_seconds - gpu.start_time_seconds for gpu in progress.gpus)
+    return Usage(
+        gpu_energy_joules=Decimal(millijoules) / 1000,
+        duration_seconds=round(seconds, DECIMALS),
+        devices=len(progress.gpus),
+        gpu_product=progress.gpu_product,
+        attribution=Attribution.EXCLUSIVE,
+    )
+
+
+def _usage_so_far(agents: AgentReadings) -> Usage:
+    return Usage(
+        gpu_energy_joules=agents.latest.energy_joules,
+        duration_seconds=agents.latest.time_seconds,
+        devices=agents.devices,
+        gpu_product=agents.gpu_product,
+        attribution=Attribution.EXCLUSIVE,
+        energy_source=EnergySource.AGENT,
+        max_power_limit_watts=agents.max_power_limit_watts,
+    )
+
+
+def usage_at_end(progress: Progress, agents: AgentEnergy, *, started: datetime | None, until: datetime) -> Usage | None:
+    """Usage of an attempt that has ended, from the more accurate source.
+
+    If the agents' reports do not cover the whole attempt, the processes' reports are used. If the
+    processes reported nothing, the agents' reports are used, with the part of the time that they
+    cover.
+
+    Args:
+        progress: Progress that the processes reported.
+        agents: The agents' reports.
+        started: When the attempt started.
+        until: The time up to which the agents' reports must extend.
+    """
+    own = usage_of(progress) if progress.gpus else None
+    if own is None:
+        coverage = agents.coverage_percent(started, until)
+        usage = _agents_usage(agents, progress, coverage) if agents.energies else None
+        if usage is None or coverage is None or coverage < MIN_COVERAGE_PERCENT:
+            return usage
+        return usage.model_copy(update={"max_power_limit_watts": agents.max_power_limit_watts})
+    if not agents.covers(until):
+        return own.model_copy(update={"attribution": Attribution.SHARED}) if agents.shared else own
+    agents_usage = _agents_usage(agents, progress, 100.0)
+    uncertainty = process_uncertainty_joules(agents, progress)
+    if agents.shared or agents.uncertainty_millijoules / 1000 <= uncertainty:
+        return agents_usage.model_copy(update={"reported_energy_joules": own.gpu_energy_joules})
+    coverage = 100 * float(own.duration_seconds) / (agents.duration_seconds or 1.0)
+    return own.model_copy(
+        update={
+            "coverage_percent": to_decimal(round(min(coverage, 100.0), 2)),
+            "uncertainty_joules": to_decimal(round(uncertainty, 3)),
+            "reported_energy_joules": own.gpu_energy_joules,
+            "attributed_energy_joules": agents_usage.attributed_energy_joules,
+        }
+    )
+
+
+def _agents_usage(agents: AgentEnergy, progress: Progress, coverage: float | None) -> Usage:
+    return Usage(
+        gpu_energy_joules=Decimal(agents.energy_millijoules) / 1000,
+        duration_seconds=to_decimal(round(agents.duration_seconds, DECIMALS)),
+        devices=len(agents.gpus),
+        gpu_product=progress.gpu_product or agents.gpu_product,
+        attribution=Attribution.SHARED if agents.shared else Attribution.EXCLUSIVE,
+        coverage_percent=None if coverage is None else to_decimal(coverage),
+        energy_source=EnergySource.AGENT,
+        uncertainty_joules=Decimal(agents.uncertainty_millijoules) / 1000,
+        attributed_energy_joules=Decimal(agents.energy_millijoules) / 1000,
+    )
+
+
+def cost_of(spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None) -> float | None:
+    """Cost in joules so far; None if energy, time or the GPUs' maximum power is not known."""
+    if usage is None:
+        return None
+    max_power_watts = max_power_of(progress, usage) or 0
+    return measured_cost(
+        spec.energy_weight_percent / 100, max_power_watts, usage.gpu_energy_joules, usage.duration_seconds
+    )
+
+
+def measured_cost(
+    eta: float, max_power_watts: float, energy_joules: float | Decimal, time_seconds: float | Decimal
+) -> float | None:
+    """The cost of an attempt in joules; None if it is not known, which is not a cost of 0.
+
+    Without a measured energy and time, or without GPUs, an attempt has no cost; nor with invalid counters.
+    """
+    if not has_cost(energy_joules, time_seconds, max_power_watts):
+        return None
+    return plausible_cost(CostModel(eta, float(max_power_watts)).cost_joules(float(energy_joules), float(time_seconds)))
+
+
+def has_cost(energy_joules: float | Decimal, time_seconds: float | Decimal, max_power_watts: float | None) -> bool:
+    """Whether the cost of an attempt is known: its energy and time were measured, and its GPUs' maximum power is."""
+    return energy_joules > 0 and time_seconds > 0 and (max_power_watts or 0) > 0
+
+
+def max_power_of(progress: Progress, usage: Usage | None) -> int | None:
+    """Sum of the GPUs' maximum power limits, from the source that reported the GPUs; None if it is not known."""
+    if progress.gpus:
+        return progress.max_power_limit_watts
+    return None if usage is None else usage.max_power_limit_watts
+
+
+def plausible_cost(cost_joules: float) -> float | None:
+    """The cost, or None if it is more than any run can cost."""
+    return cost_joules if cost_joules < MAX_COST_JOULES else None
+
+
+def cost_status(cost_joules: float | None, energy_joules: float, price: Price | None) -> Cost | None:
+    """The cost in joules, and the energy in money."""
+    if cost_joules is None:
+        return None
+    return Cost.model_validate({"joules": round(cost_joules, DECIMALS), "money": money(energy_joules, price)})
+
+
+def money(energy_joules: float, price: Price | None) -> Money | None:
+    """The price of this energy; None if the job gives no price."""
+    if price is None:
+        return None
+    amount = float(price.per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR
+    return Money.model_validate({"amount": round(amount, 6), "currency": price.currency})
+
+
+def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
+    """Emissions of this energy in grams of CO2 equivalent.
+
+    None if the job gives no carbon intensity.
+    """
+    if carbon is None:
+        return None
+    return round(float(carbon.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, 6)

@@ -1,0 +1,219 @@
+"""Conditions of a job.
+
+They tell whether its runs start and succeed, whether a run request waits, what hinders the pods of
+its runs, whether the last run succeeded and was learned from, whether the target is met at once or
+out of reach, whether final metrics are kept, whether it learns from another job, and whether there
+is a frequency plan for its pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.meta import Condition
+from wattloop_operator.api.training_recurrence import Attribution
+from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.actions import EmitEvent
+from wattloop_operator.reconcile.conditions import condition
+from wattloop_operator.reconcile.job.first_evaluation import first_evaluation_condition
+from wattloop_operator.reconcile.job.job_state import PODS_STARTED, RunFailure, outcome_message, run_failure
+from wattloop_operator.reconcile.job.pipeline_plan import plan_available
+from wattloop_operator.reconcile.job.run_request import run_request_condition
+from wattloop_operator.reconcile.job.start import Readiness
+from wattloop_operator.reconcile.job.target import target_unreachable
+from wattloop_operator.reconcile.learning import job_observations
+from wattloop_operator.reconcile.learning.changed_job import source_observations
+from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
+from wattloop_operator.reconcile.learning.guarded_job import guard_of, in_order, shortfall_text
+from wattloop_planner.bandit.metric_guard import MIN_DEFAULT_RUNS, MIN_RUNS
+
+READY = "Ready"
+LAST_RUN = "LastRunSucceeded"
+LEARNS = "Learns"
+METRIC = "MetricKept"
+TRANSFER = "Transferred"
+# A message names at most this many batch sizes.
+MAX_SHORTFALLS_NAMED = 16
+SHORTFALL_REMEDY = (
+    "It is not chosen until the target, the template or objective.metricGuard changes, or spec.policy.forget names it"
+)
+
+
+def job_conditions(
+    snapshot: Snapshot,
+    readiness: Readiness,
+    ended: Sequence[RecurrenceHistory],
+    records: Sequence[ObservationRecord],
+    now: datetime,
+) -> tuple[Condition, ...]:
+    """The conditions of a job. Those that do not apply are left out.
+
+    Args:
+        snapshot: The state of the job.
+        readiness: Whether and when its next recurrence starts.
+        ended: Its recurrences that have ended.
+        records: The records of its attempts.
+        now: The time.
+    """
+    before = snapshot.job.status.conditions
+    found: list[tuple[str, bool | None, str, str]] = []
+    failure = run_failure(snapshot, ended)
+    found += [_ready(readiness, failure)]
+    found += run_request_condition(snapshot, readiness)
+    found += _pods_started(snapshot)
+    found += _last_run(snapshot, ended)
+    found += _learns(snapshot, ended)
+    found += target_unreachable(snapshot, ended, records)
+    found += first_evaluation_condition(snapshot)
+    found += _metric(snapshot)
+    found += _transfer(snapshot)
+    found += plan_available(snapshot)
+    return tuple(
+        condition(before, kind, holds=holds, reason=reason, message=message, now=now)
+        for kind, holds, reason, message in found
+    )
+
+
+def _pods_started(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
+    """What hinders the pods of the oldest attempt that waits; nothing if none is hindered."""
+    active = (each for each in snapshot.recurrences if each.status.result is None)
+    for each in sorted(active, key=lambda each: (each.spec.index, each.spec.attempt)):
+        workload = snapshot.workloads.get(each.metadata.name)
+        if workload is not None and workload.owned and workload.wait_reason:
+            text = (
+                f"recurrence {each.spec.index} ({each.metadata.name}) waits and spends no attempt: {workload.message}"
+            )
+            yield PODS_STARTED, False, workload.wait_reason, text
+            return
+
+
+def hindrance_event(before: Iterable[Condition], after: Iterable[Condition], name: str) -> EmitEvent | None:
+    """The event for pods that turn out to be hindered, or by something else than before; None if there is none.
+
+    Args:
+        before: The job's conditions as written before.
+        after: Its current conditions.
+        name: Namespace and name of the job.
+    """
+    known = {each.reason for each in before if each.type == PODS_STARTED}
+    found = next((each for each in after if each.type == PODS_STARTED and each.reason not in known), None)
+    return None if found is None else EmitEvent(True, found.reason, f"{name}: {found.message}")
+
+
+def _ready(readiness: Readiness, failure: RunFailure | None) -> tuple[str, bool, str, str]:
+    """Whether recurrences start and succeed: False if none starts, or if the last one failed by all its attempts."""
+    if failure is None or not (readiness.ready or readiness.reason == failure.reason):
+        return READY, readiness.ready, readiness.reason, readiness.message
+    parts = (readiness.message, failure.message)
+    return READY, False, failure.reason, "; ".join(filter(None, parts))
+
+
+def _last_run(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:
+    if ended:
+        latest, reached = ended[-1].latest, ended[-1].reached
+        text = f"recurrence {latest.recurrence} ({latest.recurrence_name}), batch size {latest.batch_size}"
+        message = "" if reached else outcome_message(snapshot, latest)
+        yield LAST_RUN, reached, latest.result, f"{text}: {message}" if message else text
+
+
+def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[tuple[str, bool, str, str]]:
+    """Why nothing is learned from the last run although it reached its target.
+
+    Such a job keeps its default batch size.
+    """
+    latest = ended[-1].latest if ended and snapshot.job.spec.policy.fixed is None else None
+    if latest is None or latest.result != Result.REACHED.value or job_observations.observations([latest]):
+        return
+    text = f"nothing is learned from recurrence {latest.recurrence} ({latest.recurrence_name}): "
+    if latest.attribution == Attribution.SHARED.value:
+        yield LEARNS, False, "SharedGpus", f"{text}other pods could use its GPUs too, so their energy is not its own"
+        return
+    text += (
+        "it has no cost, because neither its training nor a node agent reported its GPUs and their maximum power; "
+        "check that it has a GPU, and that an agent runs on its node (the chart's agent.enabled; without "
+        "agent.mountSocket it must run for the whole attempt)"
+    )
+    yield LEARNS, False, "CostNotKnown", text
+
+
+def _metric(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
+    """Whether the final metrics of all batch sizes in use keep up with the default's, if the job has a guard."""
+    guard = guard_of(snapshot)
+    if guard is None:
+        return
+    default = snapshot.job.spec.batch_size.default
+    if guard.short:
+        short = _shortfalls(snapshot)
+        more = len(short) - MAX_SHORTFALLS_NAMED
+        text = "; ".join(short[:MAX_SHORTFALLS_NAMED]) + (f"; {more} more batch sizes too" if more > 0 else "")
+        yield (
+            METRIC,
+            False,
+            "FallsShort",
+            f"{text}. {SHORTFALL_REMEDY}",
+        )
+    elif guard.default_runs < MIN_DEFAULT_RUNS:
+        text = f"the default batch size {default} has {guard.default_runs} of {MIN_DEFAULT_RUNS} final metrics needed"
+        yield METRIC, None, "WaitsForDefault", f"{text} with this target and template; nothing is excluded until then"
+    elif not guard.comparable:
+        text = f"no other batch size has the {MIN_RUNS} final metrics needed with this target and template"
+        yield METRIC, None, "WaitsForOthers", f"{text}; nothing is excluded until then"
+    else:
+        sizes = ", ".join(str(each) for each in in_order(guard.comparable))
+        yield METRIC, True, "Compared", f"batch sizes {sizes} do not fall short of the default batch size {default}"
+
+
+def metric_event(before: Iterable[Condition], snapshot: Snapshot, name: str) -> EmitEvent | None:
+    """The event for batch sizes that turn out to fall short of the default; None if there is none.
+
+    Args:
+        before: The job's conditions as written before.
+        snapshot: The state of the job.
+        name: Namespace and name of the job.
+    """
+    known = next((each.message for each in before if each.type == METRIC), "")
+    texts = [text for text in _shortfalls(snapshot)[:MAX_SHORTFALLS_NAMED] if text not in known]
+    return EmitEvent(True, "MetricFallsShort", f"{name}: {'; '.join(texts)}. {SHORTFALL_REMEDY}") if texts else None
+
+
+def _shortfalls(snapshot: Snapshot) -> list[str]:
+    """The verdicts of the metric guard as phrases, by rising batch size."""
+    guard = guard_of(snapshot)
+    short = {} if guard is None else guard.short
+    return [shortfall_text(each, short[each], snapshot) for each in in_order(short)]
+
+
+def is_source_known(snapshot: Snapshot) -> bool:
+    """Whether the job that this one learns from exists, or has existed and left records."""
+    return snapshot.source_job is not None or bool(snapshot.source_records)
+
+
+def transfer_problem(snapshot: Snapshot) -> str:
+    """Why nothing is learned from the job of `spec.batchSize.learnFrom`; empty if something is, or none is named."""
+    name = snapshot.job.spec.batch_size.learn_from
+    if name is None or source_observations(snapshot):
+        return ""
+    if not is_source_known(snapshot):
+        namespace = snapshot.job.metadata.namespace
+        return f"spec.batchSize.learnFrom: there is no RecurringTrainingJob {name} in namespace {namespace}"
+    others = f"; its {len(snapshot.source_records)} attempt(s) have another target, crashed or are forgotten"
+    return f"{name} has no runs to learn from yet{others if snapshot.source_records else ''}"
+
+
+def _transfer(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
+    name = snapshot.job.spec.batch_size.learn_from
+    if name is None:
+        return
+    known = source_observations(snapshot)
+    if not known:
+        yield TRANSFER, False, "NothingKnown" if is_source_known(snapshot) else "UnknownJob", transfer_problem(snapshot)
+        return
+    sizes = ", ".join(str(size) for size in sorted({each.batch_size for each in known}))
+    text = (
+        f"{len(known)} attempts of {name} (batch sizes {sizes}) are a prior for the epochs to the target; "
+        "the cost of an epoch is transferred up to a factor, which is measured here"
+    )
+    yield TRANSFER, True, "LearnedFrom", text

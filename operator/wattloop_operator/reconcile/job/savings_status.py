@@ -1,0 +1,96 @@
+"""The savings in the status of a job, and its figures for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wattloop_operator.api.recurring_training_job_status import JobFigures, Savings
+from wattloop_operator.domain.quantities import energy_text, metric_text, percent_text
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, carbon_grams, money
+from wattloop_operator.reconcile.learning import job_observations
+from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost_with
+from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
+from wattloop_operator.reconcile.learning.policy_configurations import default_values
+from wattloop_planner.estimate import Estimate
+
+PERCENT_DECIMALS = 2
+
+
+def savings_of(snapshot: Snapshot, eta: float, left_out: frozenset[int] = frozenset()) -> JobSavings:
+    """The recurrences towards the present target, compared with the default configuration.
+
+    Args:
+        snapshot: The state of the job.
+        eta: Weight of energy in the cost; 1 compares energies.
+        left_out: Indices of recurrences that have not ended.
+    """
+    spec = snapshot.job.spec
+    return job_savings(
+        job_observations.records_with_late_usage(snapshot),
+        job_observations.known_profiles(snapshot),
+        target=job_observations.target_values(spec.objective.target),
+        default_batch_size=spec.batch_size.default,
+        default_parameters=default_values(spec),
+        eta=eta,
+        default=default_cost_with(snapshot, eta),
+        left_out=left_out,
+    )
+
+
+def savings_status(snapshot: Snapshot, costs: JobSavings, left_out: frozenset[int]) -> Savings | None:
+    """The savings so far; None until the default's cost is known."""
+    default = costs.default
+    if default is None:
+        return None
+    energy = savings_of(snapshot, 1.0, left_out).saved_joules if costs.saved_joules is not None else None
+    joules = (
+        (default, ("low_default_cost_joules", "default_cost_joules", "high_default_cost_joules")),
+        (costs.saved_joules, ("low_cost_joules", "cost_joules", "high_cost_joules")),
+        (costs.learning_joules, ("low_learning_cost_joules", "learning_cost_joules", "high_learning_cost_joules")),
+        (energy, ("low_gpu_energy_joules", "gpu_energy_joules", "high_gpu_energy_joules")),
+    )
+    percentages = (
+        (costs.saved_percent, ("low_cost_percent", "cost_percent", "high_cost_percent")),
+        (costs.latest_percent, ("low_latest_cost_percent", "latest_cost_percent", "high_latest_cost_percent")),
+    )
+    values: dict[str, Any] = {"recurrences": costs.compared_count}
+    for estimate, names in joules:
+        values |= _bounded(names, estimate, DECIMALS)
+    for estimate, names in percentages:
+        values |= _bounded(names, estimate, PERCENT_DECIMALS)
+    if energy is not None:
+        objective = snapshot.job.spec.objective
+        values |= {
+            "money": money(energy.value, objective.price),
+            "carbon_grams": carbon_grams(energy.value, objective.carbon),
+        }
+    return Savings.model_validate(values)
+
+
+def recent_saving(costs: JobSavings, index: int) -> dict[str, float]:
+    """The saving of one recurrence for its summary in the status."""
+    names = ("low_saving_percent", "saving_percent", "high_saving_percent")
+    return _bounded(names, costs.of(index), PERCENT_DECIMALS)
+
+
+def job_figures(ended: list[RecurrenceHistory], eta: float, costs: JobSavings) -> JobFigures | None:
+    """The figures of the latest ended recurrence, and the savings, with units; None before the first has ended."""
+    if not ended:
+        return None
+    learning = costs.learning_joules
+    return JobFigures(
+        cost=energy_text(ended[-1].cost_joules(eta)),
+        metric=metric_text(ended[-1].latest.metric),
+        saved=percent_text(costs.saved_percent),
+        saved_now=percent_text(costs.latest_percent),
+        learning_cost="" if learning is None else energy_text(learning.value),
+    )
+
+
+def _bounded(names: tuple[str, str, str], estimate: Estimate | None, decimals: int) -> dict[str, Any]:
+    """The fields of the lower bound, the value and the upper bound of an estimate; none if it is not known."""
+    if estimate is None:
+        return {}
+    values = (estimate.low, estimate.value, estimate.high)
+    return {name: round(value, decimals) for name, value in zip(names, values, strict=True)}

@@ -1,0 +1,314 @@
+"""Records and observations of a job, from its objects and the store. Either source alone is enough.
+
+A record is always made from an ended TrainingRecurrence as it was written, including its rounding.
+So both sources have the same numbers and lead to the same decisions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from wattloop_operator.api.attempt_state import Progress, Result
+from wattloop_operator.api.objective import Target
+from wattloop_operator.api.training_recurrence import (
+    Attribution,
+    TrainingRecurrence,
+    TrainingRecurrenceStatus,
+    Usage,
+)
+from wattloop_operator.domain.pipeline_result import PipelineResult
+from wattloop_operator.domain.records import (
+    MAX_OBSERVATIONS_OF_JOB,
+    TARGET_COLUMNS,
+    LateUsage,
+    ObservationRecord,
+    PowerMeasurement,
+    PowerProfileRecord,
+    ProfileKey,
+    once_per_record,
+)
+from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
+from wattloop_operator.reconcile.energy.attempt_usage import has_cost, max_power_of
+from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
+from wattloop_operator.reconcile.energy.limit_measurements import complete_points
+from wattloop_planner.observations import Observation, Outcome, ParameterValues, StartUp
+
+OUTCOMES = {
+    Result.REACHED: Outcome.REACHED,
+    Result.STOPPED: Outcome.STOPPED,
+    Result.EXHAUSTED: Outcome.EXHAUSTED,
+    Result.PLATEAUED: Outcome.PLATEAUED,
+    Result.DIVERGED: Outcome.DIVERGED,
+    Result.CRASHED: Outcome.CRASHED,
+    # A batch size that hangs each time must not be tried for ever.
+    Result.HUNG: Outcome.CRASHED,
+    # A run that was ended at its deadline shows that the target needs more epochs than it ran.
+    Result.DEADLINE_EXCEEDED: Outcome.STOPPED,
+}
+MIN_MEASUREMENTS = 2
+
+KnownTarget = tuple[str, str, float, int]
+
+
+@once_per_snapshot
+def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
+    """The records of all outcomes, ordered by (recurrence, attempt).
+
+    The store has precedence over the objects. What a record of an older version lacks is taken from
+    its object.
+    """
+    records = list(snapshot.records)
+    for recurrence in snapshot.recurrences:
+        if recurrence.status.result is None:
+            continue
+        key = (recurrence.spec.index, recurrence.spec.attempt)
+        place = bisect_left(records, key, key=_attempt_of)
+        if place < len(records) and _attempt_of(records[place]) == key:
+            records[place] = _completed(records[place], recurrence)
+        else:
+            records.insert(place, record_of(recurrence))
+    return tuple(records)
+
+
+def _attempt_of(record: ObservationRecord) -> tuple[int, int]:
+    return record.recurrence, record.attempt
+
+
+def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> ObservationRecord:
+    """The record with the values that the database did not have when it was stored."""
+    progress = recurrence.status.progress or Progress()
+    known: dict[str, Any] = {
+        "template_digest": recurrence.spec.template_digest,
+        "image_digest": recurrence.status.image_digest,
+        "curve": progress.curve,
+        "pipeline": _pipeline_result(recurrence.status),
+    }
+    missing = {name: value for name, value in known.items() if value is not None and getattr(record, name) is None}
+    if record.target is None:
+        missing |= _target_columns(recurrence.spec.target)
+    # Usually nothing is missing, and a replaced record is checked again.
+    return replace(record, **missing) if missing else record
+
+
+def is_beyond_bound(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
+    """Whether the store has as many attempts of the job as it keeps, all of them newer than this one."""
+    records = snapshot.records
+    if len(records) < MAX_OBSERVATIONS_OF_JOB:
+        return False
+    return (recurrence.spec.index, recurrence.spec.attempt) < _attempt_of(records[0])
+
+
+@once_per_snapshot
+def records_with_late_usage(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
+    """The same with the latest known usage, for totals.
+
+    Learning uses the usage at the outcome, which may be less.
+    """
+    with_late_usage = {(each.recurrence, each.attempt): each for each in snapshot.late_usages}
+    for recurrence in snapshot.recurrences:
+        late_usage = late_usage_of(recurrence)
+        if late_usage is not None:
+            with_late_usage[(late_usage.recurrence, late_usage.attempt)] = late_usage
+    return tuple(
+        replace(record, energy_joules=found.energy_joules, time_seconds=found.time_seconds)
+        if (found := with_late_usage.get((record.recurrence, record.attempt))) is not None
+        else record
+        for record in known_records(snapshot)
+    )
+
+
+def late_usage_of(recurrence: TrainingRecurrence) -> LateUsage | None:
+    """The usage of a recurrence that agents reported after its outcome; None if there is none."""
+    spec, status = recurrence.spec, recurrence.status
+    if status.usage is None or status.usage_at_outcome is None:
+        return None
+    usage = status.usage
+    return LateUsage(
+        spec.job_ref.uid, spec.index, spec.attempt, float(usage.gpu_energy_joules), float(usage.duration_seconds)
+    )
+
+
+def usage_learned_from(status: TrainingRecurrenceStatus) -> Usage | None:
+    """The usage of an attempt as known when its outcome was written."""
+    if status.usage_at_outcome is None:
+        return status.usage
+    return status.usage_at_outcome if status.usage_at_outcome.devices else None
+
+
+def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
+    """The record of an ended recurrence."""
+    spec, status = recurrence.spec, recurrence.status
+    if status.result is None:
+        raise ValueError(f"{recurrence.metadata.namespace}/{recurrence.metadata.name} has not ended")
+    progress = status.progress or Progress()
+    usage = usage_learned_from(status)
+    product, count = gpus_of(progress, usage)
+    epoch = epoch_usage(spec, progress, usage, status.epochs)
+    return ObservationRecord(
+        job_uid=spec.job_ref.uid,
+        namespace=recurrence.metadata.namespace,
+        job_name=spec.job_ref.name,
+        recurrence=spec.index,
+        attempt=spec.attempt,
+        recurrence_name=recurrence.metadata.name,
+        batch_size=spec.batch_size,
+        power_limit_watts=_limit_watts(recurrence),
+        result=status.result.value,
+        epochs=float(status.epochs or 0),
+        metric=None if progress.metric is None else float(progress.metric),
+        energy_joules=0.0 if usage is None else float(usage.gpu_energy_joules),
+        time_seconds=0.0 if usage is None else float(usage.duration_seconds),
+        max_power_watts=float(max_power_of(progress, usage) or 0),
+        gpu_product=product,
+        gpu_count=count,
+        epoch_energy_joules=epoch.energy_joules,
+        epoch_time_seconds=epoch.time_seconds,
+        attribution=(Attribution.UNKNOWN if usage is None else usage.attribution).value,
+        decision_kind=spec.decision.kind.value,
+        reason=spec.decision.reason,
+        scheduled_at=spec.scheduled_time,
+        finished_at=ended_at(recurrence),
+        template_digest=spec.template_digest,
+        image_digest=status.image_digest,
+        curve=progress.curve,
+        parameters=sorted_values(spec.parameters),
+        start_up_energy_joules=None if epoch.start_up is None else epoch.start_up.energy_joules,
+        start_up_time_seconds=None if epoch.start_up is None else epoch.start_up.time_seconds,
+        pipeline=_pipeline_result(status),
+        **_target_columns(spec.target),
+    )
+
+
+def _pipeline_result(status: TrainingRecurrenceStatus) -> PipelineResult | None:
+    return None if status.frequency_plan is None else PipelineResult.of_status(status.frequency_plan)
+
+
+def gpus_of(progress: Progress, usage: Usage | None) -> tuple[str, int]:
+    """Model and number of the GPUs of an attempt, from the source that reported them; empty and 0 without any."""
+    if progress.gpus:
+        return progress.gpu_product, len(progress.gpus)
+    if progress.agents is not None:
+        return progress.agents.gpu_product, progress.agents.devices
+    return ("", 0) if usage is None else (usage.gpu_product, usage.devices)
+
+
+def sorted_values(parameters: Mapping[str, str]) -> ParameterValues:
+    """Values of parameters in the form of records: in the order of their names."""
+    return tuple(sorted(parameters.items()))
+
+
+def target_values(target: Target) -> KnownTarget:
+    """A target in the form of `ObservationRecord.target`."""
+    return target.metric, target.direction.value, float(target.threshold), target.consecutive_evaluations
+
+
+def _target_columns(target: Target) -> dict[str, Any]:
+    return dict(zip(TARGET_COLUMNS, target_values(target), strict=True))
+
+
+def ended_at(recurrence: TrainingRecurrence) -> datetime:
+    """When an ended recurrence ended."""
+    return recurrence.status.completion_time or recurrence.spec.scheduled_time
+
+
+def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerMeasurement, ...]] | None:
+    """The power limits that all ranks of a recurrence measured; None if there are too few to compare."""
+    progress = recurrence.status.progress or Progress()
+    points = complete_points(progress)
+    # Without the GPUs' model, later runs cannot tell whether the profile applies to them.
+    product, count = gpus_of(progress, recurrence.status.usage)
+    if len(points) < MIN_MEASUREMENTS or not (product and count):
+        return None
+    key = ProfileKey(
+        recurrence.spec.job_ref.uid,
+        recurrence.spec.batch_size,
+        product,
+        count,
+        recurrence.status.image_digest or "",
+    )
+    return key, tuple(
+        PowerMeasurement(
+            float(point.power_limit_watts), float(point.energy_joules), float(point.time_seconds), float(point.epochs)
+        )
+        for point in points
+    )
+
+
+@once_per_snapshot
+def known_profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
+    """All power profiles. The store has precedence over the objects."""
+    known = {profile.key: profile for profile in snapshot.profiles}
+    for recurrence in snapshot.recurrences:
+        measured = profile_of(recurrence)
+        if measured is not None and recurrence.status.result is not None:
+            known.setdefault(measured[0], PowerProfileRecord(*measured))
+    return tuple(known.values())
+
+
+def latest_gpus(records: Sequence[ObservationRecord]) -> tuple[str, int]:
+    """Model and number of the GPUs of the latest attempt with GPUs.
+
+    Empty and 0 if there is none.
+    """
+    latest = next((record for record in reversed(records) if record.gpu_product), None)
+    return ("", 0) if latest is None else (latest.gpu_product, latest.gpu_count)
+
+
+def observations(records: Iterable[ObservationRecord]) -> tuple[Observation, ...]:
+    """The observations of informative outcomes whose energy is the attempt's alone."""
+    known = (observation_of(record, False) for record in records)
+    return tuple(observation for observation in known if observation is not None)
+
+
+@once_per_record
+def observation_of(record: ObservationRecord, from_other_job: bool) -> Observation | None:
+    """The observation of an informative outcome whose energy is the attempt's alone; None of others.
+
+    Args:
+        record: The record of the attempt.
+        from_other_job: Whether another job learns from it.
+    """
+    outcome = OUTCOMES.get(Result(record.result))
+    if outcome is None:
+        return None
+    measured = has_cost(record.energy_joules, record.time_seconds, record.max_power_watts)
+    measured &= record.attribution != Attribution.SHARED.value
+    ran = measured and record.epochs > 0 and record.metric is not None
+    # A training that diverges in its first epoch has reported no metric.
+    ran |= measured and outcome is Outcome.DIVERGED
+    if outcome is not Outcome.CRASHED and not ran:
+        return None
+    return Observation(
+        recurrence=record.recurrence,
+        attempt=record.attempt,
+        batch_size=record.batch_size,
+        outcome=outcome,
+        epochs=record.epochs,
+        energy_joules=record.energy_joules,
+        time_seconds=record.time_seconds,
+        # A process that crashed before it used a GPU has no cost. Any positive power represents
+        # that.
+        max_power_watts=record.max_power_watts or 1.0,
+        gpu_model=record.gpu_product,
+        epoch_energy_joules=record.epoch_energy_joules,
+        epoch_time_seconds=record.epoch_time_seconds,
+        from_other_job=from_other_job,
+        curve=record.curve,
+        # A change of another job's training is no hint at a change of this one.
+        template_digest="" if from_other_job else record.template_digest or "",
+        image_digest="" if from_other_job else record.image_digest or "",
+        parameters=record.parameters,
+        start_up=None
+        if record.start_up_energy_joules is None or record.start_up_time_seconds is None
+        else StartUp(record.start_up_energy_joules, record.start_up_time_seconds),
+    )
+
+
+def _limit_watts(recurrence: TrainingRecurrence) -> float | None:
+    progress = recurrence.status.progress
+    limit = recurrence.spec.power_limit_watts if progress is None else progress.power_limit_watts
+    return None if limit is None else float(limit)

@@ -1,0 +1,267 @@
+"""What a job saved against its default configuration: the one definition that all views show.
+
+The saving of a recurrence is the expected cost of the default configuration (`default_cost_of`) less what all its
+attempts cost. The paid costs are measured, so the interval is that of the default's cost. A run of the default
+configuration is the baseline and saves nothing, whatever chance makes of it. Runs that try a configuration or measure
+power limits are what learning cost; the saving of a job includes them. A recurrence that missed its target
+delivered nothing, so it saved nothing: what its trials cost is a cost of learning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+from wattloop_operator.api.training_recurrence import DecisionKind
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, TargetValues
+from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost
+from wattloop_operator.reconcile.learning.costs import (
+    RecurrenceHistory,
+    has_defaults,
+    histories_of,
+    known_cost,
+)
+from wattloop_planner.bandit.configuration import Configuration
+from wattloop_planner.estimate import Estimate
+
+# Recurrences over which the present saving is a mean, which reduces the effect of chance.
+LATEST = 5
+SEARCHES = frozenset({DecisionKind.TRIAL.value, DecisionKind.PRUNE.value, DecisionKind.DEFAULT.value})
+
+
+class Purpose(StrEnum):
+    """What a recurrence ran for.
+
+    BASELINE: the default configuration. LEARNING: a trial, or a measurement of power limits. CHOSEN: the
+    configuration that was learned.
+    """
+
+    BASELINE = "baseline"
+    LEARNING = "learning"
+    CHOSEN = "chosen"
+
+
+@dataclass(frozen=True)
+class RecurrenceSaving:
+    """One recurrence, compared with the default configuration.
+
+    Attributes:
+        index: Its index.
+        purpose: What it ran for.
+        reached: Whether it reached the target.
+        of_default: Whether all its attempts ran the default batch size and parameters.
+        cost_joules: Cost of all its attempts; None if that of one is not known.
+        lost_joules: What it cost without result: of attempts with another configuration, if it missed the target.
+    """
+
+    index: int
+    purpose: Purpose
+    reached: bool
+    of_default: bool
+    cost_joules: float | None
+    lost_joules: float = 0.0
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether it is compared with the default configuration."""
+        return self.reached and self.cost_joules is not None and self.purpose is not Purpose.BASELINE
+
+    @property
+    def has_saving(self) -> bool:
+        """Whether it has a saving of its own: a default run that measures power limits is a cost of learning alone."""
+        return self.is_compared and not (self.of_default and self.purpose is Purpose.LEARNING)
+
+
+@dataclass(frozen=True)
+class JobSavings:
+    """The recurrences of a job towards one target, compared with its default configuration.
+
+    Attributes:
+        default: Expected cost in joules of a recurrence in the default configuration; None if not known yet.
+        recurrences: The recurrences, by rising index.
+    """
+
+    default: Estimate | None
+    recurrences: tuple[RecurrenceSaving, ...] = ()
+
+    @cached_property
+    def is_known(self) -> bool:
+        """Whether a saving can be stated: the default's cost and that of another configuration are known."""
+        return self.default is not None and any(each.has_saving for each in self.recurrences)
+
+    def of(self, index: int) -> Estimate | None:
+        """Saving of one recurrence in percent of the default's cost; None for a baseline, or if it is not known."""
+        return self.of_all((index,))
+
+    def of_all(self, indices: Iterable[int]) -> Estimate | None:
+        """Saving of some recurrences in percent of the default's cost; None if none has one."""
+        wanted = set(indices)
+        return self._percent([each for each in self.recurrences if each.index in wanted and each.has_saving])
+
+    @cached_property
+    def saved_joules(self) -> Estimate | None:
+        """Saved so far, learning included; None if not known yet."""
+        return self._joules(self.compared) if self.is_known else None
+
+    @cached_property
+    def saved_percent(self) -> Estimate | None:
+        """Saved so far, learning included, in percent of what the default would have cost; None if not known yet."""
+        return self._percent(self.compared) if self.is_known else None
+
+    @cached_property
+    def learning_joules(self) -> Estimate | None:
+        """What trials and the measurement of power limits cost more than the default; None if not known yet.
+
+        It is negative if the trials cost less.
+        """
+        if self.default is None or not self._learning:
+            return None
+        saved = self._joules(self._learning)
+        return None if saved is None else Estimate(-saved.value, -saved.high, -saved.low)
+
+    @cached_property
+    def latest(self) -> tuple[RecurrenceSaving, ...]:
+        """The latest recurrences with the configuration that was learned."""
+        chosen = [each for each in self.recurrences if each.is_compared and each.purpose is Purpose.CHOSEN]
+        return tuple(chosen[-LATEST:])
+
+    @cached_property
+    def latest_percent(self) -> Estimate | None:
+        """Saving of the latest recurrences with the configuration that was learned; None if there is none yet."""
+        return self._percent(self.latest) if self.latest else None
+
+    @cached_property
+    def compared(self) -> tuple[RecurrenceSaving, ...]:
+        """The recurrences that the saving is about: those that reached the target, and trials in vain."""
+        return tuple(each for each in self.recurrences if each.is_compared or each.lost_joules)
+
+    @cached_property
+    def compared_count(self) -> int:
+        """Number of recurrences that would have cost the default's cost."""
+        return sum(each.is_compared for each in self.recurrences)
+
+    @property
+    def _learning(self) -> tuple[RecurrenceSaving, ...]:
+        return tuple(each for each in self.compared if each.purpose is Purpose.LEARNING or each.lost_joules)
+
+    def running(self) -> tuple[tuple[int, Estimate], ...]:
+        """Index of each compared recurrence, and the joules saved up to and including it."""
+        found = ((each.index, self._joules(self.compared[: count + 1])) for count, each in enumerate(self.compared))
+        return tuple((index, saved) for index, saved in found if saved is not None)
+
+    def _joules(self, recurrences: Sequence[RecurrenceSaving]) -> Estimate | None:
+        count, paid = _paid(recurrences)
+        return self._of_default(lambda default: count * default - paid)
+
+    def _percent(self, recurrences: Sequence[RecurrenceSaving]) -> Estimate | None:
+        count, paid = _paid(recurrences)
+        default = self.default
+        # With a default's cost near zero, a percentage says nothing.
+        if default is None or not count or not default.low or plausible_cost(paid / default.low) is None:
+            return None
+        return self._of_default(lambda cost: 100 * (1 - paid / (count * cost)))
+
+    def _of_default(self, function: Callable[[float], float]) -> Estimate | None:
+        """A rising function of the default's cost."""
+        default = self.default
+        if default is None:
+            return None
+        return Estimate(function(default.value), function(default.low), function(default.high))
+
+
+def job_savings(
+    records: Sequence[ObservationRecord],
+    profiles: Sequence[PowerProfileRecord],
+    *,
+    target: TargetValues | None,
+    default_batch_size: int,
+    default_parameters: Mapping[str, str],
+    eta: float,
+    default: Estimate | None,
+    left_out: frozenset[int] = frozenset(),
+) -> JobSavings:
+    """Compare the recurrences of a job with its default configuration.
+
+    Args:
+        records: Records of the job, ordered by (recurrence, attempt).
+        profiles: Its power profiles.
+        target: The target; recurrences with another one are not compared. None: a target that is not known.
+        default_batch_size: The job's default batch size.
+        default_parameters: Default of each further parameter.
+        eta: Weight of energy in the cost, 0 to 1.
+        default: Expected cost of the default configuration.
+        left_out: Indices of recurrences that have not ended.
+    """
+    purposes = _Purposes(profiles, Configuration(default_batch_size), default_parameters)
+    compared = []
+    for history in histories_of(records):
+        purpose = purposes.add(history)
+        if history.latest.target != target or history.index in left_out:
+            continue
+        cost = history.cost_joules(eta)
+        others = [each for each in history.records if not purposes.is_default(each)]
+        lost = 0.0 if history.reached else known_cost(others, eta) or 0.0
+        of_default = all(purposes.has_default_arm(each) for each in history.records)
+        compared.append(RecurrenceSaving(history.index, purpose, history.reached, of_default, cost, lost))
+    return JobSavings(default, tuple(compared))
+
+
+class _Purposes:
+    """Finds what recurrences ran for, in their order.
+
+    A power limit is Wattloop's choice if there is a profile of the batch size; a fixed one is part of the default
+    configuration. The first attempt of a batch size with such a profile is the one that measured it.
+    """
+
+    def __init__(
+        self, profiles: Iterable[PowerProfileRecord], default: Configuration, parameters: Mapping[str, str]
+    ) -> None:
+        self._highest: dict[tuple[int, str, int], float] = {}
+        for profile in profiles:
+            key = profile.key.batch_size, profile.key.gpu_product, profile.key.gpu_count
+            self._highest[key] = max(each.power_limit_watts for each in profile.measurements)
+        self._default, self._parameters = default, parameters
+        self._measured: set[tuple[int, str, int]] = set()
+
+    def has_default_arm(self, record: ObservationRecord) -> bool:
+        """Whether an attempt ran the default batch size and parameters."""
+        return record.batch_size == self._default.batch_size and has_defaults(record, self._parameters)
+
+    def is_default(self, record: ObservationRecord) -> bool:
+        """Whether an attempt ran the default configuration, without a power limit that Wattloop chose."""
+        highest = self._highest.get(_key(record))
+        limit = record.power_limit_watts
+        return self.has_default_arm(record) and (limit is None or highest is None or round(limit) >= round(highest))
+
+    def add(self, history: RecurrenceHistory) -> Purpose:
+        """The purpose of the next recurrence."""
+        learns = [self._learns(record) for record in history.records]
+        if any(learns):
+            return Purpose.LEARNING
+        return Purpose.BASELINE if all(map(self.is_default, history.records)) else Purpose.CHOSEN
+
+    def _learns(self, record: ObservationRecord) -> bool:
+        key = _key(record)
+        measures = key in self._highest and key not in self._measured and record.power_limit_watts is not None
+        if measures:
+            self._measured.add(key)
+        searches = record.decision_kind in SEARCHES and not self.has_default_arm(record)
+        return measures or searches or record.decision_kind == DecisionKind.COMPARISON.value
+
+
+def _key(record: ObservationRecord) -> tuple[int, str, int]:
+    return record.batch_size, record.gpu_product, record.gpu_count
+
+
+def _paid(recurrences: Iterable[RecurrenceSaving]) -> tuple[int, float]:
+    """Number of recurrences that reached the target, and what all of them cost."""
+    count, paid = 0, 0.0
+    for each in recurrences:
+        if each.is_compared:
+            count += 1
+            paid += each.cost_joules or 0.0
+        else:
+            paid += each.lost_joules
+    return count, paid

@@ -1,0 +1,164 @@
+"""What a plan saves and costs in time by measurement: its iterations against those at free clocks between them.
+
+Cycles of both kinds alternate (see `wattloop.pipeline.free_iterations`), so what changes both cancels: the warmth of
+the GPUs, the length of the data, other work on the machine. The errors are those of a jackknife over groups of
+cycles, in which all ranks have the same iterations; so what the ranks have in common, such as a late iteration,
+counts as often as it happened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wattloop.pipeline.compared_cycles import ComparedCycles, joined
+from wattloop.pipeline.plan_messages import PLAN, RankReport
+from wattloop.pipeline.standard_errors import jackknife_variance, widening
+from wattloop_operator.reconcile.pipeline.pipeline_state import Excess, PipelineState
+
+# With fewer groups, their differences do not say how sure the mean is.
+MIN_GROUPS = 4
+# Beyond these, a rank has stated no measurement.
+MIN_VALUE, MAX_RATIO = 1e-9, 1e4
+
+
+@dataclass(frozen=True)
+class Group:
+    """Consecutive cycles, as sums over them: an iteration of one pipeline under the plan and at free clocks.
+
+    Attributes:
+        cycles: Number of cycles.
+        plan_seconds: Time of the slowest rank under the plan.
+        free_seconds: The same at free clocks.
+        plan_joules: Energy under the plan, the mean over the pipelines; None until all ranks know it.
+        free_joules: The same at free clocks.
+    """
+
+    cycles: int
+    plan_seconds: float
+    free_seconds: float
+    plan_joules: float | None
+    free_joules: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Iterations under the present plan and at free clocks.
+
+    Attributes:
+        groups: Groups of cycles that all ranks have measured, in order.
+    """
+
+    groups: tuple[Group, ...]
+
+    @property
+    def cycles(self) -> int:
+        """Number of measured cycles."""
+        return sum(each.cycles for each in self.groups)
+
+    @property
+    def free_seconds(self) -> float:
+        """Mean time of an iteration at free clocks."""
+        return math.fsum(each.free_seconds for each in self.groups) / self.cycles
+
+    @property
+    def free_joules(self) -> float | None:
+        """Mean energy of an iteration of one pipeline at free clocks; None if no group has one."""
+        known = [each for each in self.groups if each.free_joules is not None]
+        cycles = sum(each.cycles for each in known)
+        return math.fsum(each.free_joules or 0.0 for each in known) / cycles if cycles else None
+
+    @property
+    def time(self) -> Excess | None:
+        """Time under the plan beyond that at free clocks; None while it is not known."""
+        return excess([each.plan_seconds for each in self.groups], [each.free_seconds for each in self.groups])
+
+    @property
+    def energy(self) -> Excess | None:
+        """Energy under the plan beyond that at free clocks; None while it is not known."""
+        return self.cost(1.0, 0.0)
+
+    def cost(self, energy_weight: float, watts: float) -> Excess | None:
+        """Cost under the plan beyond that at free clocks; None while it is not known.
+
+        Args:
+            energy_weight: η: the share of the energy.
+            watts: What a second costs, of which the rest is the share.
+        """
+        both = [
+            (
+                energy_weight * each.plan_joules + (1 - energy_weight) * watts * each.plan_seconds,
+                energy_weight * each.free_joules + (1 - energy_weight) * watts * each.free_seconds,
+            )
+            for each in self.groups
+            if each.plan_joules is not None and each.free_joules is not None
+        ]
+        return excess([plan for plan, _ in both], [free for _, free in both])
+
+
+def excess(plan: Sequence[float], free: Sequence[float]) -> Excess | None:
+    """How much more one side takes than the other, from the sums of groups; None for few groups.
+
+    Example:
+        >>> found = excess([0.9, 1.1, 1.0, 1.0], [1.0, 1.2, 1.1, 1.1])
+        >>> round(found.percent, 2), round(found.error_percent, 2)
+        (-9.09, 0.54)
+        >>> excess([1.0], [1.0]) is None
+        True
+    """
+    total_plan, total_free = math.fsum(plan), math.fsum(free)
+    if len(plan) < MIN_GROUPS or min(free) < MIN_VALUE or max(plan) > MAX_RATIO * min(free):
+        return None
+    without = [(total_plan - own_plan) / (total_free - own_free) for own_plan, own_free in zip(plan, free, strict=True)]
+    error = math.sqrt(jackknife_variance(without)) * widening(len(plan) - 1)
+    return Excess(100 * (total_plan / total_free - 1), 100 * error)
+
+
+def compared(state: PipelineState) -> Comparison | None:
+    """The comparison under the present directive; None without one, and beside a straggler, for which others wait."""
+    straggler = state.straggler
+    if straggler is not None and straggler.noticed:
+        return None
+    reports = reports_of_plan(state)
+    if reports is None or not all(report.compared for report in reports):
+        return None
+    width = max(each.width for report in reports for each in report.compared)
+    by_rank = [joined(report.compared, width) for report in reports]
+    registration = next(iter(state.ranks.values())).registration
+    pipelines = registration.ranks // registration.pipeline_parallel
+    numbers = sorted(set(by_rank[0]).intersection(*by_rank[1:]))
+    if not numbers:
+        return None
+    return Comparison(tuple(_group([each[number] for each in by_rank], pipelines) for number in numbers))
+
+
+def reports_of_plan(state: PipelineState) -> list[RankReport] | None:
+    """The newest report of each rank under the present plan; None if a rank has none."""
+    directive = state.directive
+    if directive.mode != PLAN or not state.ranks or len(state.ranks) != state.expected_ranks:
+        return None
+    reports = [
+        rank.report
+        for rank in state.ranks.values()
+        if rank.report is not None and rank.report.applied_directive == directive.number
+    ]
+    return reports if len(reports) == len(state.ranks) else None
+
+
+def _group(ranks: Sequence[ComparedCycles], pipelines: int) -> Group:
+    # A rank that lacks a cycle has the mean of the others.
+    cycles = min(each.cycles for each in ranks)
+    plan, free = ([getattr(each, name) for each in ranks] for name in ("plan_joules", "free_joules"))
+    return Group(
+        cycles,
+        max(each.plan_seconds / each.cycles for each in ranks) * cycles,
+        max(each.free_seconds / each.cycles for each in ranks) * cycles,
+        _total(ranks, plan, cycles / pipelines),
+        _total(ranks, free, cycles / pipelines),
+    )
+
+
+def _total(ranks: Sequence[ComparedCycles], joules: Sequence[float | None], factor: float) -> float | None:
+    known = [value / each.cycles for each, value in zip(ranks, joules, strict=True) if value is not None]
+    return math.fsum(known) * factor if len(known) == len(ranks) else None

@@ -1,0 +1,156 @@
+"""The plan service: receives the registrations and reports of a pipeline's ranks, and answers with directives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+
+from cachetools import TTLCache
+from starlette.concurrency import run_in_threadpool
+
+from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
+from wattloop_operator.reconcile.pipeline.liveness import REPORT_SECONDS
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
+from wattloop_operator.reconcile.pipeline.registrations import PipelineWork
+from wattloop_operator.reporting.interfaces import BearerToken, CachingAuthorizer, ProgressStore, UnknownRecurrenceError
+from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, PipelineContext, ReportOfRank
+from wattloop_operator.reporting.report_limits import ReportLimits
+
+# After so long a change of the job's choice reaches its ranks.
+CONTEXT_SECONDS = 5.0
+MAX_CONTEXTS = 1_000
+ENDED = Directive(first_iteration=0, report_seconds=60.0, reason="the attempt has ended")
+
+
+PlanOfRecurrence = Callable[[TrainingRecurrence], JobPlan]
+"""How the job of a recurrence plans its pipelines. Raises OperationError if the job cannot be read now."""
+
+
+def plan_by_default(_recurrence: TrainingRecurrence) -> JobPlan:
+    """Every pipeline is planned, with no time lost."""
+    return JobPlan()
+
+
+class PipelineService:
+    """The ranks' part of the reporting API, independent of HTTP. One event loop alone uses it.
+
+    Args:
+        recurrences: Reads the recurrence of a caller.
+        authorizer: Checks who may report for a recurrence.
+        commits: Merges, decides and stores.
+        limits: The rate limits.
+        clock: Monotonic seconds.
+        plan_of: How the job of a recurrence plans its pipelines.
+    """
+
+    def __init__(
+        self,
+        recurrences: ProgressStore,
+        authorizer: CachingAuthorizer,
+        commits: PipelineCommits,
+        limits: ReportLimits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        plan_of: PlanOfRecurrence = plan_by_default,
+    ) -> None:
+        self._recurrences = recurrences
+        self._authorizer = authorizer
+        self._commits = commits
+        self._limits = limits
+        self._plan_of = plan_of
+        self._contexts: TTLCache[tuple[str, str], PipelineContext | None] = TTLCache(
+            MAX_CONTEXTS, CONTEXT_SECONDS, clock
+        )
+        self._reading: dict[tuple[str, str], asyncio.Future[PipelineContext | None]] = {}
+
+    async def authorize(
+        self, token: BearerToken, namespace: str, name: str, address: str = ""
+    ) -> PipelineContext | None:
+        """Check that the caller may report for a recurrence, before the body is read.
+
+        A thread asks the cluster, and only where nothing is remembered: a change of threads costs a message a tenth
+        of its processor time, and more if the other threads compute.
+
+        Returns:
+            What the recurrence says of the pipeline; None if the attempt has ended.
+
+        Raises:
+            UnknownCallerError: The token is invalid.
+            RecurrenceOwnershipError: The caller does not run this recurrence.
+            TooManyRequestsError: There were too many messages for the recurrence, or too many unknown tokens.
+            UnknownRecurrenceError: The recurrence does not exist.
+            OperationError: The check failed for now.
+        """
+        if not self._authorizer.is_authorized(token, namespace, name):
+            await run_in_threadpool(self._authorizer.authorize, token, namespace, name, address)
+        self._limits.count_pipeline_message(namespace, name)
+        return await self._context((namespace, name))
+
+    async def register(self, context: PipelineContext | None, registration: RankRegistration) -> Directive:
+        """Register a rank of an authorized caller.
+
+        Raises:
+            RegistrationConflictError: It lacks an instruction, or contradicts another rank.
+            TooManyRequestsError: Too many messages wait to be written.
+            OperationError: The write failed for now; the registration may be sent again.
+        """
+        return await self._directive(context, registration)
+
+    async def report(self, context: PipelineContext | None, rank: int, report: RankReport) -> Directive:
+        """Merge a report of a rank; a repeated or late one changes nothing.
+
+        Raises:
+            TooManyRequestsError: Too many messages wait to be written.
+            OperationError: The write failed for now; the report may be sent again.
+        """
+        return await self._directive(context, ReportOfRank(rank, report))
+
+    async def receive_notice(self, context: PipelineContext | None, notice: StragglerNotice) -> None:
+        """Take an announcement of a straggler, or of its end.
+
+        Raises:
+            TooManyRequestsError: Too many messages wait to be written.
+            OperationError: The write failed for now; the notice may be sent again.
+        """
+        if context is not None:
+            await self._commits.committed(context, notice)
+
+    async def _directive(self, context: PipelineContext | None, message: Message) -> Directive:
+        if context is None:
+            return ENDED
+        answer = await self._commits.committed(context, message)
+        return Directive(report_seconds=REPORT_SECONDS) if answer is None else answer
+
+    async def _context(self, name: tuple[str, str]) -> PipelineContext | None:
+        """What the recurrence says, read once for all ranks that ask at the same time."""
+        # One look-up: between two of them it may expire.
+        with contextlib.suppress(KeyError):
+            return self._contexts[name]
+        if name not in self._reading:
+            reading = asyncio.ensure_future(run_in_threadpool(self._read, *name))
+            self._reading[name] = reading
+            reading.add_done_callback(lambda done: self._keep(name, done))
+        # A rank that is gone ends its own wait alone.
+        return await asyncio.shield(self._reading[name])
+
+    def _keep(self, name: tuple[str, str], read: asyncio.Future[PipelineContext | None]) -> None:
+        del self._reading[name]
+        if not read.cancelled() and read.exception() is None:
+            self._contexts[name] = read.result()
+
+    def _read(self, namespace: str, name: str) -> PipelineContext | None:
+        recurrence = self._recurrences.read(namespace, name)
+        if recurrence is None:
+            raise UnknownRecurrenceError(f"TrainingRecurrence {namespace}/{name} does not exist")
+        spec = recurrence.spec
+        key = PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)
+        if recurrence.status.result is not None:
+            self._commits.forget(key)
+            return None
+        plan = self._plan_of(recurrence)
+        new = PipelineState(key, namespace, name, choice=plan.choice, enabled=plan.enabled, given=plan.given)
+        return PipelineContext(new, PipelineWork(spec.batch_size, recurrence.status.image_digest or ""))

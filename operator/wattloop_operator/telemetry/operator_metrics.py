@@ -1,0 +1,253 @@
+"""The operator's Prometheus metrics, in base units; only existing jobs are label values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from wattloop.errors import OperationError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.cluster.api_transport import Request, StatusError, Transport
+from wattloop_operator.http.connections import Application
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
+from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
+
+Planner = Callable[[PlanningRequest, datetime], PipelineFrontier]
+JOB_LABELS = ("namespace", "job")
+# Metric and meaning of each field of `status.savings` that has an interval.
+ESTIMATES = {
+    "default_cost_joules": ("default_cost_joules", "Expected cost of a recurrence in the default configuration."),
+    "cost_joules": ("saved_cost_joules", "Cost saved against the default configuration, learning included."),
+    "learning_cost_joules": (
+        "learning_cost_joules",
+        "What trials and the measurement of power limits cost more than the default.",
+    ),
+}
+BOUNDS = {"": "", "low_": "Lower end of the interval of 90 %: ", "high_": "Upper end of the interval of 90 %: "}
+
+
+class Metrics:
+    """Counters and histograms of events.
+
+    Attributes:
+        registry: The registry of all the operator's metrics.
+    """
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._reconciles = Histogram(
+            "wattloop_operator_reconcile_duration_seconds",
+            "Duration of one reconciliation of a job.",
+            buckets=(0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+            registry=self.registry,
+        )
+        self._failures = Counter(
+            "wattloop_operator_reconcile_failures_total",
+            "Reconciliations of a job that failed.",
+            registry=self.registry,
+        )
+        self._requests = Counter(
+            "wattloop_operator_api_requests_total",
+            "Requests to the Kubernetes API server.",
+            ["method", "resource", "outcome"],
+            registry=self.registry,
+        )
+        self._missed_changes = Counter(
+            "wattloop_operator_watch_missed_changes_total",
+            "Jobs with a change that a watch missed.",
+            ["kind"],
+            registry=self.registry,
+        )
+        self._reports = Counter(
+            "wattloop_operator_reports_total",
+            "Reports of training processes, by the HTTP status of the response.",
+            ["status"],
+            registry=self.registry,
+        )
+        self._node_reports = Counter(
+            "wattloop_operator_node_reports_total",
+            "Reports of node agents, by the HTTP status of the response.",
+            ["status"],
+            registry=self.registry,
+        )
+        self._pipeline_messages = Counter(
+            "wattloop_operator_pipeline_messages_total",
+            "Registrations and reports of ranks of a pipeline, by the HTTP status of the response.",
+            ["status"],
+            registry=self.registry,
+        )
+        self._plans = Histogram(
+            "wattloop_operator_pipeline_plan_duration_seconds",
+            "Duration of the planning of a pipeline, by whether plans were found.",
+            ["planned"],
+            buckets=(0.5, 1, 2, 5, 10, 30, 60, 120, 300),
+            registry=self.registry,
+        )
+        self._rejected = Counter(
+            "wattloop_operator_http_requests_rejected_total",
+            "HTTP requests rejected before parsing: malformed, or overloaded (too many connections or requests).",
+            ["reason"],
+            registry=self.registry,
+        )
+
+    def reconciled(self, seconds: float) -> None:
+        """Record the duration of a reconciliation."""
+        self._reconciles.observe(seconds)
+
+    def reconcile_failed(self) -> None:
+        """Count a reconciliation that failed."""
+        self._failures.inc()
+
+    def changes_missed(self, kind: str, jobs: int) -> None:
+        """Count the jobs with a change that a watch missed."""
+        self._missed_changes.labels(kind).inc(jobs)
+
+    def request_rejected(self, reason: str) -> None:
+        """Count an HTTP request that the application did not receive."""
+        self._rejected.labels(reason).inc()
+
+    def count_reports(self, app: Application) -> Application:
+        """The reporting API as an ASGI application that counts its responses."""
+
+        async def counted(scope: Any, receive: Any, send: Any) -> None:
+            reports = self._counter_of(scope.get("path", ""))
+
+            async def send_counted(message: Any) -> None:
+                if message["type"] == "http.response.start":
+                    reports.labels(str(message["status"])).inc()
+                await send(message)
+
+            await app(scope, receive, send_counted)
+
+        return counted
+
+    def _counter_of(self, path: str) -> Counter:
+        if path.startswith("/v1/nodes/"):
+            return self._node_reports
+        # /v1/namespaces/NAMESPACE/recurrences/NAME/pipeline/…
+        return self._pipeline_messages if path.split("/")[6:7] == ["pipeline"] else self._reports
+
+    def time_planner(self, plan: Planner) -> Planner:
+        """The planner of pipelines as one whose durations and failures are recorded."""
+
+        def timed(request: PlanningRequest, now: datetime) -> PipelineFrontier:
+            started = time.monotonic()
+            frontier = plan(request, now)
+            self._plans.labels("false" if frontier.problem else "true").observe(time.monotonic() - started)
+            return frontier
+
+        return timed
+
+    def count_requests(self, transport: Transport) -> Transport:
+        """The transport as one that counts its requests."""
+
+        def call(request: Request) -> dict[str, Any]:
+            outcome = "ok"
+            try:
+                return transport(request)
+            except StatusError as error:
+                outcome = str(error.status)
+                raise
+            except OperationError:
+                outcome = "unreachable"
+                raise
+            finally:
+                self._requests.labels(request.method, _resource(request.path), outcome).inc()
+
+        return call
+
+
+class StateCollector(Collector):
+    """Metrics computed at each scrape: figures of the jobs, the work queue, the watches and leadership.
+
+    Args:
+        jobs: The existing jobs.
+        queue_depth: Number of jobs that wait for a worker.
+        watch_ages_seconds: Seconds since each watch's last sign of life.
+        is_leader: Whether this operator leads.
+        is_database_up: Whether the database answers.
+    """
+
+    def __init__(
+        self,
+        *,
+        jobs: Callable[[], Iterable[RecurringTrainingJob]],
+        queue_depth: Callable[[], int],
+        watch_ages_seconds: Callable[[], Mapping[str, float]],
+        is_leader: Callable[[], bool],
+        is_database_up: Callable[[], bool],
+    ) -> None:
+        self._jobs = jobs
+        self._queue_depth = queue_depth
+        self._watch_ages_seconds = watch_ages_seconds
+        self._is_leader = is_leader
+        self._is_database_up = is_database_up
+
+    def collect(self) -> Iterator[Metric]:
+        """The current metrics."""
+        yield GaugeMetricFamily(
+            "wattloop_operator_is_leader", "Whether this operator leads.", value=float(self._is_leader())
+        )
+        yield GaugeMetricFamily(
+            "wattloop_operator_database_up",
+            "Whether the database answers this operator.",
+            value=float(self._is_database_up()),
+        )
+        yield GaugeMetricFamily(
+            "wattloop_operator_work_queue_depth", "Jobs that wait for a worker.", value=float(self._queue_depth())
+        )
+        ages = GaugeMetricFamily(
+            "wattloop_operator_watch_age_seconds", "Time since the last sign of life of a watch.", labels=["kind"]
+        )
+        for kind, age in self._watch_ages_seconds().items():
+            ages.add_metric([kind], age)
+        yield ages
+        yield from _of_jobs(self._jobs())
+
+
+def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
+    active = GaugeMetricFamily("wattloop_job_active_recurrences", "Recurrences that run.", labels=JOB_LABELS)
+    best = GaugeMetricFamily(
+        "wattloop_job_best_batch_size", "Batch size with the lowest expected cost.", labels=JOB_LABELS
+    )
+    ended = CounterMetricFamily("wattloop_job_recurrences", "Recurrences that ended.", labels=(*JOB_LABELS, "reached"))
+    energy = CounterMetricFamily(
+        "wattloop_job_gpu_energy_joules", "Energy of the GPUs of all recurrences.", labels=JOB_LABELS
+    )
+    cost = CounterMetricFamily("wattloop_job_cost_joules", "Cost of all recurrences.", labels=JOB_LABELS)
+    estimates = {
+        f"{bound}{name}": GaugeMetricFamily(f"wattloop_job_{bound}{metric}", f"{prefix}{text}", labels=JOB_LABELS)
+        for name, (metric, text) in ESTIMATES.items()
+        for bound, prefix in BOUNDS.items()
+    }
+    for job in jobs:
+        names, status = [job.metadata.namespace, job.metadata.name], job.status
+        active.add_metric(names, status.counts.active)
+        ended.add_metric([*names, "true"], status.counts.reached)
+        ended.add_metric([*names, "false"], status.counts.failed)
+        if status.best_batch_size is not None:
+            best.add_metric(names, status.best_batch_size)
+        if status.totals is not None:
+            energy.add_metric(names, float(status.totals.gpu_energy_joules))
+            cost.add_metric(names, float(status.totals.cost_joules))
+        if status.savings is not None:
+            for name, family in estimates.items():
+                value = getattr(status.savings, name)
+                if value is not None:
+                    family.add_metric(names, float(value))
+    yield from (active, best, ended, energy, cost, *estimates.values())
+
+
+def _resource(path: str) -> str:
+    """The plural of the kind in a path: `jobs` in /apis/batch/v1/namespaces/team/jobs/x."""
+    parts = path.strip("/").split("/")
+    rest = parts[3:] if parts[0] == "apis" else parts[2:]
+    if rest[:1] == ["namespaces"] and len(rest) > 2:
+        rest = rest[2:]
+    return rest[0] if rest else "discovery"

@@ -1,0 +1,75 @@
+"""The manifest of an attempt's workload, of any kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wattloop.message_fields import shown
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
+from wattloop_operator.workloads.kubernetes_job import job_devices, job_spec
+from wattloop_operator.workloads.other_kind import other_devices, other_spec
+from wattloop_operator.workloads.ownership import labels_of, owner_reference
+from wattloop_operator.workloads.rendezvous import add_rendezvous
+
+JOB = ("batch/v1", "Job")
+# Of all pods together; statuses and the store have 63 bits.
+MAX_DEVICES = 1_000_000
+
+
+def kind_of(job: RecurringTrainingJob) -> tuple[str, str]:
+    """API version and kind of a job's workloads."""
+    workload = job.spec.template.workload
+    return JOB if workload is None else (workload.api_version, workload.kind)
+
+
+def devices_of(job: RecurringTrainingJob) -> int:
+    """Number of GPUs that a job's workloads request for training; 0 if its template cannot be started."""
+    try:
+        return requested_devices(job)
+    except TemplateError:
+        return 0
+
+
+def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresses: ClusterAddresses) -> dict[str, Any]:
+    """The workload of an attempt: it has its recurrence's name, and the recurrence owns it.
+
+    Raises:
+        TemplateError: The template cannot be started.
+    """
+    template = job.spec.template
+    injection = injection_of(job, recurrence, addresses, requested_devices(job))
+    spec = job_spec(template, injection) if template.workload is None else other_spec(template, injection)
+    if template.rendezvous is not None:
+        add_rendezvous(spec, template.rendezvous, recurrence.metadata.name, template.training_containers)
+    metadata: dict[str, Any] = {
+        "name": recurrence.metadata.name,
+        "namespace": recurrence.metadata.namespace,
+        "labels": labels_of(recurrence, template.labels),
+    }
+    if template.annotations:
+        metadata["annotations"] = dict(template.annotations)
+    if recurrence.metadata.uid:
+        metadata["ownerReferences"] = [owner_reference(recurrence)]
+    api_version, kind = kind_of(job)
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def requested_devices(job: RecurringTrainingJob) -> int:
+    """Number of GPUs that a job's workloads request for training.
+
+    Raises:
+        TemplateError: The template lacks a named container, or requests no possible number of GPUs.
+    """
+    template, found = job.spec.template, 0
+    if template.workload is not None:
+        found = other_devices(template.workload.spec.value, template.training_containers)
+    elif template.job is not None:
+        found = job_devices(template.job.value, template.training_containers)
+    if found > MAX_DEVICES:
+        raise TemplateError(
+            f"spec.template: found {shown(found)} GPUs in all of its pods, expected at most {MAX_DEVICES}; reduce the "
+            "number of pods, or of each one's GPUs"
+        )
+    return found

@@ -1,0 +1,137 @@
+"""The planning problem: a graph of operations, the options of each, and the power of waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from wattloop.errors import UsageError
+from wattloop_planner.frequency._rounding import Pipeline
+from wattloop_planner.frequency.pipeline.graph import OperationGraph
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile, Setting, check_coverage
+from wattloop_planner.frequency.pipeline.useful_options import UsefulOptions, useful_options
+
+# Beyond this factor, the operations' energy is lost in the rounding errors of the waiting energy.
+MAX_TIMES_THE_POWER = 10_000
+
+Choices = npt.NDArray[np.int16]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A pipeline to plan.
+
+    Attributes:
+        graph: The operations.
+        options: The useful options of each of the graph's kinds, in the order of ``graph.kinds``.
+        profile: All measured options.
+        blocking_power_watts: Power of a GPU that waits for another stage.
+    """
+
+    graph: OperationGraph
+    options: tuple[UsefulOptions, ...]
+    profile: Profile
+    blocking_power_watts: float
+
+    @property
+    def waiting_power_watts(self) -> float:
+        """Power of all stages while they wait; the iteration's time costs this in addition."""
+        return self.graph.stages * self.blocking_power_watts
+
+    @cached_property
+    def measured(self) -> tuple[Mapping[int, Option], ...]:
+        """The fastest option at each frequency in MHz, of each of the graph's kinds."""
+        found = (self.profile.options[kind] for kind in self.graph.kinds)
+        slowest_first = (sorted(options, key=lambda option: -option.time_seconds) for options in found)
+        return tuple({option.frequency_megahertz: option for option in options} for options in slowest_first)
+
+    @cached_property
+    def by_setting(self) -> tuple[Mapping[Setting, Option], ...]:
+        """All options of each of the graph's kinds, by clock and knobs."""
+        found = (self.profile.options[kind] for kind in self.graph.kinds)
+        return tuple({option.setting: option for option in options} for options in found)
+
+    def at_knobs(self, kind: int, knobs: tuple[str, ...]) -> Mapping[int, Option]:
+        """The options of a kind with these knobs, by frequency in MHz."""
+        return self._by_knobs[kind].get(knobs, {})
+
+    @cached_property
+    def _by_knobs(self) -> tuple[Mapping[tuple[str, ...], Mapping[int, Option]], ...]:
+        tables: list[dict[tuple[str, ...], dict[int, Option]]] = [{} for _ in self.graph.kinds]
+        for table, options in zip(tables, self.by_setting, strict=True):
+            for setting, option in options.items():
+                table.setdefault(setting.knobs, {})[setting.frequency_megahertz] = option
+        return tuple(tables)
+
+    @cached_property
+    def first_options(self) -> npt.NDArray[np.int32]:
+        """Offsets of each kind's options in the concatenated options of all kinds, shape (kinds + 1,)."""
+        return np.cumsum([0, *(len(options.times_seconds) for options in self.options)]).astype(np.int32)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """The operations and their useful options, as an object of the C extension."""
+        return Pipeline(
+            befores=self.graph.befores,
+            afters=self.graph.afters,
+            kind_of=self.graph.kind_of,
+            first_options=self.first_options,
+            times=np.concatenate([options.times_seconds for options in self.options]),
+            costs=np.concatenate([options.effective_joules for options in self.options]),
+        )
+
+    def durations_of(self, choices: Choices) -> npt.NDArray[np.float64]:
+        """The measured time of each operation in seconds under these choices, shape (operations,)."""
+        times = np.concatenate([options.times_seconds for options in self.options])
+        return np.asarray(times[self.first_options[self.graph.kind_of] + choices])
+
+    @cached_property
+    def option_counts(self) -> npt.NDArray[np.int32]:
+        """Number of useful options of each operation, shape (operations,)."""
+        return np.diff(self.first_options)[self.graph.kind_of]
+
+    @property
+    def fastest(self) -> Choices:
+        """Every operation at its fastest option."""
+        return np.zeros(self.graph.operations, dtype=np.int16)
+
+    @property
+    def slowest(self) -> Choices:
+        """Every operation at its minimum effective energy; slower options save nothing."""
+        return (self.option_counts - 1).astype(np.int16)
+
+
+def pipeline_problem(graph: OperationGraph, profile: Profile, blocking_power_watts: float) -> Problem:
+    """Join a graph with a profile.
+
+    Args:
+        graph: The operations.
+        profile: Options for every (stage, instruction) of the graph.
+        blocking_power_watts: Power of a GPU that waits for another stage, 0 or more.
+
+    Raises:
+        UsageError: The power is negative, not finite, or too large compared with the options' power.
+        InputError: The profile lacks a stage or an instruction, or has additional stages.
+    """
+    if not 0 <= blocking_power_watts < np.inf:
+        raise UsageError(f"--blocking-power {blocking_power_watts:g}: must be a finite number of at least 0")
+    check_coverage(profile, graph.kinds, graph.stages)
+    max_power = max(
+        option.energy_joules / option.time_seconds for kind in graph.kinds for option in profile.options[kind]
+    )
+    if blocking_power_watts > max_power * MAX_TIMES_THE_POWER:
+        raise UsageError(
+            f"--blocking-power {blocking_power_watts:g}: must be at most {MAX_TIMES_THE_POWER:,} times the "
+            f"highest power of a measured option, {max_power:g} W"
+        )
+    return Problem(
+        graph,
+        tuple(useful_options(profile.options[kind], blocking_power_watts) for kind in graph.kinds),
+        profile,
+        blocking_power_watts,
+    )

@@ -1,0 +1,146 @@
+"""The policies that apply to a request, and the messages of refusals."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattloop.node_energy import GpuBounds, Range
+from wattloop.training_messages import MAX_LIMIT_WATTS
+from wattloop_agent.monitor.policies.policy_limits import LimitedSetting, PolicyLimits, out_of_range, refuse_closed
+from wattloop_agent.request_error import Reason, RequestError
+
+A100, H200 = "NVIDIA A100-SXM4-80GB", "NVIDIA H200"
+POWER = LimitedSetting.POWER_LIMIT
+FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 350.0), graphics_clock_megahertz=(600.0, 1300.0))
+TEAM = GpuBounds("team", namespaces=("vision", "speech"), power_limit_watts=(200.0, MAX_LIMIT_WATTS))
+BIG = GpuBounds("big", products=(H200,), memory_clock_megahertz=(2000.0, 2500.0))
+NODE = PolicyLimits((FLEET, TEAM, BIG))
+
+
+@pytest.mark.parametrize(
+    ("product", "namespace", "holding", "closed_by"),
+    [
+        (A100, "vision", ["fleet", "team"], []),
+        (A100, "search", ["fleet", "team"], ["team"]),
+        (A100, None, ["fleet", "team"], ["team"]),
+        (H200, "speech", ["fleet", "team", "big"], []),
+        ("NVIDIA A40", "speech", ["fleet", "team"], []),
+    ],
+)
+def test_a_policy_applies_to_its_products_and_admits_its_namespaces(
+    product: str, namespace: str | None, holding: list[str], closed_by: list[str]
+) -> None:
+    limits = NODE.of(product, namespace)
+    assert [each.policy for each in limits.bounds] == holding
+    assert [each.policy for each in limits.closed_by] == closed_by
+
+
+@pytest.mark.parametrize(
+    ("product", "setting", "found"),
+    [
+        (A100, POWER, (200.0, 350.0)),
+        (A100, LimitedSetting.GRAPHICS_CLOCK, (600.0, 1300.0)),
+        (A100, LimitedSetting.MEMORY_CLOCK, (0.0, math.inf)),
+        (H200, LimitedSetting.MEMORY_CLOCK, (2000.0, 2500.0)),
+    ],
+)
+def test_a_request_must_be_within_every_policy_that_applies(
+    product: str, setting: LimitedSetting, found: Range
+) -> None:
+    assert NODE.of(product, "vision").range(setting) == found
+
+
+@pytest.mark.parametrize(
+    ("namespace", "device", "allowed"),
+    [
+        ("vision", (100.0, 400.0), (200.0, 350.0)),
+        ("vision", (250.0, 300.0), (250.0, 300.0)),
+        ("vision", (400.0, 700.0), None),
+        ("search", (100.0, 400.0), None),
+    ],
+)
+def test_the_allowed_range_is_the_intersection_of_policies_and_device(
+    namespace: str, device: Range, allowed: Range | None
+) -> None:
+    assert NODE.of(A100, namespace).narrowed(POWER, device) == allowed
+
+
+@pytest.mark.parametrize(
+    ("value", "violation"),
+    [
+        (250.0, None),
+        (200.0, None),
+        (350.0, None),
+        (360.0, "GPUPowerPolicy fleet allows 150 to 350 watts"),
+        (175.0, "GPUPowerPolicy team allows at least 200 watts"),
+        (100.0, "GPUPowerPolicy fleet allows 150 to 350 watts and GPUPowerPolicy team allows at least 200 watts"),
+    ],
+)
+def test_a_violation_names_every_policy_with_its_range(value: float, violation: str | None) -> None:
+    assert NODE.of(A100, "vision").violation(POWER, value) == violation
+
+
+def test_a_refusal_names_the_policys_range_and_the_devices() -> None:
+    refused = out_of_range("GPU-1", POWER, 360.0, "GPUPowerPolicy fleet allows 150 to 350 watts", (100.0, 400.0))
+    assert refused.reason is Reason.OUT_OF_RANGE
+    assert refused.message == (
+        "GPU GPU-1: a power limit of 360 watts is out of range: GPUPowerPolicy fleet allows 150 to 350 watts, the "
+        "device accepts 100 to 400 watts"
+    )
+
+
+def test_the_refusal_of_a_namespace_names_the_policy_and_the_admitted_ones() -> None:
+    with pytest.raises(RequestError) as refused:
+        refuse_closed("GPU-1", NODE.of(A100, "search"), "search")
+    assert refused.value.reason is Reason.NOT_PERMITTED
+    assert (
+        "GPUPowerPolicy team lets pods of vision, speech ask for limits and clocks, not pods of namespace search"
+        in (refused.value.message)
+    )
+    refuse_closed("GPU-1", NODE.of(A100, "vision"), "vision")
+
+
+def test_without_a_policy_only_the_device_limits_a_request() -> None:
+    limits = PolicyLimits().of(A100, None)
+    assert (limits.range(POWER), limits.narrowed(POWER, (100.0, 400.0))) == ((0.0, math.inf), (100.0, 400.0))
+    assert limits.violation(POWER, 1e6) is None
+
+
+ranges = st.tuples(st.floats(0, 1000), st.floats(0, 1000)).map(lambda ends: (min(ends), max(ends)))
+policies = st.builds(
+    GpuBounds,
+    policy=st.sampled_from("abc"),
+    products=st.none() | st.lists(st.sampled_from([A100, H200]), unique=True).map(tuple),
+    namespaces=st.none() | st.lists(st.sampled_from(["vision", "search"]), unique=True).map(tuple),
+    power_limit_watts=st.none() | ranges,
+)
+
+
+@given(st.lists(policies, max_size=5), st.sampled_from([A100, H200]), st.floats(0, 1000))
+def test_a_value_violates_no_policy_exactly_if_it_is_within_the_range(
+    bounds: list[GpuBounds], product: str, value: float
+) -> None:
+    limits = PolicyLimits(bounds).of(product, "vision")
+    minimum, maximum = limits.range(POWER)
+    assert (limits.violation(POWER, value) is None) == (minimum <= value <= maximum)
+
+
+@given(st.lists(policies, max_size=5), policies, st.sampled_from([A100, H200]), st.sampled_from(["vision", "search"]))
+def test_an_additional_policy_never_allows_more(
+    bounds: list[GpuBounds], another: GpuBounds, product: str, namespace: str
+) -> None:
+    device = (100.0, 700.0)
+    fewer = PolicyLimits(bounds).of(product, namespace).narrowed(POWER, device)
+    more = PolicyLimits([*bounds, another]).of(product, namespace).narrowed(POWER, device)
+    assert more is None or (fewer is not None and fewer[0] <= more[0] <= more[1] <= fewer[1])
+
+
+def test_the_cache_stays_bounded_over_thousands_of_namespaces() -> None:
+    limits = PolicyLimits((TEAM,))
+    for number in range(5000):
+        assert limits.of(A100, f"namespace-{number}").closed_by == (TEAM,)
+    assert len(limits._cache) <= 256

@@ -1,0 +1,90 @@
+"""The transport distinguishes an API server that is away from one that the operator cannot use."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import urllib3
+from kubernetes import client
+
+from support.control_plane.certificates import CertificateAuthority
+from support.free_ports import free_port
+from wattloop.errors import OperationError
+from wattloop_operator.cluster.api_transport import HttpTransport, Request, UnavailableError
+
+
+def request(host: str) -> None:
+    configuration = client.Configuration()
+    configuration.host = host
+    configuration.retries = urllib3.Retry(connect=0, read=0, redirect=0, status=0, other=0)
+    with client.ApiClient(configuration) as api_client:
+        HttpTransport(api_client)(Request("GET", "/apis", timeout_seconds=10.0))
+
+
+@pytest.fixture
+def port_of() -> Iterator[Callable[[Callable[[socket.socket], object]], int]]:
+    """The port of a server that answers one connection with this function, and closes it."""
+    listening: list[socket.socket] = []
+
+    def serve(answer: Callable[[socket.socket], object]) -> int:
+        server = socket.create_server(("127.0.0.1", 0))
+        listening.append(server)
+
+        def run() -> None:
+            connection, _ = server.accept()
+            with connection:
+                answer(connection)
+
+        Thread(target=run, daemon=True).start()
+        return int(server.getsockname()[1])
+
+    yield serve
+    for server in listening:
+        server.close()
+
+
+def test_a_refused_connection_is_an_api_server_that_is_away() -> None:
+    with pytest.raises(UnavailableError, match="no response from the API server"):
+        request(f"https://127.0.0.1:{free_port()}")
+
+
+def test_a_connection_that_ends_in_the_handshake_is_an_api_server_that_is_away(
+    port_of: Callable[[Callable[[socket.socket], object]], int],
+) -> None:
+    with pytest.raises(UnavailableError, match="no response from the API server"):
+        request(f"https://127.0.0.1:{port_of(lambda connection: connection.recv(65536))}")
+
+
+def test_a_server_without_tls_is_named_with_the_remedy(
+    port_of: Callable[[Callable[[socket.socket], object]], int],
+) -> None:
+    port = port_of(lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
+    with pytest.raises(OperationError, match=r"no TLS connection to the API server.*certificate-authority") as raised:
+        request(f"https://127.0.0.1:{port}")
+    assert not isinstance(raised.value, UnavailableError)
+
+
+def test_a_certificate_that_is_not_trusted_is_named_with_the_remedy(tmp_path: Path) -> None:
+    serving = CertificateAuthority().server(["127.0.0.1"], ["localhost"])
+    chain, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    chain.write_bytes(serving.certificate)
+    key.write_bytes(serving.private_key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain, key)
+    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            with pytest.raises(OperationError, match=r"CERTIFICATE_VERIFY_FAILED.*certificate-authority") as raised:
+                request(f"https://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+            thread.join()
+    assert not isinstance(raised.value, UnavailableError)

@@ -1,0 +1,84 @@
+"""The sentence about a job's savings, and the costs of recurrences over their attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from wattloop_operator.api.objective import Price
+from wattloop_operator.history.cost_history import costs_of, saving_sentence, summary
+from wattloop_operator.history.rows import rows_of
+from wattloop_planner.bandit.configuration import Configuration
+
+Make = Callable[..., Any]
+
+
+def test_the_attempts_of_a_recurrence_add_up(history: Make, record: Make) -> None:
+    missed, reached = record(0, 0, batch_size=8, result="Stopped"), record(0, 1)
+    (recurrence,) = costs_of(rows_of(history(missed, reached)))
+    assert recurrence.attempts == ((Configuration(8), 2500.0), (Configuration(32), 2500.0))
+    assert recurrence.cost_joules == 5000.0
+    assert recurrence.reached
+
+
+def test_a_recurrence_without_a_known_cost_is_left_out(history: Make, record: Make) -> None:
+    unknown = record(0, result="NameConflict", max_power_watts=0.0)
+    assert [each.recurrence for each in costs_of(rows_of(history(unknown, record(1))))] == [1]
+
+
+def test_the_sentence_gives_the_present_cost_the_cost_of_learning_and_the_sum(history: Make, record: Make) -> None:
+    default = record(0, decision_kind="Default")
+    trial = record(1, batch_size=128, energy_joules=4000.0, decision_kind="Trial")
+    chosen = [record(index, batch_size=64, energy_joules=1000.0, decision_kind="Incumbent") for index in (2, 3)]
+    sentence = saving_sentence(history(default, trial, *chosen))
+    # ½·1000 J + ½·300 W·10 s = 2 kJ, of 2.5 kJ; the trial cost 3.5 kJ.
+    assert sentence.startswith(
+        "A recurrence costs 2 kJ now (mean of the latest 2): between 5 % more and 39 % less than the 2.5 kJ ("
+    )
+    assert "than the 2.5 kJ (1.908 to 3." in sentence
+    assert "What tried a configuration or measured power limits cost 1 kJ more than the default would have." in sentence
+    assert sentence.endswith("cost between 31 % more and 24 % less: what was saved is not known yet.")
+
+
+def test_a_saving_whose_interval_has_both_signs_is_not_claimed(history: Make, record: Make) -> None:
+    # 1.75 kJ of 2.5 kJ (1.816 to 3.442) is a saving for certain; 2.4 kJ is not.
+    for energy_joules, claim in ((500.0, "750 J saved."), (1800.0, "what was saved is not known yet.")):
+        records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=energy_joules)]
+        assert saving_sentence(history(*records)).endswith(claim)
+
+
+def test_the_saved_energy_has_its_price(history: Make, record: Make) -> None:
+    records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=500.0)]
+    price = Price(currency="EUR", per_kilowatt_hour=Decimal(360))
+    # 1.5 kJ of energy is saved, at 0.1 EUR a kilojoule.
+    assert saving_sentence(history(*records, price=price)).endswith("750 J saved, energy for 0.15 EUR.")
+
+
+def test_default_runs_alone_give_no_saving(history: Make, record: Make) -> None:
+    sentence = saving_sentence(history(*(record(index, energy_joules=1000.0 + 300 * index) for index in range(4))))
+    assert "What was saved is not known yet: no other configuration has reached the target." in sentence
+    assert "%" not in sentence
+
+
+def test_runs_without_energy_say_how_to_let_simulated_time_pass(history: Make, record: Make) -> None:
+    idle = (record(index, energy_joules=0.0, time_seconds=0.0) for index in range(4))
+    text = summary(history(*idle, energy_origin="simulated"))
+    assert text.startswith("No energy was measured, so no costs are known.\n")
+    assert "declare a load: --simulated-load cpu" in text
+    assert "%" not in text
+
+
+def test_the_sentence_omits_unknown_costs(history: Make, record: Make) -> None:
+    assert saving_sentence(history()) == "No costs are known yet."
+    assert "not known yet: the default configuration has not reached the target" in saving_sentence(
+        history(record(batch_size=64))
+    )
+
+
+def test_recurrences_with_an_earlier_target_are_not_compared(history: Make, record: Make) -> None:
+    earlier = [record(index, target_threshold=0.9, energy_joules=9000.0) for index in range(3)]
+    present = [record(3), record(4, batch_size=64, energy_joules=1000.0)]
+    rows = rows_of(history(*earlier, *present))
+    assert [row.default_cost_joules for row in rows] == [None, None, None, 2500.0, 2500.0]
+    assert saving_sentence(history(*earlier, *present)) == saving_sentence(history(*present))
