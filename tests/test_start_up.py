@@ -71,6 +71,7 @@ def test_the_client_is_imported_without_an_http_client() -> None:
         "wattloop.errors",
         "wattloop.launcher",
         "wattloop.metric",
+        "wattloop.printable",
     }
 
 

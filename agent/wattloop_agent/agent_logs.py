@@ -16,7 +16,8 @@ from typing import Any, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
-from wattloop.printable import MAX_TEXT_CHARACTERS, PrintableFormatter, printable
+from wattloop.printable import MAX_TEXT_CHARACTERS, printable
+from wattloop.printable_formatter import PrintableFormatter
 
 WINDOW_SECONDS = 1.0
 MAX_LINES_PER_CALLER = 5

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import logging
-
 # Enough for the cause at the beginning of a message; one that names 256 GPUs is longer.
 MAX_TEXT_CHARACTERS = 2048
-_INDENTATION = "    "
 
 
 def ascii_text(text: str, limit: int) -> str:
@@ -46,24 +43,3 @@ def printable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
-
-
-class PrintableFormatter(logging.Formatter):
-    """Formats a record as one line, and indents its traceback so that no line of it looks like another record."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
-        """The record's line."""
-        record.message = printable(record.message)
-        return super().formatMessage(record)
-
-    def formatException(self, ei: logging._SysExcInfoType) -> str:  # noqa: N802 - logging's name
-        """The exception's traceback."""
-        return _indented(super().formatException(ei))
-
-    def formatStack(self, stack_info: str) -> str:  # noqa: N802 - logging's name
-        """The stack of the call."""
-        return _indented(super().formatStack(stack_info))
-
-
-def _indented(text: str) -> str:
-    return "\n".join(_INDENTATION + printable(line) for line in text.split("\n"))

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.printable import MAX_TEXT_CHARACTERS, PrintableFormatter, printable
+from wattloop.printable import MAX_TEXT_CHARACTERS, printable
+from wattloop.printable_formatter import PrintableFormatter
 
 HOSTILE = {
     "line feed": "GPU\n12:00:00 ERROR forged",

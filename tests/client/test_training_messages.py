@@ -47,11 +47,11 @@ INVALID: dict[str, tuple[Any, str]] = {
     "half a character": ({"sequence": 1, "epoch": 1, "gpu_product": "\ud800"}, "gpu_product: found '\\ud800'"),
     "too many GPUs": (
         {"sequence": 1, "epoch": 1, "gpus": [GPU] * 65},
-        "held_gpus: found 65 entries, expected a list of at",
+        "gpus: found 65 entries, expected a list of at",
     ),
-    "GPUs as object": ({"sequence": 1, "epoch": 1, "gpus": GPU}, "held_gpus: found an object, expected a list"),
+    "GPUs as object": ({"sequence": 1, "epoch": 1, "gpus": GPU}, "gpus: found an object, expected a list"),
     "a GPU that is none": ({"sequence": 1, "epoch": 1, "gpus": [GPU, 7]}, "gpus[1]: found 7, expected an object"),
-    "the same GPU twice": ({"sequence": 1, "epoch": 1, "gpus": [GPU, GPU]}, "held_gpus: found the same uuid twice"),
+    "the same GPU twice": ({"sequence": 1, "epoch": 1, "gpus": [GPU, GPU]}, "gpus: found the same uuid twice"),
     "a GPU without uuid": ({"sequence": 1, "epoch": 1, "gpus": [GPU | {"uuid": ""}]}, "gpus[0].uuid: found ''"),
     "negative energy": (
         {"sequence": 1, "epoch": 1, "gpus": [GPU | {"energy_millijoules": 4}]},

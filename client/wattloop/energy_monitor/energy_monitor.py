@@ -268,7 +268,7 @@ def _indices(gpus: Sequence[int | str] | None, sampler: ProcessSampler) -> tuple
     if gpus is None:
         return tuple(range(count))
     if isinstance(gpus, str) or not isinstance(gpus, Sequence):
-        raise UsageError(f"held_gpus: found {gpus!r}, expected a list of indices or UUIDs")
+        raise UsageError(f"gpus: found {gpus!r}, expected a list of indices or UUIDs")
     if sampler.problem:
         return ()
     found = []
@@ -277,11 +277,11 @@ def _indices(gpus: Sequence[int | str] | None, sampler: ProcessSampler) -> tuple
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
             known = ", ".join(f"{number} ({uuid})" for number, uuid in enumerate(sampler.uuids))
             raise UsageError(
-                f"held_gpus: found {gpu!r}, expected indices or UUIDs of this process's GPUs: {known or 'none'}"
+                f"gpus: found {gpu!r}, expected indices or UUIDs of this process's GPUs: {known or 'none'}"
             )
         found.append(index)
     if len(set(found)) < len(found):
-        raise UsageError(f"held_gpus: found {list(gpus)!r}, expected each GPU once")
+        raise UsageError(f"gpus: found {list(gpus)!r}, expected each GPU once")
     return tuple(found)
 
 

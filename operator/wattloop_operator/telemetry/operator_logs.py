@@ -7,7 +7,7 @@ import sys
 
 from pythonjsonlogger.json import JsonFormatter
 
-from wattloop.printable import PrintableFormatter
+from wattloop.printable_formatter import PrintableFormatter
 
 TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 FIELDS = "%(levelname)s %(name)s %(message)s %(threadName)s"

@@ -87,7 +87,7 @@ WRONG: dict[str, tuple[bytes | dict[str, Any], str]] = {
     "no text": (b"\xff\xfe\x00", "expected JSON"),
     "a list": (b"[]", "the message: found a list, expected an object"),
     "negative energy": ({"gpus": [GPU | {"energy_millijoules": 4}]}, "energy is never negative"),
-    "too many GPUs": ({"gpus": [GPU | {"uuid": f"GPU-{index}"} for index in range(65)]}, "held_gpus: found 65 entries"),
+    "too many GPUs": ({"gpus": [GPU | {"uuid": f"GPU-{index}"} for index in range(65)]}, "gpus: found 65 entries"),
     "the same GPU twice": ({"gpus": [GPU, GPU]}, "the same uuid twice"),
     "an unknown field": ({"loss": 1}, "found the unknown field 'loss', expected only sequence, epoch, metric"),
     "a boolean": ({"sequence": True}, "sequence: found True"),
