@@ -199,7 +199,7 @@ def recorded_runs(outputs: Outputs) -> None:
 
 
 def planned_ranks(outputs: Outputs) -> None:
-    """What ranks in virtual time report and are told, from registration to a plan and a straggler."""
+    """Reports of ranks in virtual time and the directives that answer them, from registration to a straggler."""
     sys.path.insert(0, str(ROOT / "tests"))
     from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of  # noqa: PLC0415
 

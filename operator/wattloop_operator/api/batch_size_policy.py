@@ -27,6 +27,16 @@ class PolicyName(StrEnum):
         return self in {PolicyName.KNOWLEDGE_GRADIENT, PolicyName.THOMPSON_SAMPLING}
 
 
+Seed = Annotated[
+    int,
+    Field(
+        description="Seed of the random draws. The same seed and the same observations give the same decisions.",
+        ge=0,
+        le=MAX_SEED,
+    ),
+]
+
+
 class CostModelSettings(ApiModel):
     """Settings of the policies that model epochs and cost per epoch separately."""
 
@@ -37,12 +47,7 @@ class CostModelSettings(ApiModel):
         ge=1,
         le=100_000,
     )
-    seed: int = Field(
-        default=0,
-        description="Seed of the random draws. The same seed and the same observations give the same decisions.",
-        ge=0,
-        le=MAX_SEED,
-    )
+    seed: Seed = 0
 
 
 class KnowledgeGradientPolicy(CostModelSettings):
@@ -62,12 +67,7 @@ class ZeusPolicy(ApiModel):
         ge=0,
         le=100_000,
     )
-    seed: int = Field(
-        default=0,
-        description="Seed of the random draws. The same seed and the same observations give the same decisions.",
-        ge=0,
-        le=MAX_SEED,
-    )
+    seed: Seed = 0
 
 
 class FixedPolicy(ApiModel):

@@ -7,6 +7,7 @@ configuration. docs/bandit.md has the equations and measurements.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +27,7 @@ DEFAULT_DETECTION = ChangeDetection()
 
 
 @dataclass(frozen=True)
-class CostModelPolicy:
+class CostModelPolicy(ABC):
     """A policy that models the cost of each arm; a subclass says how it chooses one.
 
     Attributes:
@@ -76,8 +77,9 @@ class CostModelPolicy:
         excess = parts.start_up_joules - float(epoch_costs.start_ups.expected(context.gpu_model).typical[arm])
         return decision.stop_cost_joules + max(excess, 0.0)
 
+    @abstractmethod
     def _choose(self, inputs: DecisionInputs) -> Decision:
-        raise NotImplementedError
+        """The choice once an arm is known to reach the target."""
 
     def _posterior(self, context: DecisionContext) -> Posterior:
         return self._cache.posterior(context, self.window, self.noise, self.detection, use_curves=self.use_curves)

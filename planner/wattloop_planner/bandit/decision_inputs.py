@@ -44,7 +44,7 @@ class DecisionInputs:
         """Expected cost of the incumbent beyond `start_up_joules`, the unit of values and stopping costs."""
         return math.exp(float(self.cost.log_expected[self.incumbent]))
 
-    @cached_property
+    @property
     def start_up_joules(self) -> float:
         """Expected cost of the start of an attempt that no arm is below."""
         return self.cost.start_up_joules

@@ -17,7 +17,7 @@ from support.control_plane.observed_runs import first_of
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.train_set import GROUP, WORKLOAD
-from support.control_plane.victims import assert_works, await_reached, peak_memory_bytes
+from support.control_plane.victims import assert_within_memory, assert_works, await_reached
 from support.control_plane.waiting import wait_until
 from wattloop_operator.domain.names import JobKey
 
@@ -84,15 +84,11 @@ def test_the_largest_jobs_and_pods_leave_the_operator_within_the_memory_of_the_c
     key = make_job()
     for path, body in large_objects(other):
         send("POST", path, "application/json", json.dumps(body, separators=(",", ":")).encode())
-    await_reached(cluster, key, 1)
-    assert_works(first)
-    assert peak_memory_bytes(first) < container.limit_bytes / 2
+    assert_within_memory(first, container, cluster, key, 1)
     first.stop()
     second = start()
     make_job(runRequest="second")
-    await_reached(cluster, key, 2)
-    assert_works(second)
-    assert peak_memory_bytes(second) < container.limit_bytes / 2
+    assert_within_memory(second, container, cluster, key, 2)
 
 
 @pytest.mark.timeout(600)

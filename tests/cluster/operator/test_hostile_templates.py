@@ -14,7 +14,7 @@ from support.control_plane.job_manifest import job_manifest
 from support.control_plane.memory_cgroup import MemoryCgroup
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
-from support.control_plane.victims import assert_works, await_reached, peak_memory_bytes
+from support.control_plane.victims import assert_within_memory, assert_works, await_reached
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import JobKey
 
@@ -128,12 +128,8 @@ def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
     for number in range(LARGE_JOBS):
         hostile(f"large-{number}", STRINGS if number % 2 else WIDE)
     refusals(cluster, f"{key.namespace}-hostile", LARGE_JOBS)
-    await_reached(cluster, key, 1)
-    assert_works(first)
-    assert peak_memory_bytes(first) < container.limit_bytes / 2
+    assert_within_memory(first, container, cluster, key, 1)
     first.stop()
     second = start()
     make_job(runRequest="second")
-    await_reached(cluster, key, 2)
-    assert_works(second)
-    assert peak_memory_bytes(second) < container.limit_bytes / 2
+    assert_within_memory(second, container, cluster, key, 2)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kubernetes.dynamic import DynamicClient
 
+from support.control_plane.memory_cgroup import MemoryCgroup
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.waiting import wait_until
 from wattloop_operator.domain.names import JobKey
@@ -32,3 +33,12 @@ def assert_works(operator: OperatorProcess) -> None:
     for path in ("/healthz", "/readyz"):
         answer = operator.health(path)
         assert answer.status_code == 200, answer.text
+
+
+def assert_within_memory(
+    operator: OperatorProcess, container: MemoryCgroup, cluster: DynamicClient, key: JobKey, count: int
+) -> None:
+    """So many runs of the victim end, and the operator works in half of its memory."""
+    await_reached(cluster, key, count)
+    assert_works(operator)
+    assert peak_memory_bytes(operator) < container.limit_bytes / 2
