@@ -15,7 +15,7 @@ from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from wattloop.errors import OperationError
 from wattloop_operator.store.database import LOCK_WAIT_SECONDS, Database
-from wattloop_operator.store.tables import MARKER, PRODUCT, SCHEMA_VERSION
+from wattloop_operator.store.tables import MARKER, OLDEST_SCHEMA_VERSION, PRODUCT, SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -55,8 +55,8 @@ def migrate(database: Database, *, create: bool = True) -> None:
         create: Whether to create the tables in an empty database; False raises an error for it.
 
     Raises:
-        OperationError: The database belongs to another program, has a newer schema that this
-            version cannot use, is empty and `create` is false, or failed. It is then unchanged.
+        OperationError: The database belongs to another program, has a schema that this version
+            cannot use, is empty and `create` is false, or failed. It is then unchanged.
     """
     with database.reading("identify the database") as on:
         marker = _own_marker(database.name, on)
@@ -99,6 +99,12 @@ def _own_marker(name: str, on: Connection) -> Marker | None:
         )
     if marker is not None and marker.product != PRODUCT:
         raise OperationError(f"{name}: the database belongs to {marker.product!r}; name an empty database")
+    if marker is not None and marker.schema_version < OLDEST_SCHEMA_VERSION:
+        raise OperationError(
+            f"{name}: a development version of Wattloop created its schema {marker.schema_version}, and this version "
+            f"upgrades schema {OLDEST_SCHEMA_VERSION} or newer; the database is unchanged: `wattloop history` of the "
+            "version that created it prints its records; name an empty database, or move this one away"
+        )
     if marker is not None and marker.compatible_from > SCHEMA_VERSION:
         raise OperationError(
             f"{name}: Wattloop {marker.product_version} created its schema {marker.schema_version}, which needs schema "

@@ -30,6 +30,8 @@ from wattloop_planner.metric_curve import MetricCurve
 
 # Number of the newest migration.
 SCHEMA_VERSION = 11
+# Number of the first migration; an older schema is of a development version.
+OLDEST_SCHEMA_VERSION = 11
 PRODUCT = "wattloop"
 # Values of the most parameters are shorter, with each character escaped.
 MAX_PARAMETERS_CHARACTERS = 32 * 1024

@@ -9,8 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,13 +19,12 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
-from support.databases.sample_pod_energy import POD_ENERGY
 from wattloop.errors import OperationError, UsageError, WattloopError
-from wattloop_operator.domain.records import TARGET_COLUMNS
 from wattloop_operator.store import LateUsage, ObservationRecord, Store, open_store
 from wattloop_operator.store.address import database_url as address
+from wattloop_operator.store.address import display_name
 from wattloop_operator.store.schema import MIGRATIONS, Marker, read_marker
-from wattloop_operator.store.tables import METADATA, SCHEMA_VERSION
+from wattloop_operator.store.tables import METADATA, OLDEST_SCHEMA_VERSION, SCHEMA_VERSION
 
 
 def execute(url: str, *statements: str) -> None:
@@ -73,8 +70,8 @@ def test_the_migrations_create_exactly_the_tables_that_the_code_uses(database_ur
 
 def test_each_schema_version_has_one_migration() -> None:
     scripts = ScriptDirectory(str(MIGRATIONS))
-    assert scripts.get_current_head() == f"{SCHEMA_VERSION:04d}"
-    assert len(list(scripts.walk_revisions())) == SCHEMA_VERSION
+    found = [int(script.revision) for script in scripts.walk_revisions()]
+    assert found == list(range(SCHEMA_VERSION, OLDEST_SCHEMA_VERSION - 1, -1))
 
 
 def test_the_marker_names_the_product_the_schema_and_the_version(database_url: str) -> None:
@@ -107,17 +104,7 @@ def test_of_concurrent_threads_one_creates_the_schema(database_url: str) -> None
 OPENS_ON_REQUEST = """
 import sys
 from wattloop_operator.store import open_store
-import wattloop_operator.store.migrations.versions.schema_0001_first_tables
-import wattloop_operator.store.migrations.versions.schema_0002_changed_jobs
-import wattloop_operator.store.migrations.versions.schema_0003_image_digest
-import wattloop_operator.store.migrations.versions.schema_0004_curves
-import wattloop_operator.store.migrations.versions.schema_0005_parameters
-import wattloop_operator.store.migrations.versions.schema_0006_agents_readings
-import wattloop_operator.store.migrations.versions.schema_0007_start_up
-import wattloop_operator.store.migrations.versions.schema_0008_pipelines
-import wattloop_operator.store.migrations.versions.schema_0009_planning_claims
-import wattloop_operator.store.migrations.versions.schema_0010_pipeline_results
-import wattloop_operator.store.migrations.versions.schema_0011_bounded_profiles
+import wattloop_operator.store.migrations.versions.schema_0011_first_tables
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -204,65 +191,27 @@ def test_an_upgrade_changes_the_schema_and_keeps_the_rows(
     assert "late_usages" not in table_names(database_url)
 
 
-# The columns that each schema added, and their values in the rows of older ones.
-ADDED: dict[int, dict[str, Any]] = {
-    2: dict.fromkeys(("template_digest", *TARGET_COLUMNS)),
-    3: {"image_digest": None},
-    4: {"curve": None},
-    5: {"parameters": ()},
-    7: dict.fromkeys(("start_up_energy_joules", "start_up_time_seconds")),
-    10: {"pipeline": None},
-}
-# With the values of the columns that newer schemas added.
-NEWEST_POD_ENERGY = replace(POD_ENERGY, measured_at=datetime(2026, 11, 20, 11, tzinfo=UTC), max_power_limit_watts=700.0)
-# Tables in the order of their deletion.
-ADDED_TABLES = {
-    8: ("pipeline_measurements", "pipeline_profiles", "pipeline_ranks", "pipeline_parts", "pipelines"),
-}
-ADDED_TO_PIPELINES = {
-    9: {"pipeline_profiles": ("planner", "planner_until")},
-    11: {"pipeline_profiles": ("used_at",), "pipelines": ("profile_id",)},
-}
-ADDED_TO_POD_ENERGIES: dict[int, dict[str, Any]] = {6: {"measured_at": None, "max_power_limit_watts": None}}
-
-
-@pytest.mark.parametrize("version_before", range(1, SCHEMA_VERSION))
-def test_rows_of_an_older_schema_are_kept_without_the_newer_columns(
-    version_before: int, database_url: str, observation: Callable[..., ObservationRecord]
+def test_a_database_of_a_development_version_is_rejected_and_unchanged(
+    database_url: str, observation: Callable[..., ObservationRecord]
 ) -> None:
-    added = {
-        name: value for version, columns in ADDED.items() if version > version_before for name, value in columns.items()
-    }
-    added_to_pods = {
-        name: value
-        for version, columns in ADDED_TO_POD_ENERGIES.items()
-        if version > version_before
-        for name, value in columns.items()
-    }
-    energy = replace(NEWEST_POD_ENERGY, **added_to_pods)
     with open_store(database_url) as store:
-        store.observations.record(observation(**added))
-        store.pod_energies.record([energy])
-    execute(
-        database_url,
-        *(f"ALTER TABLE observations DROP COLUMN {column}" for column in added),
-        *(f"ALTER TABLE pod_energies DROP COLUMN {column}" for column in added_to_pods),
-        *(
-            f"ALTER TABLE {table} DROP COLUMN {column}"
-            for version, tables in ADDED_TO_PIPELINES.items()
-            if version > version_before
-            for table, columns in tables.items()
-            for column in columns
-        ),
-        *(f"DROP TABLE {name}" for number, names in ADDED_TABLES.items() if number > version_before for name in names),
-        f"UPDATE wattloop_migrations SET version_num = '{version_before:04d}'",
-        f"UPDATE wattloop_database SET schema_version = {version_before}",
-    )
+        store.observations.record(observation())
+    execute(database_url, f"UPDATE wattloop_database SET schema_version = {OLDEST_SCHEMA_VERSION - 1}")
+    for create in (True, False):
+        with pytest.raises(OperationError) as raised:
+            open_store(database_url, create=create)
+        assert str(raised.value) == (
+            f"{display_name(address(database_url))}: a development version of Wattloop created its schema "
+            f"{OLDEST_SCHEMA_VERSION - 1}, and this version upgrades schema {OLDEST_SCHEMA_VERSION} or newer; the "
+            "database is unchanged: `wattloop history` of the version that created it prints its records; name an "
+            "empty database, or move this one away"
+        )
+    found = marker(database_url)
+    assert found is not None
+    assert found.schema_version == OLDEST_SCHEMA_VERSION - 1
+    execute(database_url, f"UPDATE wattloop_database SET schema_version = {SCHEMA_VERSION}")
     with open_store(database_url) as store:
-        assert store.observations.of_job(observation().job_uid) == (observation(**added),)
-        assert store.pod_energies.of_attempt(energy.job_uid, energy.recurrence, energy.attempt) == (energy,)
-    # The additions are additive: an operator of the first schema still uses the database.
-    assert marker(database_url) == Marker("wattloop", SCHEMA_VERSION, 1, version("wattloop"))
+        assert store.observations.of_job(observation().job_uid) == (observation(),)
 
 
 @pytest.mark.parametrize(
