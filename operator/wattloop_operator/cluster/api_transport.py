@@ -76,6 +76,18 @@ class UnavailableError(OperationError):
     """The API server could not be reached, did not respond in time, or has a temporary problem: waiting may help."""
 
 
+class UnreadableResponseError(OperationError):
+    """The response is JSON that exceeds a bound, such as an object that is nested too deep.
+
+    Attributes:
+        problem: Which bound.
+    """
+
+    def __init__(self, request: Request, problem: str) -> None:
+        super().__init__(f"{request.method} {request.path}: the response cannot be read: {problem}")
+        self.problem = problem
+
+
 class ResponseTooLargeError(Exception):
     """The response has more than `MAX_RESPONSE_BYTES`; a list with fewer objects a page has less."""
 
@@ -90,8 +102,9 @@ class Transport(Protocol):
             StatusError: The server responded with an error status.
             UnavailableError: The server could not be reached, did not respond in time, or has a
                 temporary problem.
+            UnreadableResponseError: Its response exceeds a bound of depth or size.
             OperationError: There is no TLS connection to it, it does not accept the credentials, or
-                its response cannot be read.
+                its response is no JSON.
             ResponseTooLargeError: The response is too large.
         """
         ...
@@ -150,7 +163,7 @@ def _object(request: Request, data: bytes) -> dict[str, Any]:
         parsed = parse_response(data, request.part)
     except UnreadableError as error:
         if data.lstrip()[:1] == b"{":
-            raise OperationError(f"{request.method} {request.path}: the response cannot be read: {error}") from error
+            raise UnreadableResponseError(request, str(error)) from error
         parsed = None
     if not isinstance(parsed, dict):
         # A proxy's page, or a truncated response.

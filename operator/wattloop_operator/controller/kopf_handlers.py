@@ -17,7 +17,7 @@ from wattloop_operator.cluster.api import ResourceType
 from wattloop_operator.cluster.bounded_json import UnreadableError
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import WatchedKind
-from wattloop_operator.cluster.informer.watch_objects import unpacked
+from wattloop_operator.cluster.informer.watch_objects import unpack
 from wattloop_operator.controller.open_watches import RETRY_SECONDS, OpenWatches
 from wattloop_operator.controller.watch_session import watch_session
 
@@ -84,7 +84,7 @@ def _register(registry: kopf.OperatorRegistry, dispatcher: EventDispatcher, kind
     @kopf.index(*address, id=f"{name}_indexed", registry=registry)
     async def index(body: kopf.Body, **_: Any) -> None:
         try:
-            found = unpacked(body)
+            found = unpack(body)
         except UnreadableError as error:
             dispatcher.on_unreadable(kind, dict(body), str(error))
         else:
@@ -95,7 +95,7 @@ def _register(registry: kopf.OperatorRegistry, dispatcher: EventDispatcher, kind
         dispatcher.on_listed()
         if event["type"] == "DELETED":
             try:
-                found = unpacked(event["object"])
+                found = unpack(event["object"])
             except UnreadableError:
                 found = dict(event["object"])
             dispatcher.on_deleted(kind, found)

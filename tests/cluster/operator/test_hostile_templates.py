@@ -14,8 +14,13 @@ from support.control_plane.job_manifest import job_manifest
 from support.control_plane.memory_cgroup import MemoryCgroup
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
-from support.control_plane.victims import assert_within_memory, assert_works, await_reached
+from support.control_plane.victims import assert_within_memory, assert_works, await_reached, peak_memory_bytes
 from support.control_plane.waiting import Object, wait_until
+from wattloop_operator.api.template_limits import MAX_TEMPLATE_BYTES
+from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
+from wattloop_operator.cluster.api_transport import HttpTransport
+from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
+from wattloop_operator.cluster.informer.resync import Resync
 from wattloop_operator.domain.names import JobKey
 
 POLICY = "app.kubernetes.io/component=templates"
@@ -26,6 +31,9 @@ WIDE = "[" + "[]," * 433_000 + "1]"
 # 80 MiB for a list of its strings.
 STRINGS = "[" + '"",' * 433_000 + "1]"
 LARGE_JOBS = 19
+# Of the largest template that is admitted, all together 100 MB.
+FULL_JOBS = 800
+FULL = json.dumps("x" * (MAX_TEMPLATE_BYTES - 1000))
 Create = Callable[[str, str], None]
 
 
@@ -47,7 +55,7 @@ def hostile(admin: client.ApiClient, kubectl: ClusterCommand, release: object, n
     yield create
     kubectl("delete", "namespace", other, "--wait=false")
     # The client of the tests cannot parse them either.
-    kubectl("delete", "rtj", "--all", namespace=other)
+    kubectl("delete", "--raw", path)
     metadata = {name: binding["metadata"][name] for name in ("name", "labels", "annotations")}
     kubectl.apply({**binding, "metadata": metadata})
 
@@ -133,3 +141,39 @@ def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
     second = start()
     make_job(runRequest="second")
     assert_within_memory(second, container, cluster, key, 2)
+
+
+@pytest.mark.timeout(600)
+def test_of_the_largest_jobs_that_are_listed_the_operator_holds_those_that_its_cache_accepts(
+    container: MemoryCgroup,
+    operators: Callable[..., Callable[[], OperatorProcess]],
+    make_job: Callable[..., JobKey],
+    hostile: Create,
+    pod_runner: PodRunner,
+    cluster: DynamicClient,
+) -> None:
+    for number in range(FULL_JOBS):
+        hostile(f"full-{number}", FULL)
+    operator = operators(cgroup=container)()
+    key = make_job()
+    await_reached(cluster, key, 1)
+    assert_works(operator)
+    # Without a job it takes 130 MB.
+    assert peak_memory_bytes(operator) < 250_000_000
+
+
+def test_a_deep_job_that_its_watch_has_missed_ends_no_repair(
+    transport: HttpTransport, make_job: Callable[..., JobKey], hostile: Create
+) -> None:
+    key = make_job("plain")
+    deep = JobKey(f"{key.namespace}-hostile", "deep")
+    hostile(deep.name, DEEP_OBJECT)
+    cache = ObjectCache()
+    (kind,) = [each for each in watched_kinds(cache) if each.resource == RECURRING_TRAINING_JOBS]
+    namespaces = (deep.namespace, key.namespace)
+    assert Resync(ClusterApi(transport), kind, lambda _: True, namespaces).run() == {deep, key}
+    assert cache.jobs.get((key.namespace, key.name)) is not None
+    refused = cache.jobs.refused((deep.namespace, deep.name))
+    assert refused is not None
+    assert "it is nested more than 200 levels deep" in refused.problem
+    assert Resync(ClusterApi(transport), kind, lambda _: True, namespaces).run() == set(), "it is known"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wattloop_operator.cluster.bounded_json import MAX_OBJECT_BYTES, UnreadableError, parse, parse_response
-from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response, unpacked
+from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response, unpack
 
 METADATA = {
     "name": 'a "quoted\\" [',
@@ -34,11 +34,12 @@ def test_an_unreadable_object_of_a_list_is_passed_over_alone(hostile: str) -> No
     body = packed_response(listed.encode())
     assert body["metadata"] == {"continue": "next"}
     first, unreadable, last = body["items"]
-    assert unpacked(first) == unpacked(last)
-    assert unpacked(first)["spec"] == json.loads(PLAIN)["spec"]
+    found = unpack(first)
+    assert unpack(last) == found
+    assert found["spec"] == json.loads(PLAIN)["spec"]
     assert unreadable["metadata"] == METADATA
     with pytest.raises(UnreadableError, match=r"nested more than 200 levels deep|more than 1048576"):
-        unpacked(unreadable)
+        unpack(unreadable)
 
 
 @pytest.mark.parametrize("hostile", [DEEP, LARGE])
@@ -47,7 +48,15 @@ def test_an_event_of_an_unreadable_object_has_its_identity(hostile: str) -> None
     assert event["type"] == "MODIFIED"
     assert event["object"]["metadata"] == METADATA
     with pytest.raises(UnreadableError):
-        unpacked(event["object"])
+        unpack(event["object"])
+
+
+def test_an_object_that_was_unpacked_leaves_kopf_its_identity() -> None:
+    (packed,) = packed_response(f'{{"items":[{with_spec(json.dumps("x" * 100_000))}]}}'.encode())["items"]
+    assert len(unpack(packed)["spec"]) == 100_000
+    assert len(str(packed)) < 200
+    with pytest.raises(UnreadableError, match="it was read before"):
+        unpack(packed)
 
 
 def test_a_bookmark_stays_as_it_is() -> None:

@@ -19,7 +19,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import JOBS, PAGE_OBJECTS, PODS, ClusterApi
 from wattloop_operator.cluster.api_transport import MAX_RESPONSE_BYTES, HttpTransport
 from wattloop_operator.cluster.informer.stored_parts import Body, job_part, metadata_part, pod_part
-from wattloop_operator.cluster.informer.watch_objects import packed_response, unpacked
+from wattloop_operator.cluster.informer.watch_objects import packed_response, unpack
 from wattloop_operator.controller.kopf_handlers import LIST_OBJECTS
 from wattloop_operator.http.http_service import HttpService
 
@@ -61,7 +61,7 @@ def test_of_a_job_or_a_pod_of_a_megabyte_kopf_holds_a_kilobyte(part: Callable[[B
     for item in (large, f"{large[:-1]},{large[1:]}", large_item('""')):
         (found,) = packed_response(listed(item), part)["items"]
         assert len(str(found)) < 1000
-        labels_found = found["metadata"].get("labels") or unpacked(found)["metadata"]["labels"]
+        labels_found = found["metadata"].get("labels") or unpack(found)["metadata"]["labels"]
         assert labels_found == {"wattloop.dev/recurrence": "r"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import zlib
@@ -21,7 +22,7 @@ from wattloop_operator.api.template_limits import MAX_TEMPLATE_BYTES, MAX_TEMPLA
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.bounded_json import MAX_DEPTH, UnreadableError, parse_response
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response, unpacked
+from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response, unpack
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.workload_manifest import devices_of, manifest
 
@@ -133,7 +134,7 @@ class TemplateTarget:
         except UnreadableError as error:
             # Then nothing but its depth is wrong, and its identity is known.
             raise DefectError(f"a list or an event is unreadable for one template: {error}") from error
-        if unpacked(first) != unpacked(third) or unpacked(first)["spec"] != json.loads(victim)["spec"]:
+        if _unpacked(first) != _unpacked(third) or _unpacked(first)["spec"] != json.loads(victim)["spec"]:
             raise DefectError("the object of another user is not read unchanged")
         if not second["metadata"].items() >= _metadata("digits").items() or second != of_event:
             raise DefectError(f"the list gives {second!r:.200}, the event {of_event!r:.200}")
@@ -149,7 +150,7 @@ class TemplateTarget:
             _check_bounds(cached.value)
             # Only what the schema accepts is stored.
             kind = cached.value.kind
-            if not schema_problems(Document("job"), kind, unpacked(second)):
+            if not schema_problems(Document("job"), kind, _unpacked(second)):
                 self._check_workload(cached.value)
 
     def _check_workload(self, job: RecurringTrainingJob) -> None:
@@ -184,10 +185,14 @@ def _stored(name: str, template: bytes | None) -> bytes:
     return json.dumps(made, separators=(",", ":")).encode().replace(b'"template":null', b'"template":' + template)
 
 
+def _unpacked(packed: dict[str, Any]) -> dict[str, Any]:
+    return unpack(copy.deepcopy(packed))
+
+
 def _put(cache: ObjectCache, packed: dict[str, Any]) -> None:
     """Store an object as the dispatcher of watch events does."""
     try:
-        cache.put_job(unpacked(packed))
+        cache.put_job(_unpacked(packed))
     except (UnreadableError, ValidationError):
         return
 

@@ -8,17 +8,12 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from wattloop_operator.api.template_limits import TOO_DEEP, TOO_LARGE
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS
 from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
-from wattloop_operator.cluster.informer.object_store import RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body
 from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
-
-# What the admission policy of the chart accepts is readable.
-READABLE = f"expected a template of {TOO_LARGE}, and of {TOO_DEEP}"
 
 
 class EventDispatcher:
@@ -66,10 +61,7 @@ class EventDispatcher:
     def on_unreadable(self, kind: WatchedKind, body: Body, problem: str) -> None:
         """Refuse an object of which only the identity can be read, and enqueue its job, which tells of it."""
         self._heartbeat(kind.resource.kind)
-        key, uid, version = identity(body)
-        refused = RefusedObject(uid, version, f"it cannot be read: {problem}; {READABLE}", readable=False)
-        if kind.object_store.refuse(key, refused):
-            logger.warning("%s %s/%s is ignored: %s", kind.resource.kind, *key, problem)
+        if kind.refuse(body, problem):
             self._enqueue(kind.job_of(body))
 
     def on_deleted(self, kind: WatchedKind, body: Body) -> None:

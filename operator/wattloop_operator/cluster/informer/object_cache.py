@@ -5,12 +5,13 @@ Watches, resyncs and the responses to own writes feed it, so that reads follow w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.template_limits import exceeded_limit, full_namespace, template_bytes
+from wattloop_operator.api.template_limits import TOO_DEEP, TOO_LARGE, exceeded_limit, full_namespace, template_bytes
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import JOBS, PODS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ResourceType
 from wattloop_operator.cluster.informer.deleted_recurrences import DeletedRecurrences
@@ -19,6 +20,11 @@ from wattloop_operator.cluster.informer.stored_parts import Body, job_part, own_
 from wattloop_operator.cluster.informer.template_bytes import TemplateBytes
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
 from wattloop_operator.workloads.ownership import is_pod_of_job
+
+# What the admission policy of the chart accepts is readable.
+READABLE = f"expected a template of {TOO_LARGE}, and of {TOO_DEEP}"
+
+logger = logging.getLogger(__name__)
 
 
 class ObjectCache:
@@ -199,6 +205,15 @@ class WatchedKind:
     part: Callable[[Body], Body] = own_part
     wanted: Callable[[Body], bool] = lambda _: True
     outlives_deletion: bool = False
+
+    def refuse(self, body: Body, problem: str) -> bool:
+        """Refuse an object of which only the identity can be read; returns whether its version is a new one."""
+        key, uid, version = identity(body)
+        refused = RefusedObject(uid, version, f"it cannot be read: {problem}; {READABLE}", readable=False)
+        is_new = self.object_store.refuse(key, refused)
+        if is_new:
+            logger.warning("%s %s/%s is ignored: %s", self.resource.kind, *key, problem)
+        return is_new
 
 
 def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:

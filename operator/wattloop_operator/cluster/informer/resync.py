@@ -8,12 +8,13 @@ objects and fetches each one whose event is overdue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import UnreadableResponseError
 from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
 from wattloop_operator.cluster.informer.object_store import CachedObject, Key
 from wattloop_operator.cluster.informer.stored_parts import Body, metadata_part
@@ -50,33 +51,39 @@ class Resync:
             OperationError: The API server does not answer now.
         """
         kind = self._kind
-        listed: dict[Key, int] = {}
+        listed: dict[Key, Body] = {}
         deleted: list[CachedObject[Any]] = []
         cached = [] if kind.outlives_deletion else kind.object_store.all()
         for namespace in self._namespaces:
             items, list_version = self._api.list(
                 kind.resource, namespace=namespace, labels=kind.labels, metadata_only=True, part=metadata_part
             )
-            listed |= {key: version for key, _, version in map(identity, filter(kind.wanted, items))}
+            listed |= {identity(each)[0]: each for each in filter(kind.wanted, items)}
             here = [each for each in cached if namespace in ("", each.key[0])]
             deleted += [each for each in here if each.key not in listed and each.version <= int(list_version)]
-        late = {key for key, version in listed.items() if self._is_behind(key, version)}
+        late = {key for key, body in listed.items() if self._is_behind(body)}
         if not late and not deleted:
             return set()
         if not self._wait(GRACE_SECONDS):
             return set()
-        late = {key for key in late if self._is_behind(key, listed[key])}
+        late = {key for key in late if self._is_behind(listed[key])}
         deleted = [each for each in deleted if kind.object_store.get(each.key) is each]
-        return self._repair(late | {each.key for each in deleted})
+        return self._repair(late | {each.key for each in deleted}, listed)
 
-    def _is_behind(self, key: Key, version: int) -> bool:
+    def _is_behind(self, body: Body) -> bool:
+        key, _, version = identity(body)
         return self._kind.object_store.known_version(key) < version
 
-    def _repair(self, keys: set[Key]) -> set[JobKey]:
+    def _repair(self, keys: set[Key], listed: Mapping[Key, Body]) -> set[JobKey]:
         jobs: set[JobKey] = set()
         for key in sorted(keys):
             before = self._kind.object_store.get(key)
-            body = self._api.find(self._kind.resource, *key)
+            try:
+                body = self._api.find(self._kind.resource, *key)
+            except UnreadableResponseError as error:
+                if key in listed and self._kind.refuse(listed[key], error.problem):
+                    jobs.add(self._kind.job_of(listed[key]))
+                continue
             deleted = before is not None and (body is None or identity(body)[1] != before.uid)
             if before is not None and deleted and self._kind.object_store.remove(key, before.uid):
                 # Only Jobs and recurrences get here; the name of their group is that of the job.

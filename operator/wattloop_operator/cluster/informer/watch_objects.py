@@ -2,7 +2,8 @@
 
 kopf parses what the API server sends, and holds all objects of a list until all kinds have been
 listed. Parsed, a hostile object fails at Python's recursion limit or needs 45 times its size. An
-object is therefore packed before kopf parses it, and unpacked where it is handled.
+object is therefore packed before kopf parses it, and unpacked where it is handled, which leaves
+kopf the identity.
 """
 
 from __future__ import annotations
@@ -95,15 +96,17 @@ def packed_event(line: bytes, part: Part = own_part) -> bytes:
     return pydantic_core.to_json(event)
 
 
-def unpacked(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The object of a packed form.
+def unpack(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the object out of a packed form, of which the identity remains.
 
     Raises:
-        UnreadableError: The object is unreadable.
+        UnreadableError: The object is unreadable, or was taken before.
     """
     if PROBLEM in body:
         raise UnreadableError(str(body[PROBLEM]))
-    found: dict[str, Any] = parse(str(body[TEXT]).encode())
+    if not body[TEXT]:
+        raise UnreadableError("it was read before")
+    found: dict[str, Any] = parse(body[TEXT].pop().encode())
     return found
 
 
@@ -122,7 +125,8 @@ def _packed(body: Any, part: Part) -> dict[str, Any]:
     text = pydantic_core.to_json(kept)
     if len(text) > MAX_KEPT_BYTES:
         return _unreadable(body, f"it has {len(text)} bytes without its annotations, more than {MAX_KEPT_BYTES}")
-    return {"metadata": _identity(kept["metadata"]), TEXT: text.decode()}
+    # In a list, from which it can be taken.
+    return {"metadata": _identity(kept["metadata"]), TEXT: [text.decode()]}
 
 
 def _unreadable(body: Any, problem: str) -> dict[str, Any]:
