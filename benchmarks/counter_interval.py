@@ -16,10 +16,10 @@ import sys
 import time
 from collections.abc import Iterator
 
-from wattloop.energy.energy_timeline import EnergyTimeline, GpuReading
+from wattloop.energy.energy_timeline import EnergyTimeline
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.nvml import Session
 from wattloop_agent.monitor.energy.gpu_account import GpuAccount
-from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.gpu_sampler import Sampler
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 
@@ -45,7 +45,7 @@ def loaded(command: str | None) -> Iterator[None]:
 def record(seconds: float, counter_interval: float) -> tuple[GpuAccount, int, list[Reported], EnergyTimeline, int]:
     """The account, its first counter, the reported energies, the reference, and the number of counter readings."""
     reported: list[Reported] = []
-    taken: list[GpuSample] = []
+    taken: list[GpuReading] = []
     reference = EnergyTimeline()
     sampler = Sampler(NvmlReadings(), lambda _: None)
     sampler.start(SAMPLE_SECONDS, lambda samples: taken.extend(samples[:1]), counter_interval)
@@ -65,7 +65,7 @@ def record(seconds: float, counter_interval: float) -> tuple[GpuAccount, int, li
             counter = gpu.energy_millijoules()
             reference.add(GpuReading(gpu.uuid, before, time.monotonic(), counter, gpu.instant_power_watts()))
             time.sleep(REFERENCE_SECONDS)
-    counters = [sample.counter_millijoules for sample in taken if sample.counter_millijoules is not None]
+    counters = [sample.energy_millijoules for sample in taken if sample.energy_millijoules is not None]
     return account, counters[0], reported, reference, len(counters)
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pynvml
 
-from wattloop.energy import energy_of_power
-from wattloop.energy.energy_timeline import EnergyTimeline, GpuReading
+from wattloop.energy.energy_timeline import EnergyTimeline
+from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.power_history import energy_of_power
 from wattloop.nvml import Gpu, Session
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 

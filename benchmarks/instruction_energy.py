@@ -39,7 +39,8 @@ from typing import Any, Protocol
 import pynvml
 
 from wattloop import EnergyMonitor
-from wattloop.energy.energy_timeline import EnergyTimeline, GpuReading
+from wattloop.energy.energy_timeline import EnergyTimeline
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.process_sampler import ProcessSampler, process_sampler
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS
 from wattloop.energy_monitor.sources import FirstAvailable

@@ -9,7 +9,8 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from wattloop.energy.energy_timeline import CounterEdge, EnergyTimeline, GpuReading
+from wattloop.energy.energy_timeline import CounterEdge, EnergyTimeline
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.iteration_record import IterationRecord

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import nvml_simulator
 from nvml_simulator import Machine, model_named
-from wattloop.energy.energy_timeline import GpuReading
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.process_sampler import ProcessSampler
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
 from wattloop.nvml import NvmlError, Session

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from wattloop.agent import EnergyReading, GpuDescription
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.node_energy import Range
-from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
 
 
@@ -49,13 +49,13 @@ class GpuStatus:
 class SampledGpus(Protocol):
     """GPUs that the sampler reads."""
 
-    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
+    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuReading]:
         """Counters and power of these GPUs (None: of all) in as few calls as possible.
 
         Of `uncounted` GPUs it reads power only.
         """
 
-    def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
+    def statuses(self, samples: Sequence[GpuReading] | None = None) -> list[GpuStatus]:
         """The status of all GPUs, given samples of all; None: take them."""
 
 

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from wattloop_agent.monitor.energy.samples import GpuSample
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop_agent.monitor.gpu_readings import GpuStatus, SampledGpus
 from wattloop_agent.request_error import RequestError
 
@@ -70,7 +70,7 @@ class Sampler:
         self._gpus = gpus
         self._set_interval = set_interval
         self._interval_seconds: float | None = None
-        self._on_sample: Callable[[Sequence[GpuSample]], None] | None = None
+        self._on_sample: Callable[[Sequence[GpuReading]], None] | None = None
         self._subscriptions: tuple[SampleSubscription, ...] = ()
         self._all_due_seconds = 0.0
         self._counter_interval_seconds = 0.0
@@ -78,8 +78,8 @@ class Sampler:
         self._counter_due_seconds: dict[str, float] = {}
         self._counters_now = False
         self._statuses_due_seconds = 0.0
-        self.samples: Mapping[str, GpuSample] = {}
-        self.counted: Mapping[str, GpuSample] = {}
+        self.samples: Mapping[str, GpuReading] = {}
+        self.counted: Mapping[str, GpuReading] = {}
         self.statuses: Sequence[GpuStatus] = ()
         self.sampled_seconds: float | None = None
         self.problem = ""
@@ -87,7 +87,7 @@ class Sampler:
     def start(
         self,
         interval_seconds: float,
-        on_sample: Callable[[Sequence[GpuSample]], None] | None = None,
+        on_sample: Callable[[Sequence[GpuReading]], None] | None = None,
         counter_interval_seconds: float = 0.0,
     ) -> None:
         """Sample all GPUs from now on.
@@ -139,7 +139,7 @@ class Sampler:
             with contextlib.suppress(RuntimeError):
                 subscriptions[0].loop.call_soon_threadsafe(_notify_all, subscriptions, now)
 
-    def _read(self, now: float, uuids: Collection[str] | None, subscribed: Collection[str]) -> list[GpuSample]:
+    def _read(self, now: float, uuids: Collection[str] | None, subscribed: Collection[str]) -> list[GpuReading]:
         if uuids is None and self._counters_now:
             self._counters_now = False
             self._counter_due_seconds = {}
@@ -164,7 +164,7 @@ class Sampler:
         counted = {uuid: sample for uuid, sample in self.counted.items() if uuid in newest} | read
         # In this order, so that a thread that sees that a GPU has failed finds no old counter of
         # it.
-        self.counted = {uuid: sample for uuid, sample in counted.items() if sample.counter_millijoules is not None}
+        self.counted = {uuid: sample for uuid, sample in counted.items() if sample.energy_millijoules is not None}
         self.samples = newest
         if uuids is None:
             # Counters read for a subscription in between do not move the schedule.
@@ -175,7 +175,7 @@ class Sampler:
     def _early_seconds(self) -> float:
         return min(self._interval_seconds or 0.0, self._counter_interval_seconds) * EARLY_FRACTION
 
-    def _schedule_counters(self, now: float, read: Sequence[GpuSample]) -> None:
+    def _schedule_counters(self, now: float, read: Sequence[GpuReading]) -> None:
         interval, due = self._counter_interval_seconds, self._counter_due_seconds
         for number, sample in enumerate(read, start=1):
             if sample.problem:

@@ -127,7 +127,7 @@ class RequestHandlers:
         return [
             {
                 "uuid": each.uuid,
-                "energy_millijoules": each.counter_millijoules,
+                "energy_millijoules": each.energy_millijoules,
                 "time_seconds": each.clock_seconds,
                 "begin_seconds": each.begin_seconds,
                 "end_seconds": each.end_seconds,

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from wattloop.agent import EnergyReading, GpuDescription, GraphicsClocks, PowerLimits
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.node_energy import Range
 from wattloop.nvml import Gpu, NvmlError
-from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.gpu_readings import GpuStatus
 from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
 from wattloop_agent.nvml_gpus import NvmlGpus
@@ -35,7 +35,7 @@ class NvmlReadings:
 
     def __init__(self, library: Path | None = None) -> None:
         self._gpus = NvmlGpus(library)
-        self._failed: dict[str, GpuSample] = {}
+        self._failed: dict[str, GpuReading] = {}
         self._limits_read: dict[str, _LimitRead] = {}
         # A GPU's ranges are the vendor's, and never change.
         self._max_limits: dict[str, float] = {}
@@ -77,7 +77,7 @@ class NvmlReadings:
         """The counters of these GPUs."""
         return [self._energy(self._gpus.gpu(uuid)) for uuid in uuids]
 
-    def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
+    def statuses(self, samples: Sequence[GpuReading] | None = None) -> list[GpuStatus]:
         """The status of all GPUs.
 
         A value that a GPU fails to report is None, and `problem` says why.
@@ -88,7 +88,7 @@ class NvmlReadings:
         by_uuid = {sample.uuid: sample for sample in (self.samples() if samples is None else samples)}
         return [self._status(gpu, by_uuid[gpu.uuid]) for gpu in self._gpus.all() if gpu.uuid in by_uuid]
 
-    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
+    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuReading]:
         """Counters and power of these GPUs, or of all.
 
         A GPU that failed is read again after `FAILED_SECONDS`.
@@ -139,7 +139,7 @@ class NvmlReadings:
             watts = _OptionalReads(self._gpus).read(gpu.instant_power_watts)
             return EnergyReading(gpu.uuid, counter, gpu.clock_seconds(), begin, end, watts)
 
-    def _sample(self, gpu: Gpu, *, with_counter: bool) -> GpuSample:
+    def _sample(self, gpu: Gpu, *, with_counter: bool) -> GpuReading:
         failed = self._failed.get(gpu.uuid)
         begin = time.monotonic()
         if failed is not None and begin < failed.end_seconds + FAILED_SECONDS:
@@ -149,14 +149,14 @@ class NvmlReadings:
             end = time.monotonic()
             instant = gpu.instant_power_watts() if with_counter else None
             watts = gpu.power_watts()
-            sample = GpuSample(gpu.uuid, gpu.name, begin, end, gpu.clock_seconds(), counter, watts, "", instant)
+            sample = GpuReading(gpu.uuid, begin, end, counter, instant, watts, gpu.clock_seconds(), gpu.name)
         except NvmlError:
             return self._incomplete_sample(gpu, with_counter=with_counter)
         if failed is not None:
             del self._failed[gpu.uuid]
         return sample
 
-    def _incomplete_sample(self, gpu: Gpu, *, with_counter: bool) -> GpuSample:
+    def _incomplete_sample(self, gpu: Gpu, *, with_counter: bool) -> GpuReading:
         """The sample of a GPU that does not report every value.
 
         One that failed is not read again for a while.
@@ -167,7 +167,7 @@ class NvmlReadings:
         end = time.monotonic()
         clock = reads.read(gpu.clock_seconds) or 0.0
         power = reads.read(gpu.power_watts)
-        sample = GpuSample(gpu.uuid, gpu.name, begin, end, clock, counter, power, reads.problem)
+        sample = GpuReading(gpu.uuid, begin, end, counter, None, power, clock, gpu.name, reads.problem)
         if reads.problem:
             self._failed[gpu.uuid] = sample
         return sample
@@ -202,7 +202,7 @@ class NvmlReadings:
             self._clocks[gpu.uuid] = GraphicsClocks(steps) if steps else None
         return self._clocks[gpu.uuid]
 
-    def _status(self, gpu: Gpu, sample: GpuSample) -> GpuStatus:
+    def _status(self, gpu: Gpu, sample: GpuReading) -> GpuStatus:
         reads = _OptionalReads(self._gpus, sample.problem)
         enforced = reads.read(gpu.enforced_power_limit_watts)
         read = self._limits_read.get(gpu.uuid)
@@ -222,7 +222,7 @@ class NvmlReadings:
             uuid=gpu.uuid,
             name=gpu.name,
             time_seconds=sample.clock_seconds,
-            energy_millijoules=sample.counter_millijoules,
+            energy_millijoules=sample.energy_millijoules,
             power_watts=sample.power_watts,
             power_limit_watts=read.watts,
             enforced_power_limit_watts=enforced,

@@ -15,9 +15,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from wattloop.commands.settings import Address
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop_agent.agent_logs import PROCESS_LOG_LIMIT
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
-from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.gpu_readings import GpuStatus
 from wattloop_agent.monitor.gpu_sampler import Sampler
 from wattloop_agent.monitor.leases import LeaseTracker
@@ -166,8 +166,10 @@ def serve_metrics(address: Address, state: AgentState) -> Callable[[], None]:
     return serve(address, registry, EnergyEvents(state.ledger_writer.ledger), limiter)
 
 
-def _values(gpu: GpuStatus, newest: GpuSample | None, counted: GpuSample | None) -> Iterable[tuple[str, float | None]]:
-    counter = None if counted is None else counted.counter_millijoules
+def _values(
+    gpu: GpuStatus, newest: GpuReading | None, counted: GpuReading | None
+) -> Iterable[tuple[str, float | None]]:
+    counter = None if counted is None else counted.energy_millijoules
     yield "energy_joules", None if counter is None else counter / 1000
     yield "power_watts", None if newest is None else newest.power_watts
     yield "power_limit_watts", gpu.power_limit_watts

@@ -7,6 +7,6 @@ account interpolates between the edges that it keeps.
 """
 
 from wattloop.energy.edges import Edge
-from wattloop.energy.energy_between import Energy, energy_at, energy_of_power
+from wattloop.energy.energy_between import energy_at
 
-__all__ = ["Edge", "Energy", "energy_at", "energy_of_power"]
+__all__ = ["Edge", "energy_at"]

@@ -7,6 +7,7 @@ import math
 from array import array
 from dataclasses import dataclass
 
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy.periodic_edges import EdgeTime, EdgeTimes, blended, edge_times
 from wattloop.energy.power_history import PowerHistory
 from wattloop.energy.step_shape import StepEdges, StepShape
@@ -34,28 +35,8 @@ ROUNDING_JOULES = 0.001 / math.sqrt(6)
 # A half width over the standard deviation, of an error that is near the middle of its bounds more often than
 # at their ends.
 TIMING_SPREAD = math.sqrt(6)
-SENSOR_STEP_SECONDS = 0.1
+POWER_STEP_SECONDS = 0.1
 MAX_CACHED = 512
-
-
-@dataclass(frozen=True)
-class GpuReading:
-    """One sample of a GPU.
-
-    Attributes:
-        uuid: The GPU.
-        begin_seconds: System monotonic clock just before the call of the counter.
-        end_seconds: The same just after.
-        energy_millijoules: The counter; None if it was not read, or the GPU has none.
-        power_watts: Power just after the call of the counter, not averaged if possible; None if not
-            reported.
-    """
-
-    uuid: str
-    begin_seconds: float
-    end_seconds: float
-    energy_millijoules: int | None
-    power_watts: float | None
 
 
 @dataclass(frozen=True)
@@ -175,8 +156,8 @@ class EnergyTimeline:
         """Add a reading; one that does not follow the last in time is ignored."""
         if reading.begin_seconds < self.end_seconds:
             return
-        if reading.power_watts is not None:
-            self._power.add(reading.end_seconds, reading.power_watts)
+        if reading.instant_watts is not None:
+            self._power.add(reading.end_seconds, reading.instant_watts)
         if reading.energy_millijoules is not None:
             self._add_counter(reading, reading.energy_millijoules)
         elif not self.has_counter:
@@ -219,7 +200,7 @@ class EnergyTimeline:
     def is_final(self, moment_seconds: float) -> bool:
         """Whether later readings can hardly improve the energy at a moment."""
         if not self.has_counter:
-            return len(self._power) > 0 and self._power.end_seconds > moment_seconds + SENSOR_STEP_SECONDS
+            return len(self._power) > 0 and self._power.end_seconds > moment_seconds + POWER_STEP_SECONDS
         return len(self._earliest) > 1 and self._earliest[-2] > moment_seconds
 
     def edges(self, first: int, *, final: bool = True) -> list[CounterEdge]:
@@ -296,10 +277,10 @@ class EnergyTimeline:
             return None
         joules = power.joules_at(moment)
         watts = (power.joules_at(moment + 0.01) - power.joules_at(moment - 0.01)) / 0.02
-        around = [watts for _, watts in power.between(moment - 2 * SENSOR_STEP_SECONDS, moment + SENSOR_STEP_SECONDS)]
+        around = [watts for _, watts in power.between(moment - 2 * POWER_STEP_SECONDS, moment + POWER_STEP_SECONDS)]
         swing = max(around) - min(around) if around else 0.0
-        outside = max(power.begin_seconds - moment, moment - power.end_seconds - SENSOR_STEP_SECONDS, 0.0)
-        deviation = swing * SENSOR_STEP_SECONDS / math.sqrt(12) + watts * outside
+        outside = max(power.begin_seconds - moment, moment - power.end_seconds - POWER_STEP_SECONDS, 0.0)
+        deviation = swing * POWER_STEP_SECONDS / math.sqrt(12) + watts * outside
         missing = _gap_text(outside) if outside > MAX_GAP_SECONDS else ""
         return EnergyPoint(joules, deviation, watts, moment, missing=missing)
 

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import bisect
+import itertools
+import math
 from array import array
+from collections.abc import Iterable, Sequence
+
+from wattloop.energy.energy_estimate import Energy
+
+# Interval between updates of an H200's power sensor; a change of power in between is not visible.
+SENSOR_STEP_SECONDS = 0.042
 
 
 class PowerHistory:
@@ -11,34 +19,51 @@ class PowerHistory:
 
     Args:
         limit: The number of readings that are kept at least; the oldest are dropped.
+        averaging_seconds: The time over which each reading is a mean; 0: it is the power at its moment. Between two
+            readings at moments, power is linear in time; between two means it is their mean.
 
     Example:
         >>> history = PowerHistory()
-        >>> for second in range(4):
-        ...     history.add(second, 100.0)
-        >>> history.joules_at(2.5) - history.joules_at(0.5)
-        200.0
+        >>> for second in range(5):
+        ...     history.add(second, 100.0 if second < 3 else 300.0)
+        >>> history.joules_at(2.0) - history.joules_at(0.5)
+        150.0
+        >>> history.energy_between(1.0, math.inf).joules
+        600.0
+        >>> history.share_until(2.0, 0.0, 4.0)
+        0.2857142857142857
     """
 
-    def __init__(self, limit: int = 16384) -> None:
+    def __init__(self, limit: int = 16384, averaging_seconds: float = 0.0) -> None:
         self._limit = limit
+        self._averaging_seconds = averaging_seconds
         # Columns of numbers: as objects, they would take ten times the memory.
         self._moments = array("d")
+        self._clocks = array("d")
         self._watts = array("d")
         self._joules = array("d")
 
     def __len__(self) -> int:
         return len(self._moments)
 
-    def add(self, moment_seconds: float, watts: float) -> None:
-        """Add a reading; one that is not later than the last is ignored."""
+    def add(self, moment_seconds: float, watts: float, clock_seconds: float | None = None) -> None:
+        """Add a reading; one that is not later than the last is ignored.
+
+        Args:
+            moment_seconds: System monotonic clock.
+            watts: Power.
+            clock_seconds: Clock over which energy is integrated, if it is another; no energy is added when it goes
+                back.
+        """
+        clock = moment_seconds if clock_seconds is None else clock_seconds
         joules = 0.0
         if self._moments:
-            elapsed = moment_seconds - self._moments[-1]
-            if elapsed <= 0:
+            if moment_seconds <= self._moments[-1]:
                 return
+            elapsed = max(clock - self._clocks[-1], 0.0)
             joules = self._joules[-1] + elapsed * (self._watts[-1] + watts) / 2
-        for column, value in ((self._moments, moment_seconds), (self._watts, watts), (self._joules, joules)):
+        columns = (self._moments, self._clocks, self._watts, self._joules)
+        for column, value in zip(columns, (moment_seconds, clock, watts, joules), strict=True):
             column.append(value)
             if len(column) >= 2 * self._limit:
                 del column[: -self._limit]
@@ -71,11 +96,78 @@ class PowerHistory:
         elapsed = moment_seconds - moments[before]
         if after == len(moments):
             return joules[before] + elapsed * self._watts[before]
-        slope = (self._watts[after] - self._watts[before]) / (moments[after] - moments[before])
-        return joules[before] + elapsed * (self._watts[before] + slope * elapsed / 2)
+        length = moments[after] - moments[before]
+        rate = max(self._clocks[after] - self._clocks[before], 0.0) / length
+        if self._averaging_seconds:
+            return joules[before] + rate * elapsed * (self._watts[before] + self._watts[after]) / 2
+        slope = (self._watts[after] - self._watts[before]) / length
+        return joules[before] + rate * elapsed * (self._watts[before] + slope * elapsed / 2)
+
+    def energy_between(self, begin_seconds: float, end_seconds: float) -> Energy:
+        """The energy between two moments, as far as there are readings.
+
+        A change of power shows in means up to the averaging time late. That adds the whole range of power times the
+        averaging time to the uncertainty, once, however long the interval is. Between two readings the moment of a
+        change is unknown, see `energy_of_power`.
+        """
+        if not self._moments or self._moments[-1] <= begin_seconds:
+            return Energy(0.0, 0.0)
+        until = min(max(end_seconds, self._moments[0]), self._moments[-1])
+        joules = self.joules_at(until) - self.joules_at(max(begin_seconds, self._moments[0]))
+        first = max(bisect.bisect_right(self._moments, begin_seconds) - 1, 0)
+        last = bisect.bisect_left(self._moments, end_seconds)
+        watts = self._watts[first : last + 1]
+        late = (max(watts) - min(watts)) * self._averaging_seconds
+        unseen = _unseen_changes(zip(self._clocks[first : last + 1], watts, strict=True))
+        return Energy(joules, late + unseen)
+
+    def share_until(self, moment_seconds: float, begin_seconds: float, end_seconds: float) -> float | None:
+        """The share of an interval's energy that was used until a moment within it.
+
+        None if the readings say no more than a straight line: fewer than two lie in the interval.
+        """
+        first = bisect.bisect_right(self._moments, begin_seconds)
+        last = bisect.bisect_left(self._moments, end_seconds)
+        if first == 0 or last - first < 2:
+            return None
+        whole = self.energy_between(begin_seconds, end_seconds).joules
+        if whole <= 0:
+            return None
+        return self.energy_between(begin_seconds, max(moment_seconds, begin_seconds)).joules / whole
 
     def between(self, begin_seconds: float, end_seconds: float) -> list[tuple[float, float]]:
         """(seconds, watts) of the readings from the last before a moment to the first after another."""
         first = max(bisect.bisect_right(self._moments, begin_seconds) - 1, 0)
         last = bisect.bisect_left(self._moments, end_seconds) + 1
         return list(zip(self._moments[first:last], self._watts[first:last], strict=True))
+
+    def clocked_since(self, begin_seconds: float) -> list[tuple[float, float]]:
+        """(clock, watts) of each reading from a moment on, that moment included."""
+        first = bisect.bisect_left(self._moments, begin_seconds)
+        return list(zip(self._clocks[first:], self._watts[first:], strict=True))
+
+
+def energy_of_power(readings: Sequence[tuple[float, float]]) -> Energy:
+    """The energy between the first and the last power reading, by the trapezoidal rule.
+
+    Args:
+        readings: (seconds, watts), in order of time, at least two.
+
+    Returns:
+        The energy. The time of a change of power is known to within one step of the sensor, or the time between two
+        readings if that is longer. Changes are independent of the steps, so their errors add in squares.
+
+    Example:
+        >>> energy_of_power([(0.0, 100.0), (4.0, 100.0), (10.0, 100.0)])
+        Energy(joules=1000.0, uncertainty_joules=0.0)
+    """
+    joules = sum((end - begin) * (before + after) / 2 for (begin, before), (end, after) in itertools.pairwise(readings))
+    return Energy(joules, _unseen_changes(readings))
+
+
+def _unseen_changes(readings: Iterable[tuple[float, float]]) -> float:
+    squares = (
+        (abs(after - before) * max(end - begin, SENSOR_STEP_SECONDS) / 2) ** 2
+        for (begin, before), (end, after) in itertools.pairwise(readings)
+    )
+    return math.sqrt(sum(squares))

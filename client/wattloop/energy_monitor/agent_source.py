@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from wattloop.agent import AgentConnection, AgentRequestError, StreamedReadings
-from wattloop.energy.energy_timeline import GpuReading
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
 from wattloop.visible_gpus import VARIABLE, visible_gpus
 

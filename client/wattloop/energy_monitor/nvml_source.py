@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wattloop.energy.energy_timeline import GpuReading
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
 from wattloop.errors import OperationError
 from wattloop.nvml import Gpu, NotSupported, NvmlError, Session

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from wattloop.energy.energy_timeline import GpuReading
+from wattloop.energy.gpu_reading import GpuReading
 
 # Coprime to 100 ms, the period of many counters, so that readings fall on all parts of the period.
 INTERVAL_SECONDS = 0.067

@@ -18,8 +18,8 @@ import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from wattloop.agent import AgentConnection, AgentRequestError
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop_agent.monitor.driver_thread import DriverThread
-from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.monitor.gpu_readings import GpuStatus
 from wattloop_agent.monitor.gpu_sampler import Sampler
 from wattloop_agent.request_error import Reason, RequestError
@@ -83,10 +83,10 @@ def test_samples_are_taken_at_the_interval_until_it_is_removed(thread: DriverThr
 class FailingGpus:
     """A driver that is not there."""
 
-    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
+    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuReading]:
         raise RequestError(Reason.NO_DRIVER, "no driver")
 
-    def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
+    def statuses(self, samples: Sequence[GpuReading] | None = None) -> list[GpuStatus]:
         raise RequestError(Reason.NO_DRIVER, "no driver")
 
 
@@ -111,12 +111,12 @@ class FewerGpus(FailingGpus):
     def __init__(self, *uuids: str) -> None:
         self._left = list(uuids)
 
-    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
-        samples = [GpuSample(uuid, "A100", 0.0, 0.0, 0.0, 7, 55.0) for uuid in self._left]
+    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuReading]:
+        samples = [GpuReading(uuid, 0.0, 0.0, 7, None, 55.0, 0.0, "A100") for uuid in self._left]
         self._left.pop()
         return samples
 
-    def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
+    def statuses(self, samples: Sequence[GpuReading] | None = None) -> list[GpuStatus]:
         return []
 
 
@@ -137,18 +137,18 @@ class CountedGpus(FailingGpus):
         self.failed = ""
         self.counted_uuids: list[list[str]] = []
 
-    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuSample]:
+    def samples(self, uuids: Collection[str] | None = None, uncounted: Collection[str] = ()) -> list[GpuReading]:
         self.counted_uuids.append(
             [uuid for uuid in self._uuids if uuid not in uncounted and (uuids is None or uuid in uuids)]
         )
         return [
-            GpuSample(uuid, "H200", 0.0, 0.0, 0.0, None if uuid in uncounted or problem else 7, 90.0, problem)
+            GpuReading(uuid, 0.0, 0.0, None if uuid in uncounted or problem else 7, None, 90.0, 0.0, "H200", problem)
             for uuid in self._uuids
             if uuids is None or uuid in uuids
             for problem in ["lost" if uuid == self.failed else ""]
         ]
 
-    def statuses(self, samples: Sequence[GpuSample] | None = None) -> list[GpuStatus]:
+    def statuses(self, samples: Sequence[GpuReading] | None = None) -> list[GpuStatus]:
         return []
 
 
@@ -179,7 +179,7 @@ def test_counters_are_read_at_their_interval_one_gpu_at_a_time_and_power_in_each
     assert max(len(each) for each in gpus.counted_uuids[1:]) == 1
     counts = [sum(uuid in each for each in gpus.counted_uuids[1:]) for uuid in "abcd"]
     assert counts == [5, 5, 5, 5]
-    assert {uuid: sample.counter_millijoules for uuid, sample in sampler.counted.items()} == dict.fromkeys("abcd", 7)
+    assert {uuid: sample.energy_millijoules for uuid, sample in sampler.counted.items()} == dict.fromkeys("abcd", 7)
 
 
 @pytest.mark.parametrize("counter_interval", [0.0, 0.5, 1.0])

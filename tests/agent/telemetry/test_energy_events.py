@@ -16,15 +16,15 @@ from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
 from support.free_ports import free_port
 from wattloop.commands.settings import Address
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.errors import OperationError
 from wattloop_agent.monitor.energy.ledger import Ledger
-from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.telemetry.energy_events import MAX_SUBSCRIBERS, MAX_SUBSCRIBERS_PER_ADDRESS, EnergyEvents
 from wattloop_agent.telemetry.serving import serve
 
 
-def sample(second: int) -> GpuSample:
-    return GpuSample("GPU-0", "NVIDIA H200", second, second, second, second * 100_000, 100.0)
+def sample(second: int) -> GpuReading:
+    return GpuReading("GPU-0", second, second, second * 100_000, None, 100.0, second, "NVIDIA H200")
 
 
 @pytest.fixture

@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.energy import Edge, Energy, energy_at, energy_of_power
-from wattloop.energy.energy_timeline import EnergyTimeline, GpuReading
+from wattloop.energy import Edge, energy_at
+from wattloop.energy.energy_estimate import Energy
+from wattloop.energy.energy_timeline import EnergyTimeline
+from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.power_history import energy_of_power
 
 STEP = 0.1
 

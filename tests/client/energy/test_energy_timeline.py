@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.sampled_machine import SampledMachine, loads
-from wattloop.energy.energy_timeline import EnergyTimeline, GpuReading, WindowEnergy
+from wattloop.energy.energy_timeline import EnergyTimeline, WindowEnergy
+from wattloop.energy.gpu_reading import GpuReading
 
 LENGTHS = (0.05, 0.1, 0.3, 1.0, 5.0)
 LOADS = sorted(loads(random.Random(0)))

@@ -64,7 +64,7 @@ def test_a_gpu_without_a_counter_has_power(sampled: SampledMachine) -> None:
     readings = source.read(source.open()).gpus
     source.close()
     assert [each.energy_millijoules for each in readings] == [None, None]
-    assert all(each.power_watts is not None and each.power_watts > 0 for each in readings)
+    assert all(each.instant_watts is not None and each.instant_watts > 0 for each in readings)
 
 
 def test_processors_are_read_where_that_is_permitted(sampled: SampledMachine, tmp_path: Path) -> None:

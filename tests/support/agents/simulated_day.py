@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
-from wattloop_agent.monitor.energy.samples import GpuSample
 
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
 
@@ -42,15 +42,16 @@ class TrueGpu:
         since = max((each for each in self.resets if each <= moment), default=0.0)
         return int(max(self.energy(stepped) - self.energy(since), 0.0) * 1000)
 
-    def sample(self, moment: float, *, counts: bool = True, has_power: bool = True) -> GpuSample:
-        return GpuSample(
+    def sample(self, moment: float, *, counts: bool = True, has_power: bool = True) -> GpuReading:
+        return GpuReading(
             self.uuid,
-            "A100",
             moment,
             moment + 0.003,
-            moment,
             self.counter(moment) if counts else None,
+            None,
             self.power(moment) if has_power else None,
+            moment,
+            "A100",
         )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from wattloop.energy import energy_of_power
-from wattloop_agent.monitor.energy.samples import GpuSample, PowerTrace
+from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.power_history import PowerHistory, energy_of_power
 
 # Power at both ends of a longer gap between two readings says little about the gap.
 GAP_SECONDS = 10.0
@@ -33,15 +33,15 @@ class CounterUpdates:
         self.period_seconds = UPDATE_PERIOD_SECONDS
         self._updated_clock_seconds = 0.0
 
-    def updated(self, sample: GpuSample) -> None:
+    def updated(self, sample: GpuReading) -> None:
         """Record a sample whose counter differs from the one before."""
         self._updated_clock_seconds = sample.clock_seconds
 
-    def unchanged(self, sample: GpuSample) -> None:
+    def unchanged(self, sample: GpuReading) -> None:
         """Record a sample whose counter equals the one before."""
         self.period_seconds = max(self.period_seconds, sample.clock_seconds - self._updated_clock_seconds)
 
-    def earliest_update(self, last: GpuSample, sample: GpuSample) -> float:
+    def earliest_update(self, last: GpuReading, sample: GpuReading) -> float:
         """Return the earliest possible moment of the last update before a sample."""
         drift = (sample.clock_seconds - sample.begin_seconds) - (last.clock_seconds - last.begin_seconds)
         if abs(drift) > self.period_seconds / 10:
@@ -59,14 +59,14 @@ class CounterReset(enum.Enum):
     YES = "yes: the driver was loaded again"
 
 
-def can_have_risen(last: GpuSample, sample: GpuSample) -> bool:
+def can_have_risen(last: GpuReading, sample: GpuReading) -> bool:
     """Return whether a counter can have risen between two samples, else it was reset or jumped."""
-    if last.counter_millijoules is None or sample.counter_millijoules is None:
+    if last.energy_millijoules is None or sample.energy_millijoules is None:
         return True
-    return 0 <= sample.counter_millijoules - last.counter_millijoules <= _max_rise(last, sample)
+    return 0 <= sample.energy_millijoules - last.energy_millijoules <= _max_rise(last, sample)
 
 
-def _max_rise(last: GpuSample, sample: GpuSample) -> float:
+def _max_rise(last: GpuReading, sample: GpuReading) -> float:
     """Return the most millijoules that a counter can rise between two samples."""
     return (max(sample.clock_seconds - last.clock_seconds, 0.0) + GAP_SECONDS) * MAX_WATTS * 1e3
 
@@ -90,19 +90,19 @@ class ResetGap:
     max_millijoules: float
 
     @classmethod
-    def between(cls, last: GpuSample, sample: GpuSample, trace: PowerTrace) -> Self:
+    def between(cls, last: GpuReading, sample: GpuReading, power: PowerHistory) -> Self:
         """Return the gap between two samples of one counter.
 
         Args:
             last: First sample.
             sample: Second sample; it has a counter value.
-            trace: Power of the GPU over time.
+            power: Power of the GPU over time.
         """
         return cls(
             last.clock_seconds,
             max(sample.clock_seconds, last.clock_seconds),
-            powers=trace.readings_since(last.begin_seconds),
-            counter_millijoules=sample.counter_millijoules or 0,
+            powers=power.clocked_since(last.begin_seconds),
+            counter_millijoules=sample.energy_millijoules or 0,
             max_millijoules=_max_rise(last, sample),
         )
 

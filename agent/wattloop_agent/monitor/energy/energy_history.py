@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wattloop.energy import Edge, energy_at
+from wattloop.energy.energy_estimate import Energy
+from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.power_history import PowerHistory
 from wattloop_agent.monitor.energy.counter import UPDATE_PERIOD_SECONDS
-from wattloop_agent.monitor.energy.samples import Estimate, GpuSample, PowerTrace
 
 MAX_EDGES = 256
 
@@ -42,7 +44,7 @@ class EnergyHistory:
         """Remove all edges, for example after a reset of the counter."""
         self._edges.clear()
 
-    def edges_until(self, last: GpuSample, energy_millijoules: float) -> list[Edge]:
+    def edges_until(self, last: GpuReading, energy_millijoules: float) -> list[Edge]:
         """Return the edges, and the last sample if the energy is unchanged since the last edge."""
         edges = list(self._edges)
         if edges and last.begin_seconds > edges[-1].time_seconds:
@@ -62,30 +64,29 @@ class EnergyHistory:
         return (after.energy_millijoules - before.energy_millijoules) / (after.time_seconds - before.time_seconds)
 
 
-def interpolate_energy(edges: Sequence[Edge], moment: float, trace: PowerTrace, lag_millijoules: float) -> Estimate:
+def interpolate_energy(edges: Sequence[Edge], moment: float, power: PowerHistory, lag_joules: float) -> Energy:
     """Return the cumulative energy at a moment between edges, and its uncertainty.
 
     Energy between two edges is linear in time; if power was sampled between them, it follows the
-    power trace.
+    readings of power.
 
     Args:
         edges: At least two edges.
         moment: Not before the first edge, not after the last.
-        trace: Power of the GPU over time.
-        lag_millijoules: Energy that may have been used since the counter's last update.
+        power: Power of the GPU over time.
+        lag_joules: Energy that may have been used since the counter's last update.
     """
     index = bisect.bisect_right(edges, moment, 1, len(edges) - 1, key=lambda edge: edge.time_seconds)
     before, after = edges[index - 1], edges[index]
-    fraction = None
+    share = None
     if after.time_seconds - before.time_seconds > 2 * UPDATE_PERIOD_SECONDS:
-        fraction = trace.energy_fraction(before.time_seconds, moment, after.time_seconds)
-    if fraction is None:
-        linear = energy_at(edges, moment)
-        return Estimate(linear.joules * 1e3, linear.uncertainty_joules * 1e3)
-    rise = after.energy_millijoules - before.energy_millijoules
-    uncertainty = trace.uncertainty_millijoules(before.time_seconds, after.time_seconds)
-    uncertainty = min(uncertainty, max(fraction, 1 - fraction) * rise)
-    return Estimate(before.energy_millijoules + fraction * rise, uncertainty + lag_millijoules)
+        share = power.share_until(moment, before.time_seconds, after.time_seconds)
+    if share is None:
+        return energy_at(edges, moment)
+    rise = (after.energy_millijoules - before.energy_millijoules) / 1e3
+    uncertainty = power.energy_between(before.time_seconds, after.time_seconds).uncertainty_joules
+    uncertainty = min(uncertainty, max(share, 1 - share) * rise)
+    return Energy(before.energy_millijoules / 1e3 + share * rise, uncertainty + lag_joules)
 
 
 @dataclass(frozen=True)

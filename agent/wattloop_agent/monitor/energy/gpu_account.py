@@ -7,11 +7,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from wattloop.energy import energy_of_power
+from wattloop.energy.energy_estimate import Energy
+from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.power_history import PowerHistory, energy_of_power
 from wattloop.node_energy import COUNTER, INTEGRATED, NodeGpu
 from wattloop_agent.monitor.energy.counter import GAP_SECONDS, CounterReset, CounterUpdates, ResetGap, can_have_risen
 from wattloop_agent.monitor.energy.energy_history import EnergyHistory, EnergySnapshot, interpolate_energy
-from wattloop_agent.monitor.energy.samples import Estimate, GpuSample, PowerTrace
+
+# A hundred seconds at 10 Hz. For earlier times the counter readings alone must do.
+MAX_POWERS = 1000
+# From Ampere on, NVML reports the mean power of the last second.
+AVERAGING_SECONDS = 1.0
 
 
 class GpuAccount:
@@ -30,7 +36,7 @@ class GpuAccount:
     Example:
         >>> account = GpuAccount("GPU-1", "A100")
         >>> for second in range(11):
-        ...     account.add(GpuSample("GPU-1", "A100", second, second, second, None, 100.0))
+        ...     account.add(GpuReading("GPU-1", second, second, None, None, 100.0, clock_seconds=second))
         >>> account.snapshot().energy_millijoules
         1000000.0
     """
@@ -45,11 +51,11 @@ class GpuAccount:
         self._noise_square = 0.0
         self._reported = 0.0
         self._time = 0.0
-        self._last_sample: GpuSample | None = None
+        self._last_sample: GpuReading | None = None
         # The last sample that changed the energy: if the GPU has a counter, the last one with a
         # counter value.
-        self._last_energy_sample: GpuSample | None = None
-        self._power = PowerTrace()
+        self._last_energy_sample: GpuReading | None = None
+        self._power = PowerHistory(MAX_POWERS, AVERAGING_SECONDS)
         self._updates = CounterUpdates()
         self._history = EnergyHistory()
         self._reset = CounterReset.NO
@@ -58,7 +64,7 @@ class GpuAccount:
         """Set, before the next sample, whether the counter was reset without showing it."""
         self._reset = reset
 
-    def add(self, sample: GpuSample) -> None:
+    def add(self, sample: GpuReading) -> None:
         """Add a sample; samples are in order of time.
 
         A sample with neither counter nor power is ignored.
@@ -67,12 +73,12 @@ class GpuAccount:
         if last is not None and sample.begin_seconds <= last.begin_seconds:
             return
         has_power = sample.power_watts is not None and not sample.problem
-        if sample.counter_millijoules is None and not has_power:
+        if sample.energy_millijoules is None and not has_power:
             return
         if has_power and sample.power_watts is not None:
-            self._power.add(sample.begin_seconds, sample.clock_seconds, sample.power_watts)
-        if sample.counter_millijoules is not None:
-            self._add_counter(sample, sample.counter_millijoules)
+            self._power.add(sample.begin_seconds, sample.power_watts, sample.clock_seconds)
+        if sample.energy_millijoules is not None:
+            self._add_counter(sample, sample.energy_millijoules)
             self._last_energy_sample = sample
         elif self._source != COUNTER and sample.power_watts is not None:
             self._add_power(sample, sample.power_watts)
@@ -84,16 +90,16 @@ class GpuAccount:
             self._time = max(self._time, sample.clock_seconds)
         self._last_sample = sample
 
-    def _add_counter(self, sample: GpuSample, counter: int) -> None:
+    def _add_counter(self, sample: GpuReading, counter: int) -> None:
         last = self._last_energy_sample
-        if last is None or last.counter_millijoules is None:
+        if last is None or last.energy_millijoules is None:
             self._source = COUNTER
             self._updates.updated(sample)
             self._history.add(sample.begin_seconds, sample.end_seconds, self._total)
         elif self._reset is CounterReset.YES or not can_have_risen(last, sample):
             self._add_reset(last, sample)
-        elif counter > last.counter_millijoules:
-            rise = counter - last.counter_millijoules
+        elif counter > last.energy_millijoules:
+            rise = counter - last.energy_millijoules
             self._total += rise
             if self._reset is CounterReset.POSSIBLE:
                 gap = ResetGap.between(last, sample, self._power)
@@ -104,7 +110,7 @@ class GpuAccount:
             self._updates.unchanged(sample)
         self._reset = CounterReset.NO
 
-    def _add_reset(self, last: GpuSample, sample: GpuSample) -> None:
+    def _add_reset(self, last: GpuReading, sample: GpuReading) -> None:
         self.resets += 1
         gap = ResetGap.between(last, sample, self._power)
         self._history.clear()
@@ -114,7 +120,7 @@ class GpuAccount:
         self._history.add(sample.begin_seconds, sample.end_seconds, self._total)
         self._updates.updated(sample)
 
-    def _add_power(self, sample: GpuSample, power: float) -> None:
+    def _add_power(self, sample: GpuReading, power: float) -> None:
         last = self._last_energy_sample
         self._source = INTEGRATED
         if last is not None and last.power_watts is not None:
@@ -131,8 +137,8 @@ class GpuAccount:
         """Return the account at the last sample."""
         since = self._since_counter()
         return EnergySnapshot(
-            self._total + since.millijoules,
-            self._lag() + since.uncertainty_millijoules,
+            self._total + since.joules * 1e3,
+            self._lag() + since.uncertainty_joules * 1e3,
             self._estimation_error,
             self._noise_square,
             self._time,
@@ -152,21 +158,22 @@ class GpuAccount:
         inside = min(moment, edges[-1].time_seconds)
         energy, uncertainty = float(edges[0].energy_millijoules), self._lag()
         if len(edges) > 1:
-            energy, uncertainty = interpolate_energy(edges, inside, self._power, self._lag())
+            found = interpolate_energy(edges, inside, self._power, self._lag() / 1e3)
+            energy, uncertainty = found.joules * 1e3, found.uncertainty_joules * 1e3
         energy = min(energy, self._total)
         if moment > last.begin_seconds and self._source == COUNTER:
-            since = self._power.energy_since(last.begin_seconds, moment)
-            energy += since.millijoules
-            uncertainty += since.uncertainty_millijoules + (self._lag() if since.millijoules else 0.0)
+            since = self._power.energy_between(last.begin_seconds, moment)
+            energy += since.joules * 1e3
+            uncertainty += since.uncertainty_joules * 1e3 + (self._lag() if since.joules else 0.0)
         not_sampled = self._power_milliwatts() * max(moment - last_sample.end_seconds, 0.0)
         time = self._time - min(max(last_sample.begin_seconds - moment, 0.0), self._time)
         return EnergySnapshot(energy, uncertainty + not_sampled, self._estimation_error, self._noise_square, time)
 
-    def _since_counter(self) -> Estimate:
+    def _since_counter(self) -> Energy:
         """Return the energy since the last counter reading, estimated from power."""
         if self._last_energy_sample is None or self._source != COUNTER:
-            return Estimate(0.0, 0.0)
-        return self._power.energy_since(self._last_energy_sample.begin_seconds)
+            return Energy(0.0, 0.0)
+        return self._power.energy_between(self._last_energy_sample.begin_seconds, math.inf)
 
     def snapshot_before(self, moment: float) -> EnergySnapshot:
         """Return the account at its last stored reading before a moment."""
@@ -225,7 +232,7 @@ class GpuAccount:
             "update_period": self._updates.period_seconds,
             "last": None
             if last is None
-            else [last.end_seconds, last.clock_seconds, last.counter_millijoules, last.power_watts],
+            else [last.end_seconds, last.clock_seconds, last.energy_millijoules, last.power_watts],
         }
 
     @staticmethod
@@ -254,10 +261,10 @@ class GpuAccount:
         if same_boot and record["last"] is not None:
             end, clock, counter, power = record["last"]
             account._updates.period_seconds = float(record["update_period"])
-            last = GpuSample(account.uuid, account.product, end, end, clock, counter, power)
+            last = GpuReading(account.uuid, end, end, counter, None, power, clock, account.product)
             account._last_energy_sample = account._last_sample = last
             if power is not None:
-                account._power.add(end, clock, float(power))
+                account._power.add(end, float(power), clock)
             account._updates.updated(last)
             account._history.add(end, end, account._total)
         return account

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, TypeVar
 
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.node_energy import NodeGpu, PodGpuUsage
 from wattloop_agent.monitor.energy.attribution import (
     AWAY_SECONDS,
@@ -28,7 +29,6 @@ from wattloop_agent.monitor.energy.attribution import (
 from wattloop_agent.monitor.energy.counter import CounterReset
 from wattloop_agent.monitor.energy.energy_history import EnergySnapshot
 from wattloop_agent.monitor.energy.gpu_account import GpuAccount
-from wattloop_agent.monitor.energy.samples import GpuSample
 
 logger = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class Ledger:
         with self._lock:
             self._pending.append(observation)
 
-    def add_samples(self, samples: Sequence[GpuSample], now_seconds: float, driver: str | None = None) -> bool:
+    def add_samples(self, samples: Sequence[GpuReading], now_seconds: float, driver: str | None = None) -> bool:
         """Add one sampling of all GPUs; return whether assignments have started or ended.
 
         Args:
@@ -197,7 +197,7 @@ class Ledger:
                 account.expect_reset(reset)
         state.driver, state.resumed = driver or state.driver, False
 
-    def _add_sample(self, sample: GpuSample) -> None:
+    def _add_sample(self, sample: GpuReading) -> None:
         accounts = self._state.accounts
         account = accounts.get(sample.uuid)
         if account is None:
@@ -207,7 +207,7 @@ class Ledger:
         if account.resets > resets:
             logger.warning(
                 "energy counter was reset; the energy of the gap is estimated from power",
-                extra={"gpu": sample.uuid, "counter_millijoules": sample.counter_millijoules},
+                extra={"gpu": sample.uuid, "counter_millijoules": sample.energy_millijoules},
             )
 
     def _apply(self, observation: Observation) -> bool:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.nvml import driver_load
 from wattloop.rapl import Rapl
 from wattloop_agent.boot import boot_id
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
 from wattloop_agent.monitor.energy.ledger_file import CorruptLedger, FolderInUse, LedgerFile
-from wattloop_agent.monitor.energy.samples import GpuSample
 from wattloop_agent.request_error import RequestError
 
 logger = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class LedgerWriter:
         self.written_seconds: float | None = None
         self.ledger = Ledger(self._opened())
 
-    def add_samples(self, samples: Sequence[GpuSample]) -> None:
+    def add_samples(self, samples: Sequence[GpuReading]) -> None:
         """Add one sampling of all GPUs to the ledger."""
         # If another monitor has the folder, for example the one that this one replaces, continue
         # when it ends.

@@ -73,7 +73,7 @@ def test_a_counter_with_an_impossible_value_is_ignored(invalid_counter: int) -> 
     account = GpuAccount(GPU, "A100")
     for moment in times(20, 1.0):
         counter = invalid_counter if moment == 11.0 else offset + gpu.counter(moment)
-        account.add(gpu.sample(moment)._replace(counter_millijoules=counter))
+        account.add(gpu.sample(moment)._replace(energy_millijoules=counter))
     reported = account.to_wire()
     assert abs(reported.energy_millijoules - 6_000_000) <= reported.uncertainty_millijoules
     assert reported.uncertainty_millijoules < 1_000_000

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop_agent.monitor.energy import recorder
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
-from wattloop_agent.monitor.energy.samples import GpuSample
 
 POD = Assignment("uid", "default", "pod", "main", "GPU-1")
 
@@ -29,7 +29,7 @@ class ScriptedAssignments:
 
     async def observe(self, known: Iterable[Assignment]) -> Observation:
         self.clock += 1.0
-        self._writer.add_samples([GpuSample("GPU-1", "H200", self.clock, self.clock, self.clock, 0, 90.0)])
+        self._writer.add_samples([GpuReading("GPU-1", self.clock, self.clock, 0, None, 90.0, self.clock, "H200")])
         self.clock += 1.0
         if len(self._observations) == 1:
             self.done.set()
