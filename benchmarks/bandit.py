@@ -24,7 +24,7 @@ from statistics import fmean, stdev
 
 from scipy.stats import t as student_t
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation

@@ -22,7 +22,7 @@ from statistics import fmean
 
 from bandit import FILES, HEADER, LIMITED_DEFAULT_NEVER_REACHES, LIMITED_DEFAULT_REACHES, all_jobs, limited
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.named_policies import policy_named

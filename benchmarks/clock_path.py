@@ -28,10 +28,10 @@ from pathlib import Path
 
 import nvml_simulator
 from nvml_simulator.models import model_named
-from wattloop.agent import AgentConnection
-from wattloop.agent_process import start_agent, stop_agent
 from wattloop.errors import OperationError
-from wattloop.nvml import Session
+from wattloop.gpus.agent import AgentConnection
+from wattloop.gpus.agent_process import start_agent, stop_agent
+from wattloop.gpus.nvml import Session
 from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease import Setting
 

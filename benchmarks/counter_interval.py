@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from wattloop.energy.energy_timeline import EnergyTimeline
 from wattloop.energy.gpu_reading import GpuReading
-from wattloop.nvml import Session
+from wattloop.gpus.nvml import Session
 from wattloop_agent.monitor.energy.gpu_account import GpuAccount
 from wattloop_agent.monitor.gpu_sampler import Sampler
 from wattloop_agent.monitor.nvml_readings import NvmlReadings

@@ -21,7 +21,7 @@ import pynvml
 from wattloop.energy.energy_timeline import EnergyTimeline
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy.power_history import energy_of_power
-from wattloop.nvml import Gpu, Session
+from wattloop.gpus.nvml import Gpu, Session
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 
 INTERVAL_SECONDS = 0.005

@@ -32,7 +32,7 @@ from typing import Any
 import pynvml
 
 from wattloop import EnergyMonitor
-from wattloop.nvml import Gpu, Session
+from wattloop.gpus.nvml import Gpu, Session
 
 STEP_SECONDS = 0.005
 STEPS_PER_BLOCK = 60

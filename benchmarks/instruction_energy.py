@@ -44,7 +44,7 @@ from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.process_sampler import ProcessSampler, process_sampler
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS
 from wattloop.energy_monitor.sources import FirstAvailable
-from wattloop.nvml import Session
+from wattloop.gpus.nvml import Session
 from wattloop.pipeline.activities import ActivityHistory, filled_spans, instruction_spans
 from wattloop.pipeline.counter_rows import rows
 from wattloop.pipeline.energy_regression import PowerRegression

@@ -33,9 +33,9 @@ from pathlib import Path
 
 import nvml_simulator
 from nvml_simulator.models import model_named
-from wattloop.agent import AgentConnection, ClockStream
-from wattloop.agent_process import start_agent, stop_agent
 from wattloop.errors import OperationError
+from wattloop.gpus.agent import AgentConnection, ClockStream
+from wattloop.gpus.agent_process import start_agent, stop_agent
 from wattloop.pipeline import Pipeline
 
 MODEL = "H100"

@@ -23,8 +23,8 @@ from pathlib import Path
 import uvicorn
 from fastapi import FastAPI, Request
 
-from wattloop.report_channel import ReportChannel
-from wattloop.training_messages import GpuEnergy, Report
+from wattloop.run.report_channel import ReportChannel
+from wattloop.wire.training_messages import GpuEnergy, Report
 
 # The API with a store, as in its tests.
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))

@@ -59,25 +59,27 @@ def imported(statement: str) -> list[str]:
 
 def test_the_client_is_imported_without_an_http_client() -> None:
     names = imported("from wattloop import Run")
-    assert "wattloop.training_run" in names
+    assert "wattloop.run.training_run" in names
     assert packages(names) == set()
     assert not {"http.client", "urllib.request", "email", "ssl", "socket", "json", "asyncio"} & set(names)
     # A module of the client costs milliseconds for its dataclasses.
     ours = {name for name in names if name.startswith("wattloop.")}
     assert ours <= {
-        "wattloop.training_run",
+        "wattloop.run",
+        "wattloop.run.training_run",
+        "wattloop.wire",
         "wattloop.arguments",
-        "wattloop.environment",
+        "wattloop.wire.environment",
         "wattloop.errors",
-        "wattloop.launcher",
-        "wattloop.metric",
+        "wattloop.wire.launcher",
+        "wattloop.run.metric",
         "wattloop.printable",
     }
 
 
 def test_the_client_lists_its_public_names_before_it_imports_them() -> None:
     names = imported("import wattloop; assert dir(wattloop) == wattloop.__all__, dir(wattloop)")
-    assert "wattloop.training_run" not in names
+    assert "wattloop.run.training_run" not in names
 
 
 def test_energy_windows_are_imported_without_a_driver() -> None:

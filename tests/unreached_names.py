@@ -27,10 +27,10 @@ PACKAGES = {
 # Patterns of what libraries and users' code call, by who does. A pattern that matches no name is an error.
 ENTRY_POINTS: dict[str, tuple[str, ...]] = {
     "the client's Python API: docs/client.md": (
-        "wattloop.training_run:Run*",
+        "wattloop.run.training_run:Run*",
         "wattloop.energy_monitor.energy_monitor:EnergyMonitor*",
         "wattloop.energy_monitor.measurement:Measurement*",
-        "wattloop.power_limit_optimizer:PowerLimitOptimizer*",
+        "wattloop.run.power_limit_optimizer:PowerLimitOptimizer*",
         "wattloop.pipeline.pipeline_rank:Pipeline*",
         "wattloop.pipeline.instruction:Instruction*",
         "wattloop.compat.zeus:*",
@@ -46,7 +46,9 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "wattloop.integrations.pytorch_probe:*",
         "wattloop.integrations.torch_pipelining:attach",
     ),
-    "the client of the agent's socket: docs/agent.md": ("wattloop.agent.agent_connection:AgentConnection.hold_clocks",),
+    "the client of the agent's socket: docs/agent.md": (
+        "wattloop.gpus.agent.agent_connection:AgentConnection.hold_clocks",
+    ),
     "the frequency planner's Python API: docs/frequency.md": ("wattloop_planner.frequency.solver.exact:exact_plan",),
     "the simulator's Python API: docs/simulator.md": (
         "nvml_simulator.description:device_plugin_ids",
@@ -62,7 +64,7 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "*Handler.emit",
         "wattloop_operator.local.repeated_warnings:_FirstOfEach.filter",
     ),
-    "urllib's handlers": ("wattloop.unix_http:UnixHandler.http_open",),
+    "urllib's handlers": ("wattloop.wire.unix_http:UnixHandler.http_open",),
     "http.server and socketserver": (
         "*:_Handler.do_GET",
         "*:BoundedHandler.*",

@@ -6,8 +6,8 @@ import json
 import sys
 from collections.abc import Mapping
 
-from wattloop.agent import REQUEST_LIMIT_BYTES
-from wattloop.message_fields import json_problem
+from wattloop.gpus.agent import REQUEST_LIMIT_BYTES
+from wattloop.wire.message_fields import json_problem
 from wattloop_agent.request_error import Reason, RequestError
 
 __all__ = [

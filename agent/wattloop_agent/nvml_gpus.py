@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wattloop.nvml import (
+from wattloop.gpus.nvml import (
     Gpu,
     GpuLost,
     GpuNotFound,
@@ -26,7 +26,7 @@ from wattloop.nvml import (
     NvmlError,
     Session,
 )
-from wattloop.nvml.nvml_errors import nvml_error
+from wattloop.gpus.nvml.nvml_errors import nvml_error
 from wattloop_agent.request_error import Reason, RequestError
 
 logger = logging.getLogger(__name__)

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from wattloop.energy_monitor import EnergyMonitor, Measurement
-    from wattloop.power_limit_optimizer import PowerLimitOptimizer
-    from wattloop.training_run import Run
+    from wattloop.run.power_limit_optimizer import PowerLimitOptimizer
+    from wattloop.run.training_run import Run
 
 __all__ = ["EnergyMonitor", "Measurement", "PowerLimitOptimizer", "Run"]
 
 _MODULES = {
     "EnergyMonitor": "wattloop.energy_monitor",
     "Measurement": "wattloop.energy_monitor",
-    "PowerLimitOptimizer": "wattloop.power_limit_optimizer",
-    "Run": "wattloop.training_run",
+    "PowerLimitOptimizer": "wattloop.run.power_limit_optimizer",
+    "Run": "wattloop.run.training_run",
 }
 
 

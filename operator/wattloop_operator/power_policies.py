@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from wattloop.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, Range
-from wattloop.training_messages import MAX_LIMIT_WATTS
+from wattloop.wire.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, Range
+from wattloop.wire.training_messages import MAX_LIMIT_WATTS
 from wattloop_operator.api.gpu_power_policy import ClockRange, GPUPowerPolicy, GPUPowerPolicyStatus
 from wattloop_operator.api.meta import Condition, ConditionStatus
 

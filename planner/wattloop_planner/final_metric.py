@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from statistics import fmean, median
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.metric_curve import MetricCurve
 
 # Evaluations of an attempt, and of a reference, below which nothing is predicted.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from statistics import median_low
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop_planner.canonical_json import canonical_json
 from wattloop_planner.metric_curve import MetricCurve
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from wattloop.errors import InputError
 from wattloop.files.csv_table import Row, read_table
-from wattloop.message_fields import shown
 from wattloop.power.selectors import Measurement
+from wattloop.wire.message_fields import shown
 from wattloop_planner.power_profile_json import json_measurements
 
 GPU_ENERGY_COLUMN = re.compile(r"gpu\d+_energy")

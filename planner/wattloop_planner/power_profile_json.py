@@ -9,8 +9,8 @@ from wattloop.errors import InputError
 from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
-from wattloop.message_fields import shown
 from wattloop.power.selectors import Measurement
+from wattloop.wire.message_fields import shown
 
 EXPECTED = "a JSON object with a list measurements"
 

@@ -11,7 +11,7 @@ import pytest
 
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
-from wattloop.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import start_agent, stop_agent
 
 
 def short_folder() -> tempfile.TemporaryDirectory[str]:

@@ -9,8 +9,8 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import holding_process, raw_answer
-from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
-from wattloop.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
+from wattloop.gpus.agent_process import start_agent, stop_agent
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
-from wattloop.agent import AgentConnection
+from wattloop.gpus.agent import AgentConnection
 from wattloop.interruption import EXIT_INTERRUPTED
 from wattloop_agent.monitor.descriptors import RESERVED_DESCRIPTORS, connections_allowed
 from wattloop_agent.monitor.socket_server import MAX_BAD_REQUESTS

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from support.agents.agent_fixture import AgentFixture
-from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop.energy_monitor.agent_source import AgentSource
 from wattloop.energy_monitor.process_sampler import ProcessSampler
+from wattloop.gpus.agent import AgentConnection, AgentRequestError
 
 
 def test_a_reading_is_between_two_moments_of_the_monotonic_clock_and_has_the_power(agent: AgentFixture) -> None:

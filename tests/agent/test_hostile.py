@@ -13,7 +13,7 @@ import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, single_agent
-from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
+from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop_agent.monitor.connection_slots import MAX_CONNECTIONS_PER_GPU_OWNER
 
 FORBIDDEN_IN_POWER_CONTROLLER = (
@@ -106,7 +106,7 @@ def test_one_owner_cannot_take_all_connections(agent_fixture: AgentFixture) -> N
         one_more = stack.enter_context(connected(path))
         with one_more.makefile("rb") as stream:
             assert json.loads(stream.readline())["error"]["reason"] == "TooMany"
-        script = "from wattloop.agent import AgentConnection as C; print(len(C(sys.argv[1]).energy()))"
+        script = "from wattloop.gpus.agent import AgentConnection as C; print(len(C(sys.argv[1]).energy()))"
         command = [sys.executable, "-W", "ignore", "-c", f"import sys; {script}", str(path)]
         other = subprocess.run(command, capture_output=True, text=True, check=False)
         assert other.stdout == "3\n", "another owner is served all the same"
@@ -156,7 +156,7 @@ def test_another_user_on_a_laptop_cannot_open_the_socket(agent: AgentFixture) ->
 def test_a_forked_child_is_not_the_process_that_connected(agent: AgentFixture) -> None:
     script = (
         "import os, sys, time\n"
-        "from wattloop.agent import AgentConnection, AgentRequestError\n"
+        "from wattloop.gpus.agent import AgentConnection, AgentRequestError\n"
         "connection = AgentConnection(sys.argv[1])\n"
         "connection.gpus()\n"
         "parent = os.getpid()\n"

@@ -20,7 +20,7 @@ import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, single_agent
-from wattloop.agent import AgentConnection, AgentUnavailable
+from wattloop.gpus.agent import AgentConnection, AgentUnavailable
 from wattloop_agent.agent_logs import MAX_LINES
 from wattloop_agent.monitor import caller_connection
 from wattloop_agent.monitor.connection_slots import (

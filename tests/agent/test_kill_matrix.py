@@ -16,9 +16,9 @@ import pytest
 
 from support.agents.agent_fixture import HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of
-from wattloop.agent import AgentConnection
-from wattloop.agent_process import start_agent, stop_agent
 from wattloop.errors import WattloopError
+from wattloop.gpus.agent import AgentConnection
+from wattloop.gpus.agent_process import start_agent, stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -31,7 +31,7 @@ SIGNALS = {
 }
 TRAINER = """
 import sys
-from wattloop.agent import AgentConnection
+from wattloop.gpus.agent import AgentConnection
 from wattloop.errors import WattloopError
 connection = AgentConnection(sys.argv[1], reconnect_seconds=0)
 print("ready", flush=True)

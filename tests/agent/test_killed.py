@@ -11,8 +11,8 @@ import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, holding_process, wait_for_end
-from wattloop.agent import AgentConnection
-from wattloop.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent import AgentConnection
+from wattloop.gpus.agent_process import start_agent, stop_agent
 
 pytestmark = pytest.mark.processes
 
@@ -144,8 +144,8 @@ def test_an_agent_ends_with_the_process_it_watches(agent_fixture: AgentFixture) 
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from wattloop.agent import AgentConnection\n"
-        "from wattloop.agent_process import start_agent\n"
+        "from wattloop.gpus.agent import AgentConnection\n"
+        "from wattloop.gpus.agent_process import start_agent\n"
         "agent = start_agent(Path(sys.argv[1]), Path(sys.argv[2]), log=Path(sys.argv[3]))\n"
         "AgentConnection(sys.argv[1]).hold_limit(sys.argv[4:], 200)\n"
         "print(agent.pid, flush=True)\n"

@@ -9,10 +9,10 @@ import pytest
 
 import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
-from wattloop.agent_process import start_agent, stop_agent
 from wattloop.energy_monitor import EnergyMonitor
 from wattloop.energy_monitor.agent_source import AgentSource
 from wattloop.energy_monitor.process_sampler import ProcessSampler
+from wattloop.gpus.agent_process import start_agent, stop_agent
 
 pytestmark = pytest.mark.processes
 

@@ -13,7 +13,7 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of
-from wattloop.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import start_agent, stop_agent
 from wattloop.pipeline import Pipeline
 
 pytestmark = pytest.mark.processes

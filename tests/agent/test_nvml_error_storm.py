@@ -14,7 +14,7 @@ from support.agents.node_pods import running_node
 from support.agents.processes import single_agent
 from support.agents.scraping import scraped
 from support.free_ports import free_port
-from wattloop.agent import AgentConnection, AgentRequestError
+from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_agent.nvml_gpus import REOPEN_SECONDS
 from wattloop_agent.power_controller.lease_manager import RESTORE_LOG_SECONDS
 

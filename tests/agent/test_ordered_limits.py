@@ -16,7 +16,7 @@ from support.agents.node_pods import Cluster, running_node
 from support.agents.pushed import OperatorStandIn, running_operator
 from support.control_plane.certificates import CertificateAuthority
 from support.reporting.json_web_token import json_web_token
-from wattloop.node_energy import GpuBounds, NodeAnswer, PodLimit
+from wattloop.wire.node_energy import GpuBounds, NodeAnswer, PodLimit
 
 
 @dataclass

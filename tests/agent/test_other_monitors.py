@@ -11,7 +11,7 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
-from wattloop.agent import AgentConnection
+from wattloop.gpus.agent import AgentConnection
 
 pytestmark = pytest.mark.processes
 
@@ -24,7 +24,7 @@ import json, sys
 import pynvml
 from zeus.monitor import ZeusMonitor
 import nvml_simulator
-from wattloop.agent import AgentConnection
+from wattloop.gpus.agent import AgentConnection
 
 agent = AgentConnection(sys.argv[1])
 uuid = sys.argv[2]

@@ -9,7 +9,7 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.node_pods import Cluster, running_node
-from wattloop.agent import AgentConnection, AgentRequestError
+from wattloop.gpus.agent import AgentConnection, AgentRequestError
 
 
 @pytest.fixture(params=["v2", "v1"])

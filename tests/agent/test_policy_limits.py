@@ -11,10 +11,10 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
-from wattloop.agent import AgentConnection, AgentRequestError, GraphicsClocks
-from wattloop.held_gpus import ProcessGpus
-from wattloop.node_energy import GpuBounds, NodeAnswer
-from wattloop.training_messages import Report
+from wattloop.gpus.agent import AgentConnection, AgentRequestError, GraphicsClocks
+from wattloop.run.held_gpus import ProcessGpus
+from wattloop.wire.node_energy import GpuBounds, NodeAnswer
+from wattloop.wire.training_messages import Report
 
 A100 = "NVIDIA A100-SXM4-80GB"
 FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 300.0), graphics_clock_megahertz=(600.0, 1000.0))

@@ -11,8 +11,8 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import children_of, program_of, single_agent, wait_for_end
-from wattloop.agent import AgentConnection, AgentUnavailable
-from wattloop.agent_process import running_agent, start_agent, stop_agent
+from wattloop.gpus.agent import AgentConnection, AgentUnavailable
+from wattloop.gpus.agent_process import running_agent, start_agent, stop_agent
 
 
 @pytest.fixture

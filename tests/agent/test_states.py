@@ -11,8 +11,8 @@ import pytest
 
 from support.agents.agent_fixture import HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, single_agent
-from wattloop.agent import AgentConnection, AgentRequestError
-from wattloop.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent import AgentConnection, AgentRequestError
+from wattloop.gpus.agent_process import start_agent, stop_agent
 
 pytestmark = pytest.mark.processes
 

@@ -18,8 +18,8 @@ import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from support.free_ports import free_port
-from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
-from wattloop.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
+from wattloop.gpus.agent_process import start_agent, stop_agent
 
 pytestmark = pytest.mark.processes
 

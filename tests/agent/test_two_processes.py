@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
-from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop.errors import WattloopError
+from wattloop.gpus.agent import AgentConnection, AgentRequestError
 
 pytestmark = pytest.mark.processes
 

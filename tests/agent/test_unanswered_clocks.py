@@ -14,7 +14,7 @@ import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from support.agents.processes import holding_process
-from wattloop.agent import AgentConnection
+from wattloop.gpus.agent import AgentConnection
 
 SET_CLOCKS = "nvmlDeviceSetGpuLockedClocks"
 

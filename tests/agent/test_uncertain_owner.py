@@ -59,7 +59,7 @@ def test_a_living_owner_keeps_its_limit_while_the_agent_has_no_descriptor_left(a
 
 RENAMED = """
 import ctypes, sys
-from wattloop.agent import AgentConnection
+from wattloop.gpus.agent import AgentConnection
 connection = AgentConnection(sys.argv[1])
 connection.hold_limit(sys.argv[2:], 200)
 PR_SET_NAME = 15

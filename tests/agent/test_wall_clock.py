@@ -20,7 +20,7 @@ from support.agents.wall_clock import LIBRARIES, WallClock
 from support.control_plane.certificates import CertificateAuthority
 from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
-from wattloop.agent import AgentConnection
+from wattloop.gpus.agent import AgentConnection
 
 SOURCES = Path(__file__).parents[2]
 # Numbers that are to rise over restarts: of events, and of the reports of a process that is started
@@ -29,7 +29,7 @@ GOES_BY_THE_WALL_CLOCK = {
     "agent/wattloop_agent/telemetry/energy_events.py": {"time.time"},
     # The column start_time of the log, as in Zeus.
     "client/wattloop/compat/zeus.py": {"time.time"},
-    "client/wattloop/training_run.py": {"time.time_ns"},
+    "client/wattloop/run/training_run.py": {"time.time_ns"},
 }
 WALL_CLOCKS = {
     "time": {"time", "time_ns", "localtime", "gmtime", "ctime", "strftime", "asctime", "CLOCK_REALTIME", "CLOCK_TAI"},

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
+from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
 
 
 @pytest.fixture

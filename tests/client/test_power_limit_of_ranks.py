@@ -21,7 +21,7 @@ from wattloop import PowerLimitOptimizer
 from wattloop.power.profile_result import read_result
 from wattloop.power.selectors import Energy, Selector, Time
 from wattloop.power.sequential_design import Requirements
-from wattloop.torch_group import TorchGroup
+from wattloop.wire.torch_group import TorchGroup
 
 RANKS = 2
 WORK_OF_A_SECOND = 312.0  # teraflop of an A100 in a second at its highest clock

@@ -112,7 +112,7 @@ def test_a_training_outside_wattloop_imports_no_tags() -> None:
         "import sys, types, wattloop\n"
         "sys.modules['mlflow'] = types.ModuleType('mlflow')\n"
         "with wattloop.Run(): pass\n"
-        "print('wattloop.experiment_tags' in sys.modules)"
+        "print('wattloop.run.experiment_tags' in sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.split() == ["False"]

@@ -54,8 +54,8 @@ TRAINING = """
 import json, math, os, sys, threading, time
 import nvml_simulator
 import wattloop
-from wattloop.training_messages import Report
-from wattloop.report_channel import ReportChannel
+from wattloop.wire.training_messages import Report
+from wattloop.run.report_channel import ReportChannel
 
 PLAN = json.loads(os.environ["PLAN"])
 RANKS, PORT = PLAN["ranks"], PLAN["port"]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, NodeAnswer
-from wattloop.training_messages import MAX_LIMIT_WATTS
+from wattloop.wire.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, NodeAnswer
+from wattloop.wire.training_messages import MAX_LIMIT_WATTS
 from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ, GPUPowerPolicy
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.power_fields import MAX_WATTS

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.plateau_measurement import MEASURED, measured_jobs, misleading_jobs, plateau_jobs, tally_of
 from support.synthetic_jobs import KINDS
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.final_metric import predict_final_metric
 from wattloop_planner.metric_curve import MetricCurve
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.retargeting import retargeted

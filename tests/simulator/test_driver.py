@@ -14,7 +14,7 @@ import pytest
 import nvml_simulator
 from nvml_simulator import Machine
 from wattloop.errors import UsageError
-from wattloop.nvml import driver_load
+from wattloop.gpus.nvml import driver_load
 
 MakeMachine = Callable[..., Machine]
 StartNvml = Callable[[], ModuleType]

@@ -10,7 +10,7 @@ import math
 import random
 from dataclasses import dataclass
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.metric_curve import MetricCurve
 
 SIZES = 6

@@ -17,7 +17,7 @@ from scipy.stats import beta
 
 from support.plateau_jobs import PlateauJob, plateau_job
 from support.synthetic_jobs import KINDS, TARGET, synthetic_scenario
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.final_metric import MIN_EVALUATIONS, predict_final_metric
 from wattloop_planner.metric_curve import MetricCurve
 

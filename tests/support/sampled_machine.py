@@ -14,7 +14,7 @@ from nvml_simulator import Machine, model_named
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.process_sampler import ProcessSampler
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
-from wattloop.nvml import NvmlError, Session
+from wattloop.gpus.nvml import NvmlError, Session
 
 CALL_SECONDS = 0.0035
 # A part of a load: its length in seconds, and its intensity; None: idle.

@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.simulation.job_trace import ConfigurationTrace, JobTrace

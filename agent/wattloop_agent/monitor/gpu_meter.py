@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from wattloop.agent import EnergyReading, GpuDescription
-from wattloop.node_energy import Range
+from wattloop.gpus.agent import EnergyReading, GpuDescription
+from wattloop.wire.node_energy import Range
 from wattloop_agent.monitor.driver_thread import DriverThread
 from wattloop_agent.monitor.gpu_readings import ReadableGpus
 from wattloop_agent.monitor.gpu_sampler import Sampler

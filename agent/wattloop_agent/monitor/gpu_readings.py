@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from wattloop.agent import EnergyReading, GpuDescription
 from wattloop.energy.gpu_reading import GpuReading
-from wattloop.node_energy import Range
+from wattloop.gpus.agent import EnergyReading, GpuDescription
+from wattloop.wire.node_energy import Range
 from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
 
 

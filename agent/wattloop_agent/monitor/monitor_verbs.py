@@ -6,8 +6,8 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import asdict
 
-from wattloop.agent import GpuDescription
-from wattloop.node_energy import Range
+from wattloop.gpus.agent import GpuDescription
+from wattloop.wire.node_energy import Range
 from wattloop_agent.json_lines import boolean, gpu_names, number
 from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.identity import Caller

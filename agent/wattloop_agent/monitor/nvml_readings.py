@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from wattloop.agent import EnergyReading, GpuDescription, GraphicsClocks, PowerLimits
 from wattloop.energy.gpu_reading import GpuReading
-from wattloop.node_energy import Range
-from wattloop.nvml import Gpu, NvmlError
+from wattloop.gpus.agent import EnergyReading, GpuDescription, GraphicsClocks, PowerLimits
+from wattloop.gpus.nvml import Gpu, NvmlError
+from wattloop.wire.node_energy import Range
 from wattloop_agent.monitor.gpu_readings import GpuStatus
 from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
 from wattloop_agent.nvml_gpus import NvmlGpus

@@ -17,8 +17,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from wattloop.node_energy import MAX_POD_LIMITS, PodLimit, PodLimitState, Range
-from wattloop.training_messages import MAX_REFUSAL_CHARACTERS
+from wattloop.wire.node_energy import MAX_POD_LIMITS, PodLimit, PodLimitState, Range
+from wattloop.wire.training_messages import MAX_REFUSAL_CHARACTERS
 from wattloop_agent.monitor.identity import Caller
 from wattloop_agent.request_error import Reason, RequestError
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from wattloop.agent import ANSWER_LIMIT_BYTES
+from wattloop.gpus.agent import ANSWER_LIMIT_BYTES
 from wattloop_agent.json_lines import encoded
 from wattloop_agent.monitor.power_controller_connector import EXCHANGE_ERRORS, Connector, ExchangePolicy, result_of
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from wattloop.rapl import POWERCAP, Rapl
+from wattloop.gpus.rapl import POWERCAP, Rapl
 
 # Linux lets only root read RAPL, since readings at a high rate reveal what programs compute
 # (CVE-2020-8694). Ten a second, of all programs of the node together, suffice for energy.

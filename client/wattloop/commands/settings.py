@@ -16,7 +16,7 @@ from typing import Any
 
 from wattloop.errors import InputError, UsageError
 from wattloop.files.reading import read_text
-from wattloop.message_fields import json_problem, shown
+from wattloop.wire.message_fields import json_problem, shown
 
 MAX_CONFIG_BYTES = 1024 * 1024
 # Python rejects integers of more than 4300 digits; no setting needs nearly as many.

@@ -7,10 +7,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from wattloop.agent import AgentConnection, AgentRequestError, StreamedReadings
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
-from wattloop.visible_gpus import VARIABLE, visible_gpus
+from wattloop.gpus.agent import AgentConnection, AgentRequestError, StreamedReadings
+from wattloop.gpus.visible_gpus import VARIABLE, visible_gpus
 
 # A reading is never from the future, and an agent that hangs sends none.
 MAX_AGE_SECONDS = 20.0

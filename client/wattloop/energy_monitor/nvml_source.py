@@ -13,9 +13,9 @@ from pathlib import Path
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
 from wattloop.errors import OperationError
-from wattloop.nvml import Gpu, NotSupported, NvmlError, Session
-from wattloop.rapl import POWERCAP, Rapl
-from wattloop.visible_gpus import VARIABLE, visible_gpus
+from wattloop.gpus.nvml import Gpu, NotSupported, NvmlError, Session
+from wattloop.gpus.rapl import POWERCAP, Rapl
+from wattloop.gpus.visible_gpus import VARIABLE, visible_gpus
 
 LIBRARY_VARIABLE = "WATTLOOP_NVML_LIBRARY"
 # A GPU that fails is read again after so long; each attempt may make NVML start again.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from wattloop.agent import SOCKET_VARIABLE, AgentRequestError, AgentUnavailable
 from wattloop.energy_monitor.agent_source import AgentSource
 from wattloop.energy_monitor.nvml_source import NvmlSource
 from wattloop.energy_monitor.readings import Readings, ReadingSource
 from wattloop.errors import OperationError
-from wattloop.nvml import NvmlError
+from wattloop.gpus.agent import SOCKET_VARIABLE, AgentRequestError, AgentUnavailable
+from wattloop.gpus.nvml import NvmlError
 
 
 class FirstAvailable:

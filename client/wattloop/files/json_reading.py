@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from wattloop.errors import InputError
-from wattloop.message_fields import json_problem
+from wattloop.wire.message_fields import json_problem
 
 # What Python's values take at most: a list or an object with its first entries, a text, a number of three digits or
 # more, and the place of a value in its list. A text of 16 MiB can take 0.9 GiB.

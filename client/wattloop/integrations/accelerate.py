@@ -10,8 +10,8 @@ from typing import Any
 from accelerate.tracking import GeneralTracker
 
 from wattloop.integrations.run_scope import RunScope, metric_names
-from wattloop.metric import metric_named
-from wattloop.training_run import Run
+from wattloop.run.metric import metric_named
+from wattloop.run.training_run import Run
 
 # A script may log the metric after its second epoch for the first time, if it evaluates every other one.
 EPOCHS_WITHOUT_METRIC = 2

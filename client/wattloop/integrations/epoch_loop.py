@@ -12,8 +12,8 @@ from typing import Any
 
 from wattloop.errors import InputError
 from wattloop.integrations.run_scope import RunScope, metric_names
-from wattloop.metric import metric_named
-from wattloop.training_run import Run
+from wattloop.run.metric import metric_named
+from wattloop.run.training_run import Run
 
 
 class EpochLoop:

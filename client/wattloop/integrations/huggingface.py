@@ -14,9 +14,9 @@ from wattloop.arguments import shown
 from wattloop.errors import InputError, UsageError
 from wattloop.integrations.epoch_loop import EpochLoop
 from wattloop.integrations.run_scope import checked_run
-from wattloop.micro_batches import micro_batches
-from wattloop.power_limit_optimizer import PowerLimitOptimizer
-from wattloop.training_run import Run
+from wattloop.run.micro_batches import micro_batches
+from wattloop.run.power_limit_optimizer import PowerLimitOptimizer
+from wattloop.run.training_run import Run
 
 PLACE = "TrainingArguments"
 # Seeds of NumPy, which the Trainer sets too, have 32 bits.

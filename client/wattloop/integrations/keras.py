@@ -14,7 +14,7 @@ import keras
 
 from wattloop.errors import InputError
 from wattloop.integrations.epoch_loop import EpochLoop
-from wattloop.training_run import Run
+from wattloop.run.training_run import Run
 
 logger = logging.getLogger("wattloop")
 

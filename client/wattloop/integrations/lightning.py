@@ -14,7 +14,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from wattloop.errors import InputError
 from wattloop.integrations.epoch_loop import EpochLoop
 from wattloop.integrations.pytorch import multiply_learning_rates, samples_of
-from wattloop.training_run import Run
+from wattloop.run.training_run import Run
 
 logger = logging.getLogger("wattloop")
 

@@ -14,9 +14,9 @@ import torch
 from wattloop.arguments import shown, whole_number
 from wattloop.errors import UsageError
 from wattloop.integrations.run_scope import checked_run
-from wattloop.micro_batches import MicroBatches
-from wattloop.micro_batches import micro_batches as shared
-from wattloop.training_run import Run
+from wattloop.run.micro_batches import MicroBatches
+from wattloop.run.micro_batches import micro_batches as shared
+from wattloop.run.training_run import Run
 
 # Plain gradient descent: in proportion to the batch size (Goyal et al. 2017, "Accurate, Large Minibatch SGD").
 LINEAR = ("SGD", "ASGD", "LARS")

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from wattloop.errors import UsageError
-from wattloop.probing import Probe, Probes, run_probes
+from wattloop.run.probing import Probe, Probes, run_probes
 
 Value = TypeVar("Value")
 Step = Callable[[torch.nn.Module, torch.optim.Optimizer, Any], Any]

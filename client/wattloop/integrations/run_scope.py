@@ -7,7 +7,7 @@ from types import TracebackType
 
 from wattloop.arguments import shown
 from wattloop.errors import UsageError
-from wattloop.training_run import Run
+from wattloop.run.training_run import Run
 
 
 class RunScope:

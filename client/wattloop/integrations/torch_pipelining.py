@@ -30,7 +30,7 @@ from wattloop.integrations.torch_schedule import (
 from wattloop.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from wattloop.training_run import Run
+    from wattloop.run.training_run import Run
 
 FOLLOWED = "_wattloop_pipeline"
 # Where the script gives one of them, the pipelines are not counted.

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from wattloop.agent import AgentRequestError, AgentUnavailable, ClockRequest, ClockStream
+from wattloop.gpus.agent import AgentRequestError, AgentUnavailable, ClockRequest, ClockStream
 from wattloop.threads import TaskThread
 
 logger = logging.getLogger("wattloop")

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from wattloop.message_fields import Integer, Number
-from wattloop.training_messages import MAX_NUMBER
-from wattloop.wire_form import WireForm
+from wattloop.wire.message_fields import Integer, Number
+from wattloop.wire.training_messages import MAX_NUMBER
+from wattloop.wire.wire_form import WireForm
 
 # Groups of cycles in a report. When there are more, they are joined in pairs, on all ranks alike.
 MAX_GROUPS = 16

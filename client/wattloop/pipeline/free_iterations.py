@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from wattloop.message_fields import Integer, MessageError
-from wattloop.wire_form import WireForm
+from wattloop.wire.message_fields import Integer, MessageError
+from wattloop.wire.wire_form import WireForm
 
 # Of a block, and of the plan's iterations after it: GPUs and neighbours adapt.
 WARM_UP_ITERATIONS = 1

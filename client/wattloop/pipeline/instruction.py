@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated
 
-from wattloop.message_fields import Pattern
+from wattloop.wire.message_fields import Pattern
 
 MAX_INSTRUCTIONS = 16_384
 KIND_PATTERN = "[a-z][a-z0-9]{0,31}"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from wattloop.agent import ClockRequest
 from wattloop.errors import UsageError
+from wattloop.gpus.agent import ClockRequest
 from wattloop.pipeline.instruction_sequence import InstructionSequence, Key
 
 # In place of the key after the last instruction; no key is equal to it.

@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Callable
 from itertools import pairwise
 
-from wattloop.agent import ClockRequest
 from wattloop.errors import UsageError
+from wattloop.gpus.agent import ClockRequest
 from wattloop.pipeline.clock_sender import ClockTarget
 from wattloop.pipeline.directives import IterationClocks
 from wattloop.pipeline.instruction_scope import InstructionScope

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, ClassVar
 
-from wattloop.message_fields import Integer, MessageError, String
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS
-from wattloop.wire_form import MaxItems, WireForm, check_unique
+from wattloop.wire.message_fields import Integer, MessageError, String
+from wattloop.wire.wire_form import MaxItems, WireForm, check_unique
 
 MAX_KNOBS = 16
 MAX_KNOB_CHARACTERS = 64

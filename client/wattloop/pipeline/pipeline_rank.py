@@ -13,11 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable, GpuDescription
-from wattloop.environment import RunEnvironment
 from wattloop.errors import UsageError
-from wattloop.launcher import process_rank
-from wattloop.message_fields import MessageError
+from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable, GpuDescription
+from wattloop.gpus.process_gpus import gpus_of_process
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.clock_sender import ClockSender, NoClocks
 from wattloop.pipeline.directives import DirectiveState, IterationClocks
@@ -41,9 +39,11 @@ from wattloop.pipeline.process_clocks import allowed_clocks
 from wattloop.pipeline.rank_messages import RankMessages
 from wattloop.pipeline.rank_plan_file import Plan, given_plan
 from wattloop.printable import ascii_text
-from wattloop.process_gpus import gpus_of_process
-from wattloop.torch_group import torch_group
-from wattloop.training_messages import MAX_REASON_CHARACTERS
+from wattloop.wire.environment import RunEnvironment
+from wattloop.wire.launcher import process_rank
+from wattloop.wire.message_fields import MessageError
+from wattloop.wire.torch_group import torch_group
+from wattloop.wire.training_messages import MAX_REASON_CHARACTERS
 
 if TYPE_CHECKING:
     from wattloop.pipeline.plan_service import PlanServiceThread
@@ -390,8 +390,8 @@ class Pipeline:
 
     def _started_service(self) -> PlanServiceThread:
         # Imported here because it imports an HTTP client.
-        from wattloop.operator_api import OperatorApi  # noqa: PLC0415
         from wattloop.pipeline.plan_service import PlanExchange, PlanServiceThread  # noqa: PLC0415
+        from wattloop.wire.operator_api import OperatorApi  # noqa: PLC0415
 
         settings = self.environment
         api = OperatorApi(settings.report_url, settings.token_file, settings.certificate_authority_file)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wattloop.errors import UsageError
-from wattloop.message_fields import MessageError, String
 from wattloop.pipeline.plan_messages import MAX_PIPELINE_RANKS, MAX_STAGES
+from wattloop.wire.message_fields import MessageError, String
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from wattloop.item_cache import cached_by_items
-from wattloop.message_fields import Integer, MessageError, Number, OneOf, Pattern, String, TruncatedString
 from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles
 from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS, Instruction, InstructionText, Kind
 from wattloop.pipeline.knobs import KnobChoices
-from wattloop.training_messages import MAX_NUMBER, MAX_POWER_WATTS, MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
-from wattloop.wire_form import MaxItems, WireForm, check_unique
+from wattloop.wire.item_cache import cached_by_items
+from wattloop.wire.message_fields import Integer, MessageError, Number, OneOf, Pattern, String, TruncatedString
+from wattloop.wire.training_messages import MAX_NUMBER, MAX_POWER_WATTS, MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
+from wattloop.wire.wire_form import MaxItems, WireForm, check_unique
 
 MAX_PIPELINE_MESSAGE_BYTES = 1024 * 1024
 MAX_PIPELINE_RANKS = 100_000

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from urllib.error import HTTPError
 
-from wattloop.operator_api import REQUEST_ERRORS, describe_error, is_permanent, retry_after_seconds
 from wattloop.pipeline.plan_messages import (
     MAX_PIPELINE_MESSAGE_BYTES,
     Directive,
@@ -25,6 +24,7 @@ from wattloop.pipeline.plan_messages import (
     StragglerNotice,
 )
 from wattloop.threads import TaskThread
+from wattloop.wire.operator_api import REQUEST_ERRORS, describe_error, is_permanent, retry_after_seconds
 
 logger = logging.getLogger("wattloop")
 
@@ -46,7 +46,7 @@ CONFLICT = 409
 
 
 class Api(Protocol):
-    """Sends requests for one recurrence; `wattloop.operator_api.OperatorApi` implements it."""
+    """Sends requests for one recurrence; `wattloop.wire.operator_api.OperatorApi` implements it."""
 
     def send(self, method: str, path: str, body: object, timeout_seconds: float, max_answer_bytes: int) -> Any:
         """Send a request and return the JSON of the answer; raises one of `REQUEST_ERRORS`."""

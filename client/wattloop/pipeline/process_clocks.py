@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattloop.agent import GpuDescription
+from wattloop.gpus.agent import GpuDescription
 from wattloop.pipeline.directives import AllowedClocks
 
 
@@ -12,7 +12,7 @@ def allowed_clocks(gpus: Sequence[GpuDescription]) -> AllowedClocks:
     """The clocks that every GPU supports and that the caller may request on every one.
 
     Example:
-        >>> from wattloop.agent import GraphicsClocks
+        >>> from wattloop.gpus.agent import GraphicsClocks
         >>> gpus = [
         ...     GpuDescription("GPU-1", "NVIDIA A40", 0, None, GraphicsClocks((900, 915, 930), (900, 930))),
         ...     GpuDescription("GPU-2", "NVIDIA A40", 1, None, GraphicsClocks((900, 915, 930), (915, 930))),

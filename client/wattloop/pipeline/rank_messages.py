@@ -14,7 +14,7 @@ from wattloop.pipeline.place import PipelinePlace
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport
 from wattloop.pipeline.profile_csv import ProfileKey
 from wattloop.printable import ascii_text
-from wattloop.training_messages import MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
+from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS, MAX_REASON_CHARACTERS
 
 
 @dataclass

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from wattloop.errors import InputError, UsageError
 from wattloop.files.reading import read_text
-from wattloop.message_fields import MessageError
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS
 from wattloop.pipeline.knobs import NO_KNOBS, KnobChoices, Knobs
 from wattloop.pipeline.place import PipelinePlace
 from wattloop.pipeline.plan_literals import parse_literal
 from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ
-from wattloop.training_messages import MAX_PRODUCT_CHARACTERS
+from wattloop.wire.message_fields import MessageError
+from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 # Begins the comment that names the GPU model.

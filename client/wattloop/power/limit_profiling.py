@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from wattloop.power.windows import Totals, Window, WindowRecorder
-from wattloop.training_messages import LimitMeasurement
+from wattloop.wire.training_messages import LimitMeasurement
 
 MAX_LIMITS = 9
 

@@ -16,10 +16,10 @@ from wattloop.errors import InputError, WattloopError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.files.json_reading import parse_json
 from wattloop.files.reading import read_text
-from wattloop.message_fields import Integer, MessageError, Number, NumberRange, OneOf, TruncatedString
 from wattloop.power.selectors import Measurement, Selector
 from wattloop.power.sequential_design import Choice, Mode, Reason, SequentialDesign
-from wattloop.wire_form import MaxItems, WireForm
+from wattloop.wire.message_fields import Integer, MessageError, Number, NumberRange, OneOf, TruncatedString
+from wattloop.wire.wire_form import MaxItems, WireForm
 
 logger = logging.getLogger("wattloop")
 

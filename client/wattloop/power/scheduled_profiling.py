@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from wattloop.power.windows import MIN_WINDOW_SECONDS, WARM_UP_STEPS, Totals, Window, WindowRecorder
-from wattloop.training_messages import LimitMeasurement, LimitSchedule
+from wattloop.wire.training_messages import LimitMeasurement, LimitSchedule
 
 
 class ScheduledProfiling:

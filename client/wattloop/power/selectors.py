@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 
 from wattloop.arguments import number_between
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop.errors import UsageError
 
 

@@ -14,7 +14,7 @@ from collections import defaultdict
 from wattloop.power.selectors import Selector
 from wattloop.power.sequential_design import SequentialDesign
 from wattloop.power.windows import Totals, Window, WindowRecorder
-from wattloop.training_messages import LimitMeasurement
+from wattloop.wire.training_messages import LimitMeasurement
 
 logger = logging.getLogger("wattloop")
 

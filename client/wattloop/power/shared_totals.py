@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from wattloop.power.windows import Totals
-from wattloop.torch_group import LostStoreError, TorchGroup
+from wattloop.wire.torch_group import LostStoreError, TorchGroup
 
 logger = logging.getLogger("wattloop")
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wattloop.training_messages import (
+from wattloop.wire.training_messages import (
     GPU_UUID_PATTERN,
     MAX_GPU_UUID_CHARACTERS,
     MAX_RANKS,

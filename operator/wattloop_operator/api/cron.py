@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
-from wattloop.message_fields import shown
+from wattloop.wire.message_fields import shown
 
 NICKNAMES = {
     "@yearly": "0 0 1 1 *",

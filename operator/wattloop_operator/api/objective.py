@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.metric_words import LOWER_IS_BETTER_PATTERN
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from wattloop.environment import PREFIX
+from wattloop.wire.environment import PREFIX
 from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule
 from wattloop_operator.api.preserved_object import PreservedObject
 from wattloop_planner.canonical_json import canonical_json

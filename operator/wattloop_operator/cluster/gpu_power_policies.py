@@ -16,7 +16,7 @@ from cachetools import TTLCache, cached
 from pydantic import ValidationError
 
 from wattloop.errors import OperationError
-from wattloop.node_energy import MAX_BOUNDS, GpuBounds
+from wattloop.wire.node_energy import MAX_BOUNDS, GpuBounds
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy, GPUPowerPolicyStatus
 from wattloop_operator.cluster.api import (
     GPU_POWER_POLICIES,

@@ -10,7 +10,7 @@ from typing import Any
 from cachetools import TTLCache
 
 from wattloop.errors import OperationError
-from wattloop.node_energy import PodGpuUsage
+from wattloop.wire.node_energy import PodGpuUsage
 from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.pod_ownership import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache

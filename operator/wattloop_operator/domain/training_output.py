@@ -12,7 +12,7 @@ from typing import Any
 
 import re2
 
-from wattloop.training_messages import MAX_NUMBER
+from wattloop.wire.training_messages import MAX_NUMBER
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting
 

@@ -17,7 +17,7 @@ import uvicorn
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop.threads import WatchedThread
-from wattloop.unix_http import unix_url
+from wattloop.wire.unix_http import unix_url
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.connections import (
     OVERLOADED,
@@ -59,7 +59,7 @@ class HttpService:
         background: Entered before the server starts and left after it has ended.
 
     Attributes:
-        url: Its URL; that of a Unix socket is understood by `wattloop.operator_api` alone.
+        url: Its URL; that of a Unix socket is understood by `wattloop.wire.operator_api` alone.
         address: The address that it listens on, unless that is a Unix socket.
 
     Raises:

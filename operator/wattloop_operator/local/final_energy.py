@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 
-from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop.errors import OperationError
-from wattloop.training_messages import GpuEnergy
+from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
+from wattloop.wire.training_messages import GpuEnergy
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.local.output_follower import Observe

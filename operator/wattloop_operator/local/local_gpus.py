@@ -109,9 +109,9 @@ def given_gpus(socket: Path, variables: Mapping[str, str]) -> tuple[str, ...]:
     Raises:
         OperationError: The agent rejects the request, or there is no GPU.
     """
-    from wattloop.agent import AgentConnection, AgentRequestError  # noqa: PLC0415 - the options need the constants alone
-    from wattloop.process_gpus import given_to_process  # noqa: PLC0415 - as above
-    from wattloop.visible_gpus import VARIABLE  # noqa: PLC0415 - as above
+    from wattloop.gpus.agent import AgentConnection, AgentRequestError  # noqa: PLC0415 - the options need the constants alone
+    from wattloop.gpus.process_gpus import given_to_process  # noqa: PLC0415 - as above
+    from wattloop.gpus.visible_gpus import VARIABLE  # noqa: PLC0415 - as above
 
     try:
         with AgentConnection(socket) as agent:
@@ -137,7 +137,7 @@ def limit_range(socket: Path) -> tuple[float, float]:
     Raises:
         OperationError: A GPU has no settable limit, or the agent rejects the request.
     """
-    from wattloop.agent import AgentConnection, AgentRequestError  # noqa: PLC0415 - the options need the constants alone
+    from wattloop.gpus.agent import AgentConnection, AgentRequestError  # noqa: PLC0415 - the options need the constants alone
 
     try:
         with AgentConnection(socket) as agent:

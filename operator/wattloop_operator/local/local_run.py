@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from wattloop import held_gpus, interruption
-from wattloop.agent_process import running_agent
+from wattloop import interruption
 from wattloop.errors import OperationError
 from wattloop.files.atomic_write import open_atomic
-from wattloop.process_gpus import GPUS_VARIABLE
+from wattloop.gpus.agent_process import running_agent
+from wattloop.gpus.process_gpus import GPUS_VARIABLE
+from wattloop.run import held_gpus
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence

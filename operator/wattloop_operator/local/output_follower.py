@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wattloop.errors import OperationError
-from wattloop.held_gpus import ProcessGpus
-from wattloop.process_gpus import given_to_process
+from wattloop.gpus.process_gpus import given_to_process
+from wattloop.run.held_gpus import ProcessGpus
 from wattloop.threads import TaskThread
 from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.reporting_source import ReportingSource

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from wattloop.held_gpus import ProcessGpus
 from wattloop.power.selectors import Measurement
 from wattloop.power.windows import Totals
-from wattloop.training_messages import LimitMeasurement
+from wattloop.run.held_gpus import ProcessGpus
+from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.limits_by_epoch import EpochEnd, LimitsByEpoch

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from wattloop.agent.answers import EnergyReading, GpuDescription, PowerLimits
-from wattloop.rapl import POWERCAP, Rapl
+from wattloop.gpus.agent.answers import EnergyReading, GpuDescription, PowerLimits
+from wattloop.gpus.rapl import POWERCAP, Rapl
 from wattloop.threads import WatchedThread
 from wattloop_operator.reconcile.energy.unmeasured import PROCESSORS_PRODUCT
 

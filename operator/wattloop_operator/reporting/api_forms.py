@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Path
 from pydantic import BaseModel, Field
 
-from wattloop.wire_form import WireForm
+from wattloop.wire.wire_form import WireForm
 
 NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 Name = Annotated[str, Path(min_length=1, max_length=63, pattern=NAME_PATTERN)]

@@ -7,8 +7,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from wattloop.node_energy import MAX_NODE_REPORT_BYTES, NodeAnswer, NodeReport
-from wattloop.training_messages import MAX_REPORT_BYTES, Answer, Report
+from wattloop.wire.node_energy import MAX_NODE_REPORT_BYTES, NodeAnswer, NodeReport
+from wattloop.wire.training_messages import MAX_REPORT_BYTES, Answer, Report
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reporting.api_forms import (
     BODY_ERRORS,

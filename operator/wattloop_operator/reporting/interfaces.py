@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from wattloop.node_energy import GpuBounds, PodGpuUsage, PodLimit, PodLimitState
+from wattloop.wire.node_energy import GpuBounds, PodGpuUsage, PodLimit, PodLimitState
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from cachetools import TTLCache
 
 from wattloop.errors import OperationError
-from wattloop.node_energy import PodLimit, PodLimitState
+from wattloop.wire.node_energy import PodLimit, PodLimitState
 from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.reconcile.attempt.ordered_limit import needs_order, ordered_limit
 from wattloop_operator.reporting.interfaces import (

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 
-from wattloop.node_energy import MAX_POD_LIMITS, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage, PodLimit
+from wattloop.wire.node_energy import MAX_POD_LIMITS, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage, PodLimit
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reporting.interfaces import (

@@ -14,8 +14,8 @@ from fastapi.security import HTTPBearer
 from starlette.requests import ClientDisconnect
 
 from wattloop.errors import OperationError
-from wattloop.message_fields import MessageError, json_problem
-from wattloop.wire_form import WireForm
+from wattloop.wire.message_fields import MessageError, json_problem
+from wattloop.wire.wire_form import WireForm
 from wattloop_operator.reconcile.pipeline.registrations import RegistrationConflictError
 from wattloop_operator.reporting.interfaces import (
     BearerToken,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from wattloop.errors import OperationError
-from wattloop.node_energy import PodLimitState
-from wattloop.training_messages import Answer, Report
+from wattloop.wire.node_energy import PodLimitState
+from wattloop.wire.training_messages import Answer, Report
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence

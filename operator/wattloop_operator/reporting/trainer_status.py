@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, ClassVar
 
-from wattloop.message_fields import MessageError, Pattern, TruncatedString
-from wattloop.wire_form import MaxItems, WireForm
+from wattloop.wire.message_fields import MessageError, Pattern, TruncatedString
+from wattloop.wire.wire_form import MaxItems, WireForm
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.domain.training_output import number_in

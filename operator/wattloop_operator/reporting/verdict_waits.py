@@ -11,7 +11,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 
-from wattloop.training_messages import Answer
+from wattloop.wire.training_messages import Answer
 
 # Shorter than the time in which a response must be read, and than the client's timeout.
 MAX_WAIT_SECONDS = 20.0

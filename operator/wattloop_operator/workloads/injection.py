@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from wattloop.environment import PREFIX, RunEnvironment
-from wattloop.message_fields import shown
-from wattloop.micro_batches import micro_batches
-from wattloop.publishing import current_of, is_url
+from wattloop.run.micro_batches import micro_batches
+from wattloop.run.publishing import current_of, is_url
+from wattloop.wire.environment import PREFIX, RunEnvironment
+from wattloop.wire.message_fields import shown
 from wattloop_operator.api.batch_size import BatchSizeScope
 from wattloop_operator.api.gpu_requests import EXPECTED_GPUS, GpuRequestError, requested_gpus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wattloop.message_fields import shown
+from wattloop.wire.message_fields import shown
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.canonical_json import canonical_json

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.coordinates import combinations, octaves, parameter_neighbours
 from wattloop_planner.bandit.cost_model_policy import CostModelPolicy
 from wattloop_planner.bandit.decision_inputs import ONE_EPOCH, DecisionInputs

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace, Parameter, configuration_space
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, ParameterValues, StartUp

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.start_up_model import ExpectedStartUps, KnownStart, expected_start_ups
 from wattloop_planner.observations import Observation

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.final_metric import FinalMetric, Levels, other_size_reaches, predict_final_metric
 from wattloop_planner.metric_curve import MetricCurve

@@ -7,7 +7,7 @@ import math
 
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import UsageError
-from wattloop.training_messages import MAX_PRODUCT_CHARACTERS
+from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS
 from wattloop_planner.command_line.pipeline_options import add_pipeline_options, check_pipeline_options
 
 # The slowest plan, the plan of minimum energy and the fastest plan are always drawn.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import UsageError
-from wattloop.message_fields import shown
+from wattloop.wire.message_fields import shown
 from wattloop_planner.bandit.configuration import (
     MAX_CONFIGURATIONS,
     ConfigurationSpace,

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop.errors import InputError, UsageError
-from wattloop.message_fields import MessageError, String
-from wattloop.training_messages import MAX_PRODUCT_CHARACTERS
+from wattloop.wire.message_fields import MessageError, String
+from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS
 from wattloop_planner.commands.pipeline_inputs import read_problem
 from wattloop_planner.frequency.baselines import baselines, max_frequency
 from wattloop_planner.frequency.choice_rules import Cost, Fastest, Rule, choose_point

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.pipeline.plans import Realised
 from wattloop_planner.frequency.stragglers import choose

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop.errors import InputError, UsageError
 from wattloop.power.selectors import Cost, Measurement
 from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS, Configuration, ConfigurationSpace, Parameter

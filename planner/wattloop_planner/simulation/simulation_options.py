@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wattloop.errors import InputError, UsageError
 from wattloop.files.csv_table import Row, read_table
-from wattloop.message_fields import shown
+from wattloop.wire.message_fields import shown
 from wattloop_planner.bandit.named_policies import POLICIES
 from wattloop_planner.simulation.configurations import ParameterOption, parameter_options
 from wattloop_planner.simulation.simulated_attempt import Stop

@@ -16,7 +16,7 @@ import pytest
 from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import children_of, single_agent
 from support.free_ports import free_port
-from wattloop.agent import AgentConnection
+from wattloop.gpus.agent import AgentConnection
 from wattloop_agent.monitor.confinement import seccomp
 from wattloop_agent.monitor.confinement.confine import confine
 from wattloop_agent.monitor.confinement.landlock import deny_reads_below

@@ -17,8 +17,8 @@ from concurrent.futures import CancelledError
 import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
-from wattloop.agent import AgentConnection, AgentRequestError
 from wattloop.energy.gpu_reading import GpuReading
+from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_agent.monitor.driver_thread import DriverThread
 from wattloop_agent.monitor.gpu_readings import GpuStatus
 from wattloop_agent.monitor.gpu_sampler import Sampler

@@ -12,7 +12,7 @@ from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import single_agent
 from support.agents.scraping import scraped
 from support.free_ports import free_port
-from wattloop.agent import AgentConnection, AgentRequestError
+from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 

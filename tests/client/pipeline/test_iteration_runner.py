@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.agent import ClockRequest
 from wattloop.errors import UsageError
+from wattloop.gpus.agent import ClockRequest
 from wattloop.pipeline.directives import IterationClocks
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_scope import InstructionScope

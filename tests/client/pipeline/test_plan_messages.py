@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from wattloop.message_fields import MessageError
 from wattloop.pipeline.compared_cycles import ComparedCycles
 from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.instruction import Instruction
@@ -19,6 +18,7 @@ from wattloop.pipeline.plan_messages import (
     RankReport,
     StragglerNotice,
 )
+from wattloop.wire.message_fields import MessageError
 
 PROCESS = "0123456789abcdef" * 2
 REGISTRATION = RankRegistration(

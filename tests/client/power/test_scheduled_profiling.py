@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from wattloop.message_fields import MessageError
 from wattloop.power.scheduled_profiling import ScheduledProfiling
 from wattloop.power.windows import Totals
-from wattloop.training_messages import LimitMeasurement, LimitSchedule
+from wattloop.wire.message_fields import MessageError
+from wattloop.wire.training_messages import LimitMeasurement, LimitSchedule
 
 LIMITS = (300.0, 250.0, 200.0)
 ALLOWED = (200.0, 300.0)

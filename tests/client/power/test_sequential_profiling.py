@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from wattloop.power.selectors import Cost, Energy, Measurement, Selector, Time
 from wattloop.power.sequential_profiling import MAX_WINDOWS_PER_LIMIT, SequentialProfiling
 from wattloop.power.windows import MIN_WINDOW_SECONDS, Totals
-from wattloop.training_messages import LimitMeasurement
+from wattloop.wire.training_messages import LimitMeasurement
 
 LIMITS = (400.0, 350.0, 300.0, 250.0, 200.0)
 

@@ -13,13 +13,13 @@ import pytest
 
 import nvml_simulator
 from support.key_values import KeyValues
-from wattloop.agent_process import running_agent
-from wattloop.held_gpus import ProcessGpus
+from wattloop.gpus.agent_process import running_agent
 from wattloop.power.selectors import Energy
 from wattloop.power.shared_totals import RANK_TIMEOUT_SECONDS, RankReading, SharedReading, TotalsExchange, summed
 from wattloop.power.windows import Totals
-from wattloop.torch_group import TorchGroup
-from wattloop.training_messages import LimitMeasurement
+from wattloop.run.held_gpus import ProcessGpus
+from wattloop.wire.torch_group import TorchGroup
+from wattloop.wire.training_messages import LimitMeasurement
 
 RANKS = 2
 WORK_OF_A_SECOND = 312.0  # teraflop of an A100 in a second at its highest clock

@@ -15,9 +15,9 @@ from support.control_plane.kubelet import Kubelet
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import AUDIENCE, environment_of
 from support.control_plane.waiting import Object, wait_until
-from wattloop.environment import RunEnvironment
-from wattloop.report_channel import ReportChannel
-from wattloop.training_messages import Report
+from wattloop.run.report_channel import ReportChannel
+from wattloop.wire.environment import RunEnvironment
+from wattloop.wire.training_messages import Report
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.workloads.injection import CERTIFICATE_AUTHORITY_ANNOTATION, CERTIFICATE_AUTHORITY_FILE
 

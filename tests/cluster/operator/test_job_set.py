@@ -19,7 +19,7 @@ from support.control_plane.kubelet import Kubelet
 from support.control_plane.observed_runs import first_of
 from support.control_plane.training import Training, environment_of
 from support.control_plane.waiting import Object, wait_until
-from wattloop.training_messages import Report
+from wattloop.wire.training_messages import Report
 from wattloop_operator.domain.names import JobKey
 
 RecurrencesOf = Callable[[JobKey], list[Object]]

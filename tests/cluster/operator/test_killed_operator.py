@@ -31,7 +31,7 @@ from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import AUDIENCE, environment_of
 from support.control_plane.waiting import Object, WaitTimeoutError, wait_until
 from support.free_ports import free_port
-from wattloop.agent import AgentConnection
+from wattloop.gpus.agent import AgentConnection
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
 # Each part of a cell may take a minute on a slow machine.

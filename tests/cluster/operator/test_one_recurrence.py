@@ -13,7 +13,7 @@ from support.control_plane.kubelet import Kubelet, image_id
 from support.control_plane.observed_runs import condition, first_of, learned
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object
-from wattloop.training_messages import LimitMeasurement, Report
+from wattloop.wire.training_messages import LimitMeasurement, Report
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.driver import reconcile
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message

@@ -21,7 +21,7 @@ from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import TokenOfPod
 from support.control_plane.waiting import wait_until
 from wattloop.commands.settings import Address
-from wattloop.node_energy import GpuBounds
+from wattloop.wire.node_energy import GpuBounds
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer

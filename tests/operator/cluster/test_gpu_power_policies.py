@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from wattloop.errors import OperationError
-from wattloop.node_energy import GpuBounds
+from wattloop.wire.node_energy import GpuBounds
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.gpu_power_policies import LABELS_SECONDS, POLICIES_SECONDS, NodePolicies

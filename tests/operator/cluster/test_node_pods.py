@@ -8,7 +8,7 @@ import pytest
 
 from support.recurrence_objects import recurrence_object
 from wattloop.errors import OperationError
-from wattloop.node_energy import PodGpuUsage
+from wattloop.wire.node_energy import PodGpuUsage
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.training_messages import MAX_NUMBER
+from wattloop.wire.training_messages import MAX_NUMBER
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation, OutputReader, PatternError

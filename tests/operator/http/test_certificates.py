@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 from support.control_plane.certificates import CertificateAuthority, KeyPair
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError, UsageError
-from wattloop.node_energy import NodeAnswer, NodeReport
-from wattloop.report_channel import ReportChannel
-from wattloop.training_messages import Report
+from wattloop.run.report_channel import ReportChannel
+from wattloop.wire.node_energy import NodeAnswer, NodeReport
+from wattloop.wire.training_messages import Report
 from wattloop_agent.monitor.push.node_report_api import OperatorApi
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.http_service import HttpService

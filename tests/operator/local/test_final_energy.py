@@ -16,8 +16,8 @@ from nvml_simulator.state_files import Clock
 from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from support.backends.model_backend import KEY, job
-from wattloop.agent import AgentConnection
-from wattloop.training_messages import GpuEnergy, Report
+from wattloop.gpus.agent import AgentConnection
+from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.attempt_state import GpuReading, Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot

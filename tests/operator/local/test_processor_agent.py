@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.local_runs.local_runs import LocalJob
-from wattloop.agent import AgentConnection, AgentRequestError
+from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_operator.history.cost_history import summary
 from wattloop_operator.history.energy_origin import NOTES, REMEDIES, EnergyOrigin
 from wattloop_operator.history.job_history import JobHistory

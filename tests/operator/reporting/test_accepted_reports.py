@@ -8,8 +8,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, ModelBackend, job
-from wattloop import training_messages
-from wattloop.training_messages import GpuEnergy, LimitMeasurement, Report
+from wattloop.wire import training_messages
+from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.driver import reconcile
 from wattloop_operator.history.job_history import JobHistory

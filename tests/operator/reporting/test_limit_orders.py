@@ -8,8 +8,8 @@ import pytest
 
 from support.backends.model_backend import START, job
 from wattloop.errors import OperationError
-from wattloop.node_energy import PodLimit, PodLimitState
-from wattloop.training_messages import GpuEnergy, Report
+from wattloop.wire.node_energy import PodLimit, PodLimitState
+from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.training_recurrence import TrainingRecurrence

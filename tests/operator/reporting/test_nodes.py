@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.reporting.node_api import AGENTS, GPU, NODE, NOW, USAGE, NodeApi, report, running_node_api, token_of
-from wattloop.node_energy import MAX_NODE_REPORT_BYTES, GpuBounds, NodeAnswer, NodeReport, PodLimit, PodLimitState
+from wattloop.wire.node_energy import MAX_NODE_REPORT_BYTES, GpuBounds, NodeAnswer, NodeReport, PodLimit, PodLimitState
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.reporting.interfaces import PodAttempt
 from wattloop_operator.reporting.nodes import MAX_AGE_SECONDS

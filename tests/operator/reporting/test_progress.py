@@ -13,7 +13,7 @@ from sqlalchemy import inspect, text
 
 from support.reporting.reporting_api import BODY, Api
 from wattloop.errors import OperationError
-from wattloop.training_messages import Answer, Report
+from wattloop.wire.training_messages import Answer, Report
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.local.recurrence_store import LocalProgressStore

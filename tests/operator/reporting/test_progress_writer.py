@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.backends.model_backend import pod_energy
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from wattloop.errors import OperationError
-from wattloop.training_messages import GpuEnergy, Report
+from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reconcile.attempt.progress import progress_after

@@ -10,9 +10,9 @@ from support.backends.model_backend import KEY
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import SimulatedRank, ranks_of
 from support.reporting.reporting_api import Api
-from wattloop.operator_api import OperatorApi
 from wattloop.pipeline.plan_messages import PLAN, Directive, RankRegistration, RankReport
 from wattloop.pipeline.plan_service import MAX_WAIT_SECONDS, PlanExchange
+from wattloop.wire.operator_api import OperatorApi
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 

@@ -18,7 +18,7 @@ from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
 from support.reporting.reporting_api import Api, Reply, running_api
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
-from wattloop.training_messages import Answer, GpuEnergy, LimitMeasurement, LimitSchedule, Report
+from wattloop.wire.training_messages import Answer, GpuEnergy, LimitMeasurement, LimitSchedule, Report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.report_server import running_report_server

@@ -12,7 +12,7 @@ import pytest
 
 from support.databases.sample_pod_energy import POD_ENERGY
 from wattloop.pipeline.plan_messages import MAX_STAGES
-from wattloop.training_messages import MAX_LIMITS
+from wattloop.wire.training_messages import MAX_LIMITS
 from wattloop_operator.domain.records import MAX_OBSERVATIONS_OF_JOB
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_CLOCK_LISTS,

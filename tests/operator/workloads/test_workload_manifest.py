@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wattloop.environment import RunEnvironment
+from wattloop.wire.environment import RunEnvironment
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.commands.validate import not_supported

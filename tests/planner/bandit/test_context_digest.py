@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.policy import DecisionContext

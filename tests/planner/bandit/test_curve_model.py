@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.curve_model import FRACTIONS, PRIOR_SD, CurveModel, CurvePrediction
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
 from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation, ReviewingPolicy

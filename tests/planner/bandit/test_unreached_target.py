@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.bandit.unreached_target import (

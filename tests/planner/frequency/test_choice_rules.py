@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pipelines.random_pipelines import problems, randomly
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.baselines import max_frequency
 from wattloop_planner.frequency.choice_rules import ChosenPoint, Cost, Deadline, Fastest, Rule, choose_point

@@ -22,7 +22,7 @@ from support.agents.processes import single_agent
 # null].
 POD = """
 import json, sys
-from wattloop.agent import AgentConnection, AgentRequestError
+from wattloop.gpus.agent import AgentConnection, AgentRequestError
 connection = AgentConnection(sys.argv[1])
 for line in sys.stdin:
     method, arguments = json.loads(line)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.agents.agent_fixture import DEADLINE_SECONDS
-from wattloop.agent_process import start_agent, stop_agent
+from wattloop.gpus.agent_process import start_agent, stop_agent
 
 
 @contextmanager
@@ -30,7 +30,7 @@ def single_agent(
 
 HOLD_PROGRAM = """
 import sys
-from wattloop.agent import AgentConnection
+from wattloop.gpus.agent import AgentConnection
 connection = AgentConnection(sys.argv[1])
 connection.hold_limit(sys.argv[3:], float(sys.argv[2]))
 print("held", flush=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from wattloop.node_energy import GpuBounds, NodeGpu, PodGpuUsage
+from wattloop.wire.node_energy import GpuBounds, NodeGpu, PodGpuUsage
 
 USAGE = PodGpuUsage("uid-1", "team", "digits-0-abc", "train", "GPU-0", False, 5_000, 10, 1.0, 6.0, False)
 Answer = Callable[[dict[str, Any]], tuple[int, bytes]]

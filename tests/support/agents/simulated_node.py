@@ -10,7 +10,7 @@ from pathlib import Path
 
 import nvml_simulator
 from nvml_simulator.state_files import Clock
-from wattloop.agent_process import running_agent
+from wattloop.gpus.agent_process import running_agent
 
 
 @dataclass(frozen=True)

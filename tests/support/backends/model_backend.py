@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
-from wattloop.training_messages import GpuEnergy, LimitMeasurement, PublishedModel, Report
+from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, PublishedModel, Report
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey

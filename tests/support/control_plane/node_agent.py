@@ -12,7 +12,7 @@ from support.agents.simulated_day import TrueGpu
 from support.control_plane.kubelet import register_node
 from support.control_plane.training import AUDIENCE, MAX_POWER_WATTS, TokenOfPod
 from support.control_plane.waiting import Object
-from wattloop.node_energy import GpuBounds, PodLimit, PodLimitState
+from wattloop.wire.node_energy import GpuBounds, PodLimit, PodLimitState
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.gpu_readings import GpuStatus

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support.control_plane.waiting import Object
-from wattloop.environment import RunEnvironment
-from wattloop.report_channel import ReportChannel
-from wattloop.training_messages import Answer, GpuEnergy, LimitMeasurement, Report
+from wattloop.run.report_channel import ReportChannel
+from wattloop.wire.environment import RunEnvironment
+from wattloop.wire.training_messages import Answer, GpuEnergy, LimitMeasurement, Report
 
 TokenOfPod = Callable[[Object, str], str]
 

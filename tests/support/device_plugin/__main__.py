@@ -14,7 +14,7 @@ from support.device_plugin.command import KUBELET_FOLDER
 from support.device_plugin.devices import Device, allocation, devices_of
 from support.device_plugin.plugin import Plugin
 from support.device_plugin.service import Service
-from wattloop.nvml import NvmlError, Session
+from wattloop.gpus.nvml import NvmlError, Session
 
 
 def answers(uuid: str) -> bool:

@@ -18,7 +18,7 @@ import pynvml
 import nvml_simulator
 from support.fuzzing.logs import DefectLog
 from support.fuzzing.target import DefectError
-from wattloop.agent import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
+from wattloop.gpus.agent import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
 from wattloop_agent.json_lines import decoded_request
 from wattloop_agent.monitor.descriptors import allowed_connections
 from wattloop_agent.monitor.gpu_meter import Meter

@@ -16,7 +16,6 @@ from support.fuzzing.logs import DefectLog
 from support.fuzzing.target import DefectError
 from support.pipelines.registrations import CLOCKS, rank_registration
 from wattloop.energy.energy_timeline import CounterEdge
-from wattloop.operator_api import OperatorApi
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.directives import AllowedClocks, DirectiveState
 from wattloop.pipeline.free_iterations import FreeIterations
@@ -33,6 +32,7 @@ from wattloop.pipeline.plan_messages import (
     StragglerNotice,
 )
 from wattloop.pipeline.plan_service import PlanExchange
+from wattloop.wire.operator_api import OperatorApi
 
 SEPARATOR = b"\n%%\n"
 # Begins an answer that is an error: the status, and Retry-After.

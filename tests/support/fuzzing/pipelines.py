@@ -16,7 +16,7 @@ from support.fuzzing.target import DefectError
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import measurements_of
 from wattloop.pipeline.plan_messages import PLAN, Directive, RankRegistration, RankReport, StragglerNotice
-from wattloop.wire_form import WireForm
+from wattloop.wire.wire_form import WireForm
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.job_plan import JobPlan

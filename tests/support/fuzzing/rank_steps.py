@@ -9,7 +9,6 @@ from typing import Any
 
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import BLOCKING_WATTS, measurements_of
-from wattloop.message_fields import MessageError
 from wattloop.pipeline.plan_messages import (
     MAX_PIPELINE_RANKS,
     MAX_REASON_CHARACTERS,
@@ -18,6 +17,7 @@ from wattloop.pipeline.plan_messages import (
     RankReport,
     StragglerNotice,
 )
+from wattloop.wire.message_fields import MessageError
 from wattloop_operator.reporting.pipeline_commits import Message, ReportOfRank
 
 MAX_STEPS = 64

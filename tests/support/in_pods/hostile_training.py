@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from wattloop.agent import AgentConnection, AgentRequestError, AgentUnavailable
+from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
 
 FLOOD_REQUESTS = 800
 FLOOD_THREADS = 16

@@ -18,7 +18,7 @@ from typing import Any
 from support.reporting.json_web_token import json_web_token
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
-from wattloop.node_energy import GpuBounds, NodeGpu, NodeReport, PodGpuUsage
+from wattloop.wire.node_energy import GpuBounds, NodeGpu, NodeReport, PodGpuUsage
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer

@@ -14,7 +14,7 @@ from typing import Any
 
 from support.backends.model_backend import KEY, job
 from wattloop.commands.settings import Address
-from wattloop.wire_form import WireForm
+from wattloop.wire.wire_form import WireForm
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.snapshot import Snapshot

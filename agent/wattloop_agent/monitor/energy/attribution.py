@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
-from wattloop.node_energy import PodGpuUsage
+from wattloop.wire.node_energy import PodGpuUsage
 from wattloop_agent.monitor.energy.energy_history import (
     EnergySnapshot,
     end_between,

@@ -10,7 +10,7 @@ from typing import Any
 from wattloop.energy.energy_estimate import Energy
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy.power_history import PowerHistory, energy_of_power
-from wattloop.node_energy import COUNTER, INTEGRATED, NodeGpu
+from wattloop.wire.node_energy import COUNTER, INTEGRATED, NodeGpu
 from wattloop_agent.monitor.energy.counter import GAP_SECONDS, CounterReset, CounterUpdates, ResetGap, can_have_risen
 from wattloop_agent.monitor.energy.energy_history import EnergyHistory, EnergySnapshot, interpolate_energy
 

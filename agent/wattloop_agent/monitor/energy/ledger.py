@@ -15,7 +15,7 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Any, TypeVar
 
 from wattloop.energy.gpu_reading import GpuReading
-from wattloop.node_energy import NodeGpu, PodGpuUsage
+from wattloop.wire.node_energy import NodeGpu, PodGpuUsage
 from wattloop_agent.monitor.energy.attribution import (
     AWAY_SECONDS,
     Assignment,

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Protocol
 
 from wattloop.energy.gpu_reading import GpuReading
-from wattloop.nvml import driver_load
-from wattloop.rapl import Rapl
+from wattloop.gpus.nvml import driver_load
+from wattloop.gpus.rapl import Rapl
 from wattloop_agent.boot import boot_id
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState

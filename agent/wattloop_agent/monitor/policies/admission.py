@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from wattloop.node_energy import Range
+from wattloop.wire.node_energy import Range
 from wattloop_agent.monitor.identity import Caller
 from wattloop_agent.monitor.policies.policy_limits import (
     LimitedSetting,

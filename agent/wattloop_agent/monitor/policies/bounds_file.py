@@ -14,8 +14,8 @@ from pathlib import Path
 
 from wattloop.errors import OperationError
 from wattloop.files.atomic_write import open_atomic
-from wattloop.message_fields import MessageError
-from wattloop.node_energy import MAX_NODE_ANSWER_BYTES, GpuBounds, NodeAnswer
+from wattloop.wire.message_fields import MessageError
+from wattloop.wire.node_energy import MAX_NODE_ANSWER_BYTES, GpuBounds, NodeAnswer
 from wattloop_agent.durable_file import read_bounded
 from wattloop_agent.monitor.policies.policy_limits import PolicyLimits
 from wattloop_agent.request_error import Reason, RequestError

@@ -12,8 +12,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from wattloop.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, Range
-from wattloop.training_messages import MAX_LIMIT_WATTS
+from wattloop.wire.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, Range
+from wattloop.wire.training_messages import MAX_LIMIT_WATTS
 from wattloop_agent.request_error import Reason, RequestError
 
 # Number of cached (product, namespace) pairs; a node has few products and, at a time, few

@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from wattloop.errors import OperationError
-from wattloop.message_fields import MessageError
-from wattloop.node_energy import MAX_NODE_ANSWER_BYTES, NodeAnswer, NodeReport
+from wattloop.wire.message_fields import MessageError
+from wattloop.wire.node_energy import MAX_NODE_ANSWER_BYTES, NodeAnswer, NodeReport
 
 TIMEOUT_SECONDS = 5.0
 ANSWER_SECONDS = 15.0

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from wattloop.errors import OperationError
-from wattloop.node_energy import (
+from wattloop.threads import WatchedThread
+from wattloop.wire.node_energy import (
     MAX_POD_GPU_USAGES,
     GpuBounds,
     NodeAnswer,
@@ -22,7 +23,6 @@ from wattloop.node_energy import (
     PodLimit,
     PodLimitState,
 )
-from wattloop.threads import WatchedThread
 
 logger = logging.getLogger(__name__)
 

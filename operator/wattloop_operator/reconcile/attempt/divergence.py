@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.metric_curve import MetricCurve
 
 # A metric that is worse than the first evaluation by this part of its size has not only noise.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wattloop.training_messages import MAX_RANKS, Report
+from wattloop.wire.training_messages import MAX_RANKS, Report
 from wattloop_operator.api.attempt_state import MAX_MEASURING_RANKS, FailedRank, Progress
 from wattloop_operator.domain.snapshot import WorkloadState
 

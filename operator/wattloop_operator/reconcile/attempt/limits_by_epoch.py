@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wattloop.power.windows import MIN_WINDOW_SECONDS, Totals
-from wattloop.training_messages import MIN_MEASURED, LimitMeasurement
+from wattloop.wire.training_messages import MIN_MEASURED, LimitMeasurement
 from wattloop_operator.reconcile.attempt.ordered_limit import MAX_CHANGE_PART
 
 

@@ -13,9 +13,9 @@ import math
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from wattloop.node_energy import PodLimitState
 from wattloop.power.selectors import Measurement, selector_named
-from wattloop.training_messages import MAX_LIMITS
+from wattloop.wire.node_energy import PodLimitState
+from wattloop.wire.training_messages import MAX_LIMITS
 from wattloop_operator.api.attempt_state import (
     MAX_LIMIT_PODS,
     MAX_MEASURING_RANKS,

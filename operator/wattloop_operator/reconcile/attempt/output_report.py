@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from wattloop.training_messages import MAX_NUMBER, GpuEnergy, LimitMeasurement, Report
+from wattloop.wire.training_messages import MAX_NUMBER, GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.attempt_state import Progress
 
 # Some libraries write epochs with two decimals. A smaller decrease is no restart of the training.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wattloop.training_messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
+from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
 from wattloop_operator.api.attempt_state import GpuReading, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.model_output import AttemptModel

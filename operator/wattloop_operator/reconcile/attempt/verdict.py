@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from wattloop import training_messages
-from wattloop.training_messages import MAX_REASON_CHARACTERS, Answer, Report
+from wattloop.wire import training_messages
+from wattloop.wire.training_messages import MAX_REASON_CHARACTERS, Answer, Report
 from wattloop_operator.api.attempt_state import LimitSchedule, Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points

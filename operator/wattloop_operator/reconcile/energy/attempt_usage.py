@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from decimal import Decimal
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop_operator.api.attempt_state import AgentReadings, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.objective import Carbon, Price

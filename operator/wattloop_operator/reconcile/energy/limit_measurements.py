@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from wattloop.training_messages import MAX_LIMITS, MAX_NUMBER, LimitMeasurement, Report
+from wattloop.wire.training_messages import MAX_LIMITS, MAX_NUMBER, LimitMeasurement, Report
 from wattloop_operator.api.attempt_state import MAX_MEASURING_RANKS, ProfilePoint, Progress
 
 # Microjoules and microseconds: sums of decimals do not depend on the order of reports.

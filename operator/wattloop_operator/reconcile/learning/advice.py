@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop_operator.api.power_fields import PowerLimitMode
 from wattloop_operator.api.recurring_training_job_status import Advice
 from wattloop_operator.domain.quantities import saving_text

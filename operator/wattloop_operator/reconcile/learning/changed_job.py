@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
 from wattloop_operator.domain.records import ObservationRecord, once_per_record

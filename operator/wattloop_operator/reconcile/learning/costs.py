@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord

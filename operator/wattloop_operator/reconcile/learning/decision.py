@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from wattloop.micro_batches import micro_batches
+from wattloop.run.micro_batches import micro_batches
 from wattloop_operator.api.batch_size import BatchSizeScope, LearningRateScaling
 from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.meta import ObjectMeta, OwnerReference

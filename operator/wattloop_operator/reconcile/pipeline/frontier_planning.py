@@ -17,7 +17,7 @@ import numpy as np
 from wattloop.errors import InputError, UsageError
 from wattloop.pipeline.clock_profiling import spaced_clocks
 from wattloop.pipeline.instruction import Instruction
-from wattloop.training_messages import MAX_NUMBER, MAX_TIME_SECONDS
+from wattloop.wire.training_messages import MAX_NUMBER, MAX_TIME_SECONDS
 from wattloop_operator.reconcile.pipeline.given_plan import given_frontier
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     FrontierPoint,

@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from wattloop.errors import InputError, UsageError
-from wattloop.message_fields import MessageError
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS, KnobChoices
+from wattloop.wire.message_fields import MessageError
 from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     FrontierPoint,

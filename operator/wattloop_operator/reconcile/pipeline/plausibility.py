@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from wattloop.pipeline.plan_messages import RankRegistration, RankReport
-from wattloop.training_messages import MAX_LIMIT_WATTS
+from wattloop.wire.training_messages import MAX_LIMIT_WATTS
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
 from wattloop_operator.reconcile.pipeline.registrations import RegistrationConflictError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wattloop.cost import CostModel
+from wattloop.energy.cost import CostModel
 from wattloop_operator.api.power_fields import FrequencyPlanSettings
 from wattloop_operator.api.power_fields import PlanChoice as Choice
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec

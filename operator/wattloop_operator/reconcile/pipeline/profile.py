@@ -7,10 +7,10 @@ import json
 import math
 from dataclasses import dataclass
 
-from wattloop.item_cache import cached_by_items
 from wattloop.pipeline.clock_profiling import CLOCKS_OF_BLOCKING_POWER, clocks_left, spaced_clocks
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.plan_messages import PROFILE
+from wattloop.wire.item_cache import cached_by_items
 from wattloop_operator.reconcile.pipeline.iteration_times import slowest_iteration
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_CACHED_INSTRUCTIONS,

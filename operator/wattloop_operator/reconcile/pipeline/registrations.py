@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from wattloop.item_cache import cached_by_items
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.plan_messages import RankRegistration
+from wattloop.wire.item_cache import cached_by_items
 from wattloop_operator.reconcile.pipeline.liveness import is_silent, named
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_CACHED_INSTRUCTIONS,

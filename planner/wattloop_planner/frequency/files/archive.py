@@ -28,11 +28,11 @@ import numpy as np
 
 from wattloop.errors import InputError
 from wattloop.files.json_reading import parse_json
-from wattloop.message_fields import Integer, MessageError, Number, String
 from wattloop.pipeline.instruction import INSTRUCTION
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
 from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ, MAX_STAGES
-from wattloop.training_messages import MAX_POWER_WATTS, MAX_PRODUCT_CHARACTERS
+from wattloop.wire.message_fields import Integer, MessageError, Number, String
+from wattloop.wire.training_messages import MAX_POWER_WATTS, MAX_PRODUCT_CHARACTERS
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
 from wattloop_planner.frequency.pipeline.instruction_profiles import Setting
 from wattloop_planner.frequency.pipeline.planning_problem import Problem

@@ -16,9 +16,9 @@ from wattloop.errors import InputError
 from wattloop.files.csv_table import MAX_FILE_BYTES, read_table
 from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
-from wattloop.message_fields import Integer, MessageError, Number
 from wattloop.pipeline.rank_plan_file import PRODUCT_COMMENT
-from wattloop.training_messages import MAX_POWER_WATTS
+from wattloop.wire.message_fields import Integer, MessageError, Number
+from wattloop.wire.training_messages import MAX_POWER_WATTS
 from wattloop_planner.frequency.baselines import Baseline
 from wattloop_planner.frequency.files.folder import SUMMARY
 from wattloop_planner.frequency.files.plan_file import plan_file_name, write_plan

@@ -16,7 +16,7 @@ from support.agents.agent_fixture import AgentFixture, until
 from support.agents.kubelet_server import KubeletServer, serving
 from support.agents.processes import single_agent
 from support.free_ports import free_port
-from wattloop.agent_process import stop_agent
+from wattloop.gpus.agent_process import stop_agent
 
 pytestmark = pytest.mark.processes
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.agents.simulated_day import GPU, TrueGpu, observation_at, pod
-from wattloop.node_energy import PodGpuUsage
+from wattloop.wire.node_energy import PodGpuUsage
 from wattloop_agent.monitor.energy.attribution import Assignment, drop_oldest_ended
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
 

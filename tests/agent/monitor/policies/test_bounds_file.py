@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.node_energy import GpuBounds, NodeAnswer
+from wattloop.wire.node_energy import GpuBounds, NodeAnswer
 from wattloop_agent.monitor.policies.bounds_file import BoundsFile
 from wattloop_agent.request_error import Reason, RequestError
 

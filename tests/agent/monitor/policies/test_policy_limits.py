@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.node_energy import GpuBounds, Range
-from wattloop.training_messages import MAX_LIMIT_WATTS
+from wattloop.wire.node_energy import GpuBounds, Range
+from wattloop.wire.training_messages import MAX_LIMIT_WATTS
 from wattloop_agent.monitor.policies.policy_limits import LimitedSetting, PolicyLimits, out_of_range, refuse_closed
 from wattloop_agent.request_error import Reason, RequestError
 

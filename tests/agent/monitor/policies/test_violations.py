@@ -13,9 +13,9 @@ from support.agents.pushed import running_operator
 from support.agents.scraping import scraped
 from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
-from wattloop.agent import AgentConnection, AgentRequestError
-from wattloop.node_energy import GpuBounds, NodeAnswer, Range
-from wattloop.training_messages import MAX_LIMIT_WATTS
+from wattloop.gpus.agent import AgentConnection, AgentRequestError
+from wattloop.wire.node_energy import GpuBounds, NodeAnswer, Range
+from wattloop.wire.training_messages import MAX_LIMIT_WATTS
 from wattloop_agent.monitor.policies.policy_limits import PolicyLimits
 from wattloop_agent.monitor.policies.violations import PolicyViolations, policy_violations
 from wattloop_agent.request_error import Reason, RequestError

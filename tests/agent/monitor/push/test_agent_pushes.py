@@ -11,7 +11,7 @@ from support.agents.processes import single_agent
 from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, running_node_api
-from wattloop.node_energy import GpuBounds, NodeAnswer
+from wattloop.wire.node_energy import GpuBounds, NodeAnswer
 
 BOUNDS = (GpuBounds("rack", None, None, (100.0, 300.0)),)
 

@@ -21,7 +21,7 @@ from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, NodeApi, running_node_api
 from wattloop.errors import OperationError
-from wattloop.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
+from wattloop.wire.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
 from wattloop_agent.monitor.gpu_readings import GpuStatus
 from wattloop_agent.monitor.push.node_report_api import OperatorApi
 from wattloop_agent.monitor.push.pusher import MAX_WAIT_SECONDS, Pusher, pages, wait_seconds, with_limits

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, START, ModelBackend, job, pod_energy, report
-from wattloop.training_messages import Report
+from wattloop.wire.training_messages import Report
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import EnergySource, TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import job
-from wattloop.training_messages import MAX_NUMBER, Report
+from wattloop.wire.training_messages import MAX_NUMBER, Report
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.training_recurrence import TrainingRecurrence

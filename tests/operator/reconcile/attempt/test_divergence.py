@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import ModelBackend
-from wattloop.environment import RunTarget
+from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.reconcile.attempt.divergence import has_moved_away
 from wattloop_planner.metric_curve import MetricCurve

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job, report
-from wattloop.training_messages import Report
+from wattloop.wire.training_messages import Report
 from wattloop_operator.api.attempt_state import FailedRank, Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrenceStatus
 from wattloop_operator.cluster.events import events_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from support.backends.model_backend import KEY, ModelBackend
-from wattloop.training_messages import LimitMeasurement
+from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.reconcile.learning.job_observations import known_records
 
 OLD, NEW = "sha256:" + "0" * 64, "sha256:" + "1" * 64

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.backends.model_backend import START, job, pod_energy, report
-from wattloop.node_energy import PodLimitState
+from wattloop.wire.node_energy import PodLimitState
 from wattloop_operator.api.attempt_state import MAX_LIMIT_PODS, Progress, Result
 from wattloop_operator.api.power_fields import PowerLimit, PowerLimitSelector
 from wattloop_operator.api.training_recurrence import TrainingRecurrence

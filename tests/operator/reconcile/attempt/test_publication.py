@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job
-from wattloop.training_messages import PublishedModel, Report
+from wattloop.wire.training_messages import PublishedModel, Report
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.model_output import PublishedModel as ApiPublishedModel
 from wattloop_operator.cluster.events import events_of

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import pytest
 
 from support.backends.model_backend import job
-from wattloop import training_messages
-from wattloop.training_messages import GpuEnergy, LimitMeasurement, Report
+from wattloop.wire import training_messages
+from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.training_recurrence import TrainingRecurrence

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend, job, report
-from wattloop.training_messages import LimitMeasurement
+from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.progress import progress_after

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import job
 from wattloop.power.selectors import Cost, Measurement
-from wattloop.training_messages import GpuEnergy, LimitMeasurement, Report
+from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, report
-from wattloop.training_messages import LimitMeasurement
+from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.recurring_training_job_status import Advice
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure

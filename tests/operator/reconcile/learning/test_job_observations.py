@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, ModelBackend, job
-from wattloop.training_messages import LimitMeasurement
+from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, learning_rate_scale
 from wattloop_planner.bandit.policy import NoFeasibleArmError

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend
 from support.databases.sample_record import RECORD
-from wattloop.training_messages import LimitMeasurement
+from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.domain.records import ObservationRecord, PowerMeasurement, PowerProfileRecord, ProfileKey
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
 

@@ -1,0 +1,27 @@
+"""A typed interface to NVML, in watts, joules and megahertz. The only package that imports pynvml, on first use."""
+
+from wattloop.gpus.nvml.gpu import Gpu
+from wattloop.gpus.nvml.nvml_errors import (
+    GpuLost,
+    GpuNotFound,
+    InvalidArgument,
+    LibraryMissing,
+    NoPermission,
+    NotSupported,
+    NvmlError,
+)
+from wattloop.gpus.nvml.pynvml_binding import driver_load
+from wattloop.gpus.nvml.session import Session
+
+__all__ = [
+    "Gpu",
+    "GpuLost",
+    "GpuNotFound",
+    "InvalidArgument",
+    "LibraryMissing",
+    "NoPermission",
+    "NotSupported",
+    "NvmlError",
+    "Session",
+    "driver_load",
+]

@@ -1,0 +1,113 @@
+"""Access to pynvml: loads it on first use, and converts its errors to `wattloop.gpus.nvml.nvml_errors`."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wattloop.gpus.nvml.nvml_errors import LIBRARY_NOT_FOUND, LibraryMissing, nvml_error
+from wattloop.installation import how_to_install
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+DRIVER_MODULE = Path("/sys/module/nvidia")
+
+
+@cache
+def binding() -> ModuleType:
+    """The pynvml module.
+
+    Raises:
+        LibraryMissing: pynvml is not installed.
+    """
+    try:
+        import pynvml  # noqa: PLC0415 - the bare client must import without it
+    except ImportError as error:
+        raise LibraryMissing(
+            "import pynvml",
+            LIBRARY_NOT_FOUND,
+            "the Python binding is not installed",
+            next_step=how_to_install("nvml"),
+        ) from error
+    module: ModuleType = pynvml
+    return module
+
+
+def invoke(call: str, *arguments: object, gpu: str | None = None) -> Any:
+    """Call a function of pynvml.
+
+    Args:
+        call: Name of the function.
+        arguments: Arguments of the function.
+        gpu: UUID of the GPU concerned, for the error.
+
+    Raises:
+        NvmlError: NVML returned an error; of the subclass for its code.
+    """
+    pynvml = binding()
+    try:
+        return getattr(pynvml, call)(*arguments)
+    except pynvml.NVMLError as error:
+        raise nvml_error(call, int(error.value), str(error), gpu=gpu) from error
+
+
+def simulated_clock_nanoseconds(handle: object | None) -> int | None:
+    """The simulator's time if the loaded library is Wattloop's simulator, else None.
+
+    Args:
+        handle: Handle of a GPU, for that GPU's time; None for the machine's.
+    """
+    function = _simulator_function("wattloopSimulatorTime", binding().nvmlLib)
+    if function is None:
+        return None
+    nanoseconds = ctypes.c_ulonglong()
+    code = function(handle, ctypes.byref(nanoseconds))
+    if code != 0:
+        raise nvml_error("wattloopSimulatorTime", code, "the simulator's clock is not readable")
+    return nanoseconds.value
+
+
+def simulated_driver_starts() -> int | None:
+    """Number of starts of the simulated driver; None if the library is not the simulator, or the call fails."""
+    function = _simulator_function("wattloopSimulatorDriverStarts", binding().nvmlLib)
+    starts = ctypes.c_ulonglong()
+    if function is None or function(ctypes.byref(starts)) != 0:
+        return None
+    return starts.value
+
+
+@cache
+def _simulator_function(name: str, library: Any) -> Any:
+    # Cached: the linker's search for a symbol that a real library lacks takes longer than a reading.
+    return getattr(library, name, None)
+
+
+def driver_load(module: Path = DRIVER_MODULE) -> str | None:
+    """An id of this load of the driver, unique within one boot; energy counters count from the load.
+
+    The id is the inode number of the module's folder in sysfs. The kernel creates the folder when it
+    loads the module, shows it in containers too, and never reuses the number (kernfs: "use 64bit inos
+    if ino_t is 64bit", Linux 5.5; cyclically since 4.13). Simulated GPUs use the simulator's count of
+    driver starts.
+
+    Args:
+        module: The module's folder.
+
+    Returns:
+        The id; None if it is unknown, as under WSL, where the driver is not a module of this kernel.
+
+    Example:
+        >>> from wattloop.gpus.nvml import LibraryMissing
+        >>> driver_load(Path("/sys/module/no-such-module")) is None
+        True
+    """
+    starts = simulated_driver_starts()
+    if starts is not None:
+        return f"simulated {starts}"
+    try:
+        return f"module {module.stat().st_ino}"
+    except OSError:
+        return None

@@ -1,0 +1,151 @@
+"""Sends reports over HTTP without blocking the training.
+
+An undelivered report is dropped, because the next one contains all its data. After a failure the channel
+backs off, up to half a minute, so that an unreachable operator does not slow training steps. Only the
+last report of a run is retried until a timeout. If the operator asks for a later report (429 or 503 with
+Retry-After), the newest report is sent again at that time.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from wattloop.wire.operator_api import REQUEST_ERRORS, OperatorApi, describe_error, is_permanent, retry_after_seconds
+from wattloop.wire.training_messages import Answer, Report
+
+logger = logging.getLogger("wattloop")
+
+TIMEOUT_SECONDS = 5.0
+# The operator answers a rank that asks for a verdict when it is made, or after 20 s.
+VERDICT_TIMEOUT_SECONDS = 30.0
+FIRST_WAIT_SECONDS = 1.0
+MAX_WAIT_SECONDS = 30.0
+MAX_ANSWER_BYTES = 64 * 1024
+
+
+class ReportChannel:
+    """Sends the reports of one attempt to the reporting API.
+
+    Args:
+        url: URL of the recurrence at the reporting API; empty to send no reports.
+        token_file: File with the bearer token, read again for each report because Kubernetes rotates it.
+        certificate_authority_file: Certificates to verify the server with; empty: the system's.
+        clock: Monotonic clock, in seconds.
+        sleep: Waits for a number of seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token_file: str = "",
+        certificate_authority_file: str = "",
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._api = OperatorApi(url, token_file, certificate_authority_file)
+        self._url = self._api.url
+        self._clock = clock
+        self._sleep = sleep
+        self._wait_seconds = 0.0
+        self._next_attempt = -float("inf")
+        self._rejected_permanently = False
+        self._delayed: Report | None = None
+
+    @property
+    def has_url(self) -> bool:
+        """Whether there is an operator to report to."""
+        return bool(self._url)
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long to wait before the next attempt after a failure; 0 after a success."""
+        return self._wait_seconds
+
+    @property
+    def rejected_permanently(self) -> bool:
+        """Whether the server rejected the last report, and would reject it again."""
+        return self._rejected_permanently
+
+    def ask(self, report: Report) -> Answer | None:
+        """Deliver a report that asks for a verdict, also during a backoff, and wait for the answer.
+
+        Returns:
+            The answer, which may be without the verdict; None if the report was not delivered.
+        """
+        self._next_attempt = -float("inf")
+        return self.send(report, VERDICT_TIMEOUT_SECONDS)
+
+    def send(self, report: Report, timeout_seconds: float = TIMEOUT_SECONDS) -> Answer | None:
+        """Deliver a report, or return immediately during the backoff after a failure.
+
+        Args:
+            report: The report.
+            timeout_seconds: How long to wait for the answer.
+
+        Returns:
+            The answer, or None if the report was not delivered; the next one contains all its data.
+        """
+        if not self._url:
+            return None
+        if self._clock() < self._next_attempt:
+            # The newest report contains the data of the delayed one.
+            self._delayed = None if self._delayed is None else report
+            return None
+        try:
+            answer = self._post(report, timeout_seconds)
+        except REQUEST_ERRORS as error:
+            self._rejected_permanently = is_permanent(error)
+            requested = retry_after_seconds(error)
+            self._delayed = None if requested is None else report
+            doubled = max(2 * self._wait_seconds, FIRST_WAIT_SECONDS)
+            self._wait_seconds = min(doubled if requested is None else requested, MAX_WAIT_SECONDS)
+            self._next_attempt = self._clock() + self._wait_seconds
+            logger.warning(
+                "report %d of %s was not delivered (%s); training continues, and the next report contains its data",
+                report.sequence,
+                self._url,
+                describe_error(error),
+            )
+            return None
+        self._wait_seconds = 0.0
+        self._rejected_permanently = False
+        self._delayed = None
+        return answer
+
+    def send_delayed(self) -> Answer | None:
+        """Send the report that the server asked to receive later, once it is due; cheap if there is none.
+
+        Returns:
+            The answer, or None if no report was delivered.
+        """
+        if self._delayed is None or self._clock() < self._next_attempt:
+            return None
+        return self.send(self._delayed)
+
+    def send_last(self, report: Report, timeout_seconds: float) -> Answer | None:
+        """Deliver the last report, with retries until a timeout.
+
+        Args:
+            report: The last report.
+            timeout_seconds: How long to retry; 0 for one attempt.
+
+        Returns:
+            The answer, or None if the report was not delivered or was permanently rejected.
+        """
+        deadline = self._clock() + timeout_seconds
+        self._next_attempt = -float("inf")
+        while True:
+            answer = self.send(report)
+            if answer is not None or not self._url or self._rejected_permanently:
+                return answer
+            if self._clock() + self._wait_seconds >= deadline:
+                return None
+            self._sleep(self._wait_seconds)
+
+    def _post(self, report: Report, timeout_seconds: float) -> Answer:
+        return Answer.from_json(
+            self._api.send("POST", "/progress", report.to_json(), timeout_seconds, MAX_ANSWER_BYTES)
+        )

@@ -1,0 +1,477 @@
+"""A training run for the script: its batch size, its epochs, and when to stop."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, SupportsFloat
+
+from wattloop.arguments import gpu_names, number_between, whole_number
+from wattloop.errors import OperationError, UsageError
+from wattloop.run.metric import metric_value
+from wattloop.wire.environment import RunEnvironment
+
+# The other modules are imported where they are used first, since a training script imports this one before it
+# does anything: they take three times as long.
+if TYPE_CHECKING:
+    from wattloop.power.selectors import Selector
+    from wattloop.power.shared_totals import TotalsExchange
+    from wattloop.run.experiment_tags import ExperimentTags
+    from wattloop.run.held_gpus import ProcessGpus
+    from wattloop.run.publishing import AttemptOutput, MarkerStore
+    from wattloop.run.verdicts import RankVerdicts
+    from wattloop.wire.training_messages import Answer, LimitMeasurement, PublishedModel, Report
+
+logger = logging.getLogger("wattloop")
+
+LAST_REPORT_TIMEOUT_SECONDS = 60.0
+MAX_SAMPLES = 1e15
+
+
+class Run:
+    """A training run. Inside Wattloop it has the operator's settings, outside Wattloop these defaults.
+
+    Args:
+        batch_size: The global batch size outside Wattloop; rounded down to a multiple of `devices`, to one
+            sample for each at least.
+        max_epochs: The maximum number of epochs outside Wattloop.
+        devices: Number of GPUs that share the global batch, for `per_device_batch_size` outside Wattloop.
+        gpus: The GPUs that this process uses, by index or UUID; default: those of
+            ``CUDA_VISIBLE_DEVICES``, of which a local rank uses one.
+        environment: The variables to read; default: the process's environment.
+        marker_store: Writes the marker of the published model, if `spec.output.directory` is a URL.
+
+    Raises:
+        InputError: A variable of Wattloop has an invalid value.
+        UsageError: A number is not a positive whole number, or `gpus` is not a list; or the agent does not offer
+            one of `gpus`, at the begin of the run.
+
+    Example:
+        >>> with Run(batch_size=32, max_epochs=2, environment={}) as run:
+        ...     for epoch in run.epochs():
+        ...         run.report(metric=0.5 + epoch / 10)
+        >>> run.batch_size, run.completed_epochs
+        (32, 2)
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: int = 32,
+        max_epochs: int = 100,
+        devices: int = 1,
+        gpus: Sequence[int | str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        marker_store: MarkerStore | None = None,
+    ) -> None:
+        from wattloop.gpus.process_gpus import gpus_of_process  # noqa: PLC0415
+        from wattloop.run.heartbeat import Heartbeat  # noqa: PLC0415
+        from wattloop.run.held_gpus import ProcessGpus  # noqa: PLC0415
+        from wattloop.run.micro_batches import micro_batches  # noqa: PLC0415
+        from wattloop.run.report_channel import ReportChannel  # noqa: PLC0415
+        from wattloop.run.verdicts import RankVerdicts, Verdict  # noqa: PLC0415
+
+        variables = os.environ if environment is None else environment
+        chosen = gpu_names(gpus)
+        self.environment = _with_group(RunEnvironment.read(variables))
+        parts = micro_batches(batch_size, devices)
+        self.batch_size = self.environment.batch_size or parts.global_batch_size
+        self.per_device_batch_size = self.environment.per_device_batch_size or parts.batch_size
+        self.learning_rate_scale = self.environment.learning_rate_scale
+        self.max_epochs = self.environment.max_epochs or whole_number(max_epochs, "max_epochs")
+        self.completed_epochs = 0
+        self.stop_reason = ""
+        self._gpus = ProcessGpus(
+            self.environment.agent_socket, select=lambda offered: gpus_of_process(offered, variables, chosen)
+        )
+        self._channel = ReportChannel(
+            self.environment.report_url, self.environment.token_file, self.environment.certificate_authority_file
+        )
+        # With one rank, and outside Wattloop, this process alone decides when it ends.
+        several = self.environment.managed and self.environment.ranks > 1
+        rank, ranks = self.environment.rank, self.environment.ranks
+        self._verdicts = RankVerdicts(self._channel, rank, ranks) if several else None
+        self._verdict = Verdict()
+        self._requested_stop = ""
+        self._agreed_epochs = 0
+        self._in_epochs = False
+        # Milliseconds since the epoch: a process restarted within its attempt continues with higher numbers.
+        self._sequence = time.time_ns() // 1_000_000
+        self._output = self._attempt_output(marker_store)
+        self._published: PublishedModel | None = None
+        self._reach_confirmed = False
+        self._heartbeat = Heartbeat(self.environment.progress_deadline_seconds)
+        self._experiments: ExperimentTags | None = None
+        self._evaluations = 0
+        self._consecutive_reached = 0
+        self._has_reached = False
+        self._loop_ended = False
+        self._began = self._ended = False
+        self._metric: float | None = None
+        self._diverged = False
+        self._samples = 0.0
+        self._samples_of_complete_epochs = 0.0
+        self._reported_epochs = 0
+
+    def __enter__(self) -> Self:
+        if self._began:
+            raise UsageError("this run has begun before; make another wattloop.Run for another training")
+        self._began = True
+        self._gpus.begin()
+        if self.environment.profile_power_limits:
+            self._gpus.begin_profiling(self._selector(), alone=self._verdicts is None)
+        elif self.environment.power_limit_watts is not None:
+            self._gpus.hold(self.environment.power_limit_watts)
+        self._create_output()
+        self._send()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended = True
+        if kind is None:
+            self._publish()
+        # A run that ends by an exception reports its energy and that it failed, but not that it finished.
+        report = self._report(finished=kind is None, error=error)
+        self._gpus.end()
+        self._tag_experiments(report, last=True)
+        self._channel.send_last(report, LAST_REPORT_TIMEOUT_SECONDS if kind is None else 0.0)
+
+    @property
+    def active(self) -> bool:
+        """Whether the run has begun and not ended."""
+        return self._began and not self._ended
+
+    @property
+    def gpus(self) -> ProcessGpus:
+        """The GPUs of this process: their energy and the power limit held on them."""
+        return self._gpus
+
+    @property
+    def reached(self) -> bool:
+        """Whether enough consecutive evaluations have reached the target, whatever was reported since.
+
+        With several ranks, this and `stopped` change for all of them after the same epoch.
+        """
+        return self._has_reached if self._verdicts is None else self._verdict.stop and self._verdict.reached
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the operator stopped this run; `stop_reason` gives the reason."""
+        return bool(self.stop_reason) if self._verdicts is None else self._verdict.stop and not self._verdict.reached
+
+    @property
+    def output_dir(self) -> str:
+        """Folder or URL for the files of this attempt; empty without `spec.output`.
+
+        What it holds when the block ends becomes the current model if the target was reached.
+        """
+        return "" if self._output is None else self._output.location
+
+    @functools.cached_property
+    def warm_start_dir(self) -> str:
+        """Folder or URL of the model to begin with; empty to begin without one.
+
+        It is found once, so that a model that is published during the run changes nothing. Read it before the
+        training begins.
+        """
+        if self._output is None or not self.environment.warm_start_directory:
+            return ""
+        try:
+            return self._output.current()
+        except OperationError as error:
+            logger.warning("%s: begins without the current model: %s", self.environment.recurrence, error)
+            return ""
+
+    @property
+    def seed(self) -> int:
+        """Seed for the training's random numbers: the attempt's, or 0 outside Wattloop."""
+        return self.environment.seed or 0
+
+    @property
+    def parameters(self) -> Mapping[str, str]:
+        """Further hyperparameters that the job searches over, by name."""
+        return self.environment.parameters
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the index of each epoch, from 0, until the target, the last epoch, or a stop by the operator.
+
+        If the body reports no metric, the epoch is reported without one, so that the operator can still
+        stop a run that is too expensive. Several ranks end after the same epoch: each waits for the
+        verdict on the epoch, which rank 0 decides with the operator.
+
+        Raises:
+            UsageError: The run has not begun, or has ended.
+        """
+        self._require_active()
+        self._in_epochs = True
+        while self.completed_epochs < self.max_epochs and not self.reached and not self.stopped:
+            epoch = self.completed_epochs
+            yield epoch
+            self.completed_epochs = epoch + 1
+            self._complete_epoch()
+        self._in_epochs = False
+        self._loop_ended = True
+
+    def step(self, samples: float | None = None) -> None:
+        """Count an optimizer step. This is cheap.
+
+        The measurement of power limits needs it. It also sends a report that the operator asked to
+        receive later, and one that shows progress when a quarter of `objective.progressDeadlineSeconds` has passed
+        without a report.
+
+        Args:
+            samples: Number of samples of the step; default: a full batch. Pass it if the last batch of
+                an epoch is smaller.
+
+        Raises:
+            UsageError: `samples` is no finite number, or negative.
+        """
+        if samples is not None:
+            samples = number_between(
+                samples, "the number of samples of a step", 0, MAX_SAMPLES, "a number of at least 0"
+            )
+        counted = float(self.batch_size if samples is None else samples)
+        self._samples += counted
+        self._gpus.step_done(counted, self._best_limit, self._exchange, self._scheduling_rank)
+        self._keep_alive()
+        self._handle(self._channel.send_delayed())
+
+    def report(self, *, metric: SupportsFloat) -> None:
+        """Report the result of an evaluation, before the body of the epoch ends.
+
+        A report after the loop of `epochs` counts as no further epoch. The last report gives the final
+        metric, which `objective.metricGuard` compares between batch sizes.
+
+        Args:
+            metric: The target metric: a number, or a tensor of one element. NaN or an infinity reports
+                that the training diverged, and the operator stops the run.
+
+        Raises:
+            InputError: The metric is not one number.
+            UsageError: The run has not begun, or has ended.
+        """
+        self._require_active()
+        from wattloop.wire.training_messages import MAX_NUMBER  # noqa: PLC0415
+
+        value = metric_value(metric)
+        self._diverged = not math.isfinite(value)
+        if self._diverged:
+            logger.warning("%s: the metric is %s: the training has diverged", self.environment.recurrence, value)
+        target = self.environment.target
+        reached = False
+        if not self._diverged:
+            # Clamps a huge loss to the largest number that a report can carry.
+            self._metric = min(max(value, -MAX_NUMBER), MAX_NUMBER)
+            reached = target is not None and target.reached_by(self._metric)
+        self._evaluations += 1
+        self._consecutive_reached = self._consecutive_reached + 1 if reached else 0
+        self._has_reached |= target is not None and self._consecutive_reached >= target.consecutive_evaluations
+        self._reported_epochs = self.completed_epochs + (0 if self._loop_ended else 1)
+        self._samples_of_complete_epochs = self._samples
+        self._send()
+        if self._verdicts is not None and not self._in_epochs and not self._loop_ended:
+            # In a loop without epochs(), all ranks end after the same evaluation.
+            self._agree(self._verdicts)
+
+    def _require_active(self) -> None:
+        if not self.active:
+            problem = "has ended; make another wattloop.Run for another training" if self._ended else "has not begun"
+            raise UsageError(f"this run {problem}: write `with run:` around the training and its reports")
+
+    def _complete_epoch(self) -> None:
+        """Report an epoch that the script did not report, and agree with the other ranks whether to go on."""
+        is_new = self._reported_epochs < self.completed_epochs
+        self._gpus.epoch_ended(self._best_limit)
+        if is_new:
+            self._samples_of_complete_epochs = self._samples
+        if is_new and (self._verdicts is None or not self._verdicts.asks_operator):
+            self._send()
+        if self._verdicts is not None:
+            self._agree(self._verdicts)
+
+    def _agree(self, verdicts: RankVerdicts) -> None:
+        from wattloop.run.verdicts import Verdict  # noqa: PLC0415
+
+        if self._verdict.stop:
+            return
+        self._agreed_epochs += 1
+        own = Verdict(self._has_reached or bool(self._requested_stop), self._has_reached, self._requested_stop)
+        is_last = self.completed_epochs >= self.max_epochs
+        self._verdict = verdicts.after(self._agreed_epochs, own, self._question, is_last=is_last)
+        if self.stopped:
+            self.stop_reason = self._verdict.reason
+            logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
+        answer = verdicts.latest_answer
+        if answer.limit_schedule is not None and answer.limit_schedule.after_epoch == self._agreed_epochs:
+            self._gpus.follow(answer.limit_schedule)
+        if answer.choice_epoch is not None and answer.choice_epoch <= self._agreed_epochs:
+            self._gpus.choose_from_all_ranks(answer.profile, answer.profile_gpus, self._best_limit)
+
+    def _question(self, epoch: int, epochs_ahead: int) -> Report:
+        """The report that asks for the verdict on an epoch and some further ones."""
+        self._heartbeat.reported()
+        schedule = self._gpus.proposed_schedule(epoch)
+        report = self._report(finished=False)
+        return replace(report, verdict_epoch=epoch, epochs_ahead=epochs_ahead, limit_schedule=schedule)
+
+    def _send(self) -> None:
+        self._heartbeat.reported()
+        report = self._report(finished=False)
+        self._tag_experiments(report)
+        self._handle(self._channel.send(report))
+
+    def _tag_experiments(self, report: Report, *, last: bool = False) -> None:
+        tracks = "mlflow" in sys.modules or "wandb" in sys.modules
+        if not tracks or not self.environment.managed or self.environment.rank:
+            return
+        if self._experiments is None:
+            # Imported here because few scripts use a tracker.
+            from wattloop.run.experiment_tags import ExperimentTags  # noqa: PLC0415
+
+            self._experiments = ExperimentTags(self.environment)
+        self._experiments.update(report, last=last)
+
+    def _attempt_output(self, marker_store: MarkerStore | None) -> AttemptOutput | None:
+        if not self.environment.output_directory:
+            return None
+        # Imported here because most runs need it only with spec.output.
+        from wattloop.run.publishing import AttemptOutput  # noqa: PLC0415
+
+        return AttemptOutput(self.environment.output_directory, self.environment.current_model, marker_store)
+
+    def _create_output(self) -> None:
+        if self._output is None:
+            return
+        try:
+            self._output.create()
+        except OperationError as error:
+            logger.warning("%s: no model will be published: %s", self.environment.recurrence, error)
+
+    def _publish(self) -> None:
+        """Publish the model of a run whose target the operator holds to be reached; failures are only logged."""
+        if self._output is None or self.environment.rank != 0 or not self.reached:
+            return
+        if not self._reach_confirmed:
+            self._handle(self._channel.send_last(self._report(finished=False), LAST_REPORT_TIMEOUT_SECONDS))
+        from wattloop.wire.training_messages import PublishedModel  # noqa: PLC0415
+
+        name = self.environment.recurrence
+        if not self._reach_confirmed:
+            logger.warning("%s: not published: the operator has not confirmed that the target is reached", name)
+            return
+        facts = {
+            "job": self.environment.job,
+            "recurrence": name,
+            "batch_size": self.batch_size,
+            "parameters": dict(self.parameters),
+            "metric": self._metric,
+            "epochs": max(self.completed_epochs, self._reported_epochs),
+        }
+        try:
+            digest = self._output.publish(facts, self._keep_alive)
+        except OperationError as error:
+            logger.warning("%s: not published: %s", name, error)
+            return
+        self._published = PublishedModel(self.output_dir.rstrip("/").rpartition("/")[2], digest)
+        logger.info("%s: published %s", name, self.output_dir)
+
+    def _keep_alive(self) -> None:
+        if self._heartbeat.is_due():
+            self._send()
+
+    def _handle(self, answer: Answer | None) -> None:
+        self._reach_confirmed |= answer is not None and answer.reached
+        if answer is None or not answer.stop or self.stopped:
+            return
+        reason = answer.reason or "stopped by the operator"
+        if self._verdicts is not None:
+            # Several ranks stop by their verdict.
+            self._requested_stop = reason
+        else:
+            self.stop_reason = reason
+            logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
+
+    def _report(self, *, finished: bool, error: BaseException | None = None) -> Report:
+        from wattloop.run.failure import failure_name, is_consequence  # noqa: PLC0415
+        from wattloop.wire.training_messages import MAX_BATCH_SIZE, MAX_RANKS, Report  # noqa: PLC0415
+
+        self._sequence += 1
+        epochs = max(self.completed_epochs, self._reported_epochs)
+        # Excludes the samples of an incomplete epoch.
+        samples_per_epoch = self._samples_of_complete_epochs / max(epochs, 1)
+        return Report(
+            sequence=self._sequence,
+            epoch=float(epochs),
+            metric=self._metric,
+            diverged=self._diverged,
+            evaluations=self._evaluations,
+            consecutive_reached=self._consecutive_reached,
+            gpus=self._gpus.energy(),
+            gpu_product=self._gpus.product,
+            max_power_limit_watts=self._gpus.max_power_limit_watts,
+            power_limit_watts=self._gpus.limit_watts,
+            power_limit_refusal=self._gpus.refusal,
+            profile=self._gpus.measurements(samples_per_epoch) if samples_per_epoch else (),
+            published=self._published,
+            finished=finished,
+            rank=self.environment.rank,
+            ranks=min(self.environment.ranks, MAX_RANKS),
+            profile_ranks=min(self._gpus.profile_ranks, MAX_RANKS),
+            batch_size=min(self.batch_size, MAX_BATCH_SIZE),
+            failure="" if error is None else failure_name(error),
+            consequence=error is not None and is_consequence(error),
+        )
+
+    def _exchange(self) -> TotalsExchange | None:
+        """The exchange of readings with the other ranks, where PyTorch has a process group."""
+        from wattloop.power.shared_totals import TotalsExchange  # noqa: PLC0415
+        from wattloop.wire.torch_group import torch_group  # noqa: PLC0415
+
+        if self._verdicts is None or (group := torch_group()) is None:
+            return None
+        return TotalsExchange(group, f"{self._verdicts.name}/power")
+
+    def _scheduling_rank(self) -> int | None:
+        """The rank of this process if the operator coordinates the measurement of power limits; else None."""
+        by_operator = self._verdicts is not None and self._verdicts.asks_operator
+        return self.environment.rank if by_operator else None
+
+    def _selector(self) -> Selector:
+        """How the job chooses its power limit."""
+        from wattloop.power.selectors import selector_named  # noqa: PLC0415
+
+        settings = self.environment
+        return selector_named(
+            settings.power_selector, eta=settings.eta, max_slowdown_percent=settings.max_slowdown_percent
+        )
+
+    def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
+        from wattloop.power.selectors import Measurement  # noqa: PLC0415
+
+        per_epoch = [
+            Measurement(
+                each.power_limit_watts,
+                each.energy_joules / each.epochs,
+                each.time_seconds / each.epochs,
+                self._gpus.measured_gpus,
+            )
+            for each in measurements
+        ]
+        return self._selector().select(per_epoch).power_limit_watts
+
+
+def _with_group(environment: RunEnvironment) -> RunEnvironment:
+    """The settings with rank and number of ranks from PyTorch, if the launcher did not set them."""
+    from wattloop.wire.torch_group import torch_group  # noqa: PLC0415
+
+    group = torch_group() if environment.managed and environment.ranks == 1 else None
+    return environment if group is None else replace(environment, rank=group.rank, ranks=group.size)
