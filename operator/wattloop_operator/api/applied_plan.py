@@ -59,28 +59,13 @@ class PlanSaving(ApiModel):
     )
 
 
-class AppliedFrequencyPlan(PlanSaving):
-    """The frequency plan of the attempt's pipeline. Measured values have three digits; the FrequencyPlan has more."""
+class PlanInUse(ApiModel):
+    """The plan of a pipeline, what its ranks do now, and why."""
 
     name: str = Field(default="", description="Name of the FrequencyPlan. Empty until there is one.", max_length=253)
     mode: str = Field(
         description="Free: the ranks set no clocks. Profile: they measure clocks. Plan: they run the plan.",
         max_length=16,
-    )
-    point: int | None = Field(
-        default=None,
-        description="Number of the plan that the ranks run among those of the FrequencyPlan, from 0, the slowest. "
-        "Absent while they run none, and so are planned and realised.",
-        ge=0,
-    )
-    planned: IterationStatus | None = Field(default=None, description="An iteration by that plan.")
-    realised: RealisedIteration | None = Field(
-        default=None, description="What iterations under that plan took. Absent before every rank has reported one."
-    )
-    free_clocks: RealisedIteration | None = Field(
-        default=None,
-        description="What the iterations at free clocks between those under the plan took. Absent before every rank "
-        "has reported some.",
     )
     reason: str = Field(default="", description="Why the ranks run this plan, or none.", max_length=512)
     problem: str = Field(
@@ -91,7 +76,22 @@ class AppliedFrequencyPlan(PlanSaving):
     )
 
 
-class JobFrequencyPlan(AppliedFrequencyPlan):
+class AppliedFrequencyPlan(PlanSaving, PlanInUse):
+    """The frequency plan of the attempt's pipeline. Measured values have three digits; the FrequencyPlan has more."""
+
+    planned: IterationStatus | None = Field(
+        default=None, description="An iteration by the plan that the ranks run. Absent while they run none."
+    )
+    realised: RealisedIteration | None = Field(
+        default=None, description="What iterations under that plan took. Absent before every rank has reported one."
+    )
+
+
+class JobFrequencyPlan(PlanInUse):
     """The frequency plan of the newest attempt whose ranks registered as a pipeline."""
 
     recurrence: str = Field(description="Name of that TrainingRecurrence.", min_length=1, max_length=63)
+    saving_percent: DecimalString | None = Field(
+        default=None,
+        description="Energy that the plan saves, in percent, by measurement. Absent while it is not known yet.",
+    )

@@ -113,13 +113,6 @@ class Savings(ApiModel):
     )
     low_cost_joules: DecimalString | None = Field(default=None, description="Lower bound of costJoules.")
     high_cost_joules: DecimalString | None = Field(default=None, description="Upper bound of costJoules.")
-    cost_percent: DecimalString | None = Field(
-        default=None,
-        description="Cost saved so far, in percent of what the compared recurrences would have cost in the default "
-        "configuration.",
-    )
-    low_cost_percent: DecimalString | None = Field(default=None, description="Lower bound of costPercent.")
-    high_cost_percent: DecimalString | None = Field(default=None, description="Upper bound of costPercent.")
     latest_cost_percent: DecimalString | None = Field(
         default=None,
         description="Cost saved by the latest five recurrences with the configuration that was learned, in percent of "
@@ -141,8 +134,6 @@ class Savings(ApiModel):
         default=None, description="Upper bound of learningCostJoules."
     )
     gpu_energy_joules: DecimalString | None = Field(default=None, description="Energy saved so far, in joules.")
-    low_gpu_energy_joules: DecimalString | None = Field(default=None, description="Lower bound of gpuEnergyJoules.")
-    high_gpu_energy_joules: DecimalString | None = Field(default=None, description="Upper bound of gpuEnergyJoules.")
     money: Money | None = Field(
         default=None, description="Price of gpuEnergyJoules. Absent unless spec.objective.price is set."
     )
@@ -154,7 +145,7 @@ class Savings(ApiModel):
 
 
 class JobFigures(ApiModel):
-    """The figures of the job for people: rounded, with units. An unknown one reads "unknown" or "not known yet"."""
+    """The figures of the job in the columns of kubectl: rounded, with units, or "unknown" or "not known yet"."""
 
     cost: str = Field(default="", description="Cost of the latest ended recurrence in kWh, kJ or J.", max_length=32)
     metric: str = Field(
@@ -168,24 +159,12 @@ class JobFigures(ApiModel):
         'or "not known yet".',
         max_length=64,
     )
-    saved_now: str = Field(
-        default="",
-        description="The same of the latest five recurrences with the configuration that was learned.",
-        max_length=64,
-    )
-    learning_cost: str = Field(
-        default="",
-        description="What trials and the measurement of power limits cost more than the default configuration, in kWh, "
-        "kJ or J. Empty if not known yet.",
-        max_length=32,
-    )
 
 
 class ActiveRecurrence(ApiModel):
     """A reference to an active recurrence."""
 
     name: RecurrenceName = Field(description="Name of the TrainingRecurrence.")
-    uid: str = Field(default="", description="UID of the TrainingRecurrence.", max_length=64)
 
 
 class RecentRecurrence(ApiModel):
@@ -208,19 +187,9 @@ class RecentRecurrence(ApiModel):
         description="Cost saved, in percent of the expected cost in the default configuration. Absent for a run of the "
         "default configuration, and until it is known.",
     )
-    low_saving_percent: DecimalString | None = Field(default=None, description="Lower bound of savingPercent.")
-    high_saving_percent: DecimalString | None = Field(default=None, description="Upper bound of savingPercent.")
-    gpu_energy_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Energy of the GPUs over all attempts, in joules."
-    )
-    duration_seconds: NonNegativeDecimalString | None = Field(
-        default=None, description="Duration over all attempts, in seconds."
-    )
-    completion_time: Time | None = Field(default=None, description="End of the last attempt.")
     metric: DecimalString | None = Field(
         default=None, description="Last value of the target's metric in the last attempt. Absent if none was reported."
     )
-    reason: str = Field(default="", description="Why the policy chose the batch size.", max_length=1024)
 
 
 class ForgottenBatchSize(ApiModel):
@@ -388,7 +357,7 @@ class RecurringTrainingJobStatus(ApiModel):
     )
     figures: JobFigures | None = Field(
         default=None,
-        description="Cost, metric and saving for people. Absent before the first recurrence has ended.",
+        description="Cost, metric and saving in the columns of kubectl. Absent before the first recurrence has ended.",
     )
     recent_recurrences: Annotated[tuple[RecentRecurrence, ...], Field(max_length=10, json_schema_extra=ATOMIC)] = Field(
         default=(), description="The 10 latest recurrences with their costs, newest first."

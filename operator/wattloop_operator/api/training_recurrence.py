@@ -173,8 +173,8 @@ class WorkloadReference(ApiModel):
     uid: str = Field(default="", description="UID of the workload.", max_length=64)
 
 
-class Usage(ApiModel):
-    """Energy and duration of the attempt."""
+class LearnedUsage(ApiModel):
+    """Energy, duration and GPUs of the attempt, from which the policy learns."""
 
     gpu_energy_joules: NonNegativeDecimalString = Field(description="Energy of all GPUs of the attempt, in joules.")
     duration_seconds: NonNegativeDecimalString = Field(description="Duration of the attempt, in seconds.")
@@ -185,6 +185,17 @@ class Usage(ApiModel):
         description="Exclusive: the energy belongs to this attempt alone. Shared: others used the GPUs too, so the "
         "policy learns nothing from it. Unknown: this could not be determined.",
     )
+    max_power_limit_watts: int | None = Field(
+        default=None,
+        description="Sum of the maximum power limits of all GPUs by the node agents, in watts. Present only if the "
+        "training processes reported no GPUs, and the agents covered the attempt.",
+        ge=1,
+    )
+
+
+class Usage(LearnedUsage):
+    """Energy, duration and GPUs of the attempt, and how they were measured."""
+
     coverage_percent: DecimalString | None = Field(
         default=None, description="Fraction of the duration for which energy was measured, in percent."
     )
@@ -206,12 +217,6 @@ class Usage(ApiModel):
         description="Energy that the node agents attributed to the attempt's pods. Absent unless they measured all "
         "pods.",
     )
-    max_power_limit_watts: int | None = Field(
-        default=None,
-        description="Sum of the maximum power limits of all GPUs by the node agents, in watts. Present only if the "
-        "training processes reported no GPUs, and the agents covered the attempt.",
-        ge=1,
-    )
 
 
 class Cost(ApiModel):
@@ -224,16 +229,11 @@ class Cost(ApiModel):
 
 
 class Figures(ApiModel):
-    """The figures of the attempt for people: rounded, with units. An unknown one reads "unknown"."""
+    """The figures of the attempt in the columns of kubectl: rounded, with units. An unknown one reads "unknown"."""
 
     energy: str = Field(default="", description="Energy of the GPUs in kWh, kJ or J.", max_length=32)
     time: str = Field(default="", description="Duration in h, min or s.", max_length=32)
     cost: str = Field(default="", description="Cost in kWh, kJ or J.", max_length=32)
-    money: str = Field(
-        default="",
-        description="Price of the energy. Empty unless spec.objective.price of the job is set.",
-        max_length=32,
-    )
     metric: str = Field(
         default="", description="Last value of the target's metric, with four digits. Empty if none.", max_length=32
     )
@@ -277,14 +277,15 @@ class TrainingRecurrenceStatus(ApiModel):
         description="The frequency plan of the attempt's pipeline. Absent if its ranks do not register as one.",
     )
     usage: Usage | None = Field(default=None, description="Energy and duration of the attempt.")
-    usage_at_outcome: Usage | None = Field(
+    usage_at_outcome: LearnedUsage | None = Field(
         default=None,
         description="Usage as known at the end of the attempt, from which the policy learned. Present only if a late "
         "report of a node agent has changed usage and cost since. 0 devices: no usage was known.",
     )
     cost: Cost | None = Field(default=None, description="Cost of the attempt.")
     figures: Figures | None = Field(
-        default=None, description="Energy, time, cost and metric for people. Absent while the attempt is active."
+        default=None,
+        description="Energy, time, cost and metric in the columns of kubectl. Absent while the attempt is active.",
     )
     result: Result | None = Field(
         default=None,

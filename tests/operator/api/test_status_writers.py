@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pydantic.alias_generators import to_camel
 
 from wattloop_operator.api.schemas import KINDS, structural_schema
+from wattloop_operator.api.training_recurrence import LearnedUsage
 
 CONDITION = "type status reason message lastTransitionTime"
 MONEY = "amount currency"
@@ -26,7 +28,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "rtj.status": "observedGeneration conditions active nextScheduleTime lastScheduleTime lastMissedTime "
         "state failure lastRunRequest forgotten learning counts adviceCheck frequencyPlan published totals "
         "savings figures recentRecurrences",
-        "rtj.status.active[]": "name uid",
+        "rtj.status.active[]": "name",
         "rtj.status.counts": "active recurrences attempts reached failed missed",
     },
     "reconcile.job.forget:forget_actions": {
@@ -54,18 +56,15 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.job.savings_status:savings_status": {
         "rtj.status.savings": "defaultCostJoules lowDefaultCostJoules highDefaultCostJoules recurrences costJoules "
-        "lowCostJoules highCostJoules costPercent lowCostPercent highCostPercent latestCostPercent "
+        "lowCostJoules highCostJoules latestCostPercent "
         "lowLatestCostPercent highLatestCostPercent learningCostJoules lowLearningCostJoules highLearningCostJoules "
-        "gpuEnergyJoules lowGpuEnergyJoules highGpuEnergyJoules money carbonGrams",
-    },
-    "reconcile.job.savings_status:recent_saving": {
-        "rtj.status.recentRecurrences[]": "savingPercent lowSavingPercent highSavingPercent",
+        "gpuEnergyJoules money carbonGrams",
     },
     "reconcile.job.status:_recent": {
         "rtj.status.recentRecurrences[]": "name index attempts batchSize parameters powerLimitWatts result costJoules "
-        "gpuEnergyJoules durationSeconds completionTime metric reason",
+        "metric savingPercent",
     },
-    "reconcile.job.savings_status:job_figures": {"rtj.status.figures": "cost metric saved savedNow learningCost"},
+    "reconcile.job.savings_status:job_figures": {"rtj.status.figures": "cost metric saved"},
     "reconcile.conditions:condition": {
         "rtj.status.conditions[]": CONDITION,
         "trec.status.conditions[]": CONDITION,
@@ -77,11 +76,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.cost.money": MONEY,
     },
     "reconcile.energy.attempt_usage:cost_status": {"trec.status.cost": "joules money"},
-    "reconcile.energy.figures:attempt_figures": {"trec.status.figures": "energy time cost money metric"},
-    "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE, "trec.status.usageAtOutcome": USAGE},
+    "reconcile.energy.figures:attempt_figures": {"trec.status.figures": "energy time cost metric"},
+    "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE},
     "reconcile.energy.attempt_usage:usage_at_end": {
         "trec.status.usage": "reportedEnergyJoules maxPowerLimitWatts",
-        "trec.status.usageAtOutcome": "reportedEnergyJoules maxPowerLimitWatts",
     },
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {
@@ -171,25 +169,25 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.pipeline.plan_status:_free_clocks": {
         "fplan.status.freeClocks": "timeSeconds energyJoules blocks",
     },
-    "reconcile.pipeline.plan_status:_applied_free_clocks": {
-        "trec.status.frequencyPlan.freeClocks": "timeSeconds energyJoules",
-    },
     "reconcile.pipeline.plan_status:_applied_iteration": {
         "trec.status.frequencyPlan.realised": "timeSeconds energyJoules",
     },
     "cluster.frequency_plans:FrequencyPlanWriter._write": {"trec.status": "frequencyPlan"},
     "reconcile.pipeline.plan_status:applied_plan": {
-        "trec.status.frequencyPlan": "name mode point planned realised freeClocks plannedSavingPercent "
+        "trec.status.frequencyPlan": "name mode planned realised plannedSavingPercent "
         "plannedSlowdownPercent reason problem",
     },
-    "reconcile.job.pipeline_plan:job_frequency_plan": {"rtj.status.frequencyPlan": "recurrence"},
+    "reconcile.job.pipeline_plan:job_frequency_plan": {
+        "rtj.status.frequencyPlan": "recurrence name mode savingPercent reason problem",
+    },
     "power_policies:policy_status": {
         "gpp.status": "observedGeneration conditions nodes",
         "gpp.status.conditions[]": CONDITION,
     },
 }
-# The objects whose fields a writer copies from another object as a whole, below the fields that it writes itself.
-COPIES = {"rtj.status.frequencyPlan": "trec.status.frequencyPlan"}
+# The objects whose fields a writer copies from another object, and the fields that the observation has.
+LEARNED = {to_camel(name) for name in LearnedUsage.model_fields}
+COPIES = {"trec.status.usageAtOutcome": "trec.status.usage"}
 WRITERS = {
     f"{path}.{field}": writer
     for writer, objects in FIELDS.items()
@@ -200,7 +198,7 @@ COPIED = {
     copy + field.removeprefix(source)
     for copy, source in COPIES.items()
     for field in WRITERS
-    if field.startswith(f"{source}.")
+    if field.startswith(f"{source}.") and field.rpartition(".")[2] in LEARNED
 }
 
 

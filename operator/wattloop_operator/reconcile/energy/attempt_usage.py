@@ -14,6 +14,7 @@ from wattloop_operator.api.training_recurrence import (
     Attribution,
     Cost,
     EnergySource,
+    LearnedUsage,
     TrainingRecurrenceSpec,
     Usage,
 )
@@ -113,7 +114,7 @@ def _agents_usage(agents: AgentEnergy, progress: Progress, coverage: float | Non
     )
 
 
-def cost_of(spec: TrainingRecurrenceSpec, progress: Progress, usage: Usage | None) -> float | None:
+def cost_of(spec: TrainingRecurrenceSpec, progress: Progress, usage: LearnedUsage | None) -> float | None:
     """Cost in joules so far; None if energy, time or the GPUs' maximum power is not known."""
     if usage is None:
         return None
@@ -140,7 +141,7 @@ def has_cost(energy_joules: float | Decimal, time_seconds: float | Decimal, max_
     return energy_joules > 0 and time_seconds > 0 and (max_power_watts or 0) > 0
 
 
-def max_power_of(progress: Progress, usage: Usage | None) -> int | None:
+def max_power_of(progress: Progress, usage: LearnedUsage | None) -> int | None:
     """Sum of the GPUs' maximum power limits, from the source that reported the GPUs; None if it is not known."""
     if progress.gpus:
         return progress.max_power_limit_watts

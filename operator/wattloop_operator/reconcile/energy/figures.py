@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import Cost, Figures, Usage
-from wattloop_operator.domain.quantities import energy_text, metric_text, money_text, time_text
+from wattloop_operator.domain.quantities import energy_text, metric_text, time_text
 
 
 def attempt_figures(usage: Usage | None, cost: Cost | None, progress: Progress) -> Figures:
-    """Energy, time, cost, money and metric of an attempt that has ended, with units."""
+    """Energy, time, cost and metric of an attempt that has ended, with units."""
     energy = None if usage is None else float(usage.gpu_energy_joules) or None
     time = None if usage is None else float(usage.duration_seconds) or None
-    money = None if cost is None else cost.money
     return Figures(
         energy=energy_text(energy),
         time=time_text(time),
         cost=energy_text(None if cost is None else float(cost.joules)),
-        money="" if money is None else money_text(float(money.amount), money.currency),
         metric=metric_text(None if progress.metric is None else float(progress.metric)),
     )

@@ -20,9 +20,17 @@ def job_frequency_plan(snapshot: Snapshot) -> JobFrequencyPlan | None:
         key=lambda each: (each.spec.index, each.spec.attempt),
         default=None,
     )
-    if newest is None or newest.status.frequency_plan is None:
+    applied = None if newest is None else newest.status.frequency_plan
+    if newest is None or applied is None:
         return snapshot.job.status.frequency_plan
-    return JobFrequencyPlan(recurrence=newest.metadata.name, **dict(newest.status.frequency_plan))
+    return JobFrequencyPlan(
+        recurrence=newest.metadata.name,
+        name=applied.name,
+        mode=applied.mode,
+        saving_percent=applied.saving_percent,
+        reason=applied.reason,
+        problem=applied.problem,
+    )
 
 
 def plan_available(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:

@@ -48,43 +48,36 @@ def savings_status(snapshot: Snapshot, costs: JobSavings, left_out: frozenset[in
         (default, ("low_default_cost_joules", "default_cost_joules", "high_default_cost_joules")),
         (costs.saved_joules, ("low_cost_joules", "cost_joules", "high_cost_joules")),
         (costs.learning_joules, ("low_learning_cost_joules", "learning_cost_joules", "high_learning_cost_joules")),
-        (energy, ("low_gpu_energy_joules", "gpu_energy_joules", "high_gpu_energy_joules")),
     )
-    percentages = (
-        (costs.saved_percent, ("low_cost_percent", "cost_percent", "high_cost_percent")),
-        (costs.latest_percent, ("low_latest_cost_percent", "latest_cost_percent", "high_latest_cost_percent")),
-    )
+    latest = ("low_latest_cost_percent", "latest_cost_percent", "high_latest_cost_percent")
     values: dict[str, Any] = {"recurrences": costs.compared_count}
     for estimate, names in joules:
         values |= _bounded(names, estimate, DECIMALS)
-    for estimate, names in percentages:
-        values |= _bounded(names, estimate, PERCENT_DECIMALS)
+    values |= _bounded(latest, costs.latest_percent, PERCENT_DECIMALS)
     if energy is not None:
         objective = snapshot.job.spec.objective
         values |= {
+            "gpu_energy_joules": round(energy.value, DECIMALS),
             "money": money(energy.value, objective.price),
             "carbon_grams": carbon_grams(energy.value, objective.carbon),
         }
     return Savings.model_validate(values)
 
 
-def recent_saving(costs: JobSavings, index: int) -> dict[str, float]:
-    """The saving of one recurrence for its summary in the status."""
-    names = ("low_saving_percent", "saving_percent", "high_saving_percent")
-    return _bounded(names, costs.of(index), PERCENT_DECIMALS)
+def recent_saving(costs: JobSavings, index: int) -> float | None:
+    """The saving of one recurrence in percent for its summary in the status; None if it is not known."""
+    saving = costs.of(index)
+    return None if saving is None else round(saving.value, PERCENT_DECIMALS)
 
 
 def job_figures(ended: list[RecurrenceHistory], eta: float, costs: JobSavings) -> JobFigures | None:
     """The figures of the latest ended recurrence, and the savings, with units; None before the first has ended."""
     if not ended:
         return None
-    learning = costs.learning_joules
     return JobFigures(
         cost=energy_text(ended[-1].cost_joules(eta)),
         metric=metric_text(ended[-1].latest.metric),
         saved=percent_text(costs.saved_percent),
-        saved_now=percent_text(costs.latest_percent),
-        learning_cost="" if learning is None else energy_text(learning.value),
     )
 
 

@@ -73,7 +73,7 @@ def job_status(
         state=state,
         failure=failure,
         active=tuple(
-            ActiveRecurrence(name=each.metadata.name, uid=each.metadata.uid)
+            ActiveRecurrence(name=each.metadata.name)
             for each in sorted(running, key=lambda each: each.metadata.name)[:MAX_ACTIVE]
         ),
         next_schedule_time=readiness.next_start,
@@ -189,13 +189,9 @@ def _recent(snapshot: Snapshot, histories: list[RecurrenceHistory], costs: JobSa
                 "power_limit_watts": None if latest.power_limit_watts is None else round(latest.power_limit_watts),
                 "result": latest.result,
                 "cost_joules": None if cost is None else round(cost, 3),
-                "gpu_energy_joules": round(each.energy_joules, 3) or None,
-                "duration_seconds": round(each.time_seconds, 3) or None,
-                "completion_time": latest.finished_at,
                 "metric": latest.metric,
-                "reason": latest.reason[:1024],
+                "saving_percent": recent_saving(costs, each.index),
             }
-            | recent_saving(costs, each.index)
         )
     for running in snapshot.recurrences:
         if running.status.result is None:
@@ -206,7 +202,6 @@ def _recent(snapshot: Snapshot, histories: list[RecurrenceHistory], costs: JobSa
                 batch_size=running.spec.batch_size,
                 parameters=running.spec.parameters,
                 power_limit_watts=running.spec.power_limit_watts,
-                reason=running.spec.decision.reason,
             )
     newest = sorted(entries, reverse=True)[:MAX_RECENT]
     return tuple(entries[index] for index in newest)

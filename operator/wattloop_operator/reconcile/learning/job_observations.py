@@ -16,9 +16,9 @@ from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.training_recurrence import (
     Attribution,
+    LearnedUsage,
     TrainingRecurrence,
     TrainingRecurrenceStatus,
-    Usage,
 )
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.records import (
@@ -132,7 +132,7 @@ def late_usage_of(recurrence: TrainingRecurrence) -> LateUsage | None:
     )
 
 
-def usage_learned_from(status: TrainingRecurrenceStatus) -> Usage | None:
+def usage_learned_from(status: TrainingRecurrenceStatus) -> LearnedUsage | None:
     """The usage of an attempt as known when its outcome was written."""
     if status.usage_at_outcome is None:
         return status.usage
@@ -187,7 +187,7 @@ def _pipeline_result(status: TrainingRecurrenceStatus) -> PipelineResult | None:
     return None if status.frequency_plan is None else PipelineResult.of_status(status.frequency_plan)
 
 
-def gpus_of(progress: Progress, usage: Usage | None) -> tuple[str, int]:
+def gpus_of(progress: Progress, usage: LearnedUsage | None) -> tuple[str, int]:
     """Model and number of the GPUs of an attempt, from the source that reported them; empty and 0 without any."""
     if progress.gpus:
         return progress.gpu_product, len(progress.gpus)

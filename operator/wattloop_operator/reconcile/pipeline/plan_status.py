@@ -133,10 +133,8 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
     return AppliedFrequencyPlan(
         name=name,
         mode=state.directive.mode,
-        point=chosen,
         planned=None if frontier is None or chosen is None else _iteration(frontier.points[chosen]),
         realised=None if found is None else _applied_iteration(found),
-        free_clocks=None if comparison is None else _applied_free_clocks(comparison),
         **(_percentages(comparison, APPLIED_DIGITS) | _of_withdrawal(state, APPLIED_DIGITS)),
         planned_saving_percent=_optional(planned_saving_percent(state), APPLIED_DIGITS),
         planned_slowdown_percent=_optional(planned_slowdown_percent(state), APPLIED_DIGITS),
@@ -194,13 +192,6 @@ def _free_clocks(comparison: Comparison) -> ComparedIteration:
         time_seconds=rounded(comparison.free_seconds),
         energy_joules=_optional(comparison.free_joules),
         blocks=comparison.cycles,
-    )
-
-
-def _applied_free_clocks(comparison: Comparison) -> RealisedIteration:
-    return RealisedIteration(
-        time_seconds=rounded(comparison.free_seconds, APPLIED_DIGITS),
-        energy_joules=_optional(comparison.free_joules, APPLIED_DIGITS),
     )
 
 

@@ -73,7 +73,7 @@ def test_a_late_final_report_updates_usage_cost_and_totals(backend: ModelBackend
     assert after.cost is not None
     assert after.cost.joules == 0.5 * 1200 + 0.5 * 400 * 12
     assert total_joules(backend) == 1200
-    assert backend.job.status.recent_recurrences[-1].gpu_energy_joules == 1200
+    assert backend.job.status.recent_recurrences[-1].cost_joules == after.cost.joules
     assert [each.type for each in after.conditions].count("EnergyAgrees") == 1
 
 
@@ -87,7 +87,9 @@ def test_a_late_report_keeps_outcome_and_observation(backend: ModelBackend, unre
         before.completion_time,
         before.message,
     )
-    assert after.usage_at_outcome == before.usage
+    assert before.usage is not None
+    assert after.usage_at_outcome is not None
+    assert after.usage_at_outcome.gpu_energy_joules == before.usage.gpu_energy_joules
     assert backend.records == records
     assert backend.job.status.arms == arms
     assert backend.started[unreported] == 1
