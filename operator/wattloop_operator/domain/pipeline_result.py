@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import math
-from dataclasses import dataclass, fields
-from decimal import Decimal
-from typing import Self
+from typing import Literal
 
-from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
 
-MODES = frozenset({"Free", "Profile", "Plan"})
+from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, PlanSaving
+
 MAX_CHARACTERS = 1024
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(strict=True, allow_inf_nan=False, defer_build=True))
 class PipelineResult:
     """The frequency plan of an attempt's pipeline, as the status of its TrainingRecurrence last stated it.
 
@@ -45,7 +43,7 @@ class PipelineResult:
         0.5
     """
 
-    mode: str
+    mode: Literal["Free", "Profile", "Plan"]
     plan: str = ""
     planned_seconds: float | None = None
     planned_joules: float | None = None
@@ -58,43 +56,24 @@ class PipelineResult:
     planned_saving_percent: float | None = None
     planned_slowdown_percent: float | None = None
 
-    def __post_init__(self) -> None:
-        # The database may contain anything.
-        if self.mode not in MODES:
-            raise ValueError(f"mode {self.mode!r}: expected one of {', '.join(sorted(MODES))}")
-        if not isinstance(self.plan, str):
-            raise ValueError(f"plan {self.plan!r}: expected a name")  # noqa: TRY004
-        for each in fields(self)[2:]:
-            value = getattr(self, each.name)
-            if value is not None and not (isinstance(value, float) and math.isfinite(value)):
-                raise ValueError(f"{each.name} {value!r}: expected a finite number")
-
     @classmethod
-    def of_status(cls, applied: AppliedFrequencyPlan) -> Self:
+    def of_status(cls, applied: AppliedFrequencyPlan) -> PipelineResult:
         """The result in the status of a TrainingRecurrence."""
         planned, realised = applied.planned, applied.realised
-        energy = None if realised is None else realised.energy_joules
-
-        def number(value: Decimal | None) -> float | None:
-            return None if value is None else float(value)
-
-        return cls(
-            mode=applied.mode,
-            plan=applied.name,
-            planned_seconds=None if planned is None else float(planned.time_seconds),
-            planned_joules=None if planned is None else float(planned.energy_joules),
-            realised_seconds=None if realised is None else float(realised.time_seconds),
-            realised_joules=number(energy),
-            saving_percent=number(applied.saving_percent),
-            slowdown_percent=number(applied.slowdown_percent),
-            saving_error_percent=number(applied.saving_error_percent),
-            slowdown_error_percent=number(applied.slowdown_error_percent),
-            planned_saving_percent=number(applied.planned_saving_percent),
-            planned_slowdown_percent=number(applied.planned_slowdown_percent),
-        )
+        members = {
+            "mode": applied.mode,
+            "plan": applied.name,
+            "planned_seconds": planned and planned.time_seconds,
+            "planned_joules": planned and planned.energy_joules,
+            "realised_seconds": realised and realised.time_seconds,
+            "realised_joules": realised and realised.energy_joules,
+            **{name: getattr(applied, name) for name in PlanSaving.model_fields},
+        }
+        # Not strict: decimals become floats.
+        return RESULT.validate_python(members, strict=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Self:
+    def from_json(cls, text: str) -> PipelineResult:
         """Read what `to_json` wrote; members that a newer version has added are ignored.
 
         Raises:
@@ -102,13 +81,11 @@ class PipelineResult:
         """
         if len(text) > MAX_CHARACTERS:
             raise ValueError(f"{len(text)} characters: expected at most {MAX_CHARACTERS}")
-        found = json.loads(text, parse_int=float)
-        if not isinstance(found, dict) or "mode" not in found:
-            raise ValueError(f"{text!r}: expected an object with a mode")
-        return cls(**{each.name: found[each.name] for each in fields(cls) if each.name in found})
+        return RESULT.validate_json(text)
 
     def to_json(self) -> str:
         """Compact JSON of the members that are known."""
-        members = {each.name: getattr(self, each.name) for each in fields(self)}
-        known = {name: value for name, value in members.items() if value not in (None, "")}
-        return json.dumps(known, separators=(",", ":"))
+        return RESULT.dump_json(self, exclude_defaults=True).decode()
+
+
+RESULT = TypeAdapter(PipelineResult)

@@ -6,27 +6,42 @@ They are validated on creation, so that the database contains only valid values.
 from __future__ import annotations
 
 import functools
-import math
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
+
+from pydantic import AfterValidator, Field, InstanceOf, model_validator
+from pydantic.dataclasses import dataclass
 
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import MAX_PARAMETER_CHARACTERS, MAX_PARAMETERS
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
-from wattloop_operator.domain.column_check import ColumnCheck, is_storable
 from wattloop_operator.domain.pipeline_result import PipelineResult
+from wattloop_operator.domain.record_fields import (
+    LIMIT,
+    NAME,
+    RECORD,
+    Amount,
+    Count,
+    Index,
+    Name,
+    OptionalAmount,
+    OptionalCount,
+    OptionalName,
+    OptionalSigned,
+    OptionalTime,
+    PositiveAmount,
+    StoredRecord,
+    Text,
+    Time,
+)
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.observations import ParameterValues
 
 # Of a job, in the store: an attempt an hour for more than two years. Older ones are deleted.
 MAX_OBSERVATIONS_OF_JOB = 20_000
-RESULTS = frozenset(result.value for result in Result)
-DIRECTIONS = frozenset(direction.value for direction in Direction)
+RESULTS = tuple(sorted(result.value for result in Result))
+DIRECTIONS = tuple(sorted(direction.value for direction in Direction))
 TARGET_COLUMNS = ("target_metric", "target_direction", "target_threshold", "target_evaluations")
 
 TargetValues = tuple[str | None, str | None, float | None, int | None]
@@ -34,8 +49,53 @@ Argument = TypeVar("Argument")
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True)
-class ObservationRecord:
+def _bounded(curve: MetricCurve | None) -> MetricCurve | None:
+    """A curve of a bounded number of points that a status can state."""
+    if curve is None:
+        return None
+    if len(curve.epochs) > MAX_CURVE_POINTS or not all(abs(each) < LIMIT for each in curve.epochs + curve.metrics):
+        raise ValueError("too many points, or too large numbers")
+    return curve
+
+
+def _by_rising_names(parameters: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    names = [name for name, _ in parameters]
+    if names != sorted(set(names)):
+        raise ValueError("names that do not rise")
+    return parameters
+
+
+ResultName = Annotated[str, Field(pattern=rf"^({'|'.join(RESULTS)})$", description=f"one of {', '.join(RESULTS)}")]
+DirectionName = Annotated[
+    str | None, Field(pattern=rf"^({'|'.join(DIRECTIONS)})$", description=f"one of {', '.join(DIRECTIONS)}")
+]
+Threshold = Annotated[float | None, Field(description="a finite number")]
+ImageDigest = Annotated[
+    str | None,
+    Field(pattern=IMAGE_DIGEST_PATTERN, description="a digest such as sha256:… with 64 hexadecimal digits"),
+]
+Curve = Annotated[
+    InstanceOf[MetricCurve] | None,
+    AfterValidator(_bounded),
+    Field(
+        description="pairs [epochs,metric] of finite numbers between -1e15 and 1e15, with rising epochs above 0, "
+        f"at most {MAX_CURVE_POINTS}"
+    ),
+]
+ParameterText = Annotated[str, Field(pattern=NAME, max_length=MAX_PARAMETER_CHARACTERS)]
+Parameters = Annotated[
+    tuple[tuple[ParameterText, ParameterText], ...],
+    AfterValidator(_by_rising_names),
+    Field(
+        max_length=MAX_PARAMETERS,
+        description=f"at most {MAX_PARAMETERS} names, each with a text as value, in order",
+    ),
+]
+Pipeline = Annotated[PipelineResult | None, Field(description="an object with a mode, and finite numbers")]
+
+
+@dataclass(frozen=True, config=RECORD)
+class ObservationRecord(StoredRecord):
     """Decision, usage and result of one attempt. Its key is (job_uid, recurrence, attempt).
 
     The cost is not stored. It follows from energy, time and maximum power for any η, so that a
@@ -83,68 +143,42 @@ class ObservationRecord:
             zone, …).
     """
 
-    job_uid: str
-    namespace: str
-    job_name: str
-    recurrence: int
-    attempt: int
-    recurrence_name: str
-    batch_size: int
-    power_limit_watts: float | None
-    result: str
-    epochs: float
-    metric: float | None
-    energy_joules: float
-    time_seconds: float
-    max_power_watts: float
-    gpu_product: str
-    gpu_count: int
-    epoch_energy_joules: float | None
-    epoch_time_seconds: float | None
-    attribution: str
-    decision_kind: str
-    reason: str
-    scheduled_at: datetime
-    finished_at: datetime
-    template_digest: str | None = None
-    target_metric: str | None = None
-    target_direction: str | None = None
-    target_threshold: float | None = None
-    target_evaluations: int | None = None
-    image_digest: str | None = None
-    curve: MetricCurve | None = None
-    parameters: ParameterValues = ()
-    start_up_energy_joules: float | None = None
-    start_up_time_seconds: float | None = None
-    pipeline: PipelineResult | None = None
+    source: ClassVar[str] = "observation {namespace}/{recurrence_name}"
 
-    def __post_init__(self) -> None:
-        check = ColumnCheck(f"observation {self.namespace}/{self.recurrence_name}")
-        check.strings(self, "job_uid", "namespace", "job_name", "recurrence_name")
-        check.strings(self, "gpu_product", "attribution", "decision_kind", "reason", may_be_empty=True)
-        check.integers(self, "recurrence", "attempt", "gpu_count", minimum=0)
-        check.integers(self, "batch_size", minimum=1)
-        check.numbers(self, "epochs", "energy_joules", "time_seconds", "max_power_watts")
-        check.numbers(self, "power_limit_watts", "epoch_energy_joules", "epoch_time_seconds", optional=True)
-        check.numbers(self, "start_up_energy_joules", "start_up_time_seconds", optional=True)
-        if self.metric is not None:
-            check.signed_number("metric", self.metric)
-        if self.template_digest is not None:
-            check.strings(self, "template_digest")
-        if self.image_digest is not None and not re.fullmatch(IMAGE_DIGEST_PATTERN, self.image_digest):
-            raise check.error("image_digest", self.image_digest, "a digest such as sha256:… with 64 hexadecimal digits")
-        if self.target is not None:
-            self._check_target(check)
-        if self.curve is not None:
-            self._check_curve(check)
-        if not _are_parameters(self.parameters):
-            raise check.error("parameters", self.parameters, "at most 8 names, each with a text as value, in order")
-        if self.pipeline is not None and not isinstance(self.pipeline, PipelineResult):
-            raise check.error("pipeline", self.pipeline, "an object with a mode, and finite numbers")
-        if self.result not in RESULTS:
-            raise check.error("result", self.result, f"one of {', '.join(sorted(RESULTS))}")
-        for column in ("scheduled_at", "finished_at"):
-            object.__setattr__(self, column, check.timestamp(self, column))
+    job_uid: Name
+    namespace: Name
+    job_name: Name
+    recurrence: Index
+    attempt: Index
+    recurrence_name: Name
+    batch_size: Count
+    power_limit_watts: OptionalAmount
+    result: ResultName
+    epochs: Amount
+    metric: OptionalSigned
+    energy_joules: Amount
+    time_seconds: Amount
+    max_power_watts: Amount
+    gpu_product: Text
+    gpu_count: Index
+    epoch_energy_joules: OptionalAmount
+    epoch_time_seconds: OptionalAmount
+    attribution: Text
+    decision_kind: Text
+    reason: Text
+    scheduled_at: Time
+    finished_at: Time
+    template_digest: OptionalName = None
+    target_metric: OptionalName = None
+    target_direction: DirectionName = None
+    target_threshold: Threshold = None
+    target_evaluations: OptionalCount = None
+    image_digest: ImageDigest = None
+    curve: Curve = None
+    parameters: Parameters = ()
+    start_up_energy_joules: OptionalAmount = None
+    start_up_time_seconds: OptionalAmount = None
+    pipeline: Pipeline = None
 
     @functools.cached_property
     def derived(self) -> dict[Callable[..., Any], Any]:
@@ -157,27 +191,13 @@ class ObservationRecord:
         values = (self.target_metric, self.target_direction, self.target_threshold, self.target_evaluations)
         return None if values == (None, None, None, None) else values
 
-    def _check_curve(self, check: ColumnCheck) -> None:
-        # The database may contain anything.
-        if not isinstance(self.curve, MetricCurve):
-            raise check.error(
-                "curve", self.curve, "pairs [epochs,metric] of finite numbers, with rising epochs above 0"
-            )
-        if len(self.curve.epochs) > MAX_CURVE_POINTS:
-            raise check.error("curve", f"{len(self.curve.epochs)} points", f"at most {MAX_CURVE_POINTS}")
-        for value in (*self.curve.epochs, *self.curve.metrics):
-            check.signed_number("curve", value)
-
-    def _check_target(self, check: ColumnCheck) -> None:
-        for column, value in zip(TARGET_COLUMNS, self.target or (), strict=True):
-            if value is None:
-                raise check.error(column, None, "a value in each of the target's columns, or in none")
-        check.strings(self, "target_metric")
-        check.integers(self, "target_evaluations", minimum=1)
-        if self.target_direction not in DIRECTIONS:
-            raise check.error("target_direction", self.target_direction, f"one of {', '.join(sorted(DIRECTIONS))}")
-        if not math.isfinite(self.target_threshold or 0.0):
-            raise check.error("target_threshold", self.target_threshold, "a finite number")
+    @model_validator(mode="after")
+    def _check_target(self) -> Self:
+        """Check that the columns of the target have values together."""
+        missing = next((column for column in TARGET_COLUMNS if getattr(self, column) is None), None)
+        if missing is not None and self.target is not None:
+            self.refuse(vars(self), missing, None, "a value in each of the target's columns, or in none")
+        return self
 
 
 def once_per_record(
@@ -200,20 +220,8 @@ def once_per_record(
     return derive
 
 
-def _are_parameters(parameters: object) -> bool:
-    """Whether these are values of parameters, by rising names."""
-    if not isinstance(parameters, tuple) or len(parameters) > MAX_PARAMETERS:
-        return False
-    texts = [text for pair in parameters for text in pair]
-    valid = all(
-        isinstance(text, str) and 0 < len(text) <= MAX_PARAMETER_CHARACTERS and is_storable(text) for text in texts
-    )
-    names = [pair[0] for pair in parameters if len(pair) == 2]
-    return valid and len(names) == len(parameters) and names == sorted(set(names))
-
-
-@dataclass(frozen=True)
-class ProfileKey:
+@dataclass(frozen=True, config=RECORD)
+class ProfileKey(StoredRecord):
     """What a power profile applies to: the same work on the same kind of GPUs.
 
     Attributes:
@@ -228,21 +236,17 @@ class ProfileKey:
         InputError: A value is invalid.
     """
 
-    job_uid: str
-    batch_size: int
-    gpu_product: str
-    gpu_count: int
-    image_digest: str = ""
+    source: ClassVar[str] = "power profile of job {job_uid}, batch size {batch_size}"
 
-    def __post_init__(self) -> None:
-        check = ColumnCheck(f"power profile of job {self.job_uid}, batch size {self.batch_size}")
-        check.strings(self, "job_uid", "gpu_product")
-        check.strings(self, "image_digest", may_be_empty=True)
-        check.integers(self, "batch_size", "gpu_count", minimum=1)
+    job_uid: Name
+    batch_size: Count
+    gpu_product: Name
+    gpu_count: Count
+    image_digest: Text = ""
 
 
-@dataclass(frozen=True)
-class PowerMeasurement:
+@dataclass(frozen=True, config=RECORD)
+class PowerMeasurement(StoredRecord):
     """A measurement at one power limit.
 
     Attributes:
@@ -255,15 +259,12 @@ class PowerMeasurement:
         InputError: A value is not positive (energy may be 0) or not finite.
     """
 
-    power_limit_watts: float
-    energy_joules: float
-    time_seconds: float
-    epochs: float
+    source: ClassVar[str] = "power measurement at {power_limit_watts} W"
 
-    def __post_init__(self) -> None:
-        check = ColumnCheck(f"power measurement at {self.power_limit_watts} W")
-        check.numbers(self, "power_limit_watts", "time_seconds", "epochs", positive=True)
-        check.numbers(self, "energy_joules")
+    power_limit_watts: PositiveAmount
+    energy_joules: Amount
+    time_seconds: PositiveAmount
+    epochs: PositiveAmount
 
 
 @dataclass(frozen=True)
@@ -274,8 +275,8 @@ class PowerProfileRecord:
     measurements: tuple[PowerMeasurement, ...]
 
 
-@dataclass(frozen=True)
-class PodEnergy:
+@dataclass(frozen=True, config=RECORD)
+class PodEnergy(StoredRecord):
     """Energy that one container of an attempt's pod used on one GPU, reported by a node agent.
 
     Its key is (ledger, pod_uid, container, gpu_uuid). Numbers are cumulative: of two records with
@@ -306,40 +307,31 @@ class PodEnergy:
         InputError: A value is invalid.
     """
 
-    job_uid: str
-    recurrence: int
-    attempt: int
-    node: str
-    ledger: str
-    pod_uid: str
-    pod: str
-    container: str
-    gpu_uuid: str
-    gpu_product: str
+    source: ClassVar[str] = "energy of pod {pod}, container {container}, GPU {gpu_uuid}"
+
+    job_uid: Name
+    recurrence: Index
+    attempt: Index
+    node: Name
+    ledger: Name
+    pod_uid: Name
+    pod: Name
+    container: Name
+    gpu_uuid: Name
+    gpu_product: Text
     shared: bool
-    energy_millijoules: int
-    uncertainty_millijoules: int
-    start_time_seconds: float
-    time_seconds: float
+    energy_millijoules: Index
+    uncertainty_millijoules: Index
+    start_time_seconds: Amount
+    time_seconds: Amount
     ended: bool
-    reported_at: datetime
-    measured_at: datetime | None = None
-    max_power_limit_watts: float | None = None
-
-    def __post_init__(self) -> None:
-        check = ColumnCheck(f"energy of pod {self.pod}, container {self.container}, GPU {self.gpu_uuid}")
-        check.strings(self, "job_uid", "node", "ledger", "pod_uid", "pod", "container", "gpu_uuid")
-        check.strings(self, "gpu_product", may_be_empty=True)
-        check.integers(self, "recurrence", "attempt", "energy_millijoules", "uncertainty_millijoules", minimum=0)
-        check.numbers(self, "start_time_seconds", "time_seconds")
-        check.numbers(self, "max_power_limit_watts", optional=True)
-        object.__setattr__(self, "reported_at", check.timestamp(self, "reported_at"))
-        if self.measured_at is not None:
-            object.__setattr__(self, "measured_at", check.timestamp(self, "measured_at"))
+    reported_at: Time
+    measured_at: OptionalTime = None
+    max_power_limit_watts: OptionalAmount = None
 
 
-@dataclass(frozen=True)
-class LateUsage:
+@dataclass(frozen=True, config=RECORD)
+class LateUsage(StoredRecord):
     """Usage of an attempt that the agents reported after its outcome was written.
 
     Totals include it. Learning uses the usage at the outcome.
@@ -355,14 +347,10 @@ class LateUsage:
         InputError: A value is invalid.
     """
 
-    job_uid: str
-    recurrence: int
-    attempt: int
-    energy_joules: float
-    time_seconds: float
+    source: ClassVar[str] = "late usage of job {job_uid}, recurrence {recurrence}, attempt {attempt}"
 
-    def __post_init__(self) -> None:
-        check = ColumnCheck(f"late usage of job {self.job_uid}, recurrence {self.recurrence}, attempt {self.attempt}")
-        check.strings(self, "job_uid")
-        check.integers(self, "recurrence", "attempt", minimum=0)
-        check.numbers(self, "energy_joules", "time_seconds")
+    job_uid: Name
+    recurrence: Index
+    attempt: Index
+    energy_joules: Amount
+    time_seconds: Amount
