@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import logging
-import math
 import os
 import sys
 import time
@@ -14,20 +12,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, SupportsFloat
 
 from wattloop.arguments import gpu_names, number_between, whole_number
-from wattloop.errors import OperationError, UsageError
+from wattloop.errors import UsageError
 from wattloop.run.metric import metric_value
 from wattloop.wire.environment import RunEnvironment
 
 # The other modules are imported where they are used first, since a training script imports this one before it
 # does anything: they take three times as long.
 if TYPE_CHECKING:
-    from wattloop.power.selectors import Selector
-    from wattloop.power.shared_totals import TotalsExchange
     from wattloop.run.experiment_tags import ExperimentTags
     from wattloop.run.held_gpus import ProcessGpus
-    from wattloop.run.publishing import AttemptOutput, MarkerStore
-    from wattloop.run.verdicts import RankVerdicts
-    from wattloop.wire.training_messages import Answer, LimitMeasurement, PublishedModel, Report
+    from wattloop.run.limit_choice import LimitChoice
+    from wattloop.run.publishing import MarkerStore
+    from wattloop.run.run_output import RunOutput
+    from wattloop.wire.training_messages import PublishedModel, Report
 
 logger = logging.getLogger("wattloop")
 
@@ -76,7 +73,9 @@ class Run:
         from wattloop.run.held_gpus import ProcessGpus  # noqa: PLC0415
         from wattloop.run.micro_batches import micro_batches  # noqa: PLC0415
         from wattloop.run.report_channel import ReportChannel  # noqa: PLC0415
-        from wattloop.run.verdicts import RankVerdicts, Verdict  # noqa: PLC0415
+        from wattloop.run.stop_decision import StopDecision  # noqa: PLC0415
+        from wattloop.run.training_progress import TrainingProgress  # noqa: PLC0415
+        from wattloop.run.verdicts import RankVerdicts  # noqa: PLC0415
 
         variables = os.environ if environment is None else environment
         chosen = gpu_names(gpus)
@@ -86,8 +85,6 @@ class Run:
         self.per_device_batch_size = self.environment.per_device_batch_size or parts.batch_size
         self.learning_rate_scale = self.environment.learning_rate_scale
         self.max_epochs = self.environment.max_epochs or whole_number(max_epochs, "max_epochs")
-        self.completed_epochs = 0
-        self.stop_reason = ""
         self._gpus = ProcessGpus(
             self.environment.agent_socket, select=lambda offered: gpus_of_process(offered, variables, chosen)
         )
@@ -98,38 +95,29 @@ class Run:
         several = self.environment.managed and self.environment.ranks > 1
         rank, ranks = self.environment.rank, self.environment.ranks
         self._verdicts = RankVerdicts(self._channel, rank, ranks) if several else None
-        self._verdict = Verdict()
-        self._requested_stop = ""
-        self._agreed_epochs = 0
-        self._in_epochs = False
-        # Milliseconds since the epoch: a process restarted within its attempt continues with higher numbers.
-        self._sequence = time.time_ns() // 1_000_000
+        self._progress = TrainingProgress(self.environment.target)
+        self._decision = StopDecision(self.environment.recurrence, self._progress, self._verdicts)
+        self._limit_choice = self._choice_of_limit()
         self._output = self._attempt_output(marker_store)
         self._published: PublishedModel | None = None
-        self._reach_confirmed = False
         self._heartbeat = Heartbeat(self.environment.progress_deadline_seconds)
         self._experiments: ExperimentTags | None = None
-        self._evaluations = 0
-        self._consecutive_reached = 0
-        self._has_reached = False
-        self._loop_ended = False
+        # Milliseconds since the epoch: a process restarted within its attempt continues with higher numbers.
+        self._sequence = time.time_ns() // 1_000_000
+        self._in_epochs = False
         self._began = self._ended = False
-        self._metric: float | None = None
-        self._diverged = False
-        self._samples = 0.0
-        self._samples_of_complete_epochs = 0.0
-        self._reported_epochs = 0
 
     def __enter__(self) -> Self:
         if self._began:
             raise UsageError("this run has begun before; make another wattloop.Run for another training")
         self._began = True
         self._gpus.begin()
-        if self.environment.profile_power_limits:
-            self._gpus.begin_profiling(self._selector(), alone=self._verdicts is None)
+        if self._limit_choice is not None:
+            self._gpus.begin_profiling(self._limit_choice.selector(), alone=self._verdicts is None)
         elif self.environment.power_limit_watts is not None:
             self._gpus.hold(self.environment.power_limit_watts)
-        self._create_output()
+        if self._output is not None:
+            self._output.create()
         self._send()
         return self
 
@@ -156,17 +144,27 @@ class Run:
         return self._gpus
 
     @property
+    def completed_epochs(self) -> int:
+        """Number of epochs that the loop has completed."""
+        return self._progress.completed_epochs
+
+    @property
     def reached(self) -> bool:
         """Whether enough consecutive evaluations have reached the target, whatever was reported since.
 
         With several ranks, this and `stopped` change for all of them after the same epoch.
         """
-        return self._has_reached if self._verdicts is None else self._verdict.stop and self._verdict.reached
+        return self._decision.reached
 
     @property
     def stopped(self) -> bool:
         """Whether the operator stopped this run; `stop_reason` gives the reason."""
-        return bool(self.stop_reason) if self._verdicts is None else self._verdict.stop and not self._verdict.reached
+        return self._decision.stopped
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the operator stopped this run; empty if it did not."""
+        return self._decision.stop_reason
 
     @property
     def output_dir(self) -> str:
@@ -176,20 +174,14 @@ class Run:
         """
         return "" if self._output is None else self._output.location
 
-    @functools.cached_property
+    @property
     def warm_start_dir(self) -> str:
         """Folder or URL of the model to begin with; empty to begin without one.
 
         It is found once, so that a model that is published during the run changes nothing. Read it before the
         training begins.
         """
-        if self._output is None or not self.environment.warm_start_directory:
-            return ""
-        try:
-            return self._output.current()
-        except OperationError as error:
-            logger.warning("%s: begins without the current model: %s", self.environment.recurrence, error)
-            return ""
+        return "" if self._output is None else self._output.warm_start_location
 
     @property
     def seed(self) -> int:
@@ -214,12 +206,10 @@ class Run:
         self._require_active()
         self._in_epochs = True
         while self.completed_epochs < self.max_epochs and not self.reached and not self.stopped:
-            epoch = self.completed_epochs
-            yield epoch
-            self.completed_epochs = epoch + 1
+            yield self.completed_epochs
             self._complete_epoch()
         self._in_epochs = False
-        self._loop_ended = True
+        self._progress.loop_ended = True
 
     def step(self, samples: float | None = None) -> None:
         """Count an optimizer step. This is cheap.
@@ -240,10 +230,12 @@ class Run:
                 samples, "the number of samples of a step", 0, MAX_SAMPLES, "a number of at least 0"
             )
         counted = float(self.batch_size if samples is None else samples)
-        self._samples += counted
-        self._gpus.step_done(counted, self._best_limit, self._exchange, self._scheduling_rank)
+        self._progress.step(counted)
+        choice = self._limit_choice
+        if choice is not None:
+            self._gpus.step_done(counted, choice.best_limit, choice.exchange, choice.scheduling_rank)
         self._keep_alive()
-        self._handle(self._channel.send_delayed())
+        self._decision.answered(self._channel.send_delayed())
 
     def report(self, *, metric: SupportsFloat) -> None:
         """Report the result of an evaluation, before the body of the epoch ends.
@@ -260,27 +252,14 @@ class Run:
             UsageError: The run has not begun, or has ended.
         """
         self._require_active()
-        from wattloop.wire.training_messages import MAX_NUMBER  # noqa: PLC0415
-
         value = metric_value(metric)
-        self._diverged = not math.isfinite(value)
-        if self._diverged:
+        self._progress.evaluate(value)
+        if self._progress.diverged:
             logger.warning("%s: the metric is %s: the training has diverged", self.environment.recurrence, value)
-        target = self.environment.target
-        reached = False
-        if not self._diverged:
-            # Clamps a huge loss to the largest number that a report can carry.
-            self._metric = min(max(value, -MAX_NUMBER), MAX_NUMBER)
-            reached = target is not None and target.reached_by(self._metric)
-        self._evaluations += 1
-        self._consecutive_reached = self._consecutive_reached + 1 if reached else 0
-        self._has_reached |= target is not None and self._consecutive_reached >= target.consecutive_evaluations
-        self._reported_epochs = self.completed_epochs + (0 if self._loop_ended else 1)
-        self._samples_of_complete_epochs = self._samples
         self._send()
-        if self._verdicts is not None and not self._in_epochs and not self._loop_ended:
+        if not self._in_epochs and not self._progress.loop_ended:
             # In a loop without epochs(), all ranks end after the same evaluation.
-            self._agree(self._verdicts)
+            self._agree()
 
     def _require_active(self) -> None:
         if not self.active:
@@ -289,32 +268,22 @@ class Run:
 
     def _complete_epoch(self) -> None:
         """Report an epoch that the script did not report, and agree with the other ranks whether to go on."""
-        is_new = self._reported_epochs < self.completed_epochs
-        self._gpus.epoch_ended(self._best_limit)
-        if is_new:
-            self._samples_of_complete_epochs = self._samples
+        is_new = self._progress.complete_epoch()
+        if self._limit_choice is not None:
+            self._gpus.epoch_ended(self._limit_choice.best_limit)
         if is_new and (self._verdicts is None or not self._verdicts.asks_operator):
             self._send()
-        if self._verdicts is not None:
-            self._agree(self._verdicts)
+        self._agree()
 
-    def _agree(self, verdicts: RankVerdicts) -> None:
-        from wattloop.run.verdicts import Verdict  # noqa: PLC0415
-
-        if self._verdict.stop:
+    def _agree(self) -> None:
+        answer = self._decision.agree(self._question, is_last=self.completed_epochs >= self.max_epochs)
+        if answer is None or self._limit_choice is None:
             return
-        self._agreed_epochs += 1
-        own = Verdict(self._has_reached or bool(self._requested_stop), self._has_reached, self._requested_stop)
-        is_last = self.completed_epochs >= self.max_epochs
-        self._verdict = verdicts.after(self._agreed_epochs, own, self._question, is_last=is_last)
-        if self.stopped:
-            self.stop_reason = self._verdict.reason
-            logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
-        answer = verdicts.latest_answer
-        if answer.limit_schedule is not None and answer.limit_schedule.after_epoch == self._agreed_epochs:
+        epoch = self._decision.agreed_epochs
+        if answer.limit_schedule is not None and answer.limit_schedule.after_epoch == epoch:
             self._gpus.follow(answer.limit_schedule)
-        if answer.choice_epoch is not None and answer.choice_epoch <= self._agreed_epochs:
-            self._gpus.choose_from_all_ranks(answer.profile, answer.profile_gpus, self._best_limit)
+        if answer.choice_epoch is not None and answer.choice_epoch <= epoch:
+            self._gpus.choose_from_all_ranks(answer.profile, answer.profile_gpus, self._limit_choice.best_limit)
 
     def _question(self, epoch: int, epochs_ahead: int) -> Report:
         """The report that asks for the verdict on an epoch and some further ones."""
@@ -327,7 +296,7 @@ class Run:
         self._heartbeat.reported()
         report = self._report(finished=False)
         self._tag_experiments(report)
-        self._handle(self._channel.send(report))
+        self._decision.answered(self._channel.send(report))
 
     def _tag_experiments(self, report: Report, *, last: bool = False) -> None:
         tracks = "mlflow" in sys.modules or "wandb" in sys.modules
@@ -340,81 +309,58 @@ class Run:
             self._experiments = ExperimentTags(self.environment)
         self._experiments.update(report, last=last)
 
-    def _attempt_output(self, marker_store: MarkerStore | None) -> AttemptOutput | None:
+    def _attempt_output(self, marker_store: MarkerStore | None) -> RunOutput | None:
         if not self.environment.output_directory:
             return None
         # Imported here because most runs need it only with spec.output.
-        from wattloop.run.publishing import AttemptOutput  # noqa: PLC0415
+        from wattloop.run.run_output import RunOutput  # noqa: PLC0415
 
-        return AttemptOutput(self.environment.output_directory, self.environment.current_model, marker_store)
+        return RunOutput(self.environment, marker_store)
 
-    def _create_output(self) -> None:
-        if self._output is None:
-            return
-        try:
-            self._output.create()
-        except OperationError as error:
-            logger.warning("%s: no model will be published: %s", self.environment.recurrence, error)
+    def _choice_of_limit(self) -> LimitChoice | None:
+        if not self.environment.profile_power_limits:
+            return None
+        # Imported here because most runs measure no limits.
+        from wattloop.run.limit_choice import LimitChoice  # noqa: PLC0415
+
+        return LimitChoice(self.environment, self._gpus, self._verdicts)
 
     def _publish(self) -> None:
-        """Publish the model of a run whose target the operator holds to be reached; failures are only logged."""
+        """Publish the model of a run whose target the operator holds to be reached."""
         if self._output is None or self.environment.rank != 0 or not self.reached:
             return
-        if not self._reach_confirmed:
-            self._handle(self._channel.send_last(self._report(finished=False), LAST_REPORT_TIMEOUT_SECONDS))
-        from wattloop.wire.training_messages import PublishedModel  # noqa: PLC0415
-
-        name = self.environment.recurrence
-        if not self._reach_confirmed:
+        if not self._decision.reach_confirmed:
+            last = self._channel.send_last(self._report(finished=False), LAST_REPORT_TIMEOUT_SECONDS)
+            self._decision.answered(last)
+        if not self._decision.reach_confirmed:
+            name = self.environment.recurrence
             logger.warning("%s: not published: the operator has not confirmed that the target is reached", name)
             return
         facts = {
-            "job": self.environment.job,
-            "recurrence": name,
             "batch_size": self.batch_size,
             "parameters": dict(self.parameters),
-            "metric": self._metric,
-            "epochs": max(self.completed_epochs, self._reported_epochs),
+            "metric": self._progress.metric,
+            "epochs": self._progress.epochs,
         }
-        try:
-            digest = self._output.publish(facts, self._keep_alive)
-        except OperationError as error:
-            logger.warning("%s: not published: %s", name, error)
-            return
-        self._published = PublishedModel(self.output_dir.rstrip("/").rpartition("/")[2], digest)
-        logger.info("%s: published %s", name, self.output_dir)
+        self._published = self._output.publish(facts, self._keep_alive)
 
     def _keep_alive(self) -> None:
         if self._heartbeat.is_due():
             self._send()
-
-    def _handle(self, answer: Answer | None) -> None:
-        self._reach_confirmed |= answer is not None and answer.reached
-        if answer is None or not answer.stop or self.stopped:
-            return
-        reason = answer.reason or "stopped by the operator"
-        if self._verdicts is not None:
-            # Several ranks stop by their verdict.
-            self._requested_stop = reason
-        else:
-            self.stop_reason = reason
-            logger.warning("%s: stopping: %s", self.environment.recurrence, self.stop_reason)
 
     def _report(self, *, finished: bool, error: BaseException | None = None) -> Report:
         from wattloop.run.failure import failure_name, is_consequence  # noqa: PLC0415
         from wattloop.wire.training_messages import MAX_BATCH_SIZE, MAX_RANKS, Report  # noqa: PLC0415
 
         self._sequence += 1
-        epochs = max(self.completed_epochs, self._reported_epochs)
-        # Excludes the samples of an incomplete epoch.
-        samples_per_epoch = self._samples_of_complete_epochs / max(epochs, 1)
+        progress, samples_per_epoch = self._progress, self._progress.samples_per_epoch
         return Report(
             sequence=self._sequence,
-            epoch=float(epochs),
-            metric=self._metric,
-            diverged=self._diverged,
-            evaluations=self._evaluations,
-            consecutive_reached=self._consecutive_reached,
+            epoch=float(progress.epochs),
+            metric=progress.metric,
+            diverged=progress.diverged,
+            evaluations=progress.evaluations,
+            consecutive_reached=progress.consecutive_reached,
             gpus=self._gpus.energy(),
             gpu_product=self._gpus.product,
             max_power_limit_watts=self._gpus.max_power_limit_watts,
@@ -430,43 +376,6 @@ class Run:
             failure="" if error is None else failure_name(error),
             consequence=error is not None and is_consequence(error),
         )
-
-    def _exchange(self) -> TotalsExchange | None:
-        """The exchange of readings with the other ranks, where PyTorch has a process group."""
-        from wattloop.power.shared_totals import TotalsExchange  # noqa: PLC0415
-        from wattloop.wire.torch_group import torch_group  # noqa: PLC0415
-
-        if self._verdicts is None or (group := torch_group()) is None:
-            return None
-        return TotalsExchange(group, f"{self._verdicts.name}/power")
-
-    def _scheduling_rank(self) -> int | None:
-        """The rank of this process if the operator coordinates the measurement of power limits; else None."""
-        by_operator = self._verdicts is not None and self._verdicts.asks_operator
-        return self.environment.rank if by_operator else None
-
-    def _selector(self) -> Selector:
-        """How the job chooses its power limit."""
-        from wattloop.power.selectors import selector_named  # noqa: PLC0415
-
-        settings = self.environment
-        return selector_named(
-            settings.power_selector, eta=settings.eta, max_slowdown_percent=settings.max_slowdown_percent
-        )
-
-    def _best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
-        from wattloop.power.selectors import Measurement  # noqa: PLC0415
-
-        per_epoch = [
-            Measurement(
-                each.power_limit_watts,
-                each.energy_joules / each.epochs,
-                each.time_seconds / each.epochs,
-                self._gpus.measured_gpus,
-            )
-            for each in measurements
-        ]
-        return self._selector().select(per_epoch).power_limit_watts
 
 
 def _with_group(environment: RunEnvironment) -> RunEnvironment:
