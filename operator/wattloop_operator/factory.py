@@ -131,7 +131,7 @@ class Factory:
             self.leader.review,
             limits=limits,
             utc_now=self.clock,
-            energies=self.store.pod_energies if self.settings.agent_service_account else None,
+            energies=self.store.pod_energies.of_attempt if self.settings.agent_service_account else None,
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
         )
         commits = PipelineCommits(self.store.pipelines, self.metrics.time_planner(planned_in_process), self.clock)
@@ -156,13 +156,13 @@ class Factory:
         policies = NodePolicies(api, time.monotonic)
         sockets = bool(self.settings.agent_socket_folder)
         return NodeService(
-            authorizer,
-            pods,
+            authorizer.authorize,
+            pods.attempt_of,
             self.store.pod_energies,
             self.clock,
             bounds=policies.bounds_for_node,
             pods_ended=self.leader.enqueue,
-            limits=LimitOrders(reports, power, time.monotonic, sockets=sockets),
+            order_limit=LimitOrders(reports, power, time.monotonic, sockets=sockets).order,
         )
 
     def addresses(self, report_url: str) -> ClusterAddresses:

@@ -12,8 +12,8 @@ from typing import TypeVar
 from wattloop.gpus.agent import EnergyReading, GpuDescription
 from wattloop.wire.node_energy import Range
 from wattloop_agent.monitor.driver_thread import DriverThread
-from wattloop_agent.monitor.gpu_readings import ReadableGpus
 from wattloop_agent.monitor.gpu_sampler import Sampler
+from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -33,7 +33,7 @@ class Meter:
             subscribed to.
     """
 
-    def __init__(self, gpus: ReadableGpus, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(self, gpus: NvmlReadings, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._gpus = gpus
         self._timeout_seconds = timeout_seconds
         self._products: dict[str, str] = {}

@@ -1,18 +1,15 @@
-"""What the monitor reads from GPUs, and the interfaces to the driver that tests replace.
+"""What the monitor reads from GPUs, and the interface of the sampler to the driver, which tests replace.
 
-Every method of the protocols raises `RequestError` with the driver's error.
+Every method of the protocol raises `RequestError` with the driver's error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from wattloop.energy.gpu_reading import GpuReading
-from wattloop.gpus.agent import EnergyReading, GpuDescription
-from wattloop.wire.node_energy import Range
-from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
 
 
 @dataclass(frozen=True)
@@ -57,29 +54,3 @@ class SampledGpus(Protocol):
 
     def statuses(self, samples: Sequence[GpuReading] | None = None) -> list[GpuStatus]:
         """The status of all GPUs, given samples of all; None: take them."""
-
-
-class ReadableGpus(SampledGpus, Protocol):
-    """GPUs that the meter reads."""
-
-    def describe(self, seen: Callable[[str], bool]) -> list[GpuDescription]:
-        """The GPUs that satisfy a predicate on their uuid; without limits those that fail, unless all do.
-
-        `found_watts` is the current limit, and no `allowed_…` is set, since leases and policies are
-        not known here.
-        """
-
-    def uuids(self) -> list[str]:
-        """All GPUs, by index."""
-
-    def energy(self, uuids: Sequence[str]) -> list[EnergyReading]:
-        """The counters of these GPUs, in this order."""
-
-    def uuid_by_device(self) -> dict[str, str]:
-        """Each GPU's uuid, by its device node (``nvidia0``) and by its MIG devices' uuids."""
-
-    def product(self, uuid: str) -> str:
-        """A GPU's model."""
-
-    def accepted(self, uuid: str, setting: LimitedSetting) -> Range:
-        """The lowest and the highest value that a GPU accepts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from wattloop.gpus.agent import GpuDescription
 from wattloop.wire.node_energy import Range
@@ -49,7 +50,7 @@ class RequestHandlers:
         self._admission = PolicyAdmission(meter, limits)
         self._processors = processors or ProcessorMeter()
 
-    async def answer(self, caller: Caller, request: Mapping[str, object]) -> object:
+    async def answer(self, caller: Caller, request: Mapping[str, object]) -> Any:
         """The result of one request (other than ``subscribe``, which has many).
 
         Raises:

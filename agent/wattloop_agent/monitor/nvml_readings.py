@@ -27,7 +27,7 @@ LIMIT_SECONDS = 5.0
 
 
 class NvmlReadings:
-    """`ReadableGpus` by NVML.
+    """The GPUs that the meter reads, by NVML. Every method raises `RequestError` with the driver's error.
 
     Args:
         library: See `NvmlGpus`.
@@ -49,9 +49,10 @@ class NvmlReadings:
         return self._gpus.unnamed
 
     def describe(self, seen: Callable[[str], bool]) -> list[GpuDescription]:
-        """These GPUs, with their limits and clocks where they report any.
+        """The GPUs that satisfy a predicate on their uuid, with their limits and clocks where they report any.
 
-        If one of several fails, it has no limits, and the others are described.
+        If one of several fails, it has no limits, and the others are described. `found_watts` is the current limit,
+        and no `allowed_…` is set, since leases and policies are not known here.
         """
         gpus = [gpu for gpu in self._gpus.all() if seen(gpu.uuid)]
         answers = [self._limits(gpu) for gpu in gpus]

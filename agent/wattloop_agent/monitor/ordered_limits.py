@@ -15,39 +15,18 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from wattloop.wire.node_energy import MAX_POD_LIMITS, PodLimit, PodLimitState, Range
 from wattloop.wire.training_messages import MAX_REFUSAL_CHARACTERS
 from wattloop_agent.monitor.identity import Caller
+from wattloop_agent.monitor.monitor_verbs import RequestHandlers
 from wattloop_agent.request_error import Reason, RequestError
 
+if TYPE_CHECKING:
+    from wattloop_agent.monitor.pods.pod_authenticator import PodAuthenticator
+
 logger = logging.getLogger(__name__)
-
-
-class Pods(Protocol):
-    """The pods of this node; `PodAuthenticator` implements it."""
-
-    async def caller(self, pod_uid: str) -> Caller:
-        """The identity of a pod, as the kubelet reports it.
-
-        Raises:
-            RequestError: The kubelet does not answer or lists no such pod.
-        """
-
-    def alive(self, owner: str) -> bool:
-        """Whether any process of the owner runs; blocks."""
-
-
-class Requests(Protocol):
-    """Answers requests of callers; `RequestHandlers` implements it."""
-
-    async def answer(self, caller: Caller, request: Mapping[str, object]) -> Any:
-        """The result of one request.
-
-        Raises:
-            RequestError: It is refused.
-        """
 
 
 @dataclass(frozen=True)
@@ -84,8 +63,8 @@ class OrderedLimits:
 
     def __init__(
         self,
-        pods: Pods,
-        requests: Requests,
+        pods: PodAuthenticator,
+        requests: RequestHandlers,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -31,7 +31,7 @@ class _PodEntry:
 
 
 class ClusterNodePods:
-    """Implements `wattloop_operator.reporting.interfaces.NodePods`. Thread-safe.
+    """Finds the attempts that pods run, for the reports of nodes. Thread-safe.
 
     Args:
         api: The API server.

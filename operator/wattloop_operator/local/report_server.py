@@ -59,7 +59,7 @@ def running_report_server(
 
 
 class LocalTokens:
-    """Creates one token for each attempt, and is the `CachingAuthorizer` of the local reporting API.
+    """Creates one token for each attempt, and is the `Authorizer` of the local reporting API.
 
     Args:
         folder: Folder for the token files. Only this user can read it.
@@ -80,7 +80,7 @@ class LocalTokens:
         return path
 
     def is_authorized(self, token: BearerToken, namespace: str, name: str) -> bool:
-        """See `CachingAuthorizer`."""
+        """See `Authorizer`."""
         return self._owners.get(token.digest) == (namespace, name)
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:  # noqa: ARG002

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Protocol
 
 from wattloop.wire.node_energy import GpuBounds, PodGpuUsage, PodLimit, PodLimitState
@@ -101,10 +100,6 @@ class Authorizer(Protocol):
         """
         ...
 
-
-class CachingAuthorizer(Authorizer, Protocol):
-    """An authorizer that remembers its positive answers."""
-
     def is_authorized(self, token: BearerToken, namespace: str, name: str) -> bool:
         """Whether the caller is known to be authorized; never waits, so that an event loop may call it."""
         ...
@@ -132,26 +127,6 @@ class ProgressStore(Protocol):
         ...
 
 
-class NodeAuthorizer(Protocol):
-    """Checks who may report for a node."""
-
-    def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
-        """Check that the caller is the agent of a node.
-
-        Args:
-            token: The caller's token.
-            node: Name of the node.
-            address: The peer's address; only limits the rate of checks of unknown tokens.
-
-        Raises:
-            UnknownCallerError: The token is invalid.
-            NodeOwnershipError: The caller is not an agent, or the agent of another node.
-            TooManyRequestsError: Too many unknown tokens were checked lately.
-            OperationError: The check failed for now.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class PodAttempt:
     """The attempt that a pod runs.
@@ -173,80 +148,21 @@ class PodAttempt:
     attempt: int
 
 
-class NodePods(Protocol):
-    """Finds the attempts that pods run."""
+AttemptOfPod = Callable[[str, PodGpuUsage], PodAttempt | None]
+"""The attempt that the pod of a usage on a node runs, or None if it runs no attempt or is deleted. It raises
+PodOwnershipError if the pod is on another node, and OperationError if the check failed for now."""
 
-    def attempt_of(self, node: str, usage: PodGpuUsage) -> PodAttempt | None:
-        """The attempt that the pod of a usage runs, or None if it runs no attempt or is deleted.
+AttemptEnergies = Callable[[str, int, int], tuple[PodEnergy, ...]]
+"""The agents' latest reports about the pods of an attempt, by job uid, recurrence and attempt. It raises OperationError
+if they cannot be read now."""
 
-        Raises:
-            PodOwnershipError: The pod exists, but on another node.
-            OperationError: The check failed for now.
-        """
-        ...
+OrderLimit = Callable[[PodAttempt, str, PodLimitState | None], PodLimit | None]
+"""The power limit that the agent is to hold for a pod of an attempt, by its uid and what the agent did about the order
+before (None: there was none); None: the pod's processes request limits themselves, or none is decided."""
 
-
-class AttemptEnergies(Protocol):
-    """Reads what node agents have reported about attempts."""
-
-    def of_attempt(self, job_uid: str, recurrence: int, attempt: int) -> tuple[PodEnergy, ...]:
-        """The latest energies of an attempt's pods.
-
-        Raises:
-            OperationError: The read failed for now.
-        """
-        ...
-
-
-class EnergyStore(Protocol):
-    """Stores the energy of pods, durably when `record` returns."""
-
-    def record(self, energies: Iterable[PodEnergy]) -> None:
-        """Store energies; of two with one key the higher is kept.
-
-        Raises:
-            OperationError: The write failed for now.
-        """
-        ...
-
-    def delete_before(self, moment: datetime) -> int:
-        """Delete energies that were last reported before this moment; returns their number.
-
-        Raises:
-            OperationError: The deletion failed for now.
-        """
-        ...
-
-    def delete_surplus(self) -> int:
-        """Delete energies of attempts that have too many; returns their number.
-
-        Raises:
-            OperationError: The deletion failed for now.
-        """
-        ...
-
-    def attempts_of(self, node: str, ledger: str, pod_uids: Collection[str]) -> dict[str, tuple[str, int, int]]:
-        """Job uid, recurrence and attempt of the pods that this ledger has reported before.
-
-        Raises:
-            OperationError: The read failed for now.
-        """
-        ...
-
-
-class LimitOrderer(Protocol):
-    """Decides which power limit an agent is to hold for a pod."""
-
-    def order(self, attempt: PodAttempt, pod_uid: str, state: PodLimitState | None) -> PodLimit | None:
-        """The order for a pod of an attempt; None: its processes request limits themselves, or none is decided.
-
-        Args:
-            attempt: The attempt that the pod runs.
-            pod_uid: The pod.
-            state: What the agent did about the order before; None: there was none.
-        """
-        ...
-
+AuthorizeNode = Callable[[BearerToken, str, str], None]
+"""Checks that the caller is the agent of a node, given its token, the node and the peer's address. It raises
+UnknownCallerError, NodeOwnershipError, TooManyRequestsError, or OperationError if the check failed for now."""
 
 BoundsOfNode = Callable[[str], tuple[GpuBounds, ...] | None]
 """The bounds of the GPUPowerPolicies that apply to a node; None if they are not known now."""

@@ -34,7 +34,7 @@ if the job cannot be read now."""
 
 
 class LimitOrders:
-    """Implements `wattloop_operator.reporting.interfaces.LimitOrderer`. Thread-safe.
+    """Its `order` is the `OrderLimit` of the nodes' reports. Thread-safe.
 
     No failure is raised: the agent's energy is stored already, and the next report gets an order.
 

@@ -11,15 +11,15 @@ from wattloop.wire.node_energy import MAX_POD_LIMITS, NodeAnswer, NodeGpu, NodeR
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.reporting.interfaces import (
+    AttemptOfPod,
+    AuthorizeNode,
     BearerToken,
     BoundsOfNode,
-    EnergyStore,
-    LimitOrderer,
-    NodeAuthorizer,
     NodeOwnershipError,
-    NodePods,
+    OrderLimit,
     PodAttempt,
 )
+from wattloop_operator.store.pod_energies import PodEnergies
 
 # A pod that was not reported for so long is deleted, and so is its recurrence.
 RETENTION = timedelta(days=30)
@@ -39,33 +39,33 @@ class NodeService:
     """The node agents' part of the reporting API, independent of HTTP.
 
     Args:
-        authorizer: Checks who may report for a node.
-        pods: Finds the attempts that pods run.
+        authorize_node: Checks who may report for a node.
+        attempt_of: Finds the attempts that pods run.
         energies: Stores the energy of pods.
         clock: The current time, with a time zone.
         bounds: The bounds that apply to a node.
         pods_ended: Called with each job of which the final energy of a pod is stored.
-        limits: Decides which power limits the agent is to hold; None: none.
+        order_limit: Decides which power limits the agent is to hold.
     """
 
     def __init__(
         self,
-        authorizer: NodeAuthorizer,
-        pods: NodePods,
-        energies: EnergyStore,
+        authorize_node: AuthorizeNode,
+        attempt_of: AttemptOfPod,
+        energies: PodEnergies,
         clock: Callable[[], datetime],
         *,
         bounds: BoundsOfNode = no_bounds_known,
         pods_ended: Callable[[JobKey], None] = lambda _: None,
-        limits: LimitOrderer | None = None,
+        order_limit: OrderLimit = lambda _, __, ___: None,
     ) -> None:
-        self._authorizer = authorizer
-        self._pods = pods
+        self._authorize_node = authorize_node
+        self._attempt_of = attempt_of
         self._energies = energies
         self._clock = clock
         self._bounds = bounds
         self._pods_ended = pods_ended
-        self._limits = limits
+        self._order_limit = order_limit
         self._cleaned_up_at: datetime | None = None
 
     def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
@@ -78,7 +78,7 @@ class NodeService:
             OperationError: The check failed for now.
         """
         try:
-            self._authorizer.authorize(token, node, address)
+            self._authorize_node(token, node, address)
         except NodeOwnershipError as error:
             logger.warning("rejected a report of node %s: %s", node, error)
             raise
@@ -104,11 +104,9 @@ class NodeService:
         return NodeAnswer(acknowledged, self._bounds(node), self._orders(report, known, sorted(active)))
 
     def _orders(self, report: NodeReport, known: dict[str, PodAttempt], active: Sequence[str]) -> tuple[PodLimit, ...]:
-        if self._limits is None:
-            return ()
         states = {state.pod_uid: state for state in report.limits}
         orders = (
-            self._limits.order(known[pod_uid], pod_uid, states.get(pod_uid))
+            self._order_limit(known[pod_uid], pod_uid, states.get(pod_uid))
             for pod_uid in active
             if pod_uid in known and known[pod_uid].name
         )
@@ -124,7 +122,7 @@ class NodeService:
     def _attempts(self, report: NodeReport) -> dict[str, PodAttempt]:
         """The attempts of the training pods, by pod uid."""
         pods = {usage.pod_uid: usage for usage in report.usages}
-        found = {pod_uid: self._pods.attempt_of(report.node, usage) for pod_uid, usage in pods.items()}
+        found = {pod_uid: self._attempt_of(report.node, usage) for pod_uid, usage in pods.items()}
         known = {pod_uid: attempt for pod_uid, attempt in found.items() if attempt is not None}
         if len(known) < len(pods):
             known |= self._reported_before(report, {uid: each for uid, each in pods.items() if uid not in known})

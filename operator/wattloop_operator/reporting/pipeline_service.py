@@ -16,7 +16,7 @@ from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
 from wattloop_operator.reconcile.pipeline.liveness import REPORT_SECONDS
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork
-from wattloop_operator.reporting.interfaces import BearerToken, CachingAuthorizer, ProgressStore, UnknownRecurrenceError
+from wattloop_operator.reporting.interfaces import Authorizer, BearerToken, ProgressStore, UnknownRecurrenceError
 from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, PipelineContext, ReportOfRank
 from wattloop_operator.reporting.report_limits import ReportLimits
 
@@ -50,7 +50,7 @@ class PipelineService:
     def __init__(
         self,
         recurrences: ProgressStore,
-        authorizer: CachingAuthorizer,
+        authorizer: Authorizer,
         commits: PipelineCommits,
         limits: ReportLimits,
         *,

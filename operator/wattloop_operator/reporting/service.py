@@ -240,7 +240,7 @@ class ReportService:
     def _read_energies(self, energies: AttemptEnergies, recurrence: TrainingRecurrence) -> tuple[PodEnergy, ...]:
         spec = recurrence.spec
         try:
-            return energies.of_attempt(spec.job_ref.uid, spec.index, spec.attempt)
+            return energies(spec.job_ref.uid, spec.index, spec.attempt)
         except OperationError as error:
             # The report must be stored; the next epoch gets a mark.
             if self._log_limit.take(_name(recurrence)):

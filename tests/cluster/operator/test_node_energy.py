@@ -61,11 +61,12 @@ def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClo
     reports = ReportService(
         ClusterProgressStore(api),
         ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic),
-        energies=store.pod_energies,
+        energies=store.pod_energies.of_attempt,
         utc_now=clock,
     )
     limits = LimitOrders(reports, JobPower(api, time.monotonic), time.monotonic, sockets=False)
-    service = NodeService(authorizer, ClusterNodePods(api, time.monotonic), store.pod_energies, clock, limits=limits)
+    pods = ClusterNodePods(api, time.monotonic)
+    service = NodeService(authorizer.authorize, pods.attempt_of, store.pod_energies, clock, order_limit=limits.order)
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))
     served.start()
     yield served

@@ -137,7 +137,9 @@ def test_only_the_agents_of_a_policys_nodes_get_it_at_their_next_report(
         TokenReviews(api, time.monotonic), time.monotonic, f"{namespace}/{SERVICE_ACCOUNT}"
     )
     pods = ClusterNodePods(api, time.monotonic)
-    service = NodeService(authorizer, pods, store.pod_energies, lambda: NOW, bounds=known.bounds_for_node)
+    service = NodeService(
+        authorizer.authorize, pods.attempt_of, store.pod_energies, lambda: NOW, bounds=known.bounds_for_node
+    )
     reports = ReportService(
         ClusterProgressStore(api), ClusterAuthorizer(api, TokenReviews(api, time.monotonic), time.monotonic)
     )

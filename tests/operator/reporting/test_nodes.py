@@ -64,7 +64,7 @@ class RecordedOrders:
 
 def test_limits_are_ordered_for_pods_that_train_and_have_their_gpu(tmp_path: Path) -> None:
     orders, state = RecordedOrders(), PodLimitState("uid-1", (100.0, 400.0), 250.0, 3.0)
-    with running_node_api(tmp_path, orders=orders) as api:
+    with running_node_api(tmp_path, order_limit=orders.order) as api:
         web = replace(USAGE, pod="web", pod_uid="uid-web")
         body = NodeReport(NODE, "ledger", 1, (GPU,), (USAGE, web), (state, replace(state, pod_uid="uid-web"))).to_json()
         assert api.post(body)[1]["limits"] == [{"pod_uid": "uid-1", "watts": 250.0}]

@@ -241,7 +241,7 @@ def service_with(progress_store: MemoryProgressStore, energies: MemoryEnergies) 
     return ReportService(
         progress_store,
         progress_store,
-        energies=energies,
+        energies=energies.of_attempt,
         clock=lambda: progress_store.now,
         utc_now=lambda: NOW,
         write_interval_seconds=1.0,

@@ -117,8 +117,8 @@ class ReportingTarget:
         limits = ReportLimits(lambda: self._seconds)
         reviews = TokenReviews(api, lambda: self._seconds, limits.count_review)
         nodes = NodeService(
-            ClusterNodeAuthorizer(reviews, lambda: self._seconds, AGENTS),
-            ClusterNodePods(api, lambda: self._seconds),
+            ClusterNodeAuthorizer(reviews, lambda: self._seconds, AGENTS).authorize,
+            ClusterNodePods(api, lambda: self._seconds).attempt_of,
             self._store.pod_energies,
             self._now,
         )

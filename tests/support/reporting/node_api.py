@@ -28,7 +28,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
-from wattloop_operator.reporting.interfaces import BearerToken, LimitOrderer
+from wattloop_operator.reporting.interfaces import BearerToken, OrderLimit
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipeline_service import PipelineService
@@ -185,7 +185,7 @@ def running_node_api(
     bounds: tuple[GpuBounds, ...] | None = None,
     certificate: ServingCertificate | None = None,
     limits: ReportLimits | None = None,
-    orders: LimitOrderer | None = None,
+    order_limit: OrderLimit = lambda _, __, ___: None,
 ) -> Iterator[NodeApi]:
     """Run the API during the block, with its store in this folder."""
     server = ApiServer()
@@ -195,13 +195,13 @@ def running_node_api(
     reviews = TokenReviews(api, lambda: 0.0, limits.count_review)
     with open_store(folder / "wattloop.db") as store:
         nodes = NodeService(
-            ClusterNodeAuthorizer(reviews, lambda: 0.0, service_account),
-            ClusterNodePods(api, lambda: 0.0),
+            ClusterNodeAuthorizer(reviews, lambda: 0.0, service_account).authorize,
+            ClusterNodePods(api, lambda: 0.0).attempt_of,
             store.pod_energies,
             lambda: NOW,
             bounds=lambda _: bounds,
             pods_ended=asked.append,
-            limits=orders,
+            order_limit=order_limit,
         )
         unused = _NoTraining()
         reports = ReportService(unused, unused, limits=limits)

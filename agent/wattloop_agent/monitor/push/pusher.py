@@ -23,6 +23,7 @@ from wattloop.wire.node_energy import (
     PodLimit,
     PodLimitState,
 )
+from wattloop_agent.monitor.gpu_readings import GpuStatus
 
 logger = logging.getLogger(__name__)
 
@@ -58,25 +59,6 @@ class BoundsStore(Protocol):
 
     def replace(self, bounds: Sequence[GpuBounds]) -> None:
         """Replace the bounds."""
-        ...
-
-
-class GpuLimits(Protocol):
-    """The power limits of a GPU; None: not known."""
-
-    @property
-    def uuid(self) -> str:
-        """UUID of the GPU."""
-        ...
-
-    @property
-    def max_power_limit_watts(self) -> float | None:
-        """The highest limit that it accepts."""
-        ...
-
-    @property
-    def enforced_power_limit_watts(self) -> float | None:
-        """The limit in force."""
         ...
 
 
@@ -160,7 +142,7 @@ class Pusher:
         bounds: BoundsStore,
         interval_seconds: float,
         *,
-        limits: Callable[[], Iterable[GpuLimits]] = tuple,
+        limits: Callable[[], Iterable[GpuStatus]] = tuple,
         orders: LimitOrders | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
@@ -277,7 +259,7 @@ def _ended_keys(usages: Iterable[PodGpuUsage]) -> frozenset[tuple[str, str, str]
     return frozenset(usage.key for usage in usages if usage.ended)
 
 
-def with_limits(gpus: Iterable[NodeGpu], limits: Iterable[GpuLimits]) -> tuple[NodeGpu, ...]:
+def with_limits(gpus: Iterable[NodeGpu], limits: Iterable[GpuStatus]) -> tuple[NodeGpu, ...]:
     """Return the GPUs with their power limits."""
     known = {each.uuid: each for each in limits}
     return tuple(

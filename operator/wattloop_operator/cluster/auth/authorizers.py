@@ -112,8 +112,6 @@ class ClusterAuthorizer:
 class ClusterNodeAuthorizer:
     """Authorizes a token for a node if it belongs to an agent's pod on that node.
 
-    Implements `wattloop_operator.reporting.interfaces.NodeAuthorizer`.
-
     Args:
         reviews: Identifies the token's pod.
         clock: Monotonic seconds.
