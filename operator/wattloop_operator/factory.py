@@ -26,8 +26,7 @@ from wattloop_operator.cluster.frequency_plans import FrequencyPlanWriter
 from wattloop_operator.cluster.gpu_power_policies import NodePolicies, write_policy_statuses
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
-from wattloop_operator.cluster.job_plans import JobPlans
-from wattloop_operator.cluster.job_power import JobPower
+from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ClusterLogs
@@ -38,7 +37,7 @@ from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.driver import reconcile
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
-from wattloop_operator.http.http_service import HttpService, background
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.operator_settings import Settings
 from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
@@ -135,9 +134,9 @@ class Factory:
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
         )
         commits = PipelineCommits(self.store.pipelines, self.metrics.time_planner(planned_in_process), self.clock)
-        power = JobPower(api, time.monotonic)
-        pipelines = PipelineService(ClusterProgressStore(api), authorizer, commits, limits, plan_of=JobPlans(api))
-        nodes = self._node_service(api, reviews, service, power)
+        jobs = JobSettings(api, time.monotonic)
+        pipelines = PipelineService(ClusterProgressStore(api), authorizer, commits, limits, plan_of=jobs.plan_of)
+        nodes = self._node_service(api, reviews, service, jobs)
         app = self.metrics.count_reports(create_app(service, nodes, pipelines))
         return HttpService(
             "reporting API",
@@ -145,11 +144,11 @@ class Factory:
             self.settings.report_bind,
             certificate=self._certificate,
             on_rejected=self.metrics.request_rejected,
-            background=background(ProgressWriterThread(service.writer), commits),
+            background=(ProgressWriterThread(service.writer), commits),
         )
 
     def _node_service(
-        self, api: ClusterApi, reviews: TokenReviews, reports: ReportService, power: JobPower
+        self, api: ClusterApi, reviews: TokenReviews, reports: ReportService, jobs: JobSettings
     ) -> NodeService:
         authorizer = ClusterNodeAuthorizer(reviews, time.monotonic, self.settings.agent_service_account)
         pods = ClusterNodePods(api, time.monotonic, self.cache)
@@ -162,7 +161,7 @@ class Factory:
             self.clock,
             bounds=policies.bounds_for_node,
             pods_ended=self.leader.enqueue,
-            order_limit=LimitOrders(reports, power, time.monotonic, sockets=sockets).order,
+            order_limit=LimitOrders(reports, jobs.power_of, time.monotonic, sockets=sockets).order,
         )
 
     def addresses(self, report_url: str) -> ClusterAddresses:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from wattloop import interruption, threads
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api_server import own_namespace
 from wattloop_operator.factory import Factory
-from wattloop_operator.http.http_service import HttpService
 
 if TYPE_CHECKING:
     from wattloop_operator.cluster.election import Leadership
@@ -32,10 +31,10 @@ async def run_operator(factory: Factory) -> None:
     namespace = settings.leader_election_namespace or own_namespace()
     with contextlib.ExitStack() as stack:
         stack.enter_context(factory.database)
-        reports = stack.enter_context(_serving(factory.report_service()))
+        reports = stack.enter_context(factory.report_service())
         health = factory.health_service(reports)
         if health is not None:
-            stack.enter_context(_serving(health))
+            stack.enter_context(health)
         # The operator is ready; the election's imports need not delay that.
         from wattloop_operator.cluster.election import Leadership, LeaseLock  # noqa: PLC0415
 
@@ -43,7 +42,7 @@ async def run_operator(factory: Factory) -> None:
         leadership = Leadership(lock, factory.election_times())
         metrics = factory.metrics_service(leadership.holds)
         if metrics is not None:
-            stack.enter_context(_serving(metrics))
+            stack.enter_context(metrics)
 
         async def work() -> None:
             logger.info("%s leads", factory.identity)
@@ -95,12 +94,3 @@ async def _until_a_part_ends() -> None:
     while not (problem := threads.problem()):
         await asyncio.sleep(CHECK_INTERVAL_SECONDS)
     raise OperationError(f"a part of the operator has ended: {problem}")
-
-
-@contextlib.contextmanager
-def _serving(service: HttpService) -> Iterator[HttpService]:
-    service.start()
-    try:
-        yield service
-    finally:
-        service.stop()

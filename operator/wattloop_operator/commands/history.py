@@ -53,13 +53,11 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
         context = cluster_context(arguments.context)
         with context.client:
             history = cluster_history(context, arguments.job, arguments.namespace)
-        overrides = {"eta": arguments.eta, "default_batch_size": arguments.default_batch_size}
-        return replace(history, **{name: value for name, value in overrides.items() if value is not None})
-    selector = JobSelector(
-        arguments.job, arguments.namespace, arguments.uid, arguments.eta, arguments.default_batch_size
-    )
-    with open_store(arguments.database, create=False) as store:
-        history = stored_history(store, selector)
+    else:
+        with open_store(arguments.database, create=False) as store:
+            history = stored_history(store, JobSelector(arguments.job, arguments.namespace, arguments.uid))
+    overrides = {"eta": arguments.eta, "default_batch_size": arguments.default_batch_size}
+    history = replace(history, **{name: value for name, value in overrides.items() if value is not None})
     if history.default_batch_size is None:
         sys.stderr.write(
             f"{history.title}: this database has no RecurringTrainingJob, so costs are at eta {history.eta:g} and "

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
-from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.energy.unmeasured import READ_PROCESSORS
 
-# On the job of a local run: an `EnergyOrigin`.
+# On the job of a local run: an `EnergyOrigin`. A job of a cluster has none.
 ANNOTATION = "wattloop.dev/energy-origin"
 # Of the simulated GPUs, by their product names.
 IDLE_WATTS = {
@@ -47,11 +46,6 @@ class EnergyOrigin(StrEnum):
     PROCESSOR = "processor"
     UNKNOWN = "unknown"
     SIMULATED_IDLE = "simulated-idle"
-
-
-def origin_of_job(job: RecurringTrainingJob | None) -> str | None:
-    """The origin of a local run's energies; None if it is not known, as in a cluster."""
-    return None if job is None else job.metadata.annotations.get(ANNOTATION)
 
 
 def origin_of_attempt(record: ObservationRecord, origin: str | None) -> str | None:

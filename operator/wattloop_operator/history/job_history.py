@@ -11,7 +11,7 @@ from wattloop_operator.api.objective import Price
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.history.energy_origin import origin_of_job
+from wattloop_operator.history.energy_origin import ANNOTATION
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_text
 from wattloop_operator.reconcile.learning.advice_check import advice_check_text
@@ -53,19 +53,30 @@ class JobHistory:
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> Self:
         """The history in a snapshot: the records of the store and of the objects."""
-        spec = snapshot.job.spec
+        records, profiles = job_observations.known_records(snapshot), job_observations.known_profiles(snapshot)
+        return cls.of_job(snapshot.job, records, profiles)
+
+    @classmethod
+    def of_job(
+        cls,
+        job: RecurringTrainingJob,
+        records: tuple[ObservationRecord, ...],
+        profiles: tuple[PowerProfileRecord, ...],
+    ) -> Self:
+        """The history of a job, evaluated with its own settings."""
+        spec = job.spec
         return cls(
-            namespace=snapshot.job.metadata.namespace,
-            job_name=snapshot.job.metadata.name,
+            namespace=job.metadata.namespace,
+            job_name=job.metadata.name,
             eta=spec.objective.energy_weight_percent / 100,
             default_batch_size=spec.batch_size.default,
             default_parameters=default_values(spec),
-            records=job_observations.known_records(snapshot),
-            profiles=job_observations.known_profiles(snapshot),
-            advice=advice_in_status(snapshot.job),
+            records=records,
+            profiles=profiles,
+            advice=_advice(job),
             price=spec.objective.price,
-            energy_origin=origin_of_job(snapshot.job),
-            advice_check=advice_check_in_status(snapshot.job),
+            energy_origin=job.metadata.annotations.get(ANNOTATION),
+            advice_check=_advice_check(job),
         )
 
     @property
@@ -105,13 +116,13 @@ class JobHistory:
         )
 
 
-def advice_in_status(job: RecurringTrainingJob) -> str:
+def _advice(job: RecurringTrainingJob) -> str:
     """The advice in a job's status as a phrase; empty unless the job is in mode Advise."""
     advice = job.status.advice if job.spec.mode is Mode.ADVISE else None
     return "" if advice is None else advice_text(advice)
 
 
-def advice_check_in_status(job: RecurringTrainingJob) -> str:
+def _advice_check(job: RecurringTrainingJob) -> str:
     """What the last advice expected and what was measured since, as a sentence; empty if mode Advise never ended."""
     check = job.status.advice_check
     return "" if check is None or job.spec.mode is Mode.ADVISE else advice_check_text(check)

@@ -9,39 +9,33 @@ from pydantic import ValidationError
 
 from wattloop.errors import InputError, UsageError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.history.energy_origin import origin_of_job
-from wattloop_operator.history.job_history import JobHistory, advice_check_in_status, advice_in_status
-from wattloop_operator.reconcile.learning.policy_configurations import default_values
+from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.store import JobObservations, ObservationRecord, Store
+
+# Of a job that is not stored.
+DEFAULT_ETA = 0.5
 
 
 @dataclass(frozen=True)
 class JobSelector:
-    """Selects a job in a database, and the settings to evaluate it with.
+    """Selects a job in a database.
 
     Attributes:
         name: The job's name; None for the only job of the database.
         namespace: Its namespace; None for the only namespace with a job of this name.
         uid: Its UID; None for the job of this name that ran last.
-        eta: Weight of energy in the cost; None for that of the job, or 0.5 if that is not known.
-        default_batch_size: The batch size to compare with; None for that of the job.
     """
 
     name: str | None
     namespace: str | None = None
     uid: str | None = None
-    eta: float | None = None
-    default_batch_size: int | None = None
-
-
-DEFAULT_ETA = 0.5
 
 
 def stored_history(store: Store, selector: JobSelector) -> JobHistory:
     """Read a job's history.
 
     The local mode stores the job itself beside its observations. Of a cluster's job there are only
-    observations, so η and the default batch size must be given.
+    observations, so it has no default batch size to compare with.
 
     Raises:
         UsageError: There is no such job, or there are several. The message lists the jobs.
@@ -49,31 +43,14 @@ def stored_history(store: Store, selector: JobSelector) -> JobHistory:
         OperationError: The database failed.
     """
     found = _find(store, selector)
+    records, profiles = store.observations.of_job(found.job_uid), store.profiles.of_job(found.job_uid)
     job = _job(store, found)
-    spec = None if job is None else job.spec
-    eta = selector.eta
-    if eta is None:
-        eta = DEFAULT_ETA if spec is None else spec.objective.energy_weight_percent / 100
-    default_batch_size = selector.default_batch_size
-    if default_batch_size is None and spec is not None:
-        default_batch_size = spec.batch_size.default
-    records = store.observations.of_job(found.job_uid)
+    if job is not None:
+        return JobHistory.of_job(job, records, profiles)
     # The first attempt of a job ran its defaults.
     defaults = dict(records[0].parameters) if records else {}
-    if spec is not None:
-        defaults = default_values(spec)
     return JobHistory(
-        namespace=found.namespace,
-        job_name=found.job_name,
-        eta=eta,
-        default_batch_size=default_batch_size,
-        default_parameters=defaults,
-        records=records,
-        profiles=store.profiles.of_job(found.job_uid),
-        advice="" if job is None else advice_in_status(job),
-        price=None if spec is None else spec.objective.price,
-        energy_origin=origin_of_job(job),
-        advice_check="" if job is None else advice_check_in_status(job),
+        found.namespace, found.job_name, DEFAULT_ETA, None, records, profiles, default_parameters=defaults
     )
 
 

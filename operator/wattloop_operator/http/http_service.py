@@ -8,9 +8,10 @@ import logging
 import resource
 import socket
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Self
 
 import uvicorn
 
@@ -44,7 +45,7 @@ BACKLOG = 1024
 
 
 class HttpService:
-    """One HTTP server.
+    """One HTTP server, which serves within a `with` block.
 
     It runs a bounded number of requests and has a bounded number of connections, of which each address has its share;
     see `limit_concurrency` and `OpenConnections`.
@@ -56,7 +57,7 @@ class HttpService:
         certificate: Serves HTTPS with it, unless None.
         on_rejected: Called with the reason of each request that the application does not receive, and of each
             connection that is closed for a new one: `malformed`, or `overloaded` (too many connections or requests).
-        background: Entered before the server starts and left after it has ended.
+        background: Entered before the server starts and left after it has ended, in the server's thread.
 
     Attributes:
         url: Its URL; that of a Unix socket is understood by `wattloop.wire.operator_api` alone.
@@ -76,10 +77,10 @@ class HttpService:
         *,
         certificate: ServingCertificate | None = None,
         on_rejected: Callable[[str], None] = lambda _: None,
-        background: AbstractContextManager[object] | None = None,
+        background: Sequence[AbstractContextManager[object]] = (),
     ) -> None:
         self.name = name
-        self._background = contextlib.nullcontext() if background is None else background
+        self._background = background
         self.max_concurrency = _max_concurrency()
         rejected = RejectedRequests(name, on_rejected)
         connections = OpenConnections(2 * self.max_concurrency, lambda: rejected.count(OVERLOADED))
@@ -110,8 +111,15 @@ class HttpService:
         self._server = uvicorn.Server(config)
         self._thread = WatchedThread(self._serve, f"http-{name}")
 
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def start(self) -> None:
-        """Start serving."""
+        """Start serving. The socket listens already: a request that arrives earlier waits in its queue."""
         self._thread.start()
         logger.info("%s: serving %s", self.name, self.url)
 
@@ -129,17 +137,10 @@ class HttpService:
         return self._thread.is_alive()
 
     def _serve(self) -> None:
-        with self._background:
+        with contextlib.ExitStack() as stack:
+            for each in self._background:
+                stack.enter_context(each)
             self._server.run(sockets=[self._socket])
-
-
-@contextlib.contextmanager
-def background(*managers: AbstractContextManager[object]) -> Iterator[None]:
-    """Several context managers as the one that a server has in the background."""
-    with contextlib.ExitStack() as stack:
-        for manager in managers:
-            stack.enter_context(manager)
-        yield
 
 
 def _max_concurrency() -> int:

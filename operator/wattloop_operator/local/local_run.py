@@ -28,6 +28,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import ANNOTATION, EnergyOrigin
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.local.job_file import local_job, without_power_limits
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.local_gpus import Simulation, given_gpus, simulate_gpus
@@ -36,7 +37,7 @@ from wattloop_operator.local.pipeline_reporter import PipelineReporter
 from wattloop_operator.local.processor_agent import ProcessorMeter, running_processor_agent
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.repeated_warnings import each_warning_once
-from wattloop_operator.local.report_server import LocalTokens, report_address, running_report_server
+from wattloop_operator.local.report_server import LocalTokens, report_address
 from wattloop_operator.local.runner import Runner
 from wattloop_operator.local.simulated_load import running_load
 from wattloop_operator.local.watchdog import Watchdog
@@ -44,6 +45,7 @@ from wattloop_operator.plots import write_plots
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reconcile.job.job_conditions import transfer_problem
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
+from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.plan_worker import planned_in_process
@@ -228,7 +230,8 @@ class LocalRun:
             recurrences, tokens, commits, limits, plan_of=lambda recurrence: job_plan(self.job, recurrence, None)
         )
         address = report_address(self.job.spec.reporting.source, watchdog.folder)
-        url = stack.enter_context(running_report_server(service, address, pipelines, commits))
+        app = create_app(service, pipelines=pipelines)
+        server = stack.enter_context(HttpService("reporting API", app, address, background=[commits]))
         # CUDA_VISIBLE_DEVICES numbers this machine's own GPUs alone.
         has_own_gpus = self.simulation is None and self.processors is None
         gpus = given_gpus(socket, os.environ if has_own_gpus else {})
@@ -238,7 +241,7 @@ class LocalRun:
             store,
             source=self.source.absolute(),
             logs=folder.logs,
-            addresses=RunAddresses(report_url=url, agent_socket=str(socket), models=str(folder.models)),
+            addresses=RunAddresses(report_url=server.url, agent_socket=str(socket), models=str(folder.models)),
             tokens=tokens,
             gpu_environment=environment,
             devices=len(gpus),

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 
 from wattloop.commands.settings import Address
 from wattloop_operator.api.reporting_source import ReportingSource
-from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
-from wattloop_operator.reporting.pipeline_commits import PipelineCommits
-from wattloop_operator.reporting.pipeline_service import PipelineService
-from wattloop_operator.reporting.service import ReportService
 
 SOCKET = "reports.sock"
 
@@ -27,35 +20,6 @@ def report_address(source: ReportingSource, folder: Path) -> Address | Path:
     callbacks for Kubeflow Trainer, which are not Wattloop's, can connect to a port alone.
     """
     return Address("127.0.0.1", 0) if source is ReportingSource.KUBEFLOW_TRAINER else folder / SOCKET
-
-
-@contextlib.contextmanager
-def running_report_server(
-    service: ReportService,
-    bind: Address | Path,
-    pipelines: PipelineService | None = None,
-    commits: PipelineCommits | None = None,
-) -> Iterator[str]:
-    """Serve the reporting API, in a thread, until the block ends.
-
-    Args:
-        service: Processes the reports.
-        bind: Where to listen; see `report_address`.
-        pipelines: Processes the messages of a pipeline's ranks; None: there are none.
-        commits: The commits of these messages, which run until the block ends.
-
-    Yields:
-        The URL of the API.
-    """
-    app = create_app(service, pipelines=pipelines)
-    server = HttpService("reporting API", app, bind, background=commits)
-    server.start()
-    try:
-        # The socket is already listening. A request that arrives before the server is up waits in
-        # its queue.
-        yield server.url
-    finally:
-        server.stop()
 
 
 class LocalTokens:

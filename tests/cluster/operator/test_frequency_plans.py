@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, rank
 from wattloop.pipeline.plan_messages import PROFILE
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.frequency_plans import KEPT_PLANS, FrequencyPlanWriter
-from wattloop_operator.cluster.job_plans import JobPlans
+from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.store import Store
@@ -223,7 +224,7 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
 ) -> None:
     job = make_job(power=NO_LIMITS | {"frequencyPlanRef": {"name": "mine"}})
     pipeline = Pipeline(operator, store, job)
-    missing = JobPlans(operator.api)(pipeline.recurrence).given
+    missing = JobSettings(operator.api, time.monotonic).plan_of(pipeline.recurrence).given
     assert missing is not None
     assert f"FrequencyPlan {namespace}/mine does not exist" in missing.problem
     waiting = SimulatedOperator(replace(NEW_STATE, given=missing))
@@ -241,7 +242,7 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
         {"apiVersion": "wattloop.dev/v1alpha1", "kind": "FrequencyPlan", "metadata": {"name": "mine"}, "spec": spec},
         namespace=namespace,
     )
-    given = JobPlans(operator.api)(pipeline.recurrence).given
+    given = JobSettings(operator.api, time.monotonic).plan_of(pipeline.recurrence).given
     assert given is not None
     assert given.problem == ""
     running = SimulatedOperator(replace(NEW_STATE, given=given))

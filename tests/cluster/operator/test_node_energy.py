@@ -27,7 +27,7 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.job_power import JobPower
+from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
 from wattloop_operator.domain.names import JobKey
@@ -64,7 +64,7 @@ def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClo
         energies=store.pod_energies.of_attempt,
         utc_now=clock,
     )
-    limits = LimitOrders(reports, JobPower(api, time.monotonic), time.monotonic, sockets=False)
+    limits = LimitOrders(reports, JobSettings(api, time.monotonic).power_of, time.monotonic, sockets=False)
     pods = ClusterNodePods(api, time.monotonic)
     service = NodeService(authorizer.authorize, pods.attempt_of, store.pod_energies, clock, order_limit=limits.order)
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))

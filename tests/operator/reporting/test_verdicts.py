@@ -20,8 +20,9 @@ from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop.wire.training_messages import Answer, GpuEnergy, LimitMeasurement, LimitSchedule, Report
 from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.local.recurrence_store import LocalProgressStore
-from wattloop_operator.local.report_server import running_report_server
+from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.objects import ConflictError
 
@@ -147,8 +148,9 @@ def test_a_verdict_of_another_replica_is_found(api: Api) -> None:
     other = ReportService(
         LocalProgressStore(api.store.objects, lambda: None), api.tokens, max_wait_seconds=MAX_WAIT_SECONDS
     )
-    with running_report_server(other, Address("127.0.0.1", 0)) as url, ThreadPoolExecutor(1) as threads:
-        elsewhere = replace(api, url=url)
+    replica = HttpService("reporting API", create_app(other), Address("127.0.0.1", 0))
+    with replica, ThreadPoolExecutor(1) as threads:
+        elsewhere = replace(api, url=replica.url)
         waiting = threads.submit(elsewhere.post, name, token, question(1, 1).to_json())
         api.post(name, token, question(0, 1).to_json())
         assert (waiting.result().body["stop"], waiting.result().body["decided_epoch"]) == (False, 1)

@@ -18,12 +18,14 @@ from wattloop.wire.wire_form import WireForm
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.local.recurrence_store import LocalProgressStore
-from wattloop_operator.local.report_server import LocalTokens, running_report_server
+from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
+from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.report_limits import ReportLimits
@@ -148,5 +150,6 @@ def running_api(
         service = ReportService(recurrences, tokens, limits=limits, max_wait_seconds=max_wait_seconds)
         commits = PipelineCommits(store.pipelines, plan, lambda: datetime.now(UTC))
         pipelines = PipelineService(recurrences, tokens, commits, service.limits)
-        with running_report_server(service, Address("127.0.0.1", 0), pipelines, commits) as url:
-            yield Api(url, store, tokens, woken=woken)
+        app = create_app(service, pipelines=pipelines)
+        with HttpService("reporting API", app, Address("127.0.0.1", 0), background=[commits]) as server:
+            yield Api(server.url, store, tokens, woken=woken)

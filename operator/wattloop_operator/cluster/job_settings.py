@@ -1,0 +1,61 @@
+"""What jobs choose, for the services of the reporting API, which every replica runs without a watch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from cachetools import TTLCache, cached
+from pydantic import ValidationError
+
+from wattloop.errors import OperationError
+from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.power_fields import PowerLimit
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import FREQUENCY_PLANS, RECURRING_TRAINING_JOBS, ClusterApi, RejectedError
+from wattloop_operator.reconcile.pipeline.job_plan import JobPlan, job_plan
+
+MAX_JOBS = 10_000
+# After a change of a job's selector, its running attempts hold the limit of the former for so long.
+CACHE_SECONDS = 30.0
+
+
+class JobSettings:
+    """Reads how jobs choose power limits and plan pipelines. Thread-safe.
+
+    Args:
+        api: The API server.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        cache: TTLCache[tuple[str, str], PowerLimit | None] = TTLCache(MAX_JOBS, CACHE_SECONDS, clock)
+        self._power_of = cached(cache, lock=threading.Lock())(self._read_power)
+
+    def power_of(self, namespace: str, name: str) -> PowerLimit | None:
+        """See `wattloop_operator.reporting.limit_orders.PowerOfJob`."""
+        return self._power_of(namespace, name)
+
+    def plan_of(self, recurrence: TrainingRecurrence) -> JobPlan:
+        """See `wattloop_operator.reporting.pipeline_service.PlanOfRecurrence`."""
+        namespace, reference = recurrence.metadata.namespace, recurrence.spec.job_ref
+        try:
+            body = self._api.find(RECURRING_TRAINING_JOBS, namespace, reference.name)
+            if body is None or body["metadata"]["uid"] != reference.uid:
+                return JobPlan(enabled=False)
+            job = RecurringTrainingJob.from_wire(body)
+            named = job.spec.power.frequency_plan_ref
+            found = None if named is None else self._api.find(FREQUENCY_PLANS, namespace, named.name)
+            return job_plan(job, recurrence, None if found is None else FrequencyPlan.from_wire(found))
+        except (RejectedError, ValidationError) as error:
+            name = f"{namespace}/{reference.name}"
+            raise OperationError(f"the frequency plan of {name} cannot be read: {error}") from error
+
+    def _read_power(self, namespace: str, name: str) -> PowerLimit | None:
+        try:
+            body = self._api.find(RECURRING_TRAINING_JOBS, namespace, name)
+            return None if body is None else RecurringTrainingJob.from_wire(body).spec.power.limit
+        except (RejectedError, ValidationError) as error:
+            raise OperationError(f"RecurringTrainingJob {namespace}/{name} cannot be read: {error}") from error
