@@ -28,11 +28,9 @@ from wattloop_operator.cluster.events import EventSubject, event_body, events_of
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body
-from wattloop_operator.cluster.store_cache import StoreCache
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
-from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.driver import StaleSnapshotError
@@ -52,6 +50,7 @@ from wattloop_operator.reconcile.actions import (
 )
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.store import PodEnergy, Store
+from wattloop_operator.store.store_cache import StoreCache
 from wattloop_operator.workloads.injection import TemplateError
 from wattloop_operator.workloads.workload_manifest import JOB, devices_of, kind_of
 
@@ -182,14 +181,8 @@ class ClusterBackend:
 
     def _do(self, snapshot: Snapshot, action: Action) -> None:
         match action:
-            case RecordObservation(record):
-                self._record(record)
-            case RecordLateUsage(late_usage):
-                self._store.late_usages.record(late_usage)
-                self._store_cache.invalidate(late_usage.job_uid)
-            case RecordProfile(profile_key, measurements):
-                self._store.profiles.record(profile_key, measurements)
-                self._store_cache.invalidate(profile_key.job_uid)
+            case RecordObservation() | RecordLateUsage() | RecordProfile():
+                self._store_cache.record(action)
             case CreateRecurrence(recurrence):
                 self._create(recurrence)
             case StartWorkload(recurrence):
@@ -218,13 +211,6 @@ class ClusterBackend:
             return {}
         reported = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
         return {each.metadata.name: reported.get((each.spec.index, each.spec.attempt), ()) for each in wanted}
-
-    def _record(self, record: ObservationRecord) -> None:
-        if self._store.observations.record(record):
-            self._store_cache.add(record)
-        else:
-            # The store has the attempt already, perhaps with other values.
-            self._store_cache.invalidate(record.job_uid)
 
     def _create(self, recurrence: TrainingRecurrence) -> None:
         metadata = recurrence.metadata

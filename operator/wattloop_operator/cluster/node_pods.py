@@ -15,7 +15,7 @@ from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi
 from wattloop_operator.cluster.auth.pod_ownership import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.domain.names import RECURRENCE_LABEL
-from wattloop_operator.reporting.interfaces import PodAttempt, PodOwnershipError
+from wattloop_operator.reporting.interfaces import OwnershipError, PodAttempt
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
 MAX_PODS = 20_000
@@ -61,7 +61,7 @@ class ClusterNodePods:
                 with self._lock:
                     self._entries[usage.pod_uid] = entry
         if entry.node != node:
-            raise PodOwnershipError(f"pod {usage.namespace}/{usage.pod} runs on node {entry.node}, not on {node}")
+            raise OwnershipError(f"pod {usage.namespace}/{usage.pod} runs on node {entry.node}, not on {node}")
         return entry.attempt
 
     def _look_up(self, usage: PodGpuUsage) -> _PodEntry | None:

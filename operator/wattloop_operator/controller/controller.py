@@ -86,19 +86,22 @@ class Controller:
         self._heartbeat = heartbeat
         self._changes_missed = changes_missed
         self._resync_seconds = resync_seconds
-        self._write_policy_statuses = write_policy_statuses
         self._stopping = threading.Event()
-        self._write_frequency_plans = write_frequency_plans
         self._output = output
         self._threads = [
             WatchedThread(self._watch, "watches"),
             WatchedThread(self._resync, "resync"),
-            WatchedThread(self._update_policy_statuses, "policy-statuses"),
+            self._writer("policy-statuses", "GPUPowerPolicy statuses", write_policy_statuses, POLICY_STATUS_SECONDS),
         ]
         if output is not None:
             self._threads.append(WatchedThread(self._collect_output, "training-output"))
         if write_frequency_plans is not None:
-            self._threads.append(WatchedThread(self._update_frequency_plans, "frequency-plans"))
+
+            def write_plans() -> None:
+                if dispatcher.synced:
+                    write_frequency_plans()
+
+            self._threads.append(self._writer("frequency-plans", "FrequencyPlans", write_plans, PLAN_STATUS_SECONDS))
 
     def start(self) -> None:
         """Start the watches; the first complete listing starts the work queue."""
@@ -195,39 +198,24 @@ class Controller:
         for job in jobs:
             self._work_queue.add(job)
 
-    def _update_policy_statuses(self) -> None:
+    def _writer(self, name: str, what: str, write: Callable[[], object], seconds: float) -> WatchedThread:
+        return WatchedThread(lambda: self._write_regularly(what, write, seconds), name)
+
+    def _write_regularly(self, what: str, write: Callable[[], object], seconds: float) -> None:
         logged = ""
         while True:
             try:
-                self._write_policy_statuses()
+                write()
             except Exception as error:
-                # Training does not depend on these statuses; an unexpected error is logged with its
-                # traceback.
+                # Training does not depend on what is written; an unexpected error is logged with its traceback.
                 expected = isinstance(error, OperationError | RejectedError | UnreadablePolicyError)
                 if str(error) != logged:
-                    logger.warning("GPUPowerPolicy statuses are not up to date: %s", error, exc_info=not expected)
+                    logger.warning("%s are not up to date: %s", what, error, exc_info=not expected)
                 logged = str(error)
             else:
                 logged = ""
-            if self._stopping.wait(POLICY_STATUS_SECONDS):
+            if self._stopping.wait(seconds):
                 return
-
-    def _update_frequency_plans(self) -> None:
-        assert self._write_frequency_plans is not None
-        logged = ""
-        while not self._stopping.wait(PLAN_STATUS_SECONDS):
-            if not self._dispatcher.synced:
-                continue
-            try:
-                self._write_frequency_plans()
-            except Exception as error:
-                # Plans run without their objects; an unexpected error is logged with its traceback.
-                expected = isinstance(error, OperationError | RejectedError)
-                if str(error) != logged:
-                    logger.warning("FrequencyPlans are not up to date: %s", error, exc_info=not expected)
-                logged = str(error)
-            else:
-                logged = ""
 
     def _collect_output(self) -> None:
         assert self._output is not None

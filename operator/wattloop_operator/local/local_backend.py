@@ -33,6 +33,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
 from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
+from wattloop_operator.store.store_cache import StoreCache
 from wattloop_operator.workloads.injection import RunAddresses, run_variables
 from wattloop_operator.workloads.launcher_output import MAX_OUTPUT_CHARACTERS, killed_ranks_in
 
@@ -89,6 +90,7 @@ class LocalBackend:
         self._wake = wake
         self._observe = observe
         self._final_energy = FinalEnergy(addresses.agent_socket, observe)
+        self._store_cache = StoreCache(store)
         self._policies = PolicyCache()
         self._steady_clock = SteadyClock(lambda: datetime.now(UTC), time.monotonic)
         # Processes by namespace and name of their recurrence, until their end is stored.
@@ -116,6 +118,7 @@ class LocalBackend:
         own = tuple(self._with_plan(each) for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
         learn_from = job.spec.batch_size.learn_from
         source = self._store.objects.get(JOB, key.namespace, learn_from) if learn_from else None
+        outcomes = self._store_cache.of_job(job.metadata.uid)
         return Snapshot(
             job=job,
             recurrences=own,
@@ -123,10 +126,10 @@ class LocalBackend:
                 each.name: self._workload(each.namespace, each.name, each.body)
                 for each in self._store.objects.list(WORKLOAD, key.namespace)
             },
-            records=self._store.observations.of_job(job.metadata.uid),
-            profiles=self._store.profiles.of_job(job.metadata.uid),
-            late_usages=self._store.late_usages.of_job(job.metadata.uid),
-            source_records=self._store.observations.of_name(key.namespace, learn_from) if learn_from else (),
+            records=outcomes.records,
+            profiles=outcomes.profiles,
+            late_usages=outcomes.late_usages,
+            source_records=self._store_cache.source_records(key.namespace, learn_from) if learn_from else (),
             source_job=None if source is None else RecurringTrainingJob.from_wire(source.body),
             devices=self._devices,
             observed_since=self._steady_clock.since(),
@@ -137,12 +140,8 @@ class LocalBackend:
     def carry_out(self, snapshot: Snapshot, action: actions.Action) -> None:
         """See `Backend`."""
         match action:
-            case actions.RecordObservation(record):
-                self._store.observations.record(record)
-            case actions.RecordLateUsage(late_usage):
-                self._store.late_usages.record(late_usage)
-            case actions.RecordProfile(key, measurements):
-                self._store.profiles.record(key, measurements)
+            case actions.RecordObservation() | actions.RecordLateUsage() | actions.RecordProfile():
+                self._store_cache.record(action)
             case actions.CreateRecurrence(recurrence):
                 self._create_recurrence(recurrence)
             case actions.StartWorkload(recurrence):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wattloop.commands.settings import Address
 from wattloop_operator.api.reporting_source import ReportingSource
-from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
+from wattloop_operator.reporting.interfaces import BearerToken, OwnershipError, UnknownCallerError
 
 SOCKET = "reports.sock"
 
@@ -54,5 +54,5 @@ class LocalTokens:
         if owner is None:
             raise UnknownCallerError("this run did not issue the token")
         if owner != (namespace, name):
-            raise RecurrenceOwnershipError(f"the token is not that of {namespace}/{name}")
+            raise OwnershipError(f"the token is not that of {namespace}/{name}")
         return ""

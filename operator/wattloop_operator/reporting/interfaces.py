@@ -22,8 +22,8 @@ class UnknownCallerError(Exception):
     """The token is missing, expired, forged or for another audience: HTTP 401."""
 
 
-class RecurrenceOwnershipError(Exception):
-    """The caller is known, but does not run this recurrence: HTTP 403."""
+class OwnershipError(Exception):
+    """The caller is known, but reports about what is not its own: a recurrence, a node or a pod: HTTP 403."""
 
 
 class UnknownRecurrenceError(Exception):
@@ -32,14 +32,6 @@ class UnknownRecurrenceError(Exception):
 
 class WrongSourceError(Exception):
     """The attempt receives no reports of this kind: HTTP 409."""
-
-
-class NodeOwnershipError(Exception):
-    """The caller is known, but is not the agent of this node: HTTP 403."""
-
-
-class PodOwnershipError(Exception):
-    """An agent reports a pod that is on another node: HTTP 403."""
 
 
 class TooManyRequestsError(Exception):
@@ -94,7 +86,7 @@ class Authorizer(Protocol):
 
         Raises:
             UnknownCallerError: The token is invalid.
-            RecurrenceOwnershipError: The caller does not run this recurrence.
+            OwnershipError: The caller does not run this recurrence.
             TooManyRequestsError: Too many unknown tokens were checked lately.
             OperationError: The check failed for now.
         """
@@ -150,7 +142,7 @@ class PodAttempt:
 
 AttemptOfPod = Callable[[str, PodGpuUsage], PodAttempt | None]
 """The attempt that the pod of a usage on a node runs, or None if it runs no attempt or is deleted. It raises
-PodOwnershipError if the pod is on another node, and OperationError if the check failed for now."""
+OwnershipError if the pod is on another node, and OperationError if the check failed for now."""
 
 AttemptEnergies = Callable[[str, int, int], tuple[PodEnergy, ...]]
 """The agents' latest reports about the pods of an attempt, by job uid, recurrence and attempt. It raises OperationError
@@ -162,7 +154,7 @@ before (None: there was none); None: the pod's processes request limits themselv
 
 AuthorizeNode = Callable[[BearerToken, str, str], None]
 """Checks that the caller is the agent of a node, given its token, the node and the peer's address. It raises
-UnknownCallerError, NodeOwnershipError, TooManyRequestsError, or OperationError if the check failed for now."""
+UnknownCallerError, OwnershipError, TooManyRequestsError, or OperationError if the check failed for now."""
 
 BoundsOfNode = Callable[[str], tuple[GpuBounds, ...] | None]
 """The bounds of the GPUPowerPolicies that apply to a node; None if they are not known now."""

@@ -15,8 +15,8 @@ from wattloop_operator.reporting.interfaces import (
     AuthorizeNode,
     BearerToken,
     BoundsOfNode,
-    NodeOwnershipError,
     OrderLimit,
+    OwnershipError,
     PodAttempt,
 )
 from wattloop_operator.store.pod_energies import PodEnergies
@@ -74,12 +74,12 @@ class NodeService:
         Raises:
             UnknownCallerError: The token is invalid.
             TooManyRequestsError: Too many unknown tokens were checked lately.
-            NodeOwnershipError: The caller is not an agent, or the agent of another node.
+            OwnershipError: The caller is not an agent, or the agent of another node.
             OperationError: The check failed for now.
         """
         try:
             self._authorize_node(token, node, address)
-        except NodeOwnershipError as error:
+        except OwnershipError as error:
             logger.warning("rejected a report of node %s: %s", node, error)
             raise
 
@@ -87,12 +87,12 @@ class NodeService:
         """Store a report of an authorized caller, durably when this returns.
 
         Raises:
-            NodeOwnershipError: The report is of another node than the caller's.
-            PodOwnershipError: It has a pod that is on another node; nothing of it is stored.
+            OwnershipError: The report is of another node than the caller's, or has a pod that is on another node;
+                nothing of it is stored.
             OperationError: The write failed for now; the report may be sent again.
         """
         if report.node != node:
-            raise NodeOwnershipError(f"node: found {report.node}, expected {node} as in the path")
+            raise OwnershipError(f"node: found {report.node}, expected {node} as in the path")
         known = self._attempts(report)
         self._energies.record(self._energies_of(report, known))
         self._clean_up()

@@ -80,7 +80,7 @@ class PipelineService:
 
         Raises:
             UnknownCallerError: The token is invalid.
-            RecurrenceOwnershipError: The caller does not run this recurrence.
+            OwnershipError: The caller does not run this recurrence.
             TooManyRequestsError: There were too many messages for the recurrence, or too many unknown tokens.
             UnknownRecurrenceError: The recurrence does not exist.
             OperationError: The check failed for now.

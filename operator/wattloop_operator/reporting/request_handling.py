@@ -19,10 +19,8 @@ from wattloop.wire.wire_form import WireForm
 from wattloop_operator.reconcile.pipeline.registrations import RegistrationConflictError
 from wattloop_operator.reporting.interfaces import (
     BearerToken,
-    NodeOwnershipError,
-    PodOwnershipError,
+    OwnershipError,
     ProgressTooLargeError,
-    RecurrenceOwnershipError,
     TooManyRequestsError,
     UnknownCallerError,
     UnknownRecurrenceError,
@@ -139,7 +137,7 @@ async def awaited(call: Awaitable[Result]) -> Result:
         return await call
     except UnknownCallerError as error:
         raise HTTPException(401, str(error), {"WWW-Authenticate": "Bearer"}) from error
-    except (RecurrenceOwnershipError, NodeOwnershipError, PodOwnershipError) as error:
+    except OwnershipError as error:
         raise HTTPException(403, str(error)) from error
     except UnknownRecurrenceError as error:
         raise HTTPException(404, str(error)) from error

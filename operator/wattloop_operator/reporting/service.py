@@ -115,7 +115,7 @@ class ReportService:
 
         Raises:
             UnknownCallerError: The token is invalid.
-            RecurrenceOwnershipError: The caller does not run this recurrence.
+            OwnershipError: The caller does not run this recurrence.
             TooManyRequestsError: There were too many reports for the recurrence, or too many
                 unknown tokens.
             OperationError: The check failed for now.

@@ -13,7 +13,7 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.node_pods import ClusterNodePods
-from wattloop_operator.reporting.interfaces import PodOwnershipError
+from wattloop_operator.reporting.interfaces import OwnershipError
 
 NAME, POD = "digits-0", "digits-0-abcde"
 USAGE = PodGpuUsage("pod-uid", "team", POD, "train", "GPU-0", False, 5000, 10, 1.0, 6.0, True)
@@ -91,5 +91,5 @@ def test_a_pod_of_a_namespace_outside_the_operators_is_not_looked_up() -> None:
 @pytest.mark.parametrize("cache", [None, cached()])
 def test_an_agent_cannot_report_a_deleted_pod_of_another_node(cache: ObjectCache | None) -> None:
     written = recurrence() if cache else recurrence({"uid": "pod-uid", "node": "node-1"})
-    with pytest.raises(PodOwnershipError, match="runs on node node-1, not on node-2"):
+    with pytest.raises(OwnershipError, match="runs on node node-1, not on node-2"):
         node_pods(written, cache).attempt_of("node-2", USAGE)

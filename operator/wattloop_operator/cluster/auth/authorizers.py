@@ -11,7 +11,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.pod_ownership import runs, workload_uid
 from wattloop_operator.cluster.auth.token_review import Caller, TokenReviews
-from wattloop_operator.reporting.interfaces import BearerToken, NodeOwnershipError, RecurrenceOwnershipError
+from wattloop_operator.reporting.interfaces import BearerToken, OwnershipError
 
 # A caller whose pod is deleted stops reporting; its token stays valid until then.
 AUTHORIZED_SECONDS = 60.0
@@ -20,39 +20,55 @@ DENIED_SECONDS = 10.0
 MAX_AUTHORIZATIONS = 10_000
 
 
-class AuthorizationCache:
-    """Recent authorizations and denials, so that a frequent caller costs few requests. Thread-safe.
+class Authorizations:
+    """Authorizes callers, and remembers the answers, so that a frequent caller costs few requests. Thread-safe.
 
     The keys are digests: a token must not be readable in this process's memory.
 
     Args:
+        reviews: Identifies the token's pod.
         clock: Monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, reviews: TokenReviews, clock: Callable[[], float]) -> None:
+        self._reviews = reviews
         self._lock = threading.Lock()
         self._authorized: TTLCache[tuple[bytes, str], str] = TTLCache(MAX_AUTHORIZATIONS, AUTHORIZED_SECONDS, clock)
         self._denied: TTLCache[tuple[bytes, str], str] = TTLCache(MAX_AUTHORIZATIONS, DENIED_SECONDS, clock)
 
-    def authorized_pod(self, token: BearerToken, subject: str) -> str | None:
+    def known_pod(self, token: BearerToken, subject: str) -> str | None:
         """UID of the token's pod if the token was authorized for this subject recently; otherwise None."""
         with self._lock:
             return self._authorized.get((token.digest, subject))
 
-    def authorize(self, token: BearerToken, subject: str, pod_uid: str) -> None:
-        """Record that this token, of this pod, is authorized for this subject."""
-        with self._lock:
-            self._authorized[token.digest, subject] = pod_uid
+    def authorize(self, token: BearerToken, subject: str, address: str, check: Callable[[Caller], None]) -> str:
+        """Raise an error unless the caller is authorized for a subject; returns the UID of its pod.
 
-    def denial(self, token: BearerToken, subject: str) -> str | None:
-        """Why this token was denied this subject recently; None if it was not."""
+        Args:
+            token: The caller's token.
+            subject: What it reports about.
+            address: The peer's address.
+            check: Raises OwnershipError for a caller that is not authorized.
+        """
+        key = token.digest, subject
         with self._lock:
-            return self._denied.get((token.digest, subject))
-
-    def deny(self, token: BearerToken, subject: str, reason: str) -> None:
-        """Record why this token is denied this subject."""
+            known, denial = self._authorized.get(key), self._denied.get(key)
+        if known is not None:
+            return known
+        if denial is not None:
+            raise OwnershipError(denial)
+        try:
+            caller = self._reviews.caller_of(token, address)
+            check(caller)
+        except RejectedError as error:
+            raise OperationError(f"the caller's rights cannot be checked: {error}") from error
+        except OwnershipError as error:
+            with self._lock:
+                self._denied[key] = str(error)
+            raise
         with self._lock:
-            self._denied[token.digest, subject] = reason
+            self._authorized[key] = caller.pod_uid
+        return caller.pod_uid
 
 
 class ClusterAuthorizer:
@@ -68,35 +84,20 @@ class ClusterAuthorizer:
 
     def __init__(self, api: ClusterApi, reviews: TokenReviews, clock: Callable[[], float]) -> None:
         self._api = api
-        self._reviews = reviews
-        self._cache = AuthorizationCache(clock)
+        self._authorizations = Authorizations(reviews, clock)
 
     def is_authorized(self, token: BearerToken, namespace: str, name: str) -> bool:
         """Whether the caller ran the recurrence a short time ago."""
-        return self._cache.authorized_pod(token, f"{namespace}/{name}") is not None
+        return self._authorizations.known_pod(token, f"{namespace}/{name}") is not None
 
     def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> str:
         """Raise an error unless the caller runs the recurrence; returns the UID of its pod."""
-        subject = f"{namespace}/{name}"
-        known = self._cache.authorized_pod(token, subject)
-        if known is not None:
-            return known
-        denial = self._cache.denial(token, subject)
-        if denial is not None:
-            raise RecurrenceOwnershipError(denial)
-        try:
-            caller = self._reviews.caller_of(token, address)
-            self._check(caller, namespace, name)
-        except RejectedError as error:
-            raise OperationError(f"the caller's rights cannot be checked: {error}") from error
-        except RecurrenceOwnershipError as error:
-            self._cache.deny(token, subject, str(error))
-            raise
-        self._cache.authorize(token, subject, caller.pod_uid)
-        return caller.pod_uid
+        return self._authorizations.authorize(
+            token, f"{namespace}/{name}", address, lambda caller: self._check(caller, namespace, name)
+        )
 
     def _check(self, caller: Caller, namespace: str, name: str) -> None:
-        denied = RecurrenceOwnershipError(f"pod {caller.namespace}/{caller.pod} does not run {namespace}/{name}")
+        denied = OwnershipError(f"pod {caller.namespace}/{caller.pod} does not run {namespace}/{name}")
         if caller.namespace != namespace:
             raise denied
         recurrence = self._api.find(TRAINING_RECURRENCES, namespace, name)
@@ -120,35 +121,23 @@ class ClusterNodeAuthorizer:
     """
 
     def __init__(self, reviews: TokenReviews, clock: Callable[[], float], service_account: str) -> None:
-        self._reviews = reviews
         self._service_account = service_account
-        self._cache = AuthorizationCache(clock)
+        self._authorizations = Authorizations(reviews, clock)
 
     def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
         """Raise an error unless the caller is the agent of the node."""
         if not self._service_account:
-            raise NodeOwnershipError("this operator accepts no node reports; start it with --agent-service-account")
-        if self._cache.authorized_pod(token, node) is not None:
-            return
-        denial = self._cache.denial(token, node)
-        if denial is not None:
-            raise NodeOwnershipError(denial)
-        try:
-            caller = self._reviews.caller_of(token, address)
-            self._check(caller, node)
-        except NodeOwnershipError as error:
-            self._cache.deny(token, node, str(error))
-            raise
-        self._cache.authorize(token, node, caller.pod_uid)
+            raise OwnershipError("this operator accepts no node reports; start it with --agent-service-account")
+        self._authorizations.authorize(token, node, address, lambda caller: self._check(caller, node))
 
     def _check(self, caller: Caller, node: str) -> None:
         account = f"{caller.namespace}/{caller.service_account}"
         if account != self._service_account:
-            raise NodeOwnershipError(f"{account} is not the agents' service account, {self._service_account}")
+            raise OwnershipError(f"{account} is not the agents' service account, {self._service_account}")
         if not caller.node:
-            raise NodeOwnershipError(
+            raise OwnershipError(
                 f"the token of pod {caller.namespace}/{caller.pod} names no node; agents need Kubernetes 1.32 or newer "
                 "and a projected token to report"
             )
         if caller.node != node:
-            raise NodeOwnershipError(f"pod {caller.namespace}/{caller.pod} runs on node {caller.node}, not on {node}")
+            raise OwnershipError(f"pod {caller.namespace}/{caller.pod} runs on node {caller.node}, not on {node}")

@@ -17,7 +17,7 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request
 from wattloop_operator.cluster.auth.authorizers import AUTHORIZED_SECONDS, DENIED_SECONDS, ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import REJECTED_SECONDS, TokenReviews
-from wattloop_operator.reporting.interfaces import BearerToken, RecurrenceOwnershipError, UnknownCallerError
+from wattloop_operator.reporting.interfaces import BearerToken, OwnershipError, UnknownCallerError
 from wattloop_operator.workloads.injection import AUDIENCE
 
 TOKEN = BearerToken(json_web_token("pod"))
@@ -124,12 +124,12 @@ def test_a_token_of_no_pod_is_unknown(username: str, extra: dict[str, Any] | Non
 
 def test_a_new_pod_of_the_same_name_is_denied(server: Server) -> None:
     server.pod["metadata"]["uid"] = "another"
-    with pytest.raises(RecurrenceOwnershipError):
+    with pytest.raises(OwnershipError):
         server.authorizer.authorize(TOKEN, "team", "run")
 
 
 def test_a_pod_of_another_namespace_is_not_looked_up(server: Server) -> None:
-    with pytest.raises(RecurrenceOwnershipError):
+    with pytest.raises(OwnershipError):
         server.authorizer.authorize(TOKEN, "other", "run")
     assert server.requests["pods"] == 0
 
@@ -168,7 +168,7 @@ def test_a_rejected_token_is_not_reviewed_again_for_a_while(server: Server) -> N
 def test_a_denied_pod_is_not_looked_up_again_for_a_while(server: Server) -> None:
     server.pod["metadata"]["ownerReferences"][0]["uid"] = "another"
     for _ in range(5):
-        with pytest.raises(RecurrenceOwnershipError):
+        with pytest.raises(OwnershipError):
             server.authorizer.authorize(TOKEN, "team", "run")
     assert (server.requests["tokenreviews"], server.requests["pods"]) == (1, 1)
     server.now = DENIED_SECONDS
@@ -225,7 +225,7 @@ FORGERIES = [forged_owner, no_label, another_name, older_than_its_job, another_s
 @pytest.mark.parametrize("forge", FORGERIES)
 def test_a_pod_not_created_by_the_job_controller_is_denied(server: Server, forge: Callable[[Server], None]) -> None:
     forge(server)
-    with pytest.raises(RecurrenceOwnershipError, match=r"does not run team/run"):
+    with pytest.raises(OwnershipError, match=r"does not run team/run"):
         server.authorizer.authorize(TOKEN, "team", "run")
 
 

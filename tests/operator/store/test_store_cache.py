@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.databases.sample_record import RECORD
-from wattloop_operator.cluster.store_cache import StoreCache
 from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.reconcile.actions import RecordObservation
 from wattloop_operator.store import Store, open_store
+from wattloop_operator.store.store_cache import StoreCache
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +41,7 @@ def test_added_records_are_those_of_the_store_in_its_order(
     for number, (recurrence, attempt) in enumerate(added):
         if number == read_after:
             cache.of_job(job_uid)
-        store.observations.record(record_of(job_uid, recurrence, attempt))
-        cache.add(record_of(job_uid, recurrence, attempt))
+        cache.record(RecordObservation(record_of(job_uid, recurrence, attempt)))
     assert cache.of_job(job_uid).records == store.observations.of_job(job_uid)
 
 
@@ -49,7 +49,7 @@ def test_known_records_stay_the_same_objects_when_one_is_added(store: Store) -> 
     cache = StoreCache(store)
     store.observations.record(record_of("job-kept", 0, 0))
     (first,) = cache.of_job("job-kept").records
-    cache.add(record_of("job-kept", 1, 0))
+    cache.record(RecordObservation(record_of("job-kept", 1, 0)))
     assert cache.of_job("job-kept").records[0] is first
 
 

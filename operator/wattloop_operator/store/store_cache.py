@@ -1,4 +1,4 @@
-"""The stored records of each job, read once: this operator is their only writer."""
+"""The stored records of each job, read once: this operator, or this local run, is their only writer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 
-from wattloop_operator.store import LateUsage, ObservationRecord, PowerProfileRecord, Store
+from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerProfileRecord
+from wattloop_operator.reconcile.actions import RecordLateUsage, RecordObservation, RecordProfile
+from wattloop_operator.store.store import Store
 
 MAX_JOBS = 2_000
 
@@ -57,6 +59,26 @@ class StoreCache:
         with self._lock:
             self._jobs[job_uid] = read
         return read
+
+    def record(self, action: RecordObservation | RecordLateUsage | RecordProfile) -> None:
+        """Store what an action records, durably when this returns.
+
+        Raises:
+            OperationError: The database failed; nothing is recorded, and the call may be repeated.
+        """
+        match action:
+            case RecordObservation(record):
+                if self._store.observations.record(record):
+                    self.add(record)
+                else:
+                    # The store has the attempt already, perhaps with other values.
+                    self.invalidate(record.job_uid)
+            case RecordLateUsage(late_usage):
+                self._store.late_usages.record(late_usage)
+                self.invalidate(late_usage.job_uid)
+            case RecordProfile(key, measurements):
+                self._store.profiles.record(key, measurements)
+                self.invalidate(key.job_uid)
 
     def add(self, record: ObservationRecord) -> None:
         """Add a record that was stored just now: the others are not read again."""
