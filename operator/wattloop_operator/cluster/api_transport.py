@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import urllib3
 from kubernetes.client import ApiClient, ApiException
@@ -92,22 +92,11 @@ class ResponseTooLargeError(Exception):
     """The response has more than `MAX_RESPONSE_BYTES`; a list with fewer objects a page has less."""
 
 
-class Transport(Protocol):
-    """Carries requests to an API server."""
-
-    def __call__(self, request: Request) -> dict[str, Any]:
-        """The JSON object of the response.
-
-        Raises:
-            StatusError: The server responded with an error status.
-            UnavailableError: The server could not be reached, did not respond in time, or has a
-                temporary problem.
-            UnreadableResponseError: Its response exceeds a bound of depth or size.
-            OperationError: There is no TLS connection to it, it does not accept the credentials, or
-                its response is no JSON.
-            ResponseTooLargeError: The response is too large.
-        """
-        ...
+Transport = Callable[[Request], dict[str, Any]]
+"""Carries a request to an API server, and returns the JSON object of the response. It raises StatusError for an error
+status, UnavailableError if the server cannot be reached or has a temporary problem, UnreadableResponseError and
+ResponseTooLargeError for a response beyond a bound, and OperationError if there is no TLS connection, the credentials
+are not accepted, or the response is no JSON."""
 
 
 class HttpTransport:
@@ -160,7 +149,7 @@ def _read(request: Request, response: urllib3.BaseHTTPResponse) -> bytes:
 
 def _object(request: Request, data: bytes) -> dict[str, Any]:
     try:
-        parsed = parse_response(data, request.part)
+        parsed = parse_response(data) if request.part is None else parse_response(data, request.part)
     except UnreadableError as error:
         if data.lstrip()[:1] == b"{":
             raise UnreadableResponseError(request, str(error)) from error

@@ -60,12 +60,26 @@ def parse(data: bytes, max_bytes: int = MAX_OBJECT_BYTES) -> Any:
         raise UnreadableError(f"it is not JSON ({error})") from None
 
 
-def parse_response(data: bytes, part: Callable[[Any], Any] | None = None) -> Any:
+def parse_response(data: bytes, part: Callable[[Any], Any] = lambda item: item) -> Any:
     """Parse the body of a response. In a list, an unreadable item is reduced to its upper levels.
 
     Args:
         data: The body.
-        part: Returns what is kept of an item of a list, of which a long one is parsed item by item; None: all.
+        part: Returns what is kept of an item of a list, of which a long one is parsed item by item.
+
+    Raises:
+        UnreadableError: The text exceeds a bound, or is not JSON.
+    """
+    return parse_list(data, part, lambda text: part(_item(text)))
+
+
+def parse_list(data: bytes, of_item: Callable[[Any], Any], of_text: Callable[[bytes], Any]) -> Any:
+    """Parse the body of a response, and convert the items of a list.
+
+    Args:
+        data: The body.
+        of_item: Converts an item of a list that is parsed whole.
+        of_text: Converts the text of an item of a list that is long or unreadable; None: the item is left out.
 
     Raises:
         UnreadableError: The text exceeds a bound, or is not JSON.
@@ -76,15 +90,14 @@ def parse_response(data: bytes, part: Callable[[Any], Any] | None = None) -> Any
         except UnreadableError:
             pass
         else:
-            if part is None or not isinstance(found, dict) or not isinstance(found.get("items"), list):
+            if not isinstance(found, dict) or not isinstance(found.get("items"), list):
                 return found
-            return found | {"items": [part(item) for item in found["items"]]}
+            return found | {"items": list(map(of_item, found["items"]))}
     listed = split_list(data)
     if listed is None:
         return parse(data)
     shell, items = listed
-    parsed = map(_item, items)
-    return parse(shell) | {"items": list(parsed if part is None else map(part, parsed))}
+    return parse(shell) | {"items": [each for text in items if (each := of_text(text)) is not None]}
 
 
 def split_list(data: bytes) -> tuple[bytes, list[bytes]] | None:

@@ -17,16 +17,13 @@ from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.early_stop import REVIEWED_FIELDS, is_review_due
 from wattloop_operator.reconcile.attempt.plateau import evaluated_epoch
-from wattloop_operator.reporting.interfaces import Review
-from wattloop_operator.reporting.rate_limiters import FairShares, Rate, TokenBuckets
+from wattloop_operator.reporting.interfaces import Review, TooManyRequestsError
+from wattloop_operator.reporting.rate_limiters import Rate
+from wattloop_operator.reporting.report_limits import MAX_RECURRENCES, SharedLimit
 
 # Two at once: the cost of an epoch and its evaluation may be reported one after the other.
 RECURRENCE_RATE = Rate(per_second=1.0, burst=2.0)
 TOTAL_RATE = Rate(per_second=20.0, burst=100.0)
-# The part of the shared burst that only namespaces within their equal share may use.
-RESERVED_PART = 0.5
-MAX_RECURRENCES = 10_000
-MAX_NAMESPACES = 1_000
 
 Key = tuple[str, str, str]
 
@@ -45,10 +42,7 @@ class CostReviews:
     def __init__(self, review: Review, clock: Callable[[], float]) -> None:
         self._review = review
         self._lock = threading.Lock()
-        self._reserve = RESERVED_PART * TOTAL_RATE.burst
-        self._shares: FairShares[str] = FairShares(Rate(TOTAL_RATE.per_second, self._reserve), clock, MAX_NAMESPACES)
-        self._recurrences: TokenBuckets[Key] = TokenBuckets(RECURRENCE_RATE, clock, MAX_RECURRENCES)
-        self._total: TokenBuckets[None] = TokenBuckets(TOTAL_RATE, clock, 1)
+        self._limit = SharedLimit(clock, RECURRENCE_RATE, TOTAL_RATE, "all reviews together")
         self._latest: LRUCache[Key, tuple[Decimal, dict[str, object]]] = LRUCache(MAX_RECURRENCES)
 
     def __call__(self, recurrence: TrainingRecurrence, progress: Progress) -> Progress:
@@ -65,7 +59,9 @@ class CostReviews:
             latest = self._latest.get(key)
             if latest is not None and latest[0] == evaluated_epoch(progress) and _adds(latest[1], progress):
                 return progress.model_copy(update=latest[1])
-            if not self._is_allowed(key):
+            try:
+                self._limit.count(metadata.namespace, f"{metadata.name}/{metadata.uid}")
+            except TooManyRequestsError:
                 return progress
         reviewed = self._review(recurrence, progress)
         if reviewed is not progress:
@@ -74,17 +70,6 @@ class CostReviews:
                 fields = {name: getattr(reviewed, name) for name in REVIEWED_FIELDS}
                 self._latest[key] = evaluated_epoch(reviewed), fields
         return reviewed
-
-    def _is_allowed(self, key: Key) -> bool:
-        """Whether one more review is within all rates; it is counted then."""
-        namespace = key[0]
-        reserve = 0.0 if self._shares.has_share(namespace) else self._reserve
-        if self._recurrences.wait_seconds(key) or self._total.wait_seconds(None, reserve):
-            return False
-        self._recurrences.take(key)
-        self._total.take(None)
-        self._shares.use(namespace)
-        return True
 
 
 def _adds(fields: Mapping[str, object], progress: Progress) -> bool:

@@ -14,14 +14,7 @@ from typing import Any
 
 import pydantic_core
 
-from wattloop_operator.cluster.bounded_json import (
-    MAX_WHOLE_LIST_BYTES,
-    UnreadableError,
-    parse,
-    parse_response,
-    split_list,
-    upper_levels,
-)
+from wattloop_operator.cluster.bounded_json import UnreadableError, parse, parse_list, upper_levels
 from wattloop_operator.cluster.informer.stored_parts import Body, own_part, stored_metadata
 
 logger = logging.getLogger(__name__)
@@ -59,19 +52,7 @@ def packed_response(data: bytes, part: Part = own_part) -> Any:
     Raises:
         UnreadableError: The text is not JSON, or is too large.
     """
-    if len(data) <= MAX_WHOLE_LIST_BYTES:
-        try:
-            body = parse(data)
-        except UnreadableError:
-            body = None
-        if body is not None:
-            is_list = isinstance(body, dict) and isinstance(body.get("items"), list)
-            return body | {"items": [_packed(item, part) for item in body["items"]]} if is_list else body
-    listed = split_list(data)
-    if listed is None:
-        return parse_response(data)
-    shell, items = listed
-    return parse(shell) | {"items": [each for item in items if (each := _packed_item(item, part)) is not None]}
+    return parse_list(data, lambda item: _packed(item, part), lambda text: _packed_item(text, part))
 
 
 def packed_event(line: bytes, part: Part = own_part) -> bytes:
