@@ -1,4 +1,4 @@
-"""Output of a local run besides its table: JSON lines, and messages about failed attempts."""
+"""Output of a local run besides its table: JSON lines, and messages about failed attempts and their pipelines."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import json_object, rows_of
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
+from wattloop_operator.reconcile.pipeline.pipeline_summary import pipeline_summary
+from wattloop_operator.store.pipeline_store import Pipelines
 
 # The live table shows these. The other results need a message, which the table has no room for.
 EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED, Result.DIVERGED, Result.PLATEAUED})
@@ -18,6 +21,19 @@ INFORMATIVE_RESULTS = EXPECTED_RESULTS | {Result.EXHAUSTED, Result.DEADLINE_EXCE
 
 # Mistakes of a user repeat, with a message of many lines.
 MISTAKES = frozenset({Result.START_FAILED, Result.CRASHED, Result.MISSING_METRIC})
+
+
+class _EndedSince:
+    """The attempts that have ended since the last call, by their names. The first call has none."""
+
+    def __init__(self) -> None:
+        self._known: set[str] | None = None
+
+    def __call__(self, snapshot: Snapshot) -> list[TrainingRecurrence]:
+        ended = {each.metadata.name: each for each in snapshot.recurrences if each.status.result is not None}
+        known = ended.keys() if self._known is None else self._known
+        self._known = known | ended.keys()
+        return [ended[name] for name in sorted(ended.keys() - known)]
 
 
 class JsonLinesWriter:
@@ -55,24 +71,23 @@ class AttemptReporter:
     def __init__(self, print_line: Callable[[str], None], *, table: bool = True) -> None:
         self._print_line = print_line
         self._table = table
-        self._known: set[str] | None = None
+        self._ended_since = _EndedSince()
         self.results: list[Result] = []
         self._last_message = ""
         self._informative = False
 
     def show(self, snapshot: Snapshot) -> None:
         """Report the attempts that have ended since the last call. The first call reports none."""
-        ended = {each.metadata.name: each for each in snapshot.recurrences if each.status.result is not None}
-        for name in sorted(ended.keys() - (ended.keys() if self._known is None else self._known)):
-            spec, status = ended[name].spec, ended[name].status
+        for each in self._ended_since(snapshot):
+            spec, status = each.spec, each.status
             if status.result is None:
                 continue
             self.results.append(status.result)
             has_metric = status.progress is not None and status.progress.metric is not None
             self._informative |= status.result in INFORMATIVE_RESULTS and has_metric
             if status.result not in EXPECTED_RESULTS or not self._table:
-                self._print_line(f"run {spec.index}, try {spec.attempt} ({name}): {self._described(ended[name])}")
-        self._known = (self._known or set()) | ended.keys()
+                name = each.metadata.name
+                self._print_line(f"run {spec.index}, try {spec.attempt} ({name}): {self._described(each)}")
 
     def _described(self, recurrence: TrainingRecurrence) -> str:
         """The result and its message, without the message if it is that of the attempt before."""
@@ -90,3 +105,29 @@ class AttemptReporter:
         True if there was no attempt.
         """
         return not self.results or self._informative
+
+
+class PipelineReporter:
+    """Prints what the pipeline of each attempt that ends planned and realised.
+
+    Args:
+        pipelines: The stored pipelines.
+        print_line: Prints one line.
+    """
+
+    def __init__(self, pipelines: Pipelines, print_line: Callable[[str], None]) -> None:
+        self._pipelines = pipelines
+        self._print_line = print_line
+        self._ended_since = _EndedSince()
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Print the lines of the attempts that have ended since the last call. The first call prints none.
+
+        Raises:
+            OperationError: The database failed.
+        """
+        for spec in (each.spec for each in self._ended_since(snapshot)):
+            key = PipelineKey(snapshot.job.metadata.uid, spec.index, spec.attempt)
+            state = self._pipelines.read_without_measurements(key)
+            if state is not None:
+                self._print_line(f"run {spec.index}, try {spec.attempt}: {pipeline_summary(state)}")

@@ -29,11 +29,11 @@ from wattloop_operator.history.energy_origin import ANNOTATION, EnergyOrigin
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.http.http_service import HttpService
+from wattloop_operator.local.display import PipelineReporter
 from wattloop_operator.local.job_file import local_job, without_power_limits
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.local_gpus import Simulation, given_gpus, simulate_gpus
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
-from wattloop_operator.local.pipeline_reporter import PipelineReporter
 from wattloop_operator.local.processor_agent import ProcessorMeter, running_processor_agent
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.repeated_warnings import each_warning_once
@@ -73,6 +73,17 @@ class StartedRun:
     key: JobKey
     wake_event: threading.Event
     pipelines: Pipelines
+
+    def history(self) -> JobHistory:
+        """The history of the job.
+
+        Raises:
+            OperationError: It no longer exists, or the database failed.
+        """
+        snapshot = self.backend.snapshot(self.key)
+        if snapshot is None:
+            raise OperationError(f"{self.key} no longer exists in the database; there are no results to write")
+        return JobHistory.of_snapshot(snapshot)
 
 
 @dataclass(frozen=True)
@@ -139,7 +150,7 @@ class LocalRun:
                 pipelines.show(snapshot)
 
             # Order at the end: end the processes, write the results, then close what both need.
-            stack.callback(self._write_results, started.backend, started.key, started.folder)
+            stack.callback(self._write_results, started)
             stack.callback(started.backend.end_all)
             return Runner(started.backend, started.key, started.wake_event, show_all).run()
 
@@ -252,13 +263,10 @@ class LocalRun:
         )
         return backend
 
-    def _write_results(self, backend: LocalBackend, key: JobKey, folder: OutputFolder) -> None:
+    def _write_results(self, started: StartedRun) -> None:
         """Write the table and the plots, also if the run was interrupted."""
-        snapshot = backend.snapshot(key)
-        if snapshot is None:
-            raise OperationError(f"{key} no longer exists in the database; there are no results to write")
-        history = JobHistory.of_snapshot(snapshot)
-        with open_atomic(folder.recurrences) as stream:
+        history = started.history()
+        with open_atomic(started.folder.recurrences) as stream:
             write_csv(stream, rows_of(history))
         if history.records:
-            write_plots(folder.path, history)
+            write_plots(started.folder.path, history)

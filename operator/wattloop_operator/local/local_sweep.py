@@ -124,10 +124,7 @@ class Sweep:
 
     def _write_results(self, started: StartedRun) -> None:
         """Write table and plot, also if the sweep was interrupted."""
-        snapshot = started.backend.snapshot(started.key)
-        if snapshot is None:
-            raise OperationError(f"{started.key} no longer exists in the database; there are no results to write")
-        history = JobHistory.of_snapshot(snapshot)
+        history = started.history()
         _write(started, history)
         if history.records:
             note = energy_note([row.energy_origin for row in rows_of(history)])

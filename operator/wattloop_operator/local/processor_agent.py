@@ -18,6 +18,7 @@ from pathlib import Path
 from wattloop.gpus.agent.answers import EnergyReading, GpuDescription, PowerLimits
 from wattloop.gpus.rapl import POWERCAP, Rapl
 from wattloop.threads import WatchedThread
+from wattloop_operator.periodic_thread import PeriodicThread
 from wattloop_operator.reconcile.energy.unmeasured import PROCESSORS_PRODUCT
 
 # The nil UUID, which no GPU has.
@@ -92,26 +93,15 @@ def running_processor_agent(path: Path, meter: ProcessorMeter) -> Iterator[None]
         path: The socket, in a folder of this user.
         meter: The processors.
     """
-    with _Server(path, meter) as server:
+    with _Server(path, meter) as server, PeriodicThread(meter.joules, "processors", READ_SECONDS):
         answering = WatchedThread(server.serve_forever, "processor-agent")
         answering.start()
-        ended = threading.Event()
-        reading = WatchedThread(lambda: _read_regularly(meter, ended), "processors")
-        reading.start()
         try:
             yield
         finally:
-            for thread in (answering, reading):
-                thread.release()
-            ended.set()
+            answering.release()
             server.shutdown()
             answering.join()
-            reading.join()
-
-
-def _read_regularly(meter: ProcessorMeter, ended: threading.Event) -> None:
-    while not ended.wait(READ_SECONDS):
-        meter.joules()
 
 
 class _Server(socketserver.ThreadingUnixStreamServer):

@@ -13,14 +13,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 from wattloop.errors import OperationError
-from wattloop.threads import WatchedThread
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.driver import StaleSnapshotError
+from wattloop_operator.periodic_thread import PeriodicThread
 from wattloop_operator.reporting.interfaces import (
     ProgressStore,
     ProgressTooLargeError,
@@ -218,7 +217,7 @@ class ProgressWriter(Generic[Received]):
                     self._attempts.pop(key, None)
 
 
-class ProgressWriterThread:
+class ProgressWriterThread(PeriodicThread):
     """Calls `write_due` in a thread; a context manager that writes all waiting progress at its end.
 
     Args:
@@ -226,28 +225,18 @@ class ProgressWriterThread:
     """
 
     def __init__(self, writer: ProgressWriter[Any]) -> None:
+        super().__init__(self._write, "progress-writer", POLL_SECONDS)
         self._writer = writer
-        self._ending = threading.Event()
-        self._thread = WatchedThread(self._run, "progress-writer")
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._thread.release()
-        self._ending.set()
-        self._thread.join()
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
         self._writer.write_due(everything=True)
 
-    def _run(self) -> None:
-        while not self._ending.wait(POLL_SECONDS):
-            try:
-                self._writer.write_due()
-            except Exception:  # an error of one recurrence must not end the thread
-                logger.exception("unexpected failure while writing progress; retrying")
+    def _write(self) -> None:
+        try:
+            self._writer.write_due()
+        except Exception:  # an error of one recurrence must not end the thread
+            logger.exception("unexpected failure while writing progress; retrying")
 
 
 def _with(recurrence: TrainingRecurrence, progress: Progress) -> TrainingRecurrence:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from wattloop.errors import OperationError
-from wattloop.threads import WatchedThread
+from wattloop_operator.periodic_thread import PeriodicThread
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +18,7 @@ MAX_ANSWER_SECONDS = 7.0
 STOP_SECONDS = 1.0
 
 
-class DatabaseCheck:
+class DatabaseCheck(PeriodicThread):
     """Asks a database again and again; a context manager, which starts and ends its thread.
 
     Args:
@@ -30,26 +28,17 @@ class DatabaseCheck:
     """
 
     def __init__(self, ask: Callable[[], object], name: str, clock: Callable[[], float] = time.monotonic) -> None:
+        # A request to a machine that is gone is not waited for.
+        super().__init__(self.ask, "database-check", INTERVAL_SECONDS, STOP_SECONDS)
         self._ask = ask
         self._name = name
         self._clock = clock
         self._answered_at = clock()
         self._failure = ""
-        self._stopping = threading.Event()
-        self._thread = WatchedThread(self._run, "database-check")
 
     def __enter__(self) -> Self:
         self._answered_at = self._clock()
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._thread.release()
-        self._stopping.set()
-        # A request to a machine that is gone is not waited for.
-        self._thread.join(STOP_SECONDS)
+        return super().__enter__()
 
     def problem(self) -> str:
         """Why the database cannot be used now; empty if it can."""
@@ -75,7 +64,3 @@ class DatabaseCheck:
         elif self._failure and not failure:
             logger.info("%s: the database answers", self._name)
         self._failure, self._answered_at = failure, self._clock()
-
-    def _run(self) -> None:
-        while not self._stopping.wait(INTERVAL_SECONDS):
-            self.ask()
