@@ -21,6 +21,7 @@ from wattloop_operator.api.cron import ScheduleError, check_schedule
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.gpu_requests import EXPECTED_GPUS, gpu_request_error
 from wattloop_operator.api.plan_archive import decode_archive
+from wattloop_operator.api.pod_template_form import wrong_type
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.resource import API_VERSION, GROUP
 from wattloop_operator.api.schemas import KINDS, Kind
@@ -156,9 +157,12 @@ def _template_problems(document: Document, kind: str, value: dict[str, Any]) -> 
     exceeded = exceeded_limit(value["spec"]["template"])
     if exceeded is not None:
         return [document.problem(("spec", "template"), exceeded.found, exceeded.expected)]
-    wrong = gpu_request_error(value["spec"]["template"])
+    wrong = wrong_type(value["spec"]["template"])
     if wrong is not None:
-        return [document.problem(("spec", "template", *wrong.path), format_value(wrong.value), EXPECTED_GPUS)]
+        return [document.problem(("spec", "template", *wrong.path), format_value(wrong.value), wrong.expected)]
+    gpus = gpu_request_error(value["spec"]["template"])
+    if gpus is not None:
+        return [document.problem(("spec", "template", *gpus.path), format_value(gpus.value), EXPECTED_GPUS)]
     return []
 
 

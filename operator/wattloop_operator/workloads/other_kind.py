@@ -96,7 +96,7 @@ def other_state(
         pods: Its pods in their last known state.
         container: Name of the training container.
     """
-    metadata, status = body["metadata"], body.get("status") or {}
+    metadata, status = body["metadata"], _object(body.get("status"))
     phase, condition = _phase(status)
     if phase is WorkloadPhase.PENDING and any_running(pods):
         # A JobSet has no condition for running.
@@ -147,7 +147,8 @@ def other_state(
 def other_training_container(template: Template) -> str:
     """Name of the first container of a workload's pod templates that trains; empty if none does."""
     spec = {} if template.workload is None else template.workload.spec.value
-    names = [str(each.get("name")) for pod, _ in _pod_templates(spec, 1, 0) for each in pod["spec"]["containers"]]
+    containers = (each for pod, _ in _pod_templates(spec, 1, 0) for each in pod["spec"]["containers"])
+    names = [str(each.get("name")) for each in containers if isinstance(each, dict)]
     return next((name for name in names if name in (template.training_containers or names)), "")
 
 
@@ -158,8 +159,11 @@ def pod_count(spec: Mapping[str, Any]) -> int:
 
 def _phase(status: Mapping[str, Any]) -> tuple[WorkloadPhase, Mapping[str, Any]]:
     """The phase and the condition that says so; that is empty if the workload is pending."""
+    # No schema of this API bounds the types of another kind's fields.
+    conditions = status.get("conditions")
+    conditions = conditions if isinstance(conditions, list) else []
     true_conditions = {
-        str(each.get("type")): each for each in status.get("conditions") or () if str(each.get("status")) == "True"
+        str(each.get("type")): each for each in map(_object, conditions) if str(each.get("status")) == "True"
     }
     for types, phase in (
         (FAILED, WorkloadPhase.FAILED),
@@ -186,6 +190,10 @@ def _failure(condition: Mapping[str, Any], pods: Sequence[Pod]) -> PodFailure:
     return replace(first, failure=failure, message="; ".join(filter(None, (first.message, text))))
 
 
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 def _is_disruption(text: str) -> bool:
     return DISRUPTION_TARGET in text or "Evicted" in text
 
@@ -196,7 +204,7 @@ def _text(condition: Mapping[str, Any]) -> str:
 
 def _wait(body: Mapping[str, Any], pods: Sequence[Pod]) -> PodWait:
     kind, name = str(body["kind"]), str(body["metadata"]["name"])
-    if (body.get("spec") or {}).get("suspend"):
+    if _object(body.get("spec")).get("suspend"):
         return PodWait("", f"its {kind} is suspended (spec.suspend)")
     if pods:
         return pod_wait(pods)

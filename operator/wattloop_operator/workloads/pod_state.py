@@ -156,7 +156,7 @@ def parallelism(spec: Mapping[str, Any]) -> int:
     """
     found, completions = spec.get("parallelism"), spec.get("completions")
     count = max(found, 0) if isinstance(found, int) else 1
-    return min(count, completions) if isinstance(completions, int) else count
+    return min(count, max(completions, 0)) if isinstance(completions, int) else count
 
 
 def bound_pods(pods: Iterable[Pod]) -> tuple[WorkloadPod, ...]:
@@ -228,8 +228,12 @@ def condition_of(body: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None
 
 
 def time_of(text: object) -> datetime | None:
-    """A timestamp of the Kubernetes API; None if it is absent."""
-    return datetime.fromisoformat(text) if isinstance(text, str) and text else None
+    """A timestamp of the Kubernetes API; None if it is absent, or if it is none: other kinds may have any text."""
+    try:
+        found = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return found if found is not None and found.tzinfo is not None else None
 
 
 def _waits(pod: Pod) -> Iterator[PodWait]:

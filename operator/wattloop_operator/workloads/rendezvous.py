@@ -74,7 +74,8 @@ def add_rendezvous(
             "pod template, or remove rendezvous and make a Service of your own"
         )
     pod["subdomain"] = name
-    variables = _variables(rendezvous, name, int(spec.get("parallelism", 1)))
+    pods = spec.get("parallelism")
+    variables = _variables(rendezvous, name, 1 if pods is None else pods)
     for container in pod["containers"]:
         if training_containers is None or container.get("name") in training_containers:
             own = container.get("env") or []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from wattloop.wire.message_fields import shown
+from wattloop_operator.api.pod_template_form import wrong_type
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
@@ -60,9 +61,15 @@ def requested_devices(job: RecurringTrainingJob) -> int:
     """Number of GPUs that a job's workloads request for training.
 
     Raises:
-        TemplateError: The template lacks a named container, or requests no possible number of GPUs.
+        TemplateError: A value of the template has a wrong type, it lacks a named container, or it requests no possible
+            number of GPUs.
     """
     template, found = job.spec.template, 0
+    wire = {} if template.job is None else {"job": template.job.value}
+    wire |= {} if template.workload is None else {"workload": {"spec": template.workload.spec.value}}
+    wrong = wrong_type(wire)
+    if wrong is not None:
+        raise TemplateError(str(wrong))
     if template.workload is not None:
         found = other_devices(template.workload.spec.value, template.training_containers)
     elif template.job is not None:

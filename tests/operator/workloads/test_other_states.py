@@ -159,6 +159,18 @@ def test_the_pods_of_all_templates_are_counted() -> None:
     assert pod_count({"pytorchReplicaSpecs": {"Master": {"template": POD_TEMPLATE}}}) == 1
 
 
+@pytest.mark.parametrize("wrong", ["x", 5, True, [], {}, ["x"], [None], [{"type": {}, "status": "True"}], {"x": 5}])
+@pytest.mark.parametrize("field", ["spec", "status", "conditions", "lastTransitionTime"])
+def test_a_status_or_a_spec_of_wrong_types_is_a_workload_that_waits_or_ends(field: str, wrong: object) -> None:
+    body = workload({"type": "Completed"})
+    parent = {"conditions": body["status"], "lastTransitionTime": body["status"]["conditions"][0]}.get(field, body)
+    parent[field] = wrong
+    ends = field in {"spec", "lastTransitionTime"}
+    state = state_of(body)
+    assert state.phase is (WorkloadPhase.SUCCEEDED if ends else WorkloadPhase.PENDING)
+    assert (state.ended_at is None) == (field != "spec")
+
+
 @pytest.mark.parametrize(("named", "found"), [(None, "proxy"), (("train",), "train"), (("other",), "")])
 def test_the_training_container_is_the_first_named_one(named: tuple[str, ...] | None, found: str) -> None:
     template = Template.from_wire(
