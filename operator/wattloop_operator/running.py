@@ -40,6 +40,7 @@ async def run_operator(factory: Factory) -> None:
 
         lock = LeaseLock(factory.transport, settings.leader_election_name, namespace, factory.identity)
         leadership = Leadership(lock, factory.election_times())
+        factory.leader.stand_for_election(leadership.silence)
         metrics = factory.metrics_service(leadership.holds)
         if metrics is not None:
             stack.enter_context(metrics)

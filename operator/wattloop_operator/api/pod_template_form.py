@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from wattloop.wire.message_fields import shown
 from wattloop.printable import printable
+from wattloop.wire.message_fields import shown
 
 NAMED = {"name": str}
 CONTAINER = {"name": str, "env": [NAMED], "volumeMounts": [{"mountPath": str}]}

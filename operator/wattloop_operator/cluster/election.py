@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_SECONDS = 3.0
 FORBIDDEN, NOT_FOUND = 403, 404
+# A candidate reads the Lease every few seconds; readiness fails within 10 s of the API server's end.
+MAX_SILENT_SECONDS = 6.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class LeaseLock(BaseLock):
     Attributes:
         renewed_at: Start of the last successful renewal on the monotonic clock; None if there is
             none.
+        answered_at: Time of the API server's last answer, on the same clock.
     """
 
     def __init__(self, transport: Transport, name: str, namespace: str, identity: str) -> None:
@@ -73,6 +76,7 @@ class LeaseLock(BaseLock):
         self._transport = transport
         self._lease: dict[str, Any] = {}
         self.renewed_at: float | None = None
+        self.answered_at = time.monotonic()
 
     async def get(
         self, name: str, namespace: str
@@ -166,9 +170,9 @@ class LeaseLock(BaseLock):
     def _check_allowed(self, error: StatusError) -> None:
         """Raise an error if waiting cannot help: no such namespace, or no right to Leases.
 
-        A leader waits: an API server that starts refuses requests before it knows its roles.
+        An operator that has read the Lease waits: an API server that starts refuses requests before it knows its roles.
         """
-        if self.renewed_at is not None:
+        if self._lease:
             return
         if error.status == FORBIDDEN or (error.status == NOT_FOUND and "namespaces" in error.message):
             raise OperationError(
@@ -179,7 +183,13 @@ class LeaseLock(BaseLock):
 
     async def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         request = Request(method, path, body=body, timeout_seconds=REQUEST_TIMEOUT_SECONDS)
-        return await asyncio.to_thread(self._transport, request)
+        try:
+            answer = await asyncio.to_thread(self._transport, request)
+        except StatusError:
+            self.answered_at = time.monotonic()
+            raise
+        self.answered_at = time.monotonic()
+        return answer
 
 
 class _Election(LeaderElection):
@@ -212,6 +222,14 @@ class Leadership:
         """Whether this operator may act as the leader now. Thread-safe."""
         renewed_at = self._lock.renewed_at
         return renewed_at is not None and time.monotonic() - renewed_at < self._times.renew_within_seconds
+
+    def silence(self) -> str:
+        """Why a candidate cannot serve reports: the API server, which reviews tokens, is silent; empty: it answers.
+
+        Thread-safe.
+        """
+        seconds = time.monotonic() - self._lock.answered_at
+        return f"the API server has not answered for {seconds:.0f} s" if seconds > MAX_SILENT_SECONDS else ""
 
     async def lead(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait for the lead and then work; returns when the work has ended.

@@ -18,10 +18,9 @@ def run(arguments: argparse.Namespace) -> int:
     # Imported here, so that an error in the settings appears at once. The modules are never freed, and without the
     # garbage collector, which would traverse their objects repeatedly, their import takes five sixths of the time.
     gc.disable()
-    from wattloop_operator.api_server_wait import await_api_server  # noqa: PLC0415
     from wattloop_operator.factory import Factory, connect  # noqa: PLC0415
     from wattloop_operator.running import run_operator  # noqa: PLC0415
-    from wattloop_operator.store import open_store  # noqa: PLC0415
+    from wattloop_operator.start_up_wait import await_api_server, await_database  # noqa: PLC0415
     from wattloop_operator.telemetry.operator_logs import set_up_logs  # noqa: PLC0415
 
     gc.enable()
@@ -32,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         absent = tuple(name for name in settings.namespaces if name not in readable)
         settings = replace(settings, namespaces=readable)
         # Until here there is nothing to clean up, and a signal ends the process at once.
-        with interruption.deferred(), open_store(settings.database) as store:
+        with interruption.deferred(), await_database(settings) as store:
             interruption.raise_if_requested()
             asyncio.run(run_operator(Factory(settings, store, client, transport, absent_namespaces=absent)))
             return interruption.EXIT_INTERRUPTED if interruption.accept_request() else 0

@@ -7,6 +7,7 @@ sees either no controller or all of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from wattloop_operator.api.attempt_state import Progress
@@ -24,6 +25,15 @@ class LeaderState:
 
     def __init__(self) -> None:
         self._leading: tuple[Controller, Backend] | None = None
+        self._candidate_problem: Callable[[], str] = str
+
+    def stand_for_election(self, problem: Callable[[], str]) -> None:
+        """Record that this operator is a candidate.
+
+        Args:
+            problem: Returns why a candidate cannot reach the API server; empty if it can.
+        """
+        self._candidate_problem = problem
 
     def lead(self, controller: Controller, backend: Backend) -> None:
         """Record that this operator leads."""
@@ -54,9 +64,12 @@ class LeaderState:
         return "" if controller is None else controller.problem()
 
     def connection_problem(self) -> str:
-        """Why a leader can not act now, although it need not restart; empty if it can."""
+        """Why this operator cannot use the API server now, although it need not restart; empty if it can.
+
+        A leader cannot act then. No replica can review a token or store a report.
+        """
         controller = self.controller
-        return "" if controller is None else controller.connection_problem()
+        return self._candidate_problem() if controller is None else controller.connection_problem()
 
     @property
     def queue_depth(self) -> int:

@@ -12,6 +12,7 @@ from wattloop_operator.domain.records import (
     PowerProfileRecord,
     ProfileKey,
 )
+from wattloop_operator.store.database import DatabaseUnavailableError
 from wattloop_operator.store.objects import ConflictError, ObjectExistsError, ObjectMissingError, StoredObject
 from wattloop_operator.store.observation_store import JobObservations
 from wattloop_operator.store.store import Store, open_store
@@ -19,6 +20,7 @@ from wattloop_operator.store.store import Store, open_store
 __all__ = [
     "RESULTS",
     "ConflictError",
+    "DatabaseUnavailableError",
     "JobObservations",
     "LateUsage",
     "ObjectExistsError",

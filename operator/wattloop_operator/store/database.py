@@ -26,10 +26,15 @@ BEGIN = "wattloop_begin"
 BEGIN_WRITING = "BEGIN IMMEDIATE"
 
 
+class DatabaseUnavailableError(OperationError):
+    """The database's server could not be reached, starts or stops: waiting may help."""
+
+
 class Database:
     """An engine with transactions for reading and for writing, whose errors are `OperationError`.
 
-    Thread-safe: each transaction has its own connection.
+    Those for which waiting may help are `DatabaseUnavailableError`. Thread-safe: each transaction has
+    its own connection.
     """
 
     def __init__(self, url: URL) -> None:
@@ -95,7 +100,10 @@ class Database:
             raise
         except DBAPIError as error:
             message = without_secrets(" ".join(str(error.orig).split()), self.url)
-            raise OperationError(f"{self.name}: cannot {purpose}: {message}; {self._remedy(message)}") from None
+            kind = (
+                DatabaseUnavailableError if not self.is_sqlite and _is_unavailable(error, message) else OperationError
+            )
+            raise kind(f"{self.name}: cannot {purpose}: {message}; {self._remedy(message)}") from None
         except PoolTimeoutError:
             raise OperationError(
                 f"{self.name}: cannot {purpose}: all connections are in use; check that the database responds"
@@ -131,6 +139,16 @@ REMEDIES = (
     ("permission denied", "grant this user the right to create and change tables in this database"),
     ("read-only transaction", "name the primary server: this one is a standby or read-only"),
 )
+# PostgreSQL's message if it accepts no connection now. An error of the connection has no code.
+NOT_NOW = ("starting up", "shutting down", "in recovery", "not yet accepting", "too many clients", "connection slots")
+
+
+def _is_unavailable(error: DBAPIError, message: str) -> bool:
+    code = getattr(error.orig, "sqlstate", None)
+    if code is not None:
+        return str(code).startswith(("08", "57P"))
+    is_rejection = "FATAL" in message and not any(text in message for text in NOT_NOW)
+    return isinstance(error, OperationalError) and not is_rejection
 
 
 def _sqlite_engine(url: URL) -> Engine:

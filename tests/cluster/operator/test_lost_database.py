@@ -14,12 +14,15 @@ from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import Training
 from support.control_plane.waiting import Object, wait_until
 from support.databases.postgresql_server import (
+    PASSWORD,
     PostgreSqlMissingError,
     PostgreSqlPrograms,
+    PostgreSqlServer,
     postgresql_folder,
     postgresql_programs,
     serving_postgresql,
 )
+from support.free_ports import free_port
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 from wattloop_operator.store import open_store
 
@@ -46,6 +49,36 @@ def await_reached(cluster: DynamicClient, key: JobKey) -> None:
         what="the recurrence to reach its target",
         timeout_seconds=180.0,
     )
+
+
+@pytest.mark.postgres
+def test_an_operator_that_starts_while_the_database_is_away_waits_and_then_runs_a_recurrence(
+    postgresql: PostgreSqlPrograms,
+    operators: Callable[..., Callable[[], OperatorProcess]],
+    make_job: Callable[..., JobKey],
+    train: Callable[[JobKey, str], Training],
+    kubelet: Kubelet,
+    cluster: DynamicClient,
+) -> None:
+    with contextlib.ExitStack() as running:
+        folder = running.enter_context(postgresql_folder(postgresql))
+        url = PostgreSqlServer(folder).url("postgres")
+        address = f"127.0.0.1:{free_port()}"
+        operator = operators(f"--database={url}", f"--health-bind={address}")()
+        running.callback(operator.stop)
+        key = make_job()
+        line = operator.await_line("waits for the database")["message"]
+        assert str(folder).replace("/", "%2F") in line
+        until(lambda: operator.health("/readyz?exclude=database").status_code == 503, "the operator waits")
+        assert operator.health("/healthz").status_code == 200
+        with serving_postgresql(postgresql, folder):
+            name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
+            training = train(key, name)
+            assert training.report(9.0, 0.95, finished=True) is not None
+            kubelet.succeed(training.pod)
+            await_reached(cluster, key)
+            assert PASSWORD not in operator.log_tail()
+            operator.stop()
 
 
 @pytest.mark.postgres
