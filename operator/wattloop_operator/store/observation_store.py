@@ -14,12 +14,9 @@ from sqlalchemy import ColumnElement, Connection, Table, Tuple, delete, func, se
 
 from wattloop_operator.domain.records import MAX_OBSERVATIONS_OF_JOB, LateUsage, ObservationRecord
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.tables import LATE_USAGES, OBSERVATIONS, PROFILES
+from wattloop_operator.store.tables import ATTEMPT, LATE_USAGES, OBSERVATIONS, PROFILES
 
 logger = logging.getLogger(__name__)
-COLUMNS = [OBSERVATIONS.c[field.name] for field in fields(ObservationRecord)]
-LATE_USAGE_COLUMNS = [LATE_USAGES.c[field.name] for field in fields(LateUsage)]
-KEY = ("job_uid", "recurrence", "attempt")
 # Those that were deleted count too: a job may learn from one of the past.
 MAX_JOBS_OF_NAMESPACE = 1_000
 
@@ -40,7 +37,9 @@ class Observations:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._insert = (
-            database.insert(OBSERVATIONS).on_conflict_do_nothing(index_elements=KEY).returning(OBSERVATIONS.c.attempt)
+            database.insert(OBSERVATIONS)
+            .on_conflict_do_nothing(index_elements=ATTEMPT)
+            .returning(OBSERVATIONS.c.attempt)
         )
 
     def record(self, record: ObservationRecord) -> bool:
@@ -94,7 +93,7 @@ class LateUsages:
         self._database = database
         insert = database.insert(LATE_USAGES)
         values = {name: insert.excluded[name] for name in ("energy_joules", "time_seconds")}
-        self._upsert = insert.on_conflict_do_update(index_elements=KEY, set_=values)
+        self._upsert = insert.on_conflict_do_update(index_elements=ATTEMPT, set_=values)
 
     def record(self, late_usage: LateUsage) -> None:
         """Store a late usage, durably when this returns; it replaces an earlier one of the attempt.
@@ -109,9 +108,9 @@ class LateUsages:
 
     def of_job(self, job_uid: str) -> tuple[LateUsage, ...]:
         """All late usages of a job, ordered by (recurrence, attempt)."""
-        query = select(*LATE_USAGE_COLUMNS).where(LATE_USAGES.c.job_uid == job_uid)
+        query = select(LATE_USAGES).where(LATE_USAGES.c.job_uid == job_uid)
         with self._database.reading(f"read the late usages of job {job_uid}") as on:
-            rows = on.execute(query.order_by(*(LATE_USAGES.c[name] for name in KEY))).all()
+            rows = on.execute(query.order_by(*(LATE_USAGES.c[name] for name in ATTEMPT))).all()
         return tuple(LateUsage(*row) for row in rows)
 
 
@@ -151,7 +150,7 @@ def _values(record: ObservationRecord) -> dict[str, object]:
 
 
 def _select(on: Connection, *conditions: ColumnElement[bool]) -> tuple[ObservationRecord, ...]:
-    ordered = select(*COLUMNS).where(*conditions).order_by(*(OBSERVATIONS.c[name] for name in KEY))
+    ordered = select(OBSERVATIONS).where(*conditions).order_by(*(OBSERVATIONS.c[name] for name in ATTEMPT))
     return tuple(ObservationRecord(*row) for row in on.execute(ordered).all())
 
 

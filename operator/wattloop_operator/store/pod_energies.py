@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable
-from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -13,9 +12,8 @@ from sqlalchemy import and_, case, delete, func, or_, select, tuple_
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import POD_ENERGIES
+from wattloop_operator.store.tables import POD_ENERGY_KEY as KEY
 
-COLUMNS = [POD_ENERGIES.c[field.name] for field in fields(PodEnergy)]
-KEY = ("ledger", "pod_uid", "container", "gpu_uuid")
 # More than the GPUs of any training. Pods that have ended give way, those of the least energy first.
 MAX_ROWS_OF_ATTEMPT = 65_536
 
@@ -46,7 +44,7 @@ class PodEnergies:
         """Energies of a job from this recurrence on, by (recurrence, attempt), ordered by key."""
         table = POD_ENERGIES.c
         query = (
-            select(*COLUMNS)
+            select(POD_ENERGIES)
             .where(table.job_uid == job_uid, table.recurrence >= since_recurrence)
             .order_by(table.recurrence, table.attempt, *(table[name] for name in KEY))
         )
@@ -59,7 +57,9 @@ class PodEnergies:
         """Energies of one attempt, ordered by key."""
         table = POD_ENERGIES.c
         query = (
-            select(*COLUMNS).where(*_of_attempt(job_uid, recurrence, attempt)).order_by(*(table[name] for name in KEY))
+            select(POD_ENERGIES)
+            .where(*_of_attempt(job_uid, recurrence, attempt))
+            .order_by(*(table[name] for name in KEY))
         )
         with self._database.reading(f"read the energy of pods of job {job_uid}, recurrence {recurrence}") as on:
             return tuple(PodEnergy(*row) for row in on.execute(query).all())

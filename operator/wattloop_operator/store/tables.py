@@ -1,10 +1,18 @@
-"""The tables as SQLAlchemy Core metadata; a test compares them with the migrations."""
+"""The tables as SQLAlchemy Core metadata; a test compares them with the migrations.
+
+The tables of records have a column for each field of the record.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterator
+from dataclasses import fields
 from datetime import UTC, datetime
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
+from pydantic import AwareDatetime
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -26,7 +34,10 @@ from sqlalchemy import (
 )
 
 from wattloop_operator.domain.pipeline_result import PipelineResult
+from wattloop_operator.domain.record_fields import StoredRecord
+from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerMeasurement, ProfileKey
 from wattloop_planner.metric_curve import MetricCurve
+from wattloop_planner.observations import ParameterValues
 
 # Number of the newest migration.
 SCHEMA_VERSION = 11
@@ -139,6 +150,44 @@ NAME = Text().with_variant(Text(collation="C"), "postgresql")
 # SQLite generates ids only in a column of exactly this type.
 SERIAL = BigInteger().with_variant(Integer(), "sqlite")
 
+ATTEMPT = ("job_uid", "recurrence", "attempt")
+COLUMN_TYPES: dict[Any, Any] = {
+    str: Text,
+    int: BigInteger,
+    float: Double,
+    bool: Boolean,
+    AwareDatetime: UtcDateTime,
+    MetricCurve: CurveText,
+    ParameterValues: ParametersText,
+    PipelineResult: PipelineResultText,
+}
+
+
+def columns_of(
+    record: type[StoredRecord], *, key: Collection[str] = (), names: Collection[str] = ()
+) -> Iterator[Column[Any]]:
+    """The columns of a record, in the order of its fields.
+
+    Args:
+        record: The record; a field that may be None may be NULL.
+        key: Its fields that are the primary key.
+        names: Its fields that are ordered by code point.
+    """
+    hints = get_type_hints(record)
+    for field in fields(record):
+        hint = hints[field.name]
+        optional = NoneType in get_args(hint)
+        found = next(each for each in get_args(hint) if each is not NoneType) if optional else hint
+        yield Column(
+            field.name,
+            NAME if field.name in names else COLUMN_TYPES[found],
+            primary_key=field.name in key,
+            # Without parameters there is no text.
+            nullable=optional or found == ParameterValues,
+            autoincrement=False,
+        )
+
+
 MARKER = Table(
     "wattloop_database",
     METADATA,
@@ -153,62 +202,17 @@ MARKER = Table(
 OBSERVATIONS = Table(
     "observations",
     METADATA,
-    Column("job_uid", NAME, primary_key=True),
-    Column("recurrence", BigInteger, primary_key=True, autoincrement=False),
-    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
-    Column("namespace", NAME, nullable=False),
-    Column("job_name", NAME, nullable=False),
-    Column("recurrence_name", NAME, nullable=False),
-    Column("batch_size", BigInteger, nullable=False),
-    Column("power_limit_watts", Double),
-    Column("result", Text, nullable=False),
-    Column("epochs", Double, nullable=False),
-    Column("metric", Double),
-    Column("energy_joules", Double, nullable=False),
-    Column("time_seconds", Double, nullable=False),
-    Column("max_power_watts", Double, nullable=False),
-    Column("gpu_product", Text, nullable=False),
-    Column("gpu_count", BigInteger, nullable=False),
-    Column("epoch_energy_joules", Double),
-    Column("epoch_time_seconds", Double),
-    Column("attribution", Text, nullable=False),
-    Column("decision_kind", Text, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("scheduled_at", UtcDateTime, nullable=False),
-    Column("finished_at", UtcDateTime, nullable=False),
-    Column("template_digest", Text),
-    Column("target_metric", Text),
-    Column("target_direction", Text),
-    Column("target_threshold", Double),
-    Column("target_evaluations", BigInteger),
-    Column("image_digest", Text),
-    Column("curve", CurveText),
-    Column("parameters", ParametersText),
-    Column("start_up_energy_joules", Double),
-    Column("start_up_time_seconds", Double),
-    Column("pipeline", PipelineResultText),
+    *columns_of(ObservationRecord, key=ATTEMPT, names=("job_uid", "namespace", "job_name", "recurrence_name")),
     Index("observations_by_name", "namespace", "job_name"),
 )
 
-LATE_USAGES = Table(
-    "late_usages",
-    METADATA,
-    Column("job_uid", NAME, primary_key=True),
-    Column("recurrence", BigInteger, primary_key=True, autoincrement=False),
-    Column("attempt", BigInteger, primary_key=True, autoincrement=False),
-    Column("energy_joules", Double, nullable=False),
-    Column("time_seconds", Double, nullable=False),
-)
+LATE_USAGES = Table("late_usages", METADATA, *columns_of(LateUsage, key=ATTEMPT, names=("job_uid",)))
 
 PROFILES = Table(
     "power_profiles",
     METADATA,
     Column("id", SERIAL, primary_key=True),
-    Column("job_uid", NAME, nullable=False),
-    Column("batch_size", BigInteger, nullable=False),
-    Column("gpu_product", NAME, nullable=False),
-    Column("gpu_count", BigInteger, nullable=False),
-    Column("image_digest", NAME, nullable=False),
+    *columns_of(ProfileKey, names=("job_uid", "gpu_product", "image_digest")),
     UniqueConstraint("job_uid", "batch_size", "gpu_product", "gpu_count", "image_digest", name="power_profiles_key"),
 )
 
@@ -216,39 +220,17 @@ MEASUREMENTS = Table(
     "power_measurements",
     METADATA,
     Column("profile_id", BigInteger, ForeignKey("power_profiles.id", ondelete="CASCADE"), primary_key=True),
-    Column("power_limit_watts", Double, primary_key=True),
-    Column("energy_joules", Double, nullable=False),
-    Column("time_seconds", Double, nullable=False),
-    Column("epochs", Double, nullable=False),
+    *columns_of(PowerMeasurement, key=("power_limit_watts",)),
 )
 
+POD_ENERGY_KEY = ("ledger", "pod_uid", "container", "gpu_uuid")
 POD_ENERGIES = Table(
     "pod_energies",
     METADATA,
-    Column("ledger", NAME, primary_key=True),
-    Column("pod_uid", NAME, primary_key=True),
-    Column("container", NAME, primary_key=True),
-    Column("gpu_uuid", NAME, primary_key=True),
-    Column("job_uid", NAME, nullable=False),
-    Column("recurrence", BigInteger, nullable=False),
-    Column("attempt", BigInteger, nullable=False),
-    Column("node", Text, nullable=False),
-    Column("pod", Text, nullable=False),
-    Column("gpu_product", Text, nullable=False),
-    Column("shared", Boolean, nullable=False),
-    Column("energy_millijoules", BigInteger, nullable=False),
-    Column("uncertainty_millijoules", BigInteger, nullable=False),
-    Column("start_time_seconds", Double, nullable=False),
-    Column("time_seconds", Double, nullable=False),
-    Column("ended", Boolean, nullable=False),
-    Column("reported_at", UtcDateTime, nullable=False),
-    Column("measured_at", UtcDateTime),
-    Column("max_power_limit_watts", Double),
-    Index("pod_energies_by_attempt", "job_uid", "recurrence", "attempt"),
+    *columns_of(PodEnergy, key=POD_ENERGY_KEY, names=(*POD_ENERGY_KEY, "job_uid")),
+    Index("pod_energies_by_attempt", *ATTEMPT),
     Index("pod_energies_by_age", "reported_at"),
 )
-
-ATTEMPT = ("job_uid", "recurrence", "attempt")
 
 
 def _attempt() -> tuple[Column[str], Column[int], Column[int]]:
