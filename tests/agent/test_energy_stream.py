@@ -11,6 +11,7 @@ from support.agents.agent_fixture import AgentFixture
 from wattloop.energy_monitor.agent_source import AgentSource
 from wattloop.energy_monitor.process_sampler import ProcessSampler
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
+from wattloop.gpus.agent.answers import entry_of
 
 
 def test_a_reading_is_between_two_moments_of_the_monotonic_clock_and_has_the_power(agent: AgentFixture) -> None:
@@ -24,11 +25,11 @@ def test_a_reading_is_between_two_moments_of_the_monotonic_clock_and_has_the_pow
         stream.close()  # type: ignore[attr-defined]
     for reading in (*read, *first.gpus, *second.gpus):
         assert before <= reading.begin_seconds <= reading.end_seconds
-        assert reading.power_watts is not None
+        assert reading.instant_watts is not None
     assert all(reading.end_seconds <= after for reading in read)
     assert [reading.uuid for reading in second.gpus] == agent.uuids[:1]
-    assert second.gpus[0].power_watts is not None
-    assert second.gpus[0].power_watts > 200
+    assert second.gpus[0].instant_watts is not None
+    assert second.gpus[0].instant_watts > 200
     assert second.gpus[0].end_seconds > after
 
 
@@ -75,5 +76,5 @@ def test_a_stream_survives_a_gpu_that_reports_no_power(agent: AgentFixture) -> N
     agent.gpus.inject_fault("nvmlDeviceGetPowerUsage", code=3, gpu=0)
     with AgentConnection(agent.socket) as connection:
         readings = connection.energy(agent.uuids)
-    assert [reading.power_watts is None for reading in readings] == [True, False, False]
-    assert json.dumps([vars(reading) for reading in readings])
+    assert [reading.instant_watts is None for reading in readings] == [True, False, False]
+    assert json.dumps([entry_of(reading) for reading in readings])

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from wattloop.gpus.agent import EnergyReading, GpuDescription
+from wattloop.energy.gpu_reading import GpuReading
+from wattloop.gpus.agent import GpuDescription
 from wattloop.wire.node_energy import Range
 from wattloop_agent.monitor.driver_thread import DriverThread
 from wattloop_agent.monitor.gpu_sampler import Sampler
@@ -48,7 +49,7 @@ class Meter:
         """
         return await self._in_thread(lambda: self._gpus.describe(seen))
 
-    async def energy(self, uuids: Sequence[str]) -> list[EnergyReading]:
+    async def energy(self, uuids: Sequence[str]) -> list[GpuReading]:
         """The counters of these GPUs, read now.
 
         Raises:
@@ -56,7 +57,7 @@ class Meter:
         """
         return await self._in_thread(lambda: self._gpus.energy(uuids))
 
-    async def energy_of(self, seen: Callable[[str], bool]) -> list[EnergyReading]:
+    async def energy_of(self, seen: Callable[[str], bool]) -> list[GpuReading]:
         """The counters of all GPUs that satisfy a predicate on their uuid, by index, read now.
 
         Raises:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from wattloop.gpus.agent import GpuDescription
+from wattloop.gpus.agent.answers import entry_of
 from wattloop.wire.node_energy import Range
 from wattloop_agent.json_lines import boolean, gpu_names, number
 from wattloop_agent.monitor.gpu_meter import Meter
@@ -86,7 +87,7 @@ class RequestHandlers:
             readings = await self._meter.energy_of(caller.sees)
         else:
             readings = []
-        return [vars(reading) for reading in readings]
+        return [entry_of(reading) for reading in readings]
 
     async def stream(
         self, caller: Callable[[], Awaitable[Caller]], request: Mapping[str, object], interval_seconds: float
@@ -125,17 +126,7 @@ class RequestHandlers:
         samples = [counted[uuid] for uuid in gpus if uuid in counted]
         if len(samples) < len(gpus):
             return []
-        return [
-            {
-                "uuid": each.uuid,
-                "energy_millijoules": each.energy_millijoules,
-                "time_seconds": each.clock_seconds,
-                "begin_seconds": each.begin_seconds,
-                "end_seconds": each.end_seconds,
-                "power_watts": each.instant_watts,
-            }
-            for each in samples
-        ]
+        return [entry_of(each) for each in samples]
 
     async def _gpus(self, caller: Caller) -> list[dict[str, object]]:
         if not caller.has_gpus:

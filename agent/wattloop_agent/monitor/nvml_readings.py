@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from wattloop.energy.gpu_reading import GpuReading
-from wattloop.gpus.agent import EnergyReading, GpuDescription, GraphicsClocks, PowerLimits
+from wattloop.gpus.agent import GpuDescription, GraphicsClocks, PowerLimits
 from wattloop.gpus.nvml import Gpu, NvmlError
 from wattloop.wire.node_energy import Range
 from wattloop_agent.monitor.gpu_readings import GpuStatus
@@ -74,7 +74,7 @@ class NvmlReadings:
         """All GPUs, by index."""
         return [gpu.uuid for gpu in self._gpus.all()]
 
-    def energy(self, uuids: Sequence[str]) -> list[EnergyReading]:
+    def energy(self, uuids: Sequence[str]) -> list[GpuReading]:
         """The counters of these GPUs."""
         return [self._energy(self._gpus.gpu(uuid)) for uuid in uuids]
 
@@ -132,13 +132,13 @@ class NvmlReadings:
                     clocks = gpu.memory_clocks_megahertz()
             return float(min(clocks)), float(max(clocks))
 
-    def _energy(self, gpu: Gpu) -> EnergyReading:
+    def _energy(self, gpu: Gpu) -> GpuReading:
         with self._gpus.request_errors():
             begin = time.monotonic()
             counter = gpu.energy_millijoules()
             end = time.monotonic()
             watts = _OptionalReads(self._gpus).read(gpu.instant_power_watts)
-            return EnergyReading(gpu.uuid, counter, gpu.clock_seconds(), begin, end, watts)
+            return GpuReading(gpu.uuid, begin, end, counter, watts, clock_seconds=gpu.clock_seconds())
 
     def _sample(self, gpu: Gpu, *, with_counter: bool) -> GpuReading:
         failed = self._failed.get(gpu.uuid)

@@ -31,3 +31,9 @@ class GpuReading(NamedTuple):
     clock_seconds: float = 0.0
     product: str = ""
     problem: str = ""
+
+    @property
+    def counter_millijoules(self) -> int:
+        """The counter of a reading that has one."""
+        assert self.energy_millijoules is not None, "the reading has a counter"
+        return self.energy_millijoules

@@ -62,10 +62,12 @@ class PowerHistory:
                 return
             elapsed = max(clock - self._clocks[-1], 0.0)
             joules = self._joules[-1] + elapsed * (self._watts[-1] + watts) / 2
-        columns = (self._moments, self._clocks, self._watts, self._joules)
-        for column, value in zip(columns, (moment_seconds, clock, watts, joules), strict=True):
-            column.append(value)
-            if len(column) >= 2 * self._limit:
+        self._moments.append(moment_seconds)
+        self._clocks.append(clock)
+        self._watts.append(watts)
+        self._joules.append(joules)
+        if len(self._moments) >= 2 * self._limit:
+            for column in (self._moments, self._clocks, self._watts, self._joules):
                 del column[: -self._limit]
 
     @property
@@ -103,6 +105,10 @@ class PowerHistory:
         slope = (self._watts[after] - self._watts[before]) / length
         return joules[before] + rate * elapsed * (self._watts[before] + slope * elapsed / 2)
 
+    def _joules_read_until(self, moment_seconds: float) -> float:
+        """The integral until a moment, as far as there are readings."""
+        return self.joules_at(min(max(moment_seconds, self._moments[0]), self._moments[-1]))
+
     def energy_between(self, begin_seconds: float, end_seconds: float) -> Energy:
         """The energy between two moments, as far as there are readings.
 
@@ -112,8 +118,7 @@ class PowerHistory:
         """
         if not self._moments or self._moments[-1] <= begin_seconds:
             return Energy(0.0, 0.0)
-        until = min(max(end_seconds, self._moments[0]), self._moments[-1])
-        joules = self.joules_at(until) - self.joules_at(max(begin_seconds, self._moments[0]))
+        joules = self._joules_read_until(end_seconds) - self._joules_read_until(begin_seconds)
         first = max(bisect.bisect_right(self._moments, begin_seconds) - 1, 0)
         last = bisect.bisect_left(self._moments, end_seconds)
         watts = self._watts[first : last + 1]
@@ -130,10 +135,10 @@ class PowerHistory:
         last = bisect.bisect_left(self._moments, end_seconds)
         if first == 0 or last - first < 2:
             return None
-        whole = self.energy_between(begin_seconds, end_seconds).joules
-        if whole <= 0:
+        begin, end = self._joules_read_until(begin_seconds), self._joules_read_until(end_seconds)
+        if end <= begin:
             return None
-        return self.energy_between(begin_seconds, max(moment_seconds, begin_seconds)).joules / whole
+        return (self._joules_read_until(min(max(moment_seconds, begin_seconds), end_seconds)) - begin) / (end - begin)
 
     def between(self, begin_seconds: float, end_seconds: float) -> list[tuple[float, float]]:
         """(seconds, watts) of the readings from the last before a moment to the first after another."""

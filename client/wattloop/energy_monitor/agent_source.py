@@ -7,7 +7,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, StreamedReadings
 from wattloop.gpus.visible_gpus import VARIABLE, visible_gpus
@@ -61,9 +60,7 @@ class AgentSource:
         newest = max((gpu.end_seconds for gpu in streamed.gpus), default=None)
         offset = 0.0 if newest is None else self._offset.update(self._clock() - newest)
         gpus = [
-            GpuReading(
-                gpu.uuid, gpu.begin_seconds + offset, gpu.end_seconds + offset, gpu.energy_millijoules, gpu.power_watts
-            )
+            gpu._replace(begin_seconds=gpu.begin_seconds + offset, end_seconds=gpu.end_seconds + offset)
             for gpu in streamed.gpus
         ]
         return Readings(gpus, streamed.processor_seconds + offset, streamed.processor_joules)

@@ -10,8 +10,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.errors import UsageError
-from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable, EnergyReading, GpuDescription
+from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable, GpuDescription
 from wattloop.power.limit_profiling import LimitProfiling, limits_to_measure
 from wattloop.power.scheduled_profiling import ScheduledProfiling
 from wattloop.power.windows import Totals
@@ -52,7 +53,7 @@ class ProcessGpus:
         self._agent_start_seconds = agent_start_seconds
         self._select = select
         self._agent = AgentConnection(socket_path) if socket_path else None
-        self._start: dict[str, EnergyReading] = {}
+        self._start: dict[str, GpuReading] = {}
         self._range_watts: tuple[float, float] | None = None
         self._max_watts = 0.0
         self._interruptions = 0
@@ -123,10 +124,10 @@ class ProcessGpus:
         return tuple(
             GpuEnergy(
                 uuid=now.uuid,
-                start_energy_millijoules=self._start[now.uuid].energy_millijoules,
-                energy_millijoules=now.energy_millijoules,
-                start_time_seconds=self._start[now.uuid].time_seconds,
-                time_seconds=now.time_seconds,
+                start_energy_millijoules=self._start[now.uuid].counter_millijoules,
+                energy_millijoules=now.counter_millijoules,
+                start_time_seconds=self._start[now.uuid].clock_seconds,
+                time_seconds=now.clock_seconds,
             )
             for now in self._read()
             if now.uuid in self._start
@@ -300,7 +301,7 @@ class ProcessGpus:
         before, self._interruptions = self._interruptions, 0 if self._agent is None else self._agent.interruptions
         return self._interruptions != before
 
-    def _read(self) -> list[EnergyReading]:
+    def _read(self) -> list[GpuReading]:
         if self._agent is None or not self._start:
             return []
         try:
@@ -309,7 +310,7 @@ class ProcessGpus:
             logger.warning("the energy counters could not be read: %s; the next report retries", error)
             return []
 
-    def _energy_of(self, uuids: Iterable[str]) -> list[EnergyReading]:
+    def _energy_of(self, uuids: Iterable[str]) -> list[GpuReading]:
         named = list(uuids)
         return self._agent.energy(named) if self._agent is not None and named else []
 
@@ -319,6 +320,6 @@ class ProcessGpus:
         if not readings:
             return None
         return Totals(
-            energy_joules=sum(reading.energy_millijoules for reading in readings) / 1000,
-            time_seconds=max(reading.time_seconds for reading in readings),
+            energy_joules=sum(reading.counter_millijoules for reading in readings) / 1000,
+            time_seconds=max(reading.clock_seconds for reading in readings),
         )

@@ -78,9 +78,9 @@ def energy_now(agent_socket: str, progress: Progress) -> tuple[GpuEnergy, ...]:
         GpuEnergy(
             uuid=now.uuid,
             start_energy_millijoules=known[now.uuid].start_energy_millijoules,
-            energy_millijoules=now.energy_millijoules,
+            energy_millijoules=now.counter_millijoules,
             start_time_seconds=float(known[now.uuid].start_time_seconds),
-            time_seconds=now.time_seconds,
+            time_seconds=now.clock_seconds,
         )
         for now in readings
     )

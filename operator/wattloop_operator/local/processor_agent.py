@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from wattloop.gpus.agent.answers import EnergyReading, GpuDescription, PowerLimits
+from wattloop.energy.gpu_reading import GpuReading
+from wattloop.gpus.agent.answers import GpuDescription, PowerLimits, entry_of
 from wattloop.gpus.rapl import POWERCAP, Rapl
 from wattloop.threads import WatchedThread
 from wattloop_operator.periodic_thread import PeriodicThread
@@ -58,12 +59,12 @@ class ProcessorMeter:
             limits = PowerLimits(*(self.max_watts,) * 5)
         return GpuDescription(PROCESSORS, PROCESSORS_PRODUCT, 0, limits)
 
-    def reading(self) -> EnergyReading:
+    def reading(self) -> GpuReading:
         """The energy now."""
         begin = time.monotonic()
         joules = self.joules()
         seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
-        return EnergyReading(PROCESSORS, round(joules * 1e3), seconds, begin, time.monotonic())
+        return GpuReading(PROCESSORS, begin, time.monotonic(), round(joules * 1e3), None, clock_seconds=seconds)
 
 
 def max_package_watts(folder: Path) -> float | None:
@@ -133,7 +134,7 @@ class _Connection(socketserver.StreamRequestHandler):
             case "gpus":
                 return {"result": [asdict(self.server.meter.description())]}
             case "energy":
-                return {"result": [asdict(self.server.meter.reading())]}
+                return {"result": [entry_of(self.server.meter.reading())]}
             case "list" | "release":
                 return {"result": []}
             case _:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 import random
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.energy import Edge, energy_at
+from support.recorded_gpu import NAMES, RecordedGpu
 from wattloop.energy.energy_estimate import Energy
+from wattloop.energy.energy_history import Edge, energy_at
 from wattloop.energy.energy_timeline import EnergyTimeline
-from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy.power_history import energy_of_power
 
 STEP = 0.1
@@ -74,34 +72,24 @@ def test_after_the_last_edge_its_power_is_extrapolated_with_a_larger_uncertainty
     assert energy_at(edges, 1.0) == Energy(pytest.approx(500.0), pytest.approx(50.0))
 
 
-# Readings of an H200 (driver 580.159.04) by benchmarks/energy_counter.py, under a steady load and in bursts.
-RECORDINGS = Path(__file__).with_name("recordings")
-
-
-def recorded(name: str) -> list[dict[str, float]]:
-    with (RECORDINGS / f"{name}.csv").open(newline="") as stream:
-        return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(stream)]
-
-
-@pytest.mark.parametrize("name", ["h200_steady", "h200_burst"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_recorded_counter_agrees_with_integrated_power_within_both_uncertainties(name: str) -> None:
-    rows = recorded(name)
-    edges = edges_of((row["begin_seconds"], row["end_seconds"], int(row["energy_millijoules"])) for row in rows)
-    inside = [row for row in rows if edges[1].time_seconds <= row["begin_seconds"] <= edges[-2].time_seconds]
-    begin, end = (energy_at(edges, inside[place]["begin_seconds"]) for place in (0, -1))
+    readings = RecordedGpu(name).readings
+    edges = edges_of((each.begin_seconds, each.end_seconds, each.counter_millijoules) for each in readings)
+    inside = [each for each in readings if edges[1].time_seconds <= each.begin_seconds <= edges[-2].time_seconds]
+    begin, end = (energy_at(edges, inside[place].begin_seconds) for place in (0, -1))
     counted, uncertainty = end.joules - begin.joules, begin.uncertainty_joules + end.uncertainty_joules
-    integrated = energy_of_power([(row["begin_seconds"], row["power_watts"]) for row in inside])
+    integrated = energy_of_power([(each.begin_seconds, each.instant_watts or 0.0) for each in inside])
     assert counted > 1000
     assert abs(counted - integrated.joules) <= uncertainty + integrated.uncertainty_joules
     assert uncertainty < 0.02 * counted
 
 
-@pytest.mark.parametrize("name", ["h200_steady", "h200_burst"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_recorded_counter_has_a_period_of_a_tenth_of_a_second(name: str) -> None:
     timeline = EnergyTimeline()
-    for row in recorded(name):
-        begin, end = row["begin_seconds"], row["end_seconds"]
-        timeline.add(GpuReading("GPU-1", begin, end, int(row["energy_millijoules"]), row["power_watts"]))
+    for reading in RecordedGpu(name).readings:
+        timeline.add(reading)
     edges = timeline.edges(0, final=False)
     assert len(edges) > 45
     for before, after in itertools.pairwise(edges):

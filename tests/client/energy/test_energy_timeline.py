@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 import os
@@ -17,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.recorded_gpu import NAMES, RecordedGpu
 from support.sampled_machine import SampledMachine, loads
 from wattloop.energy.energy_timeline import EnergyTimeline, WindowEnergy
 from wattloop.energy.gpu_reading import GpuReading
@@ -242,21 +242,16 @@ def test_the_memory_of_a_timeline_is_bounded() -> None:
     assert "its begin is older" in old.missing
 
 
-@pytest.mark.parametrize("name", ["h200_steady", "h200_burst"])
+@pytest.mark.parametrize("name", NAMES)
 def test_few_readings_of_a_recorded_gpu_agree_with_all_of_them(name: str) -> None:
     """Readings of an H200 every 5 to 10 ms, of which the second timeline gets those at least 67 ms apart."""
-    path = Path(__file__).with_name("recordings") / f"{name}.csv"
-    with path.open(newline="") as stream:
-        rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(stream)]
     dense, sparse = EnergyTimeline(), EnergyTimeline()
     due = 0.0
-    for row in rows:
-        begin, end = row["begin_seconds"], row["end_seconds"]
-        reading = GpuReading("GPU-1", begin, end, int(row["energy_millijoules"]), row["power_watts"])
+    for reading in RecordedGpu(name).readings:
         dense.add(reading)
-        if begin >= due:
+        if reading.begin_seconds >= due:
             sparse.add(reading)
-            due = begin + 0.067
+            due = reading.begin_seconds + 0.067
     standard = []
     for number in range(120):
         begin = 1.0 + number * 0.027

@@ -24,7 +24,7 @@ from wattloop.pipeline.instruction_measurements import RankMeasurements
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import Directive
 from wattloop_agent.monitor.energy.attribution import Assignment, Observation
-from wattloop_agent.monitor.energy.energy_history import energy_from
+from wattloop_agent.monitor.energy.energy_snapshot import energy_from
 from wattloop_agent.monitor.energy.gpu_account import GpuAccount
 from wattloop_agent.monitor.energy.ledger import Ledger
 
@@ -89,7 +89,7 @@ def ranks(gpu: RecordedGpu) -> Iterator[Error]:
     for seconds, pairs in ((0.3, 1), (1.0, 1), (1.0, 3)):
         readings = list(gpu.every(seconds, 0.4))
         for first, last in zip(readings, readings[pairs:], strict=False):
-            counted = ((last.energy_millijoules or 0) - (first.energy_millijoules or 0)) / 1e3
+            counted = (last.counter_millijoules - first.counter_millijoules) / 1e3
             yield f"{seconds * pairs:g} s", counted - gpu.joules(first.end_seconds, last.end_seconds), math.inf
 
 

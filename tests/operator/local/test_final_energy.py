@@ -78,7 +78,9 @@ class LocalTraining:
             return
         with AgentConnection(str(self.node.socket)) as agent:
             (now,) = agent.energy()
-        gpu = GpuEnergy(now.uuid, now.energy_millijoules, now.energy_millijoules, now.time_seconds, now.time_seconds)
+        gpu = GpuEnergy(
+            now.uuid, now.counter_millijoules, now.counter_millijoules, now.clock_seconds, now.clock_seconds
+        )
         self.service.receive(KEY.namespace, self.attempt.metadata.name, Report(1, 1.0, gpus=(gpu,)))
 
     def work(self) -> None:

@@ -75,7 +75,7 @@ def test_without_a_readable_counter_the_time_alone_is_known(tmp_path: Path) -> N
     assert not meter.is_readable
     readings = [meter.reading() for _ in range(2)]
     assert [each.energy_millijoules for each in readings] == [0, 0]
-    assert readings[1].time_seconds > readings[0].time_seconds
+    assert readings[1].clock_seconds > readings[0].clock_seconds
     assert meter.description().power_limits is None
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 from wattloop.wire.node_energy import PodGpuUsage
-from wattloop_agent.monitor.energy.energy_history import (
+from wattloop_agent.monitor.energy.energy_snapshot import (
     EnergySnapshot,
     end_between,
     energy_from,

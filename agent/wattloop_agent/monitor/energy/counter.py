@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from wattloop.energy.energy_history import UPDATE_PERIOD_SECONDS
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy.power_history import PowerHistory, energy_of_power
 
@@ -17,16 +18,13 @@ MAX_WATTS = 10_000.0
 # More than any GPU draws for long: a counter that was reset has counted at most this times the
 # elapsed time.
 MAX_GPU_WATTS = 2_000.0
-# Longest update period of the counter of a busy GPU (100 ms on an H200). A longer observed period
-# replaces it.
-UPDATE_PERIOD_SECONDS = 0.1
 
 
 class CounterUpdates:
     """Estimates when a counter was updated, from samples that do or do not show a new value.
 
     Attributes:
-        period_seconds: Longest time for which the counter was seen unchanged.
+        period_seconds: Longest time for which the counter was seen unchanged, at least that of a busy GPU.
     """
 
     def __init__(self) -> None:

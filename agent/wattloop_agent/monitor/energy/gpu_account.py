@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from wattloop.energy.energy_estimate import Energy
+from wattloop.energy.energy_history import EnergyHistory, energy_at
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy.power_history import PowerHistory, energy_of_power
 from wattloop.wire.node_energy import COUNTER, INTEGRATED, NodeGpu
 from wattloop_agent.monitor.energy.counter import GAP_SECONDS, CounterReset, CounterUpdates, ResetGap, can_have_risen
-from wattloop_agent.monitor.energy.energy_history import EnergyHistory, EnergySnapshot, interpolate_energy
+from wattloop_agent.monitor.energy.energy_snapshot import EnergySnapshot
 
 # A hundred seconds at 10 Hz. For earlier times the counter readings alone must do.
 MAX_POWERS = 1000
@@ -153,12 +154,12 @@ class GpuAccount:
         last, last_sample = self._last_energy_sample, self._last_sample
         if last is None or last_sample is None or not self._history:
             return EnergySnapshot(self._total, 0.0, self._estimation_error, self._noise_square, self._time)
-        edges = self._history.edges_until(last, self._total)
+        edges = self._history.edges(last, self._total)
         moment = max(moment, edges[0].time_seconds)
         inside = min(moment, edges[-1].time_seconds)
         energy, uncertainty = float(edges[0].energy_millijoules), self._lag()
         if len(edges) > 1:
-            found = interpolate_energy(edges, inside, self._power, self._lag() / 1e3)
+            found = energy_at(edges, inside, self._power, self._lag() / 1e3)
             energy, uncertainty = found.joules * 1e3, found.uncertainty_joules * 1e3
         energy = min(energy, self._total)
         if moment > last.begin_seconds and self._source == COUNTER:
@@ -195,7 +196,7 @@ class GpuAccount:
     def _power_milliwatts(self) -> float:
         if self._last_sample is not None and self._last_sample.power_watts is not None:
             return self._last_sample.power_watts * 1e3
-        return self._history.mean_milliwatts()
+        return self._history.mean_watts() * 1e3
 
     def to_wire(self) -> NodeGpu:
         """Return the account as it is reported: never below the value reported before."""

@@ -27,7 +27,7 @@ from wattloop_agent.monitor.energy.attribution import (
     updated_intervals,
 )
 from wattloop_agent.monitor.energy.counter import CounterReset
-from wattloop_agent.monitor.energy.energy_history import EnergySnapshot
+from wattloop_agent.monitor.energy.energy_snapshot import EnergySnapshot
 from wattloop_agent.monitor.energy.gpu_account import GpuAccount
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,6 @@ from wattloop.gpus.agent.agent_connection import (
     AgentConnection,
 )
 from wattloop.gpus.agent.answers import (
-    EnergyReading,
     GpuDescription,
     GraphicsClocks,
     HeldClock,
@@ -43,7 +42,6 @@ __all__ = [
     "AgentUnavailable",
     "ClockRequest",
     "ClockStream",
-    "EnergyReading",
     "GpuDescription",
     "GraphicsClocks",
     "HeldClock",

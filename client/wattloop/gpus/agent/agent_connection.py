@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.agent.answers import (
-    EnergyReading,
     GpuDescription,
     HeldClock,
     HeldLimit,
@@ -136,7 +136,7 @@ class AgentConnection:
         """
         return [gpu_of(entry) for entry in self._request({"verb": "gpus"})]
 
-    def energy(self, uuids: Sequence[str] | None = None) -> list[EnergyReading]:
+    def energy(self, uuids: Sequence[str] | None = None) -> list[GpuReading]:
         """The energy counters of these GPUs, read now; default: all GPUs that the caller may use.
 
         Raises:
@@ -209,7 +209,7 @@ class AgentConnection:
         """
         return [lease_of(entry) for entry in self._request({"verb": "list"})]
 
-    def subscribe(self, interval_seconds: float = 1.0) -> Iterator[list[EnergyReading]]:
+    def subscribe(self, interval_seconds: float = 1.0) -> Iterator[list[GpuReading]]:
         """The energy counters of all of the caller's GPUs, at an interval, until the iterator is closed.
 
         Reserves the connection until then. A slow reader misses readings, which loses no energy because

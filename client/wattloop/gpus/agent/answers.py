@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wattloop.energy.gpu_reading import GpuReading
+
 
 @dataclass(frozen=True)
 class PowerLimits:
@@ -63,28 +65,6 @@ class GpuDescription:
 
 
 @dataclass(frozen=True)
-class EnergyReading:
-    """The energy counter of one GPU.
-
-    Attributes:
-        uuid: The GPU.
-        energy_millijoules: Cumulative energy; only the difference of two readings is meaningful.
-        time_seconds: Time of the reading, on CLOCK_BOOTTIME for real GPUs and on the simulator's clock
-            for simulated ones; only the difference of two readings is meaningful.
-        begin_seconds: The agent's CLOCK_MONOTONIC just before the call of the counter.
-        end_seconds: The same just after; the value is from a moment in between.
-        power_watts: Power just after that, the last value of the sensor; None if not reported.
-    """
-
-    uuid: str
-    energy_millijoules: int
-    time_seconds: float
-    begin_seconds: float
-    end_seconds: float
-    power_watts: float | None = None
-
-
-@dataclass(frozen=True)
 class StreamedReadings:
     """One message of the agent's stream with processors.
 
@@ -96,7 +76,7 @@ class StreamedReadings:
             restarts it from 0.
     """
 
-    gpus: tuple[EnergyReading, ...]
+    gpus: tuple[GpuReading, ...]
     processor_seconds: float
     processor_joules: Mapping[str, float]
 
@@ -179,17 +159,29 @@ def _range(bounds: Sequence[float] | None) -> tuple[float, float] | None:
     return None if bounds is None else (float(bounds[0]), float(bounds[1]))
 
 
-def reading_of(entry: Mapping[str, Any]) -> EnergyReading:
-    """Parse an entry of ``energy`` or ``subscribe``."""
+def reading_of(entry: Mapping[str, Any]) -> GpuReading:
+    """Parse an entry of ``energy`` or ``subscribe``; its clocks are the agent's."""
     watts = entry["power_watts"]
-    return EnergyReading(
+    return GpuReading(
         uuid=str(entry["uuid"]),
-        energy_millijoules=int(entry["energy_millijoules"]),
-        time_seconds=float(entry["time_seconds"]),
         begin_seconds=float(entry["begin_seconds"]),
         end_seconds=float(entry["end_seconds"]),
-        power_watts=None if watts is None else float(watts),
+        energy_millijoules=int(entry["energy_millijoules"]),
+        instant_watts=None if watts is None else float(watts),
+        clock_seconds=float(entry["time_seconds"]),
     )
+
+
+def entry_of(reading: GpuReading) -> dict[str, object]:
+    """The entry of ``energy`` or ``subscribe`` for a reading with a counter."""
+    return {
+        "uuid": reading.uuid,
+        "energy_millijoules": reading.counter_millijoules,
+        "time_seconds": reading.clock_seconds,
+        "begin_seconds": reading.begin_seconds,
+        "end_seconds": reading.end_seconds,
+        "power_watts": reading.instant_watts,
+    }
 
 
 def streamed_readings_of(message: Mapping[str, Any]) -> StreamedReadings:

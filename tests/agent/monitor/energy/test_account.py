@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents.simulated_day import GPU, TrueGpu
-from wattloop_agent.monitor.energy.energy_history import energy_from
+from wattloop_agent.monitor.energy.energy_snapshot import energy_from
 from wattloop_agent.monitor.energy.gpu_account import GpuAccount
 
 
