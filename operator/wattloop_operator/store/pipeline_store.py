@@ -19,6 +19,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
     PipelineKey,
     PipelineProfile,
     PipelineProfileKey,
+    PipelineRank,
     PipelineState,
     RankMeasurements,
 )
@@ -31,14 +32,13 @@ from wattloop_operator.store.pipeline_profiles import (
 )
 from wattloop_operator.store.pipeline_rows import (
     Part,
-    PipelineRow,
-    RankRow,
     decode,
     encode,
     part_digest,
     part_of,
-    rank_of,
-    rank_row,
+    with_part,
+    without_part,
+    without_rows,
 )
 from wattloop_operator.store.tables import (
     ATTEMPT,
@@ -149,7 +149,7 @@ class Pipelines:
                 return before
             revision = before.revision + 1
             parts = self._write(on, before, state, after.profile_id, revision)
-            row = {"revision": revision, "body": encode(PipelineRow.of(state)), "updated_at": now}
+            row = {"revision": revision, "body": encode(without_rows(state)), "updated_at": now}
             row["profile_id"] = after.profile_id
             on.execute(update(PIPELINES).where(*_of(PIPELINES, key)).values(row))
             return StoredPipeline(state, revision, after.profile_id, parts)
@@ -232,7 +232,7 @@ class Pipelines:
         row = {"namespace": new.namespace, "recurrence_name": new.name, "revision": 0, "updated_at": now}
         on.execute(
             self._database.insert(PIPELINES)
-            .values(**asdict(new.key), **row, body=encode(PipelineRow.of(new)))
+            .values(**asdict(new.key), **row, body=encode(without_rows(new)))
             .on_conflict_do_nothing(index_elements=ATTEMPT)
         )
         table = PIPELINES.c
@@ -275,7 +275,7 @@ class Pipelines:
                 "rank": number,
                 "revision": revision,
                 "part": parts[part_of(rank.registration)],
-                "body": encode(rank_row(rank)),
+                "body": encode(without_part(rank)),
             }
             for number, rank in sorted(changed.items())
         ]
@@ -341,7 +341,7 @@ def _load(
 ) -> StoredPipeline:
     """The stored state; of a known one only what has changed since is read."""
     since = -1 if known is None else known.revision
-    stored = decode(PipelineRow, row.body)
+    stored = decode(PipelineState, row.body)
     table = PIPELINE_RANKS.c
     found = on.execute(select(table.rank, table.revision).where(*_of(PIPELINE_RANKS, key))).all()
     ranks = {} if known is None else dict(known.state.ranks)
@@ -357,18 +357,14 @@ def _load(
             for digest, body in on.execute(query.where(PIPELINE_PARTS.c.digest.not_in(list(digests))))
         }
         changed = select(table.rank, table.part, table.body).where(*_of(PIPELINE_RANKS, key), table.revision > since)
-        ranks |= {number: rank_of(decode(RankRow, body), digests[part]) for number, part, body in on.execute(changed)}
-    state = PipelineState(
-        key, row.namespace, row.recurrence_name, ranks,
-        directive=stored.directive, straggler=stored.straggler, choice=stored.choice, enabled=stored.enabled,
-        profile_keys=stored.profile_keys,
-    )  # fmt: skip
-    profile_id = None if stored.profile is None else profile_id_of(on, stored.profile)
+        ranks |= {
+            number: with_part(decode(PipelineRank, body), digests[part]) for number, part, body in on.execute(changed)
+        }
+    # If its profile was deleted since, it is empty: the ranks measure again, and the next change creates it again.
+    state = replace(stored, ranks=ranks)
+    profile_id = None if stored.profile is None else profile_id_of(on, stored.profile.key)
     if profile_id is not None and stored.profile is not None:
-        state = _with_stored_profile(on, state, profile_id, stored.profile, known, measurements=measurements)
-    elif stored.profile is not None:
-        # Deleted since: the ranks measure again, and the next change creates it again.
-        state = replace(state, profile=PipelineProfile(stored.profile))
+        state = _with_stored_profile(on, state, profile_id, stored.profile.key, known, measurements=measurements)
     return StoredPipeline(state, row.revision, profile_id, {part: digest for digest, part in digests.items()})
 
 

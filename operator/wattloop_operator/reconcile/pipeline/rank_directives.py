@@ -8,7 +8,7 @@ learns of it before. A new process of a rank has acknowledged nothing, so the di
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from wattloop.pipeline.knobs import KnobChoices
@@ -47,19 +47,6 @@ WARM_UP_ITERATIONS = 2
 TIMED = "the first iterations are timed"
 MARGIN_REPORTS = 3
 MARGIN_ITERATIONS = 2
-
-
-@dataclass(frozen=True)
-class Goal:
-    """What the ranks are to do, before it is issued."""
-
-    mode: str
-    reason: str
-    clocks_megahertz: tuple[int, ...] = ()
-    profile_digest: str = ""
-    point: int | None = None
-    straggler_point: int | None = None
-    stragglers: tuple[int, ...] = ()
 
 
 def decided(state: PipelineState, now: datetime) -> PipelineState:
@@ -145,30 +132,31 @@ def _rank_plan(
     return rows[0], frontier.rank_knobs(point, registration.pipeline_rank)
 
 
-def _goal(state: PipelineState, now: datetime) -> Goal:
+def _goal(state: PipelineState, now: datetime) -> IssuedDirective:
+    """What the ranks are to do, before it is issued: without a number."""
     if problem := _obstacle(state, now):
-        return Goal(FREE, problem)
+        return IssuedDirective(reason=problem)
     if not is_timed(state):
-        return Goal(FREE, TIMED)
+        return IssuedDirective(reason=TIMED)
     if not is_profiled(state):
         return _profile_goal(state, now)
     digest, frontier = profile_digest(state), state.frontier
     if frontier is None or frontier.profile_digest != digest:
-        return Goal(FREE, "the profile is complete, and the plan is computed")
+        return IssuedDirective(reason="the profile is complete, and the plan is computed")
     if frontier.problem or not frontier.points:
-        return Goal(FREE, f"there is no plan: {frontier.problem}")
+        return IssuedDirective(reason=f"there is no plan: {frontier.problem}")
     return _plan_goal(state, frontier)
 
 
-def _profile_goal(state: PipelineState, now: datetime) -> Goal:
+def _profile_goal(state: PipelineState, now: datetime) -> IssuedDirective:
     if refusing := tuple(number for number, rank in sorted(state.ranks.items()) if refuses(rank, now)):
-        return Goal(FREE, f"{named(refusing)} could not hold clocks lately, and all measure together")
+        return IssuedDirective(reason=f"{named(refusing)} could not hold clocks lately, and all measure together")
     present, common = state.directive, set(common_clocks(state))
     # What has been measured since stays in the list, or the ranks would begin again after each report. A rank may
     # have registered again with fewer clocks.
     listed = present.clocks_megahertz if present.mode == PROFILE else ()
     clocks = tuple(clock for clock in listed if clock in common) or remaining_clocks(state)
-    return Goal(PROFILE, "the instructions are measured at each clock", clocks)
+    return IssuedDirective(mode=PROFILE, reason="the instructions are measured at each clock", clocks_megahertz=clocks)
 
 
 def _obstacle(state: PipelineState, now: datetime) -> str:
@@ -236,24 +224,29 @@ def _common_mismatch(state: PipelineState) -> str:
     return ""
 
 
-def _plan_goal(state: PipelineState, frontier: PipelineFrontier) -> Goal:
+def _plan_goal(state: PipelineState, frontier: PipelineFrontier) -> IssuedDirective:
     point = chosen_point(frontier, state).plan
     if withdrawal := frontier.withdrawal(point):
-        return Goal(FREE, withdrawal.reason)
+        return IssuedDirective(reason=withdrawal.reason)
     straggler = state.straggler
     beside = None
     if straggler is not None and straggler.noticed:
         found = chosen_point(frontier, state, straggler.plan_seconds)
         beside = found.plan if found.for_straggler else None
     planned = frontier.points[point if beside is None else beside].time_seconds
-    reason = f"iterations of {planned:.4g} s by the plan"
-    if straggler is not None and beside is not None:
-        reason += f", because a straggler takes {straggler.iteration_seconds:.4g} s"
-        return Goal(PLAN, reason, (), frontier.profile_digest, point, beside, straggler.data_ranks)
-    return Goal(PLAN, reason, (), frontier.profile_digest, point)
+    goal = IssuedDirective(
+        mode=PLAN,
+        reason=f"iterations of {planned:.4g} s by the plan",
+        profile_digest=frontier.profile_digest,
+        point=point,
+    )
+    if straggler is None or beside is None:
+        return goal
+    reason = f"{goal.reason}, because a straggler takes {straggler.iteration_seconds:.4g} s"
+    return replace(goal, reason=reason, straggler_point=beside, stragglers=straggler.data_ranks)
 
 
-def _is_issued(state: PipelineState, goal: Goal) -> bool:
+def _is_issued(state: PipelineState, goal: IssuedDirective) -> bool:
     """Whether the present directive is the goal, and no new process has replaced one that began with it."""
     issued = state.directive
     same = (
@@ -266,25 +259,19 @@ def _is_issued(state: PipelineState, goal: Goal) -> bool:
     return same and (issued.first_iteration is None or _all_acknowledge(state, issued.number))
 
 
-def _issued(state: PipelineState, goal: Goal, now: datetime) -> IssuedDirective:
+def _issued(state: PipelineState, goal: IssuedDirective, now: datetime) -> IssuedDirective:
     if goal.mode == PROFILE:
         goal = replace(goal, clocks_megahertz=remaining_clocks(state) or goal.clocks_megahertz)
-    return IssuedDirective(
+    return replace(
+        goal,
         number=state.directive.number + 1,
-        mode=goal.mode,
-        reason=goal.reason,
-        clocks_megahertz=goal.clocks_megahertz,
         iterations_per_clock=iterations_per_clock(state) if goal.mode == PROFILE else 1,
-        profile_digest=goal.profile_digest,
-        point=goal.point,
-        straggler_point=goal.straggler_point,
-        stragglers=goal.stragglers,
         issued_at=now,
         free=free_iterations_of(state) if _is_compared(goal) else None,
     )
 
 
-def _is_compared(goal: Goal) -> bool:
+def _is_compared(goal: IssuedDirective) -> bool:
     """Whether iterations of the plan alternate with free ones: beside a straggler, all would wait for it."""
     return goal.mode == PLAN and goal.straggler_point is None
 
