@@ -44,6 +44,7 @@ from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limit_orders import LimitOrders
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
+from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
 from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.reporting.progress_writer import ProgressWriterThread
@@ -133,9 +134,16 @@ class Factory:
             energies=self.store.pod_energies.of_attempt if self.settings.agent_service_account else None,
             write_interval_seconds=PROGRESS_INTERVAL_SECONDS,
         )
-        commits = PipelineCommits(self.store.pipelines, self.metrics.time_planner(planned_in_process), self.clock)
+        commits = PipelineCommits(self.store.pipelines, self.clock)
         jobs = JobSettings(api, time.monotonic)
         pipelines = PipelineService(ClusterProgressStore(api), authorizer, commits, limits, plan_of=jobs.plan_of)
+        planner = PipelinePlanner(
+            self.store.pipelines,
+            self.metrics.time_planner(planned_in_process),
+            pipelines.read_context,
+            self.clock,
+            leads=lambda: self.leader.controller is not None,
+        )
         nodes = self._node_service(api, reviews, service, jobs)
         app = self.metrics.count_reports(create_app(service, nodes, pipelines))
         return HttpService(
@@ -144,7 +152,7 @@ class Factory:
             self.settings.report_bind,
             certificate=self._certificate,
             on_rejected=self.metrics.request_rejected,
-            background=(ProgressWriterThread(service.writer), commits),
+            background=(ProgressWriterThread(service.writer), commits, planner),
         )
 
     def _node_service(

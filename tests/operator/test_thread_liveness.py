@@ -20,7 +20,6 @@ from wattloop_operator.cluster.api_transport import Request
 from wattloop_operator.factory import Factory
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.operator_settings import SETTINGS, settings_from
-from wattloop_operator.reporting.planner_queue import PlannerQueue
 from wattloop_operator.store import open_store
 from wattloop_operator.workloads.injection import ClusterAddresses
 
@@ -56,7 +55,6 @@ def running_operator(folder: Path) -> Iterator[HttpService]:
     given |= dict.fromkeys(("report_bind", "health_bind", "metrics_bind"), "127.0.0.1:0")
     given |= {"config": None, "resync_seconds": "10", "workers": "1"}
     settings = settings_from(argparse.Namespace(**given), {})
-    others = planners()
     with contextlib.ExitStack() as stack:
         store = stack.enter_context(open_store(folder / "wattloop.db"))
         factory = Factory(settings, store, ApiClient(), no_kinds)
@@ -73,23 +71,7 @@ def running_operator(folder: Path) -> Iterator[HttpService]:
         stack.callback(controller.join)
         stack.callback(controller.stop)
         controller._work_queue.start()
-        # The first profile starts it.
-        (planner,) = planners() - others
-        planner._start_in_thread(lambda: None)
         yield health
-
-
-def end(name: str) -> None:
-    end_thread(name)
-    if name == "pipeline-planner":
-        # It waits for a call.
-        (planner,) = (each for each in planners() if each._thread in threading.enumerate())
-        planner._calls.put(lambda: None)
-
-
-def planners() -> set[PlannerQueue]:
-    """Those that exist: other tests may have left some that never had a thread."""
-    return {each for each in gc.get_objects() if isinstance(each, PlannerQueue)}
 
 
 def problem(health: HttpService) -> str:
@@ -117,7 +99,7 @@ def test_every_thread_of_the_operator_is_watched(tmp_path: Path) -> None:
 def test_liveness_fails_within_ten_seconds_of_the_end_of_a_thread(tmp_path: Path, name: str) -> None:
     with running_operator(tmp_path) as health:
         assert problem(health) == ""
-        end(name)
+        end_thread(name)
         deadline = time.monotonic() + MAX_SECONDS
         while not (found := problem(health)):
             assert time.monotonic() < deadline

@@ -47,6 +47,7 @@ from wattloop_operator.reconcile.job.job_conditions import transfer_problem
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
+from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
 from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.reporting.report_limits import LOCAL_RATES, ReportLimits
@@ -235,14 +236,17 @@ class LocalRun:
         limits = ReportLimits(time.monotonic, LOCAL_RATES)
         recurrences = LocalProgressStore(store.objects, wake_event.set)
         service = ReportService(recurrences, tokens, review, limits=limits)
-        commits = PipelineCommits(store.pipelines, planned_in_process, lambda: datetime.now(UTC))
+        commits = PipelineCommits(store.pipelines, lambda: datetime.now(UTC))
         # The manifest's job: the stored one differs in its identity and its trigger alone.
         pipelines = PipelineService(
             recurrences, tokens, commits, limits, plan_of=lambda recurrence: job_plan(self.job, recurrence, None)
         )
+        planner = PipelinePlanner(
+            store.pipelines, planned_in_process, pipelines.read_context, lambda: datetime.now(UTC)
+        )
         address = report_address(self.job.spec.reporting.source, watchdog.folder)
         app = create_app(service, pipelines=pipelines)
-        server = stack.enter_context(HttpService("reporting API", app, address, background=[commits]))
+        server = stack.enter_context(HttpService("reporting API", app, address, background=[commits, planner]))
         # CUDA_VISIBLE_DEVICES numbers this machine's own GPUs alone.
         has_own_gpus = self.simulation is None and self.processors is None
         gpus = given_gpus(socket, os.environ if has_own_gpus else {})

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import inf
 from types import TracebackType
@@ -24,17 +24,14 @@ from wattloop.errors import OperationError
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop.threads import WatchedThread
 from wattloop_operator.reconcile.pipeline.held_bytes import registration_bytes, report_bytes, state_bytes
-from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineKey, PipelineState
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.plausibility import ImplausibleReportError, check_plausible
-from wattloop_operator.reconcile.pipeline.profile import planning_request, profile_digest
-from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for, needed_frontier
+from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, RegistrationConflictError
 from wattloop_operator.reconcile.pipeline.reports import with_report
 from wattloop_operator.reconcile.pipeline.straggling import with_notice
-from wattloop_operator.reporting.interfaces import TooManyRequestsError
 from wattloop_operator.reporting.message_groups import MessageGroups
-from wattloop_operator.reporting.planner_queue import Claims, Plan, PlannerQueue, PlanningTask
-from wattloop_operator.store.pipeline_store import Change, StoredPipeline
+from wattloop_operator.store.pipeline_store import Change, StoredPipeline, WaitingPipeline
 
 # What is remembered between messages. A larger pipeline, or one that was silent, is read from the store again.
 MAX_KNOWN_BYTES = 128 * 1024**2
@@ -49,7 +46,7 @@ REGISTRATION_WAIT_SECONDS = 0.02
 REPORT_WAIT_SECONDS = 0.2
 
 
-class PipelineStore(Claims, Protocol):
+class PipelineStore(Protocol):
     """Stores pipelines; see `wattloop_operator.store.pipeline_store.Pipelines`."""
 
     def change(
@@ -59,6 +56,14 @@ class PipelineStore(Claims, Protocol):
 
         Raises:
             OperationError: The write failed for now.
+        """
+        ...
+
+    def waiting(self, now: datetime) -> list[WaitingPipeline]:
+        """The pipelines that wait for the planner.
+
+        Raises:
+            OperationError: The database failed.
         """
         ...
 
@@ -92,19 +97,17 @@ class ReportOfRank:
     report: RankReport
 
 
-Message = RankRegistration | ReportOfRank | StragglerNotice | PipelineFrontier
+Message = RankRegistration | ReportOfRank | StragglerNotice
 
 
 @dataclass(frozen=True)
 class _Waiting:
     context: PipelineContext
     message: Message
-    # None: nobody waits for the answer.
-    answer: asyncio.Future[Directive | None] | None = None
+    answer: asyncio.Future[Directive | None]
 
 
 def _held_bytes(message: Message) -> int:
-    # The planner sends one frontier at a time.
     if isinstance(message, RankRegistration):
         return registration_bytes(message)
     return report_bytes(message.report) if isinstance(message, ReportOfRank) else 0
@@ -119,7 +122,6 @@ class PipelineCommits:
 
     Args:
         store: The pipelines' store.
-        plan: Plans a pipeline; called in a thread of its own, one at a time.
         utc_now: The time, with a time zone.
         clock: Monotonic seconds.
     """
@@ -127,7 +129,6 @@ class PipelineCommits:
     def __init__(
         self,
         store: PipelineStore,
-        plan: Plan,
         utc_now: Callable[[], datetime],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -142,7 +143,6 @@ class PipelineCommits:
         self._arrived = threading.Condition()
         self._groups: MessageGroups[PipelineKey, _Waiting] = MessageGroups(clock)
         self._ending = False
-        self._planner = PlannerQueue(plan, store, utc_now, clock)
         self._thread = WatchedThread(self._run, "pipeline-commits")
         self._cleaned_up_at: datetime | None = None
 
@@ -158,7 +158,6 @@ class PipelineCommits:
             self._ending = True
             self._arrived.notify()
         self._thread.join()
-        self._planner.close()
 
     async def committed(self, context: PipelineContext, message: Message) -> Directive | None:
         """Commit a message; returns its directive once it is durable.
@@ -208,20 +207,15 @@ class PipelineCommits:
         """Commit a group; whatever fails is the answer to its messages, and those of other pipelines follow."""
         context, now = group[-1].context, self._utc_now()
         try:
-            try:
-                known, answers = self._committed(group, now)
-            finally:
-                self._deliver_planned(group)
-            _deliver(answers)
-            self._plan_if_needed(known, context, now)
+            _deliver(self._committed(group, now))
         except Exception as error:
             if not isinstance(error, OperationError):
                 where = f"{context.new.namespace}/{context.new.name}"
                 logger.exception("unexpected failure of the plan service for %s", where)
             self._known.pop(context.new.key, None)
-            _deliver([(waiting.answer, error) for waiting in group if waiting.answer is not None])
+            _deliver([(waiting.answer, error) for waiting in group])
 
-    def _committed(self, group: Sequence[_Waiting], now: datetime) -> tuple[StoredPipeline, Answers]:
+    def _committed(self, group: Sequence[_Waiting], now: datetime) -> Answers:
         context = group[-1].context
         key, rejected = context.new.key, dict[int, RegistrationConflictError]()
 
@@ -231,10 +225,9 @@ class PipelineCommits:
 
         known = self._store.change(context.new, self._known.get(key), merge, lambda state: decided(state, now), now)
         self._remember(key, known)
-        return known, [
+        return [
             (waiting.answer, rejected.get(place) or _guarded_answer(known.state, waiting, now))
             for place, waiting in enumerate(group)
-            if waiting.answer is not None
         ]
 
     def _remember(self, key: PipelineKey, known: StoredPipeline) -> None:
@@ -249,26 +242,6 @@ class PipelineCommits:
         with self._arrived:
             self._ended.add(key)
             self._arrived.notify()
-
-    def _deliver_planned(self, group: Sequence[_Waiting]) -> None:
-        for waiting in group:
-            if isinstance(waiting.message, PipelineFrontier):
-                self._planner.delivered(waiting.message.profile_digest)
-
-    def _plan_if_needed(self, known: StoredPipeline, context: PipelineContext, now: datetime) -> None:
-        state = known.state
-        digest = needed_frontier(state, now)
-        if known.profile_id is None or not digest or self._planner.knows(state.key.job_uid, digest):
-            return
-
-        def deliver(frontier: PipelineFrontier) -> None:
-            try:
-                self._submit(_Waiting(context, frontier))
-            except TooManyRequestsError as error:
-                raise OperationError(str(error)) from error
-
-        request = planning_request(state)
-        self._planner.offer(PlanningTask(state.namespace, state.key.job_uid, known.profile_id, request, deliver))
 
     def _clean_up(self) -> None:
         now = self._utc_now()
@@ -331,15 +304,7 @@ def _merged(
                 state = with_report(state, rank, report, now)
             case StragglerNotice() as notice:
                 state = with_notice(state, notice, now)
-            case PipelineFrontier() as frontier:
-                state = _with_frontier(state, frontier)
     return state
-
-
-def _with_frontier(state: PipelineState, frontier: PipelineFrontier) -> PipelineState:
-    """The state with its frontier; unchanged if the profile has changed since the planner began."""
-    is_current = state.profile is not None and state.ranks and profile_digest(state) == frontier.profile_digest
-    return replace(state, frontier=frontier) if is_current else state
 
 
 def _guarded_answer(state: PipelineState, waiting: _Waiting, now: datetime) -> Answer:

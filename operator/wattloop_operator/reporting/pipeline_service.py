@@ -131,7 +131,7 @@ class PipelineService:
         with contextlib.suppress(KeyError):
             return self._contexts[name]
         if name not in self._reading:
-            reading = asyncio.ensure_future(run_in_threadpool(self._read, *name))
+            reading = asyncio.ensure_future(run_in_threadpool(self.read_context, *name))
             self._reading[name] = reading
             reading.add_done_callback(lambda done: self._keep(name, done))
         # A rank that is gone ends its own wait alone.
@@ -142,7 +142,13 @@ class PipelineService:
         if not read.cancelled() and read.exception() is None:
             self._contexts[name] = read.result()
 
-    def _read(self, namespace: str, name: str) -> PipelineContext | None:
+    def read_context(self, namespace: str, name: str) -> PipelineContext | None:
+        """What a recurrence says of its pipeline; None if its attempt has ended. From any thread.
+
+        Raises:
+            UnknownRecurrenceError: The recurrence does not exist.
+            OperationError: It cannot be read now.
+        """
         recurrence = self._recurrences.read(namespace, name)
         if recurrence is None:
             raise UnknownRecurrenceError(f"TrainingRecurrence {namespace}/{name} does not exist")

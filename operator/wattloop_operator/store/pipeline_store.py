@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, delete, select, tuple_, update
 
@@ -53,7 +53,17 @@ from wattloop_operator.store.tables import (
 MAX_PIPELINES_OF_JOB = 32
 # An attempt that sends nothing for so long has ended.
 RETENTION = timedelta(days=30)
+# A pipeline whose ranks are silent for so long is not planned: without them nobody runs the plan.
+MAX_WAIT = timedelta(minutes=5)
 Change = Callable[[PipelineState], PipelineState]
+
+
+class WaitingPipeline(NamedTuple):
+    """A pipeline that waits for the planner, and its TrainingRecurrence."""
+
+    key: PipelineKey
+    namespace: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -108,6 +118,21 @@ class Pipelines:
             found = on.execute(select(*(PIPELINES.c[name] for name in ATTEMPT), PIPELINES.c.revision))
             return {PipelineKey(*key): revision for *key, revision in found}
 
+    def waiting(self, now: datetime) -> list[WaitingPipeline]:
+        """The pipelines that wait for the planner and whose ranks sent something lately; the newest first.
+
+        Raises:
+            OperationError: The database failed.
+        """
+        table = PIPELINES.c
+        with self._database.reading("list the pipelines that wait for a plan") as on:
+            found = on.execute(
+                select(*(table[name] for name in ATTEMPT), table.namespace, table.recurrence_name)
+                .where(table.waits_for_plan, table.updated_at >= now - MAX_WAIT)
+                .order_by(table.updated_at.desc(), table.recurrence.desc(), table.attempt.desc())
+            )
+            return [WaitingPipeline(PipelineKey(*key), namespace, name) for *key, namespace, name in found]
+
     def read_without_measurements(self, key: PipelineKey) -> PipelineState | None:
         """As `read`, with a profile that has its key alone: of large jobs the measurements are most of the state."""
         with self._database.reading(f"read the pipeline of {_name(key)}") as on:
@@ -150,52 +175,9 @@ class Pipelines:
             revision = before.revision + 1
             parts = self._write(on, before, state, after.profile_id, revision)
             row = {"revision": revision, "body": encode(without_rows(state)), "updated_at": now}
-            row["profile_id"] = after.profile_id
+            row |= {"profile_id": after.profile_id, "waits_for_plan": state.waits_for_plan}
             on.execute(update(PIPELINES).where(*_of(PIPELINES, key)).values(row))
             return StoredPipeline(state, revision, after.profile_id, parts)
-
-    def claim_planning(self, profile_id: int, planner: str, now: datetime, until: datetime) -> datetime | None:
-        """Claim a profile for one planner, or renew its claim; of several at the same time one gets it.
-
-        Args:
-            profile_id: The profile.
-            planner: Who plans.
-            now: The time; a claim that ends by then is over.
-            until: When the claim ends.
-
-        Returns:
-            None if it is claimed; otherwise until when another planner has claimed it, or `until` if the profile
-            was deleted.
-
-        Raises:
-            OperationError: The database failed.
-        """
-        table = PIPELINE_PROFILES.c
-        free = table.planner_until.is_(None) | (table.planner_until <= now) | (table.planner == planner)
-        with self._database.writing(f"claim the profile {profile_id}") as on:
-            claimed = on.execute(
-                update(PIPELINE_PROFILES)
-                .where(table.id == profile_id, free)
-                .values(planner=planner, planner_until=until)
-            )
-            if claimed.rowcount:
-                return None
-            held_until: datetime | None = on.execute(select(table.planner_until).where(table.id == profile_id)).scalar()
-            return held_until or until
-
-    def release_planning(self, profile_id: int, planner: str) -> None:
-        """End a planner's claim of a profile; nothing if it has none.
-
-        Raises:
-            OperationError: The database failed.
-        """
-        table = PIPELINE_PROFILES.c
-        with self._database.writing(f"release the profile {profile_id}") as on:
-            on.execute(
-                update(PIPELINE_PROFILES)
-                .where(table.id == profile_id, table.planner == planner)
-                .values(planner=None, planner_until=None)
-            )
 
     def delete_attempt(self, job_uid: str, recurrence: int, attempt: int) -> None:
         """Delete the pipeline of an attempt; its profile stays for later recurrences."""
@@ -377,26 +359,29 @@ def _with_stored_profile(
     *,
     measurements: bool = True,
 ) -> PipelineState:
+    profiles = PIPELINE_PROFILES.c
+    digest = on.execute(select(profiles.frontier_digest).where(profiles.id == profile_id)).scalar()
     table = PIPELINE_MEASUREMENTS.c
     query = select(table.body).where(table.profile_id == profile_id)
     processes: dict[tuple[int, str], RankMeasurements] = {}
     frontier = None
     if known is not None and known.profile_id == profile_id and known.state.profile is not None:
-        processes, frontier = dict(known.state.profile.processes), known.state.frontier
-        query = query.where(
-            table.recurrence == state.key.recurrence,
-            table.attempt == state.key.attempt,
-            table.revision > known.revision,
-        )
+        frontier = known.state.frontier
+        if digest is None or (frontier is not None and frontier.stored_digest == digest):
+            processes = dict(known.state.profile.processes)
+            query = query.where(
+                table.recurrence == state.key.recurrence,
+                table.attempt == state.key.attempt,
+                table.revision > known.revision,
+            )
+        # A new frontier is planned from what all attempts have measured.
     for (body,) in on.execute(query) if measurements else ():
         measured = decode(RankMeasurements, body)
         processes[measured.rank, measured.process] = measured
-    digest = on.execute(
-        select(PIPELINE_PROFILES.c.frontier_digest).where(PIPELINE_PROFILES.c.id == profile_id)
-    ).scalar()
     if digest is not None and (frontier is None or frontier.stored_digest != digest):
-        body = on.execute(select(PIPELINE_PROFILES.c.frontier).where(PIPELINE_PROFILES.c.id == profile_id)).scalar_one()
-        frontier = decode(PipelineFrontier, body)
+        frontier = decode(
+            PipelineFrontier, on.execute(select(profiles.frontier).where(profiles.id == profile_id)).scalar_one()
+        )
     return replace(state, profile=PipelineProfile(key, processes), frontier=frontier)
 
 

@@ -40,7 +40,7 @@ from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import ParameterValues
 
 # Number of the newest migration.
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 # Number of the first migration; an older schema is of a development version.
 OLDEST_SCHEMA_VERSION = 11
 PRODUCT = "wattloop"
@@ -259,6 +259,8 @@ PIPELINES = Table(
     Column("updated_at", UtcDateTime, nullable=False),
     # NULL before the first registration, after the profile is deleted, and in rows of older versions.
     Column("profile_id", BigInteger),
+    # Whether its profile waits for the planner; NULL before the first message.
+    Column("waits_for_plan", Boolean),
     Index("pipelines_by_age", "updated_at"),
 )
 
@@ -295,9 +297,6 @@ PIPELINE_PROFILES = Table(
     Column("image_digest", NAME, nullable=False),
     Column("frontier_digest", Text),
     Column("frontier", LargeBinary),
-    # The replica that plans it, and until when it has claimed that.
-    Column("planner", Text),
-    Column("planner_until", UtcDateTime),
     # When an attempt last began to use it; NULL in rows of older versions.
     Column("used_at", UtcDateTime),
     UniqueConstraint(

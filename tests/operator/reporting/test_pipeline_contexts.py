@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.reporting.memory_progress_store import DECIDED, MemoryProgressStore
-from support.reporting.reporting_api import NOW, planned_here
+from support.reporting.reporting_api import NOW
 from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reporting.interfaces import BearerToken
@@ -55,7 +55,7 @@ class Asked:
 def asked(tmp_path: Path) -> Iterator[Asked]:
     recurrences = CountedStore(now=0.0)
     with open_store(tmp_path / "wattloop.db") as store:
-        commits = PipelineCommits(store.pipelines, planned_here, lambda: NOW)
+        commits = PipelineCommits(store.pipelines, lambda: NOW)
         limits = ReportLimits(lambda: recurrences.now)
         yield Asked(
             recurrences, PipelineService(recurrences, recurrences, commits, limits, clock=lambda: recurrences.now)

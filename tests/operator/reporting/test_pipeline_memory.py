@@ -6,8 +6,10 @@ import asyncio
 import gc
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,17 +17,19 @@ from support.pipelines.registrations import rank_registration
 from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.held_bytes import state_bytes
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
+    GivenPlan,
     PipelineFrontier,
     PipelineKey,
     PipelineState,
-    RankMeasurements,
 )
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork
+from wattloop_operator.reconcile.pipeline.rank_directives import decided
+from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
 from wattloop_operator.reporting import pipeline_commits
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineContext, ReportOfRank
-from wattloop_operator.reporting.planner_queue import MAX_WAITING_BYTES, PlannerQueue, PlanningTask
+from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
 from wattloop_operator.store import Store, open_store
+from wattloop_operator.store.pipeline_store import StoredPipeline
 
 NOW = datetime(2026, 3, 1, 13, 0, tzinfo=UTC)
 REGISTRATIONS = [rank_registration(rank) for rank in range(2)]
@@ -43,6 +47,12 @@ def context_of(job: int) -> PipelineContext:
     return PipelineContext(PipelineState(PipelineKey(f"job-{job}", 0, 0), "team", name), PipelineWork(64))
 
 
+def given_context(job: int) -> PipelineContext:
+    """An attempt that runs a plan of its user, so that nothing is measured before it is planned."""
+    context = context_of(job)
+    return replace(context, new=replace(context.new, given=GivenPlan("mine", f"digest-{job}")))
+
+
 def no_plan(request: PlanningRequest, _: datetime) -> PipelineFrontier:
     return PipelineFrontier(request.profile_digest, problem="not planned here")
 
@@ -55,7 +65,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def commits(store: Store) -> Iterator[PipelineCommits]:
-    with PipelineCommits(store.pipelines, no_plan, lambda: NOW) as running:
+    with PipelineCommits(store.pipelines, lambda: NOW) as running:
         yield running
 
 
@@ -146,13 +156,29 @@ def test_an_ended_attempt_is_not_remembered(commits: PipelineCommits, by: str) -
     assert set(commits._known) == {other.new.key}
 
 
-def test_profiles_that_wait_for_the_planner_are_bounded_by_their_bytes(store: Store) -> None:
-    queue = PlannerQueue(no_plan, store.pipelines, lambda: NOW, start=lambda _: None)
-    # The same tuple, which every process is taken to hold alone.
-    measured = RankMeasurements(0, "p", 0, True, 60.0, measurements(1_000) * 100)
-    for job in range(9):
-        request = PlanningRequest(f"digest-{job}", (), (), (measured,))
-        queue.offer(PlanningTask("team", f"job-{job}", job, request, lambda _: None))
-    waiting = [job for job in range(9) if queue.knows(f"job-{job}", f"digest-{job}")]
-    assert waiting == [0]
-    assert MAX_WAITING_BYTES < 2 * 464 * 100_000
+def test_profiles_that_wait_for_the_planner_take_no_memory(store: Store) -> None:
+    read: list[str] = []
+
+    class Recorded:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store.pipelines, name)
+
+        def change(self, new: PipelineState, *arguments: Any) -> StoredPipeline:
+            read.append(new.name)
+            return store.pipelines.change(new, *arguments)
+
+    contexts = {context.new.name: context for context in map(given_context, range(9))}
+    for context in contexts.values():
+        registrar = Registrar(context.new, context.work, NOW)
+        registrar.merge(rank_registration(0, stages=1))
+        state = registrar.state
+        store.pipelines.change(context.new, None, lambda _, state=state: state, lambda each: decided(each, NOW), NOW)
+    assert len(store.pipelines.waiting(NOW)) == 9
+
+    def plan(request: PlanningRequest, now: datetime) -> PipelineFrontier:
+        # Only the one that is planned has been read.
+        assert len(set(read)) == 1
+        return no_plan(request, now)
+
+    PipelinePlanner(Recorded(), plan, lambda _, name: contexts[name], lambda: NOW).plan_next()
+    assert len(read) == 2

@@ -26,21 +26,19 @@ sys.modules["wattloop_operator.reconcile.pipeline.frontier_planning"] = SimpleNa
 """
 OPERATOR = """
 import sys
-from contextlib import closing
 from datetime import UTC, datetime
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
+from wattloop_operator.reporting import pipeline_planner
+from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
 from wattloop_operator.reporting.plan_worker import planned_in_process
-from wattloop_operator.reporting.planner_queue import PlannerQueue, PlanningTask
 
-class Claims:
-    def claim_planning(self, *claim):
-        return None
-    def release_planning(self, *claim):
-        pass
+class Planner(PipelinePlanner):
+    def plan_next(self):
+        self._plan(PlanningRequest("d1", (), (), ()), datetime.now(UTC))
+        return True
 
-queue = PlannerQueue(planned_in_process, Claims(), lambda: datetime.now(UTC))
-with closing(queue):
-    queue.offer(PlanningTask("team", "job", 1, PlanningRequest("d1", (), (), ()), print))
+pipeline_planner.POLL_SECONDS = 0.0
+with Planner(None, planned_in_process, lambda *_: None, lambda: datetime.now(UTC)):
     sys.stdin.readline()
 """
 

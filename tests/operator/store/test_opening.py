@@ -105,6 +105,7 @@ OPENS_ON_REQUEST = """
 import sys
 from wattloop_operator.store import open_store
 import wattloop_operator.store.migrations.versions.schema_0011_first_tables
+import wattloop_operator.store.migrations.versions.schema_0012_waiting_pipelines
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -189,6 +190,28 @@ def test_an_upgrade_changes_the_schema_and_keeps_the_rows(
         assert store.observations.of_job(observation().job_uid) == (observation(),)
     assert marker(database_url) == Marker("wattloop", SCHEMA_VERSION + 1, SCHEMA_VERSION + 1, "9.1.0")
     assert "late_usages" not in table_names(database_url)
+
+
+def test_an_upgrade_from_schema_11_deletes_the_pipelines_of_attempts_and_keeps_profiles(database_url: str) -> None:
+    open_store(database_url).close()
+    execute(
+        database_url,
+        "ALTER TABLE pipelines DROP COLUMN waits_for_plan",
+        "ALTER TABLE pipeline_profiles ADD COLUMN planner TEXT",
+        "ALTER TABLE pipeline_profiles ADD COLUMN planner_until TIMESTAMP",
+        "INSERT INTO pipelines (job_uid, recurrence, attempt, namespace, recurrence_name, revision, body, updated_at) "
+        "VALUES ('uid', 0, 0, 'team', 'gpt-0-0', 1, 'of schema 11', '2026-03-01 12:00:00')",
+        "INSERT INTO pipeline_profiles (job_uid, batch_size, model, partition, gpu_product, image_digest) "
+        "VALUES ('uid', 64, 'gpt', '0a', 'NVIDIA A40', '')",
+        "UPDATE wattloop_migrations SET version_num = '0011'",
+        "UPDATE wattloop_database SET schema_version = 11",
+    )
+    with open_store(database_url) as store:
+        assert store.pipelines.revisions() == {}
+    engine = create_engine(address(database_url))
+    with engine.connect() as on:
+        assert on.execute(text("SELECT model FROM pipeline_profiles")).scalars().all() == ["gpt"]
+    engine.dispose()
 
 
 def test_a_database_of_a_development_version_is_rejected_and_unchanged(

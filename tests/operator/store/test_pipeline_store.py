@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -26,7 +25,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
     WithdrawnPoint,
 )
 from wattloop_operator.store import Store
-from wattloop_operator.store.pipeline_store import Change, StoredPipeline
+from wattloop_operator.store.pipeline_store import MAX_WAIT, Change, StoredPipeline
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 KEY = PipelineKey("0c3b2d9e", 3, 0)
@@ -183,32 +182,31 @@ def test_old_pipelines_are_deleted(store: Store) -> None:
     assert store.pipelines.read(KEY) is None
 
 
-def test_a_profile_is_claimed_by_one_planner_until_its_claim_ends(store: Store) -> None:
-    profile = apply(store, registered(0)).profile_id
-    assert profile is not None
-    minute = timedelta(minutes=1)
-    assert store.pipelines.claim_planning(profile, "a", NOW, NOW + minute) is None
-    assert store.pipelines.claim_planning(profile, "b", NOW, NOW + minute) == NOW + minute
-    assert store.pipelines.claim_planning(profile, "a", NOW + minute / 2, NOW + 2 * minute) is None
-    assert store.pipelines.claim_planning(profile, "b", NOW + minute, NOW + 3 * minute) == NOW + 2 * minute
-    assert store.pipelines.claim_planning(profile, "b", NOW + 2 * minute, NOW + 3 * minute) is None
-    store.pipelines.release_planning(profile, "a")
-    assert store.pipelines.claim_planning(profile, "a", NOW + 2 * minute, NOW + 4 * minute) == NOW + 3 * minute
-    store.pipelines.release_planning(profile, "b")
-    assert store.pipelines.claim_planning(profile, "a", NOW + 2 * minute, NOW + 4 * minute) is None
+def test_a_pipeline_waits_for_the_planner_while_its_state_says_so_and_its_ranks_are_not_silent(store: Store) -> None:
+    apply(store, registered(0))
+    assert store.pipelines.waiting(NOW) == []
+    apply(store, lambda state: replace(state, waits_for_plan=True))
+    assert [(each.key, each.namespace, each.name) for each in store.pipelines.waiting(NOW)] == [
+        (KEY, NEW.namespace, NEW.name)
+    ]
+    assert store.pipelines.waiting(NOW + MAX_WAIT + timedelta(seconds=1)) == []
+    apply(store, lambda state: replace(state, waits_for_plan=False))
+    assert store.pipelines.waiting(NOW) == []
 
 
-def test_a_profile_that_was_deleted_is_claimed_by_nobody(store: Store) -> None:
-    assert store.pipelines.claim_planning(999, "a", NOW, NOW + timedelta(minutes=1)) is not None
+def test_a_new_frontier_comes_with_the_measurements_of_all_attempts_that_it_was_planned_from(store: Store) -> None:
+    known = apply(store, registered(0), measured(0, "a"))
+    other = replace(NEW, key=replace(KEY, recurrence=4), name="bert-4-0")
+    for change in (registered(0), measured(0, "b")):
+        store.pipelines.change(other, None, change, unchanged, NOW)
 
+    def planned(state: PipelineState) -> PipelineState:
+        return replace(state, frontier=PipelineFrontier("of a and b"))
 
-def test_of_planners_that_claim_at_the_same_time_one_gets_the_profile(store: Store) -> None:
-    profile = apply(store, registered(0)).profile_id
-    assert profile is not None
-    until = NOW + timedelta(minutes=1)
-    with ThreadPoolExecutor(4) as threads:
-        claims = list(threads.map(lambda name: store.pipelines.claim_planning(profile, name, NOW, until), "abcd"))
-    assert claims.count(None) == 1
+    store.pipelines.change(NEW, None, planned, unchanged, NOW)
+    state = apply(store, unchanged, known=known).state
+    assert state.profile is not None
+    assert {process for _, process in state.profile.processes} == {"a", "b"}
 
 
 def test_a_recurrence_that_names_the_attempt_of_another_one_reads_and_writes_nothing(store: Store) -> None:

@@ -22,13 +22,14 @@ from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
 from wattloop_operator.reconcile.pipeline.pipeline_state import MAX_RANKS, PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, common_clocks
-from wattloop_operator.reconcile.pipeline.rank_directives import needed_frontier
+from wattloop_operator.reconcile.pipeline.rank_directives import needs_plan
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, check_schedule, contradict
-from wattloop_operator.reporting import pipeline_commits
+from wattloop_operator.reporting import pipeline_commits, pipeline_planner
 from wattloop_operator.reporting.message_groups import MessageGroups
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineStore
+from wattloop_operator.reporting.pipeline_planner import ContextOf, PipelinePlanner
 from wattloop_operator.store import Store
-from wattloop_operator.store.pipeline_store import RETENTION, Change, StoredPipeline
+from wattloop_operator.store.pipeline_store import RETENTION, Change, StoredPipeline, WaitingPipeline
 
 RANKS = 2
 MAX_PLANNING_SECONDS = 20.0
@@ -171,7 +172,7 @@ class PipelineChecks:
     def _planned(self) -> PipelineState | None:
         """The first pipeline's state, once the planner is through with it."""
         end = time.monotonic() + MAX_PLANNING_SECONDS
-        while (state := self._read()) is not None and needed_frontier(state, self._utc_now()):
+        while (state := self._read()) is not None and needs_plan(state, self._utc_now()):
             if time.monotonic() >= end:
                 raise DefectError(f"no plan and no problem within {MAX_PLANNING_SECONDS:g} s")
             time.sleep(0.001)
@@ -201,33 +202,68 @@ class RecordingStore:
         """See `Pipelines`."""
         return self._pipelines.delete_old(now)
 
-    def claim_planning(self, profile_id: int, planner: str, now: datetime, until: datetime) -> datetime | None:
+    def waiting(self, now: datetime) -> list[WaitingPipeline]:
         """See `Pipelines`."""
-        return self._pipelines.claim_planning(profile_id, planner, now, until)
-
-    def release_planning(self, profile_id: int, planner: str) -> None:
-        """See `Pipelines`."""
-        self._pipelines.release_planning(profile_id, planner)
+        return self._pipelines.waiting(now)
 
 
 @contextmanager
-def running_commits(
-    store: PipelineStore, utc_now: Callable[[], datetime], may_plan: threading.Event | None = None
-) -> Iterator[PipelineCommits]:
-    """Commits that wait for no further messages; the planner is a thread, which works while the event is set."""
-
-    def plan(request: PlanningRequest, now: datetime) -> PipelineFrontier:
-        if may_plan is not None:
-            may_plan.wait()
-        return replace(plan_frontier(request), planned_at=now)
-
+def running_commits(store: PipelineStore, utc_now: Callable[[], datetime]) -> Iterator[PipelineCommits]:
+    """Commits that wait for no further messages."""
     with (
         mock.patch.object(pipeline_commits, "REGISTRATION_WAIT_SECONDS", 0.0),
         mock.patch.object(pipeline_commits, "REPORT_WAIT_SECONDS", 0.0),
         mock.patch.object(MessageGroups, "pause"),
-        PipelineCommits(store, plan, utc_now) as commits,
+        PipelineCommits(store, utc_now) as commits,
     ):
         yield commits
+
+
+class ObservedPlanner(PipelinePlanner):
+    """A planner that says whether it is idle."""
+
+    def __init__(
+        self,
+        store: PipelineStore,
+        context_of: ContextOf,
+        utc_now: Callable[[], datetime],
+        may_plan: threading.Event | None = None,
+    ) -> None:
+        def plan(request: PlanningRequest, now: datetime) -> PipelineFrontier:
+            if may_plan is not None:
+                may_plan.wait()
+            return replace(plan_frontier(request), planned_at=now)
+
+        super().__init__(store, plan, context_of, utc_now)
+        self._is_idle = threading.Event()
+
+    def plan_next(self) -> bool:
+        """See `PipelinePlanner`."""
+        self._is_idle.clear()
+        try:
+            return super().plan_next()
+        finally:
+            self._is_idle.set()
+
+    @property
+    def has_planned(self) -> bool:
+        """Whether nothing is planned, and nothing waits for it."""
+        return not self._store.waiting(self._utc_now()) and self._is_idle.is_set()
+
+
+@contextmanager
+def running_planner(
+    store: PipelineStore,
+    context_of: ContextOf,
+    utc_now: Callable[[], datetime],
+    may_plan: threading.Event | None = None,
+) -> Iterator[ObservedPlanner]:
+    """A planner that looks for work all the time; it plans while the event is set."""
+    with (
+        mock.patch.object(pipeline_planner, "POLL_SECONDS", 0.001),
+        ObservedPlanner(store, context_of, utc_now, may_plan) as planner,
+    ):
+        yield planner
 
 
 def _check_state(state: PipelineState) -> None:

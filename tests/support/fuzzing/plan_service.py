@@ -17,7 +17,7 @@ from pathlib import Path
 
 from support.backends.model_backend import KEY, job
 from support.fuzzing.logs import DefectLog
-from support.fuzzing.pipelines import PipelineChecks, RecordingStore, running_commits
+from support.fuzzing.pipelines import PipelineChecks, RecordingStore, running_commits, running_planner
 from support.fuzzing.random_steps import random_step
 from support.fuzzing.rank_steps import MESSAGES, STRAGGLER, Ranks, Step, parse_steps
 from support.fuzzing.target import DefectError
@@ -41,7 +41,6 @@ from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, RegistrationConflictError
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
 from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, PipelineContext, ReportOfRank
-from wattloop_operator.reporting.planner_queue import CLAIM_SECONDS
 from wattloop_operator.store import open_store
 
 # A bound for a busy machine; an answer takes a few milliseconds.
@@ -183,8 +182,12 @@ class PlanServiceTarget:
         return NOW + timedelta(seconds=self._seconds)
 
     def _started(self) -> PipelineCommits:
-        commits = running_commits(self._recorded, self._now, self._planner_may_run)
-        return self._running.enter_context(commits)
+        planner = running_planner(self._recorded, self._context_of, self._now, self._planner_may_run)
+        self._planner = self._running.enter_context(planner)
+        return self._running.enter_context(running_commits(self._recorded, self._now))
+
+    def _context_of(self, _: str, name: str) -> PipelineContext:
+        return self._context if name == self._new.name else PipelineContext(self._victim, WORK)
 
     def _change(self, step: Step) -> None:
         match step.verb:
@@ -203,8 +206,6 @@ class PlanServiceTarget:
             case "restart":
                 self._wait_for_planner()
                 self._running.close()
-                # The claims of the operator before end: what it has planned, no other one plans again for so long.
-                self._seconds += CLAIM_SECONDS
                 self._commits = self._started()
 
     def _send(self, together: Sequence[tuple[Step, Message]]) -> None:
@@ -239,8 +240,8 @@ class PlanServiceTarget:
     def _wait_for_planner(self) -> None:
         """Wait until the planner is through, so that what it plans changes no later input."""
         self._planner_may_run.set()
-        planner, end = self._commits._planner, time.monotonic() + MAX_ANSWER_SECONDS
-        while planner._waiting or planner._planned is not None:
+        end = time.monotonic() + MAX_ANSWER_SECONDS
+        while not self._planner.has_planned:
             if time.monotonic() >= end:
                 raise DefectError(f"the planner works for more than {MAX_ANSWER_SECONDS:g} s")
             time.sleep(0.001)

@@ -18,7 +18,14 @@ from typing import Any
 
 from support.backends.model_backend import KEY, job
 from support.fuzzing.logs import DefectLog
-from support.fuzzing.pipelines import PIPELINE_TOKENS, PipelineChecks, messages, running_commits, single_messages
+from support.fuzzing.pipelines import (
+    PIPELINE_TOKENS,
+    PipelineChecks,
+    messages,
+    running_commits,
+    running_planner,
+    single_messages,
+)
 from support.fuzzing.target import DefectError
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import AGENTS, NODE, NOW, ApiServer, report
@@ -126,6 +133,7 @@ class ReportingTarget:
         service = ReportService(progress_store, tokens, limits=limits, max_wait_seconds=0.0)
         commits = self._stack.enter_context(running_commits(self._store.pipelines, self._now))
         pipelines = PipelineService(progress_store, tokens, commits, limits, clock=lambda: self._seconds)
+        self._stack.enter_context(running_planner(self._store.pipelines, pipelines.read_context, self._now))
         self._pipelines = PipelineChecks(self._store, self._recurrence, other, self._now)
         self.app = create_app(service, nodes, pipelines)
         self._names = {

@@ -21,7 +21,7 @@ from wattloop.pipeline.plan_messages import (
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import planning_request
-from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for, needed_frontier
+from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for, needs_plan
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
 from wattloop_operator.reconcile.pipeline.reports import with_report
 
@@ -162,7 +162,7 @@ class SimulatedOperator:
 
     def plan(self) -> None:
         """Run the planner if it is needed."""
-        if needed_frontier(self.state, self.now):
+        if needs_plan(self.state, self.now):
             self._decide(replace(self.state, frontier=plan_frontier(planning_request(self.state))))
 
     def pass_time(self, seconds: float) -> None:

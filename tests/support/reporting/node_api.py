@@ -32,7 +32,6 @@ from wattloop_operator.reporting.interfaces import BearerToken, OrderLimit
 from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipeline_service import PipelineService
-from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
@@ -205,7 +204,7 @@ def running_node_api(
         )
         unused = _NoTraining()
         reports = ReportService(unused, unused, limits=limits)
-        commits = PipelineCommits(store.pipelines, planned_in_process, lambda: NOW)
+        commits = PipelineCommits(store.pipelines, lambda: NOW)
         app = create_app(reports, nodes, PipelineService(unused, unused, commits, reports.limits))
         service = HttpService("nodes", app, Address("127.0.0.1", 0), certificate=certificate)
         service.start()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from support.backends.model_backend import KEY, job
 from wattloop.commands.settings import Address
@@ -25,8 +26,10 @@ from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
+from wattloop_operator.reporting import pipeline_planner
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
+from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
 from wattloop_operator.reporting.pipeline_service import PipelineService
 from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
@@ -148,8 +151,10 @@ def running_api(
         woken: list[bool] = []
         recurrences = LocalProgressStore(store.objects, lambda: woken.append(True))
         service = ReportService(recurrences, tokens, limits=limits, max_wait_seconds=max_wait_seconds)
-        commits = PipelineCommits(store.pipelines, plan, lambda: datetime.now(UTC))
+        commits = PipelineCommits(store.pipelines, lambda: datetime.now(UTC))
         pipelines = PipelineService(recurrences, tokens, commits, service.limits)
         app = create_app(service, pipelines=pipelines)
-        with HttpService("reporting API", app, Address("127.0.0.1", 0), background=[commits]) as server:
+        planner = PipelinePlanner(store.pipelines, plan, pipelines.read_context, lambda: datetime.now(UTC))
+        server = HttpService("reporting API", app, Address("127.0.0.1", 0), background=[commits, planner])
+        with mock.patch.object(pipeline_planner, "POLL_SECONDS", 0.005), server:
             yield Api(server.url, store, tokens, woken=woken)

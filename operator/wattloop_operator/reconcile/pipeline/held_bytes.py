@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from wattloop.pipeline.plan_messages import RankRegistration, RankReport
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineState, RankMeasurements
-from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 
 # Measured with tracemalloc on CPython 3.11 after a load from the store.
 BYTES_OF_STATE, BYTES_OF_RANK = 4_000, 4_000
@@ -36,11 +35,6 @@ def registration_bytes(registration: RankRegistration) -> int:
 def report_bytes(report: RankReport) -> int:
     """Bytes of a report."""
     return BYTES_OF_RANK + BYTES_OF_MEASUREMENT * len(report.measurements)
-
-
-def request_bytes(request: PlanningRequest) -> int:
-    """Bytes of what a frontier is planned from."""
-    return BYTES_OF_INSTRUCTION * sum(map(len, request.instructions)) + measurement_bytes(request.processes)
 
 
 def measurement_bytes(processes: Iterable[RankMeasurements]) -> int:

@@ -426,6 +426,7 @@ class PipelineState:
         enabled: Whether the job allows profiling and plans.
         given: The user's plan, which is not stored here; None if the operator plans.
         profile_keys: The profiles that the attempt has used; at most `MAX_PROFILES_OF_ATTEMPT`.
+        waits_for_plan: Whether the profile is complete and the planner has not planned it yet.
     """
 
     key: PipelineKey
@@ -440,6 +441,7 @@ class PipelineState:
     enabled: bool = True
     given: GivenPlan | None = None
     profile_keys: tuple[PipelineProfileKey, ...] = ()
+    waits_for_plan: bool = False
 
     @property
     def running_frontier(self) -> PipelineFrontier | None:

@@ -50,7 +50,13 @@ MARGIN_ITERATIONS = 2
 
 
 def decided(state: PipelineState, now: datetime) -> PipelineState:
-    """The state with the directive that follows from everything else in it."""
+    """The state with the directive that follows from everything else in it, and whether it waits for the planner."""
+    state = _with_directive(state, now)
+    waits = needs_plan(state, now)
+    return state if waits == state.waits_for_plan else replace(state, waits_for_plan=waits)
+
+
+def _with_directive(state: PipelineState, now: datetime) -> PipelineState:
     state = with_withdrawn_plan(with_noticed_straggler(state, now))
     has_plan = state.directive.mode != PLAN or state.running_frontier is not None
     if has_plan and _finishes(state) and _all_acknowledge(state, state.directive.number):
@@ -68,16 +74,16 @@ def decided(state: PipelineState, now: datetime) -> PipelineState:
     return state if directive == state.directive else replace(state, directive=directive)
 
 
-def needed_frontier(state: PipelineState, now: datetime) -> str:
-    """Digest of the profile that waits for the planner; empty if none does."""
+def needs_plan(state: PipelineState, now: datetime) -> bool:
+    """Whether the profile waits for the planner."""
     if not state.enabled or state.profile is None or missing_ranks(state) or not state.ranks:
-        return ""
+        return False
     if _uncovered(state) or not is_profiled(state):
-        return ""
-    digest, frontier = profile_digest(state), state.frontier
-    if frontier is None or frontier.profile_digest != digest:
-        return digest
-    return digest if frontier.retry_at is not None and frontier.retry_at <= now else ""
+        return False
+    frontier = state.frontier
+    if frontier is None or frontier.profile_digest != profile_digest(state):
+        return True
+    return frontier.retry_at is not None and frontier.retry_at <= now
 
 
 def directive_for(state: PipelineState, rank: int, process: str, now: datetime) -> Directive:

@@ -11,7 +11,7 @@ from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, meas
 from support.pipelines.simulated_ranks import run_until_planned as run
 from wattloop.pipeline.plan_messages import PLAN, InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.profile import profile_digest
-from wattloop_operator.reconcile.pipeline.rank_directives import decided, needed_frontier
+from wattloop_operator.reconcile.pipeline.rank_directives import decided, needs_plan
 from wattloop_operator.reconcile.pipeline.reports import with_report
 
 
@@ -40,7 +40,7 @@ def test_a_report_without_measurements_goes_through_none() -> None:
         now = operator.now + timedelta(seconds=number)
         report = replace(ranks[0].report(), measurements=(), blocking_watts=None, profiled=False)
         state = decided(with_report(state, 0, report, now), now)
-        assert needed_frontier(state, now) == ""
+        assert not needs_plan(state, now)
     assert (Counted.times, profile_digest(state)) == (before, digest)
 
 

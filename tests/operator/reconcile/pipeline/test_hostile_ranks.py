@@ -22,7 +22,7 @@ from wattloop.pipeline.plan_messages import (
 )
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.profile import planning_request
-from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for, needed_frontier
+from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for, needs_plan
 from wattloop_operator.reconcile.pipeline.registrations import (
     Registrar,
     RegistrationConflictError,
@@ -72,7 +72,7 @@ def test_extreme_numbers_lead_to_valid_directives(
             state = decided(with_notice(state, StragglerNotice(straggler), now), now)
         directive = directive_for(state, rank, process, now)
         assert Directive.from_json(directive.to_json()) == directive
-    if needed_frontier(state, now):
+    if needs_plan(state, now):
         frontier = plan_frontier(planning_request(state))
         state = decided(replace(state, frontier=frontier), now)
         directive = directive_for(state, 0, registrations[0].process, now)
