@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from wattloop_operator.api.field_types import BatchSizeNumber
-from wattloop_operator.api.model import SET, ApiModel, Rule
+from wattloop_operator.api.field_types import DNS_LABEL_PATTERN, MAX_JOB_NAME_CHARACTERS, BatchSizeNumber
+from wattloop_operator.api.model import SET, ApiModel, Rule, default_among_candidates
 from wattloop_planner.bandit.configuration import NUMBER_PATTERN
 
-JobName = Annotated[str, Field(min_length=1, max_length=35, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")]
+JobName = Annotated[str, Field(min_length=1, max_length=MAX_JOB_NAME_CHARACTERS, pattern=DNS_LABEL_PATTERN)]
 MAX_PARAMETERS = 8
 MAX_PARAMETER_CHARACTERS = 256
 # The value becomes a variable of the training's environment, which cannot hold NUL.
@@ -45,13 +45,7 @@ class LearningRateScaling(StrEnum):
 class BatchSize(ApiModel):
     """The batch sizes to choose from."""
 
-    rules = (
-        Rule(
-            "self.default in self.candidates",
-            "a default that is one of the candidates; add it to batchSize.candidates",
-            ".default",
-        ),
-    )
+    rules = (default_among_candidates("batchSize.candidates"),)
 
     default: BatchSizeNumber = Field(
         description="The batch size in use so far. It is tried first, and savings are relative to it."
@@ -75,7 +69,8 @@ class BatchSize(ApiModel):
     learn_from: JobName | None = Field(
         default=None,
         description="Name of another RecurringTrainingJob in the namespace whose epochs to the target are the "
-        "initial estimate for this job: the same model on other GPUs, or on newer data.",
+        "initial estimate for this job: the same model on other GPUs, or on newer data. Absent: "
+        "none.",
     )
 
 
@@ -95,11 +90,7 @@ class Parameter(ApiModel):
     """A further parameter that the training reads from its environment."""
 
     rules = (
-        Rule(
-            "self.default in self.candidates",
-            "a default that is one of the candidates; add it to the parameter's candidates",
-            ".default",
-        ),
+        default_among_candidates("the parameter's candidates"),
         Rule(
             f"!has(self.scale) || self.scale == 'Choice' || {_ALL_NUMBERS}",
             "numbers, such as 0.1 or 1e-3, or scale Choice",

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from wattloop_operator.api.field_types import BatchSizeNumber
-from wattloop_operator.api.model import SET, ApiModel, Rule
+from wattloop_operator.api.model import SET, ApiModel, exactly_one_of
 
 MAX_SEED = 2**53 - 1
 
@@ -42,8 +42,8 @@ class CostModelSettings(ApiModel):
 
     window: int | None = Field(
         default=None,
-        description="Number of latest observations to use, over all batch sizes; older ones are ignored. Leave it "
-        "out unless you know how the data drifts: the policy discounts old observations by itself.",
+        description="Number of latest observations to use, over all batch sizes; older ones are ignored. Absent: "
+        "all; the policy discounts old observations by itself, unless you know better how the data drifts.",
         ge=1,
         le=100_000,
     )
@@ -90,13 +90,7 @@ class Forget(ApiModel):
 class PolicyChoice(ApiModel):
     """The policy that chooses the batch size."""
 
-    rules = (
-        Rule(
-            "[has(self.knowledgeGradient), has(self.thompsonSampling), has(self.zeus), has(self.fixed)]"
-            ".filter(given, given).size() == 1",
-            "exactly one of knowledgeGradient, thompsonSampling, zeus, fixed, such as policy: {knowledgeGradient: {}}",
-        ),
-    )
+    rules = (exactly_one_of(*PolicyName, example="policy: {knowledgeGradient: {}}"),)
 
     knowledge_gradient: KnowledgeGradientPolicy | None = Field(
         default=None,
@@ -124,7 +118,7 @@ class PolicyChoice(ApiModel):
         default=None,
         description="A change of its token makes the policy forget the observations and crashes of all or some batch "
         "sizes, after a change of data or code that Wattloop cannot see. The observations stay in the history and the "
-        "totals; status.forgotten states what is forgotten.",
+        "totals; status.forgotten states what is forgotten. Absent: nothing more.",
     )
 
     @property

@@ -18,6 +18,8 @@ NICKNAMES = {
     "@midnight": "0 0 * * *",
     "@hourly": "0 * * * *",
 }
+CRON_FORM = "five cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5'"
+TIME_ZONE_FORM = "a name of the IANA time zone database such as Europe/Paris"
 
 
 class ScheduleError(ValueError):
@@ -45,9 +47,7 @@ def time_zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ScheduleError(
-            "timeZone", shown(name), "a name of the IANA time zone database such as Europe/Paris"
-        ) from None
+        raise ScheduleError("timeZone", shown(name), TIME_ZONE_FORM) from None
 
 
 def schedule_times(schedule: str, zone: ZoneInfo, start: datetime, *, backwards: bool = False) -> CronSim:
@@ -68,7 +68,7 @@ def schedule_times(schedule: str, zone: ZoneInfo, start: datetime, *, backwards:
         raise ScheduleError(
             "schedule",
             f"{shown(schedule)} ({reason})",
-            "five cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5'",
+            CRON_FORM,
         ) from None
 
 

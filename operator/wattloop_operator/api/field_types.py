@@ -95,3 +95,10 @@ Time = Annotated[
 
 MAX_BATCH_SIZE = 16_777_216
 BatchSizeNumber = Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
+
+DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+DNS_LABEL_PATTERN = f"^{DNS_LABEL}$"
+DNS_SUBDOMAIN_PATTERN = rf"^{DNS_LABEL}(\.{DNS_LABEL})*$"
+# Names of recurrences (job and slot) and pods (recurrence and suffix) are derived from it and have at most 63.
+MAX_JOB_NAME_CHARACTERS = 35
+SECONDS_OF_YEAR = 31_536_000

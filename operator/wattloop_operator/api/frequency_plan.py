@@ -9,9 +9,9 @@ from pydantic import Field
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
 from wattloop_operator.api.applied_plan import IterationStatus, PlanSaving, RealisedIteration
 from wattloop_operator.api.field_types import NonNegativeDecimalString
-from wattloop_operator.api.gpu_power_policy import MAX_MEGAHERTZ
+from wattloop_operator.api.gpu_power_policy import Megahertz
 from wattloop_operator.api.meta import Conditions, ObjectMeta
-from wattloop_operator.api.model import ATOMIC, ApiModel, Rule
+from wattloop_operator.api.model import ATOMIC, ApiModel, Rule, exactly_one_of
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 # At most 64 bytes per operation as JSON: 64 KiB.
@@ -34,11 +34,11 @@ class PlannedOperation(ApiModel):
         max_length=32,
         pattern=r"^[A-Za-z][A-Za-z0-9_]*$",
     )
-    megahertz: int = Field(description="Graphics clock of the GPU, in MHz.", ge=1, le=MAX_MEGAHERTZ)
+    megahertz: Megahertz = Field(description="Graphics clock of the GPU, in MHz.")
     knobs: KnobsByName = Field(
         default_factory=dict,
         description="Further choices of the operation by name, such as the number of multiprocessors that communicate. "
-        "The training applies them; all operations of a plan have the same ones.",
+        "The training applies them; all operations of a plan have the same ones. Absent: none.",
     )
 
 
@@ -58,7 +58,7 @@ class FrequencyPlanSpec(ApiModel):
             "self == oldSelf",
             "an unchanged spec, since a plan is immutable; create another plan and refer to it by its name",
         ),
-        Rule("has(self.stages) != has(self.archive)", "exactly one of stages and archive"),
+        exactly_one_of("stages", "archive"),
         Rule(
             f"!has(self.stages) || self.stages.map(stage, size(stage.operations)).sum() <= {MAX_OPERATIONS}",
             f"at most {MAX_OPERATIONS} operations over all stages; write a larger plan as archive, as `wattloop plan "
@@ -95,15 +95,16 @@ class FrequencyPlanSpec(ApiModel):
     )
     gpu_product: str | None = Field(
         default=None,
-        description="Product name of the GPUs that the plan was computed for. Ranks with other GPUs do not run it.",
+        description="Product name of the GPUs that the plan was computed for. Ranks with other GPUs do not "
+        "run it. Absent: of any GPUs.",
         min_length=1,
         max_length=128,
     )
     time_seconds: NonNegativeDecimalString | None = Field(
-        default=None, description="Time of one iteration with the plan, in seconds."
+        default=None, description="Time of one iteration with the plan, in seconds. Absent: not known."
     )
     energy_joules: NonNegativeDecimalString | None = Field(
-        default=None, description="Energy of one iteration with the plan over all stages, in joules."
+        default=None, description="Energy of one iteration with the plan over all stages, in joules. Absent: not known."
     )
 
 

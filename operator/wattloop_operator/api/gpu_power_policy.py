@@ -6,60 +6,45 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from wattloop_operator.api.field_types import DNS_LABEL_PATTERN
 from wattloop_operator.api.meta import Conditions, ObjectMeta
-from wattloop_operator.api.model import SET, ApiModel, Rule
-from wattloop_operator.api.power_fields import MAX_WATTS
+from wattloop_operator.api.model import SET, ApiModel, bounds
+from wattloop_operator.api.power_fields import Watts
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 
 MAX_MEGAHERTZ = 20_000
+Megahertz = Annotated[int, Field(ge=1, le=MAX_MEGAHERTZ)]
 NodeLabels = Annotated[
     dict[str, Annotated[str, Field(max_length=63)]],
     Field(max_length=32),
 ]
-NamespaceName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+NamespaceName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL_PATTERN)]
 ProductName = Annotated[str, Field(min_length=1, max_length=128)]
 
 
 class PowerRange(ApiModel):
     """Bounds on power limits."""
 
-    rules = (
-        Rule(
-            "!has(self.minWatts) || !has(self.maxWatts) || self.minWatts <= self.maxWatts",
-            "a minWatts of at most maxWatts",
-            ".minWatts",
-        ),
-        Rule("has(self.minWatts) || has(self.maxWatts)", "at least one of minWatts and maxWatts"),
-    )
+    rules = bounds("minWatts", "maxWatts")
 
-    min_watts: int | None = Field(
-        default=None, description="Lowest power limit that may be requested, in watts.", ge=1, le=MAX_WATTS
+    min_watts: Watts | None = Field(
+        default=None, description="Lowest power limit that may be requested, in watts. Absent: the device's."
     )
-    max_watts: int | None = Field(
-        default=None, description="Highest power limit that may be requested, in watts.", ge=1, le=MAX_WATTS
+    max_watts: Watts | None = Field(
+        default=None, description="Highest power limit that may be requested, in watts. Absent: the device's."
     )
 
 
 class ClockRange(ApiModel):
     """Bounds on clocks."""
 
-    rules = (
-        Rule(
-            "!has(self.minMegahertz) || !has(self.maxMegahertz) || self.minMegahertz <= self.maxMegahertz",
-            "a minMegahertz of at most maxMegahertz",
-            ".minMegahertz",
-        ),
-        Rule(
-            "has(self.minMegahertz) || has(self.maxMegahertz)",
-            "at least one of minMegahertz and maxMegahertz",
-        ),
-    )
+    rules = bounds("minMegahertz", "maxMegahertz")
 
-    min_megahertz: int | None = Field(
-        default=None, description="Lowest clock that may be requested, in MHz.", ge=1, le=MAX_MEGAHERTZ
+    min_megahertz: Megahertz | None = Field(
+        default=None, description="Lowest clock that may be requested, in MHz. Absent: the device's."
     )
-    max_megahertz: int | None = Field(
-        default=None, description="Highest clock that may be requested, in MHz.", ge=1, le=MAX_MEGAHERTZ
+    max_megahertz: Megahertz | None = Field(
+        default=None, description="Highest clock that may be requested, in MHz. Absent: the device's."
     )
 
 

@@ -32,6 +32,46 @@ class Rule:
         return entry | {"fieldPath": self.field} if self.field else entry
 
 
+def exactly_one_of(*members: str, example: str = "") -> Rule:
+    """Return the rule of a union.
+
+    Args:
+        members: Each a field, and what the message says of it after a space.
+        example: An example for the message.
+
+    Example:
+        >>> exactly_one_of("job (a batch/v1 JobSpec)", "workload")
+        Rule(expression='has(self.job) != has(self.workload)', message='exactly one of job (a batch/v1 JobSpec) and \
+workload', field='')
+    """
+    given = [f"has(self.{member.partition(' ')[0]})" for member in members]
+    is_pair = len(members) == 2
+    expression = " != ".join(given) if is_pair else f"[{', '.join(given)}].filter(given, given).size() == 1"
+    message = f"exactly one of {(' and ' if is_pair else ', ').join(members)}"
+    return Rule(expression, f"{message}, such as {example}" if example else message)
+
+
+def bounds(lower: str, upper: str) -> tuple[Rule, Rule]:
+    """Return the rules of an object that has a lower bound, an upper bound, or both."""
+    return (
+        Rule(
+            f"!has(self.{lower}) || !has(self.{upper}) || self.{lower} <= self.{upper}",
+            f"a {lower} of at most {upper}",
+            f".{lower}",
+        ),
+        Rule(f"has(self.{lower}) || has(self.{upper})", f"at least one of {lower} and {upper}"),
+    )
+
+
+def default_among_candidates(candidates: str) -> Rule:
+    """Return the rule of an object whose default is one of its candidates; the message names them so."""
+    return Rule(
+        "self.default in self.candidates",
+        f"a default that is one of the candidates; add it to {candidates}",
+        ".default",
+    )
+
+
 # How server-side apply merges a list: as one value, as a set, or (`list_map`) by key.
 ATOMIC: dict[str, JsonValue] = {"x-kubernetes-list-type": "atomic"}
 SET: dict[str, JsonValue] = {"x-kubernetes-list-type": "set"}

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
 from wattloop.wire.environment import RunTarget
-from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString
+from wattloop_operator.api.field_types import SECONDS_OF_YEAR, DecimalString, NonNegativeDecimalString
 from wattloop_operator.api.metric_words import LOWER_IS_BETTER_PATTERN
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule
 
 # A client that cannot deliver a report waits for up to 30 s, and reports every quarter of the deadline.
 MIN_PROGRESS_DEADLINE_SECONDS = 60
+# Fields of a job that its attempts copy.
+Epochs = Annotated[int, Field(ge=1, le=1_000_000)]
+Percentage = Annotated[int, Field(ge=0, le=100)]
+ProgressDeadline = Annotated[int, Field(ge=MIN_PROGRESS_DEADLINE_SECONDS, le=SECONDS_OF_YEAR)]
 
 
 class Direction(StrEnum):
@@ -115,29 +120,23 @@ class MetricGuard(ApiModel):
 class Objective(ApiModel):
     """The target of a run, and the weight of energy against time."""
 
-    energy_weight_percent: int = Field(
+    energy_weight_percent: Percentage = Field(
         default=50,
         description="Weight of energy against time in the cost, in percent: 100 minimizes energy alone, 0 minimizes "
         "time alone. cost = w*energy + (1-w)*maxPower*time, in joules, where w is this weight and maxPower is the "
         "sum of the GPUs' maximum power limits.",
-        ge=0,
-        le=100,
     )
     target: Target = Field(description="The metric value that completes a run.")
-    max_epochs: int = Field(
+    max_epochs: Epochs = Field(
         default=100,
         description="Number of epochs after which a run ends even if it has not reached the target.",
-        ge=1,
-        le=1_000_000,
     )
-    progress_deadline_seconds: int | None = Field(
+    progress_deadline_seconds: ProgressDeadline | None = Field(
         default=None,
         description="Seconds without a report from any process after which a running attempt is ended as hung. "
         "run.step sends a report when a quarter of them has passed without one; a training that does not call it needs "
         "more seconds than its longest epoch. Time in which a pod is scheduled or started does not count. Absent: an "
         "attempt may be silent for ever. A change applies to the next attempt.",
-        ge=MIN_PROGRESS_DEADLINE_SECONDS,
-        le=31_536_000,
     )
     early_stop: EarlyStop = Field(default=EarlyStop(), description="When a run is stopped because it is too expensive.")
     metric_guard: MetricGuard | None = Field(
@@ -146,5 +145,9 @@ class Objective(ApiModel):
         "final metric of a run is the last one that it reports, also after the target. Absent: reaching the target "
         "is enough.",
     )
-    price: Price | None = Field(default=None, description="Price of electricity, to show costs as money.")
-    carbon: Carbon | None = Field(default=None, description="Carbon intensity of electricity, to show emissions.")
+    price: Price | None = Field(
+        default=None, description="Price of electricity, to show costs as money. Absent: none are shown."
+    )
+    carbon: Carbon | None = Field(
+        default=None, description="Carbon intensity of electricity, to show emissions. Absent: none are shown."
+    )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
-from wattloop_operator.api.field_types import NonNegativeDecimalString
+from wattloop_operator.api.field_types import DNS_SUBDOMAIN_PATTERN, NonNegativeDecimalString
 from wattloop_operator.api.model import ApiModel, Rule
 
 MAX_WATTS = 10_000
+Watts = Annotated[int, Field(ge=1, le=MAX_WATTS)]
 
 
 class PowerLimitMode(StrEnum):
@@ -59,16 +61,14 @@ class PowerLimit(ApiModel):
     max_slowdown_percent: int | None = Field(
         default=None,
         description="Maximum slowdown with selector MaxSlowdown, relative to the highest power limit, in percent: 10 "
-        "allows 1.10 times the time.",
+        "allows 1.10 times the time. Absent with another selector.",
         ge=0,
         le=1_000,
     )
-    watts: int | None = Field(
+    watts: Watts | None = Field(
         default=None,
         description="Power limit of each GPU with mode Fixed, in watts. It must be within the limits of the device "
-        "and of every GPUPowerPolicy of its node.",
-        ge=1,
-        le=MAX_WATTS,
+        "and of every GPUPowerPolicy of its node. Absent with another mode.",
     )
 
 
@@ -116,7 +116,8 @@ class FrequencyPlanSettings(ApiModel):
         "straggler that this one would wait for.",
     )
     deadline_seconds: NonNegativeDecimalString | None = Field(
-        default=None, description="Longest time of an iteration with choice Deadline, in seconds."
+        default=None,
+        description="Longest time of an iteration with choice Deadline, in seconds. Absent with another choice.",
     )
 
 
@@ -127,7 +128,7 @@ class FrequencyPlanReference(ApiModel):
         description="Name of a FrequencyPlan in the job's namespace.",
         min_length=1,
         max_length=253,
-        pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
+        pattern=DNS_SUBDOMAIN_PATTERN,
     )
 
 

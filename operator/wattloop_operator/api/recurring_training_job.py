@@ -9,6 +9,7 @@ from pydantic import Field
 
 from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, Parameter
 from wattloop_operator.api.batch_size_policy import KnowledgeGradientPolicy, PolicyChoice
+from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS, SECONDS_OF_YEAR
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
 from wattloop_operator.api.model_output import Output
@@ -20,9 +21,6 @@ from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.trigger import Trigger
 from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS
-
-# Names of recurrences (job and slot) and pods (recurrence and suffix) are derived from it and have at most 63.
-MAX_NAME_CHARACTERS = 35
 
 
 class Mode(StrEnum):
@@ -66,8 +64,15 @@ _COMBINATIONS = " * ".join(
 )
 
 
+SPEC = (
+    "At each trigger, run the template until it reaches the objective, with the batchSize, the parameters and the "
+    "power limit that the policy chooses. The other fields state how the metric is reported and the model published, "
+    "when runs are held back, what follows a failure, and which ended runs are kept."
+)
+
+
 class RecurringTrainingJobSpec(ApiModel):
-    """When runs start, what they train, and what Wattloop may choose."""
+    """What runs, when, towards which target, and what Wattloop may choose."""
 
     rules = (
         Rule(
@@ -90,6 +95,27 @@ class RecurringTrainingJobSpec(ApiModel):
         ),
     )
 
+    trigger: Trigger = Field(description="When runs start: exactly one of cron, interval, continuous, manual, once.")
+    template: Template = Field(description="Workload of a run: exactly one of job and workload.")
+    objective: Objective = Field(description="The target of a run, and the weight of energy against time.")
+    batch_size: BatchSize = Field(description="The batch sizes to choose from.")
+    parameters: Annotated[
+        tuple[Parameter, ...], Field(max_length=MAX_PARAMETERS, json_schema_extra=list_map("name"))
+    ] = Field(
+        default=(),
+        description="Further parameters, such as a learning rate, passed to the training as WATTLOOP_PARAM_<NAME>. "
+        "The policy chooses them together with the batch size; it can choose from at most 256 combinations. "
+        "Absent: none.",
+    )
+    power: Power = Field(default=Power(), description="Power limits and clocks of the GPUs.")
+    policy: PolicyChoice = Field(
+        default=PolicyChoice(knowledge_gradient=KnowledgeGradientPolicy()),
+        description="Policy that chooses the batch size: exactly one of knowledgeGradient (default and recommended), "
+        "thompsonSampling (a sample of the same model), "
+        "zeus (the published algorithm, for comparison only), fixed (always the default batch size).",
+        # A stored default would conflict with another policy that a later apply sets.
+        json_schema_extra=UNPUBLISHED_DEFAULT,
+    )
     mode: Mode = Field(
         default=Mode.OPTIMIZE,
         description="Optimize: runs have the batch size and power limit that Wattloop decides. Advise: every run has "
@@ -97,10 +123,16 @@ class RecurringTrainingJobSpec(ApiModel):
         "status.advice shows the decision and what it is expected to save. A change of the mode applies to the next "
         "attempt and keeps what was learned.",
     )
-    trigger: Trigger = Field(description="When runs start: exactly one of cron, interval, continuous, manual, once.")
+    reporting: Reporting = Field(default=Reporting(), description="How Wattloop receives the metric.")
+    output: Output | None = Field(
+        default=None,
+        description="Where attempts write their models, and where the model of the latest attempt that reached the "
+        "target is published. Absent: the training keeps its models by itself.",
+    )
     run_request: str | None = Field(
         default=None,
-        description="Any text, such as a date or a commit ID. Each change of the value starts one run immediately.",
+        description="Any text, such as a date or a commit ID. Each change of the value starts one run immediately. "
+        "Absent: runs start by trigger alone.",
         min_length=1,
         max_length=128,
     )
@@ -115,7 +147,7 @@ class RecurringTrainingJobSpec(ApiModel):
         description="Deadline for starting a run after its scheduled time, in seconds. A later start counts as "
         "missed. Absent: no deadline.",
         ge=1,
-        le=31_536_000,
+        le=SECONDS_OF_YEAR,
     )
     missed_run_policy: MissedRunPolicy = Field(
         default=MissedRunPolicy.RUN_ONCE,
@@ -124,9 +156,26 @@ class RecurringTrainingJobSpec(ApiModel):
     )
     max_recurrences: int | None = Field(
         default=None,
-        description="Maximum number of recurrences. The policy explores less towards the end.",
+        description="Maximum number of recurrences. The policy explores less towards the end. Absent: no maximum.",
         ge=1,
         le=1_000_000,
+    )
+    retry_policy: RetryPolicy = Field(
+        default=RetryPolicy(), description="How often a recurrence is retried after an attempt that missed the target."
+    )
+    crash_budget: int = Field(
+        default=3,
+        description="Number of consecutive crashes, such as out of memory or a hang, after which a batch size is no "
+        "longer tried. Crashes count until spec.template changes.",
+        ge=1,
+        le=100,
+    )
+    active_deadline_seconds: int | None = Field(
+        default=None,
+        description="Seconds after which a running attempt is terminated, also if it makes progress. "
+        "objective.progressDeadlineSeconds ends one that makes none. Absent: no deadline.",
+        ge=1,
+        le=SECONDS_OF_YEAR,
     )
     successful_history_limit: int = Field(
         default=10,
@@ -138,48 +187,6 @@ class RecurringTrainingJobSpec(ApiModel):
     failed_history_limit: int = Field(
         default=5, description="Number of failed recurrences to keep as objects.", ge=0, le=1_000
     )
-    active_deadline_seconds: int | None = Field(
-        default=None,
-        description="Seconds after which a running attempt is terminated, also if it makes progress. "
-        "objective.progressDeadlineSeconds ends one that makes none.",
-        ge=1,
-        le=31_536_000,
-    )
-    crash_budget: int = Field(
-        default=3,
-        description="Number of consecutive crashes, such as out of memory or a hang, after which a batch size is no "
-        "longer tried. Crashes count until spec.template changes.",
-        ge=1,
-        le=100,
-    )
-    objective: Objective = Field(description="The target of a run, and the weight of energy against time.")
-    batch_size: BatchSize = Field(description="The batch sizes to choose from.")
-    parameters: Annotated[
-        tuple[Parameter, ...], Field(max_length=MAX_PARAMETERS, json_schema_extra=list_map("name"))
-    ] = Field(
-        default=(),
-        description="Further parameters, such as a learning rate, passed to the training as WATTLOOP_PARAM_<NAME>. "
-        "The policy chooses them together with the batch size; it can choose from at most 256 combinations.",
-    )
-    policy: PolicyChoice = Field(
-        default=PolicyChoice(knowledge_gradient=KnowledgeGradientPolicy()),
-        description="Policy that chooses the batch size: exactly one of knowledgeGradient (default and recommended), "
-        "thompsonSampling (a sample of the same model), "
-        "zeus (the published algorithm, for comparison only), fixed (always the default batch size).",
-        # A stored default would conflict with another policy that a later apply sets.
-        json_schema_extra=UNPUBLISHED_DEFAULT,
-    )
-    power: Power = Field(default=Power(), description="Power limits and clocks of the GPUs.")
-    output: Output | None = Field(
-        default=None,
-        description="Where attempts write their models, and where the model of the latest attempt that reached the "
-        "target is published. Absent: the training keeps its models by itself.",
-    )
-    retry_policy: RetryPolicy = Field(
-        default=RetryPolicy(), description="How often a recurrence is retried after an attempt that missed the target."
-    )
-    reporting: Reporting = Field(default=Reporting(), description="How Wattloop receives the metric.")
-    template: Template = Field(description="Workload of a run: exactly one of job and workload.")
 
 
 class RecurringTrainingJob(ApiModel):
@@ -221,8 +228,8 @@ class RecurringTrainingJob(ApiModel):
     )
     rules = (
         Rule(
-            f"size(self.metadata.name) <= {MAX_NAME_CHARACTERS}",
-            f"a name of at most {MAX_NAME_CHARACTERS} characters, since names of runs and pods are derived from it",
+            f"size(self.metadata.name) <= {MAX_JOB_NAME_CHARACTERS}",
+            f"a name of at most {MAX_JOB_NAME_CHARACTERS} characters, since names of runs and pods are derived from it",
             ".metadata.name",
         ),
         Rule(
@@ -235,9 +242,7 @@ class RecurringTrainingJob(ApiModel):
     api_version: Literal["wattloop.dev/v1alpha1"] = API_VERSION
     kind: Literal["RecurringTrainingJob"] = "RecurringTrainingJob"
     metadata: ObjectMeta = Field(default=ObjectMeta())
-    spec: RecurringTrainingJobSpec = Field(
-        description="When runs start, what they train, and what Wattloop may choose."
-    )
+    spec: RecurringTrainingJobSpec = Field(description=SPEC)
     status: RecurringTrainingJobStatus = Field(
         default=RecurringTrainingJobStatus(),
         description="Observed state of the job: cost, savings, next run.",

@@ -67,8 +67,6 @@ columns marked * need `--output wide`.
 ## Conventions
 
 - Numbers with a fraction are decimals in quotes (`"0.76"`), since not every client preserves a float exactly.
-- Names of RecurringTrainingJobs have at most 35 characters and no dot, since names of runs and pods are derived from
-  them.
 - The members of a union (`trigger`, `policy`, `template`, the source of a plan) exclude each other.
 - The API server does not set a default for `policy`: a stored default would conflict with the policy of a later apply.
   Nor for the target's `direction`: it could not be told from a choice, which a metric such as a loss needs. The objects

@@ -13,7 +13,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from wattloop.wire.environment import PREFIX
-from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule
+from wattloop_operator.api.field_types import DNS_LABEL_PATTERN
+from wattloop_operator.api.model import ATOMIC, SET, ApiModel, Rule, exactly_one_of
 from wattloop_operator.api.preserved_object import PreservedObject
 from wattloop_planner.canonical_json import canonical_json
 
@@ -42,7 +43,7 @@ class ContainerSchema(ApiModel):
     name: str = Field(description="Name of the container.", min_length=1, max_length=63)
     env: tuple[EnvironmentVariableSchema, ...] = Field(
         default=(),
-        description="Environment variables. Names that begin with WATTLOOP_ are reserved.",
+        description="Environment variables. Names that begin with WATTLOOP_ are reserved. Absent: none.",
         max_length=256,
         json_schema_extra=ATOMIC,
     )
@@ -125,17 +126,14 @@ class Rendezvous(ApiModel):
 
 Labels = Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=32)]
 Annotations = Annotated[dict[str, Annotated[str, Field(max_length=4096)]], Field(max_length=32)]
-ContainerName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+ContainerName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL_PATTERN)]
 
 
 class Template(ApiModel):
     """The workload of a run."""
 
     rules = (
-        Rule(
-            "has(self.job) != has(self.workload)",
-            "exactly one of job (a batch/v1 JobSpec) and workload {apiVersion, kind, spec}",
-        ),
+        exactly_one_of("job (a batch/v1 JobSpec)", "workload {apiVersion, kind, spec}"),
         Rule(
             "!has(self.trainingContainers) || !has(self.job) || self.trainingContainers.all(name, "
             "self.job.template.spec.containers.exists(container, container.name == name))",
@@ -150,8 +148,12 @@ class Template(ApiModel):
         ),
     )
 
-    labels: Labels = Field(default_factory=dict, description="Labels to add to the workload and its pods.")
-    annotations: Annotations = Field(default_factory=dict, description="Annotations to add to the workload.")
+    labels: Labels = Field(
+        default_factory=dict, description="Labels to add to the workload and its pods. Absent: none."
+    )
+    annotations: Annotations = Field(
+        default_factory=dict, description="Annotations to add to the workload. Absent: none."
+    )
     training_containers: Annotated[tuple[ContainerName, ...], Field(min_length=1, max_length=16)] | None = Field(
         default=None,
         description="Names of the containers that train. Only they receive Wattloop's environment. Absent: all "

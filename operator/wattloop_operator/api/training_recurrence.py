@@ -15,8 +15,8 @@ from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, No
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
 from wattloop_operator.api.model_output import MAX_OUTPUT_DIRECTORY_CHARACTERS, OUTPUT_DIRECTORY_PATTERN
-from wattloop_operator.api.objective import MIN_PROGRESS_DEADLINE_SECONDS, Target
-from wattloop_operator.api.power_fields import MAX_WATTS
+from wattloop_operator.api.objective import Epochs, Percentage, ProgressDeadline, Target
+from wattloop_operator.api.power_fields import Watts
 from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
@@ -103,19 +103,15 @@ class TrainingRecurrenceSpec(ApiModel):
     )
     scheduled_time: Time = Field(description="Time at which the recurrence was due.")
     batch_size: BatchSizeNumber = Field(description="Batch size of the training.")
-    power_limit_watts: int | None = Field(
+    power_limit_watts: Watts | None = Field(
         default=None,
         description="Power limit to hold on each GPU, in watts. Absent if limits are measured or not set.",
-        ge=1,
-        le=MAX_WATTS,
     )
     profile_power_limits: bool = Field(
         default=False, description="Whether the attempt measures power limits and then holds the best one."
     )
-    max_epochs: int = Field(
+    max_epochs: Epochs = Field(
         description="Number of epochs after which the attempt ends even if it has not reached the target.",
-        ge=1,
-        le=1_000_000,
     )
     target: Target = Field(description="Target, copied from the job's spec.")
     learning_rate_scale: NonNegativeDecimalString = Field(
@@ -125,15 +121,15 @@ class TrainingRecurrenceSpec(ApiModel):
         default=None,
         description="Cost at which the attempt is stopped, in joules. Absent disables cost-based stopping.",
     )
-    energy_weight_percent: int = Field(
-        description="Weight of energy in the cost, copied from the job's spec, in percent.", ge=0, le=100
+    energy_weight_percent: Percentage = Field(
+        description="Weight of energy in the cost, copied from the job's spec, in percent."
     )
     parameters: ParametersByName = Field(
-        default_factory=dict, description="Chosen values of the further parameters by name."
+        default_factory=dict, description="Chosen values of the further parameters by name. Absent: the job has none."
     )
     reporting: Reporting = Field(
         default=Reporting(),
-        description="How Wattloop receives the metric, copied from the job's spec.",
+        description="How Wattloop receives the metric, copied from the job's spec. Absent: its default.",
         json_schema_extra=UNPUBLISHED_DEFAULT,
     )
     template_digest: str | None = Field(
@@ -144,12 +140,10 @@ class TrainingRecurrenceSpec(ApiModel):
         max_length=64,
         pattern=r"^[0-9a-f]+$",
     )
-    progress_deadline_seconds: int | None = Field(
+    progress_deadline_seconds: ProgressDeadline | None = Field(
         default=None,
         description="Seconds without a report after which the attempt is ended as hung, copied from the job's spec. "
         "Absent: the attempt may be silent for ever.",
-        ge=MIN_PROGRESS_DEADLINE_SECONDS,
-        le=31_536_000,
     )
     output_directory: str | None = Field(
         default=None,

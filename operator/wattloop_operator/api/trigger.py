@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from wattloop_operator.api.model import ApiModel, Rule
+from wattloop_operator.api.cron import CRON_FORM, NICKNAMES, TIME_ZONE_FORM
+from wattloop_operator.api.field_types import SECONDS_OF_YEAR
+from wattloop_operator.api.model import ApiModel, Rule, exactly_one_of
 
 # As far as a regular expression can check; wattloop_operator.api.cron checks the rest (30 February, 50-10).
 MINUTE = "[0-5]?[0-9]"
@@ -27,7 +29,8 @@ CRON_FIELDS = (
     _cron_field(MONTH),
     _cron_field(WEEKDAY, f"|{WEEKDAY}(#[1-5]|L)"),
 )
-CRON_PATTERN = f"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|(?i:{' +'.join(CRON_FIELDS)}))$"
+CRON_PATTERN = f"^(({'|'.join(NICKNAMES)})|(?i:{' +'.join(CRON_FIELDS)}))$"
+SCHEDULE_FORM = f"{CRON_FORM}, or one of @hourly, @daily, @weekly, @monthly, @yearly"
 SOME_TIME = "2026-01-01T00:00:00Z"
 
 
@@ -42,21 +45,19 @@ class CronTrigger(ApiModel):
         ),
         Rule(
             f"self.schedule.contains('TZ=') || self.schedule.matches(r'{CRON_PATTERN}')",
-            "five cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5', "
-            "or one of @hourly, @daily, @weekly, @monthly, @yearly",
+            SCHEDULE_FORM,
             ".schedule",
         ),
         Rule(
             # The API server knows the time zones; an unknown one is an error of `getFullYear`.
             f"self.timeZone != 'Local' && timestamp('{SOME_TIME}').getFullYear(self.timeZone) > 0",
-            "a name of the IANA time zone database such as Europe/Paris",
+            TIME_ZONE_FORM,
             ".timeZone",
         ),
     )
 
     schedule: str = Field(
-        description="Five cron fields (minute, hour, day of month, month, day of week) such as '0 3 * * 1-5', or one "
-        "of @hourly, @daily, @weekly, @monthly, @yearly. TZ= is not allowed; use timeZone.",
+        description=f"{SCHEDULE_FORM.capitalize()}. TZ= is not allowed; use timeZone.",
         min_length=1,
         max_length=100,
     )
@@ -73,7 +74,9 @@ class CronTrigger(ApiModel):
 class IntervalTrigger(ApiModel):
     """A run at a fixed interval, counted from the creation of the job."""
 
-    seconds: int = Field(description="Seconds between starts, 1 to 31536000 (a year).", ge=1, le=31_536_000)
+    seconds: int = Field(
+        description=f"Seconds between starts, 1 to {SECONDS_OF_YEAR} (a year).", ge=1, le=SECONDS_OF_YEAR
+    )
 
 
 class ContinuousTrigger(ApiModel):
@@ -83,7 +86,7 @@ class ContinuousTrigger(ApiModel):
         default=0,
         description="Minimum number of seconds between the end of a run and the start of the next one.",
         ge=0,
-        le=31_536_000,
+        le=SECONDS_OF_YEAR,
     )
 
 
@@ -98,13 +101,7 @@ class OnceTrigger(ApiModel):
 class Trigger(ApiModel):
     """When runs start."""
 
-    rules = (
-        Rule(
-            "[has(self.cron), has(self.interval), has(self.continuous), has(self.manual), has(self.once)]"
-            ".filter(given, given).size() == 1",
-            "exactly one of cron, interval, continuous, manual, once, such as trigger: {manual: {}}",
-        ),
-    )
+    rules = (exactly_one_of("cron", "interval", "continuous", "manual", "once", example="trigger: {manual: {}}"),)
 
     cron: CronTrigger | None = Field(
         default=None, description="Runs on a schedule, for nightly retraining or weekly fine-tuning."

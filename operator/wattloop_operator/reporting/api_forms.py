@@ -8,9 +8,9 @@ from fastapi import Path
 from pydantic import BaseModel, Field
 
 from wattloop.wire.wire_form import WireForm
+from wattloop_operator.api.field_types import DNS_LABEL_PATTERN
 
-NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-Name = Annotated[str, Path(min_length=1, max_length=63, pattern=NAME_PATTERN)]
+Name = Annotated[str, Path(min_length=1, max_length=63, pattern=DNS_LABEL_PATTERN)]
 NODE_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 Node = Annotated[str, Path(min_length=1, max_length=253, pattern=NODE_PATTERN)]
 

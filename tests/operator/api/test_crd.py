@@ -103,3 +103,21 @@ def test_every_rule_rejects_a_manifest() -> None:
     assert rules
     messages = [rule["message"] for rule in rules if "oldSelf" not in rule["rule"]]
     assert not [message for message in messages if re.split("[;:,(]", message)[0] not in expected]
+
+
+def test_what_an_optional_field_of_a_spec_means_without_a_value_is_explained() -> None:
+    """By a default, or in the description. A member of a union needs neither."""
+    unexplained = [
+        f"{path}.{name}"
+        for path, schema in ALL
+        if ".spec" in path
+        for name, part in schema.get("properties", {}).items()
+        if name not in schema.get("required", [])
+        and "default" not in part
+        and not re.search(r"Absent|Empty|default", part.get("description", ""))
+        and not any(
+            rule["message"].startswith("exactly one of") and name in re.findall(r"\w+", rule["message"])
+            for rule in schema.get("x-kubernetes-validations", [])
+        )
+    ]
+    assert unexplained == []

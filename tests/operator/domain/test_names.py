@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_operator.api.recurring_training_job import MAX_NAME_CHARACTERS
+from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS
 from wattloop_operator.domain.names import recurrence_name, slot_in_name, slot_of_request, slot_of_time
 
 # As a suffix of the names of a Job's pods leaves them.
 MAX_CHARACTERS = 57
-JOBS = st.from_regex(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_NAME_CHARACTERS - 2}}}[a-z0-9])?", fullmatch=True)
+JOBS = st.from_regex(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_JOB_NAME_CHARACTERS - 2}}}[a-z0-9])?", fullmatch=True)
 SLOTS = st.one_of(
     st.text().map(slot_of_request),
     st.integers(1_577_836_800, 9_999_999_999).map(lambda seconds: slot_of_time(datetime.fromtimestamp(seconds, UTC))),

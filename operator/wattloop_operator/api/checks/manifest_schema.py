@@ -6,6 +6,7 @@ import copy
 from functools import cache
 from typing import Any
 
+from wattloop_operator.api.field_types import DNS_LABEL, DNS_SUBDOMAIN_PATTERN
 from wattloop_operator.api.schemas import KINDS, structural_schema
 
 STRING: dict[str, Any] = {"type": "string"}
@@ -19,7 +20,7 @@ OBJECT_NAME = {
     "type": "string",
     "minLength": 1,
     "maxLength": 253,
-    "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    "pattern": DNS_SUBDOMAIN_PATTERN,
     "description": "Lower-case letters, digits, - and ., beginning and ending with a letter or digit.",
 }
 # The fields that users write, and those that `kubectl get -o yaml` adds.
@@ -32,7 +33,7 @@ METADATA: dict[str, Any] = {
         "namespace": {
             "type": "string",
             "maxLength": 63,
-            "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$",
+            "pattern": f"^({DNS_LABEL})?$",
             "description": "Lower-case letters, digits and -, beginning and ending with a letter or digit.",
         },
         "labels": {"type": "object", "additionalProperties": LABEL_VALUE},
