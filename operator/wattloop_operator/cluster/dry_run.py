@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from wattloop.printable import printable
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import RejectedError
@@ -17,7 +18,6 @@ REASON = "TemplateRejected"
 READY = "Ready"
 # Quotas, policies and webhooks change independently of the job.
 RECHECK_SECONDS = 60.0
-MAX_MESSAGE_CHARACTERS = 2048
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class DryRun:
     def refuse(self, job: RecurringTrainingJob, reason: str) -> str:
         """Record that the server refused a workload of this generation; returns the recorded reason."""
         logger.warning("%s/%s: its workload is refused: %s", job.metadata.namespace, job.metadata.name, reason)
-        return self._record(job, reason[:MAX_MESSAGE_CHARACTERS])
+        return self._record(job, printable(reason))
 
     def forget(self, job_uid: str) -> None:
         """Drop the result of a deleted job."""

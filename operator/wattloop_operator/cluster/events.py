@@ -31,7 +31,8 @@ from wattloop_operator.reconcile.attempt.attempt_conditions import (
 )
 
 CONTROLLER = "wattloop.dev/operator"
-MAX_NOTE_CHARACTERS = 1024
+# The API server counts bytes.
+MAX_NOTE_BYTES = 1024
 WARNING_RESULTS = frozenset(
     {
         Result.CRASHED,
@@ -144,5 +145,5 @@ def event_body(
             "name": about.metadata.name,
             "uid": about.metadata.uid,
         },
-        "note": event.message[:MAX_NOTE_CHARACTERS],
+        "note": event.message.encode()[:MAX_NOTE_BYTES].decode(errors="ignore"),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from wattloop.printable import printable
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.workloads.injection import Injection, TemplateError, check_output_volume, gpus, with_injection
@@ -136,7 +137,7 @@ def needs_pods(body: Mapping[str, Any], pods: Sequence[Pod]) -> bool:
 
 def _failure_of_job(failed: Mapping[str, Any]) -> tuple[Failure, str] | None:
     """The cause as far as the Job's own condition gives it."""
-    reason, message = failed.get("reason"), str(failed.get("message") or "")
+    reason, message = failed.get("reason"), printable(str(failed.get("message") or ""))
     if reason == "DeadlineExceeded":
         return Failure.DEADLINE, f"it exceeded its Job's activeDeadlineSeconds: {message}"
     if reason == "PodFailurePolicy" and DISRUPTION_TARGET in message:

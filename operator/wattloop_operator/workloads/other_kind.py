@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from wattloop.printable import printable
 from wattloop_operator.api.template import Template, Workload
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod, WorkloadState
 from wattloop_operator.workloads.injection import Injection, TemplateError, gpus, with_injection
@@ -199,7 +200,7 @@ def _is_disruption(text: str) -> bool:
 
 
 def _text(condition: Mapping[str, Any]) -> str:
-    return ": ".join(str(part) for part in (condition.get("reason"), condition.get("message")) if part)
+    return ": ".join(printable(str(part)) for part in (condition.get("reason"), condition.get("message")) if part)
 
 
 def _wait(body: Mapping[str, Any], pods: Sequence[Pod]) -> PodWait:

@@ -363,7 +363,7 @@ def _crash(container: str, terminated: Mapping[str, Any]) -> str:
     signal = terminated.get("signal")
     how = f"signal {signal}" if signal else f"exit code {code}"
     reason = terminated.get("reason")
-    return f"{container} ended with {how}" + (f" ({reason})" if reason else "")
+    return printable(f"{container} ended with {how}" + (f" ({reason})" if reason else ""))
 
 
 def _unhealthy(pod: Pod) -> str:
@@ -391,4 +391,4 @@ def _states(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _joined(text: str, message: object) -> str:
-    return f"{text}: {str(message).strip()}" if message else text
+    return printable(f"{text}: {str(message).strip()}" if message else text)

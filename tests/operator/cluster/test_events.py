@@ -132,3 +132,10 @@ def test_a_refused_power_limit_is_one_warning_while_the_attempt_runs() -> None:
     assert [(each.reason, each.warning) for each in events] == [("PowerLimitRefused", True)]
     known = RECURRENCE.model_copy(update={"status": status})
     assert list(events_of(Snapshot(JOB), WriteRecurrenceStatus(known, status))) == []
+
+
+@pytest.mark.parametrize("message", ["a" * 1_000_000, "η" * 1_000_000, "x" + "🔋" * 5_000])
+def test_a_note_has_at_most_the_bytes_that_the_api_server_accepts(message: str) -> None:
+    note = event_body(JOB, EmitEvent(True, "Reason", message), "operator", NOW)["note"]
+    assert 1020 < len(note.encode()) <= 1024
+    assert message.startswith(note)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod
 from wattloop_operator.workloads.kubernetes_job import job_state, needs_pods, training_container
+from wattloop_operator.workloads.other_kind import other_state
 
 EARLY, LATE = "2026-03-01T10:00:05Z", "2026-03-01T10:00:09Z"
 FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": LATE}
@@ -216,6 +217,30 @@ def test_the_state_of_a_job_follows_from_its_conditions_and_pods(
     assert message in state.message
     if not message:
         assert state.message == ""
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[2J\r\n\u202e" * 200_000, "\x00" * 1_000_000, "\u2028\ud800" * 500_000], ids=["ansi", "nul", "lines"]
+)
+def test_a_megabyte_of_control_characters_in_a_status_is_a_bounded_printable_message(text: str) -> None:
+    condition = {"type": "Failed", "status": "True", "reason": text, "message": text, "lastTransitionTime": None}
+    pods = [
+        pod(reason="Evicted", message=text),
+        pod(reason=text, message=text),
+        pod(**terminated(128, reason="StartError", message=text)),
+        pod(**terminated(3, reason=text)),
+        pod(**terminated(3), conditions=[condition | {"type": "DisruptionTarget"}]),
+        pod(phase="Pending", conditions=[condition | {"type": "PodScheduled", "status": "False"}]),
+    ]
+    job = {"metadata": {"name": "a"}, "status": {"conditions": [condition | {"reason": "DeadlineExceeded"}]}}
+    other = {**job, "apiVersion": "example.com/v1", "kind": "TrainSet", "status": {"conditions": [condition]}}
+    states = [job_state(job, (), "uid"), other_state(other, "uid")]
+    states += [job_state(job | {"status": {"conditions": [condition]}}, [each], "uid") for each in pods[:-1]]
+    states += [job_state(job | {"status": {}}, pods[-1:], "uid")]
+    for state in states:
+        assert state.message
+        assert state.message.isprintable()
+        assert len(state.message) < 30_000
 
 
 def test_the_output_of_a_failed_container_is_its_termination_message_and_its_log_can_be_read() -> None:
