@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points, version
 
 from wattloop import interruption
+from wattloop.commands.blas_threads import use_one_thread
 from wattloop.commands.contract import Command, missing_module
 from wattloop.commands.streams import open_closed_streams, write_every_character
 from wattloop.errors import InputError, OperationError, UsageError
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with interruption.handled():
         open_closed_streams()
         write_every_character()
+        use_one_thread()
         return _main(list(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from wattloop.commands.blas_threads import users_environment
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.names import JobKey
@@ -212,7 +213,7 @@ class LocalBackend:
             addresses = replace(addresses, agent_socket="")
         injected = run_variables(job, recurrence, addresses, self._devices)
         command = command_of(job, injected, str(self._source))
-        environment = {**os.environ, **self._gpu_environment, **injected, **command.environment}
+        environment = {**users_environment(), **self._gpu_environment, **injected, **command.environment}
         # The script uses the same Python, with the same packages, as this program.
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment.get('PATH', '')}"
         # Stored before it starts. If this program is killed in between, the attempt counts as

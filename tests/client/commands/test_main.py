@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from wattloop.commands import main as command_line
+from wattloop.commands.blas_threads import VARIABLE
 from wattloop.commands.contract import Command, Deferred
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.installation import how_to_install
@@ -48,6 +49,23 @@ def failing(error: BaseException) -> Callable[[argparse.Namespace], int]:
         raise error
 
     return fail
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "1"), ("4", "4")])
+def test_a_command_uses_one_thread_for_linear_algebra_unless_the_user_sets_it(
+    given: str | None,
+    used: str,
+    subcommand: Callable[[Callable[[argparse.Namespace], int]], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+    subcommand(lambda _: seen.append(os.environ[VARIABLE]) or 0)
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.delenv(VARIABLE)
+    if given is not None:
+        monkeypatch.setenv(VARIABLE, given)
+    assert command_line.main(["try"]) == 0
+    assert seen == [used]
 
 
 @pytest.mark.parametrize(

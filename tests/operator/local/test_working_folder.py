@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from support.local_runs.local_runs import TRAINING, LocalJob
+from wattloop.commands.blas_threads import VARIABLE
 
 PACKAGES = ("wattloop", "wattloop_agent", "wattloop_operator", "wattloop_planner", "nvml_simulator")
 # The script is read from its own folder, as Python does for every script.
@@ -25,6 +27,14 @@ def test_a_run_starts_from_a_folder_that_has_folders_and_files_named_like_module
     monkeypatch.chdir(tmp_path)
     assert local_job.run("--recurrences", "1") == 0
     assert local_job.outcomes() == [("0", "0", "reached")]
+
+
+def test_a_training_gets_the_users_number_of_threads_and_not_that_of_wattloops_decisions(local_job: LocalJob) -> None:
+    threads = f"import os\nopen('threads', 'w').write(os.environ.get('{VARIABLE}', 'not set'))\n"
+    local_job.job(threads + TRAINING)
+    assert local_job.run("--recurrences", "1") == 0
+    assert os.environ[VARIABLE] == "1"
+    assert (local_job.folder / "threads").read_text() == "not set"
 
 
 def test_a_script_beside_a_clone_imports_the_installed_client(local_job: LocalJob) -> None:

@@ -17,6 +17,7 @@ from wattloop.wire.training_messages import Answer, Report
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.reconcile.energy.attempt_usage import usage_of
 from wattloop_operator.reporting.service import ReportService
 
 
@@ -65,6 +66,42 @@ def test_the_newest_report_counts_in_any_order(api: Api, order: tuple[int, ...])
     assert progress is not None
     assert (progress.sequence, progress.epoch, progress.metric, progress.evaluations) == (3, 3, Decimal("0.3"), 3)
     assert [reading.energy_millijoules for reading in progress.gpus] == [3_005_000]
+
+
+@pytest.mark.parametrize("field", ["energy_millijoules", "time_seconds"])
+def test_a_counter_or_a_clock_below_its_start_is_refused_with_its_field(api: Api, field: str) -> None:
+    name, token = api.recurrence()
+    reply = api.post(name, token, body(1, gpus=[gpu(0, 1000.0, 10.0) | {field: 1}]))
+    assert reply.code == 422
+    assert f"gpus[0].{field}: found 1" in str(reply.body)
+    assert api.progress(name) is None
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(9e10, 10.0), (2000.0, 20.0)],
+        [(1000.0, 9e9), (2000.0, 20.0)],
+        [(1000.0, 10.0), (0.0, 5.0), (2000.0, 20.0), (500.0, 2.0)],
+    ],
+    ids=["the counter jumps and falls", "the clock jumps and falls", "both run backwards"],
+)
+def test_energy_and_time_never_fall_whatever_counters_and_clocks_do(api: Api, steps: list[tuple[float, float]]) -> None:
+    name, token = api.recurrence()
+    before = (0, 0.0)
+    for number, (joules, seconds) in enumerate(steps, start=1):
+        assert api.post(name, token, body(number, gpus=[gpu(0, joules, seconds)])).code == 200
+        progress = api.progress(name)
+        assert progress is not None
+        assert progress.sequence == number, "the report's metric counts"
+        (reading,) = progress.gpus
+        after = (reading.energy_millijoules, float(reading.time_seconds))
+        assert after >= before
+        assert after[1] >= before[1]
+        before = after
+        usage = usage_of(progress)
+        assert usage is not None
+        assert usage.gpu_energy_joules >= 0 <= usage.duration_seconds
 
 
 def test_a_repeated_report_writes_nothing(api: Api) -> None:

@@ -110,3 +110,19 @@ def test_a_status_needs_the_token_of_its_recurrence(api: Api) -> None:
     _, other = api.recurrence(reporting=KUBEFLOW)
     assert post(api, name, None, status(5)).code == 401
     assert post(api, name, other, status(5)).code == 403
+
+
+def test_ever_other_names_of_metrics_leave_a_progress_of_one_size_and_too_many_at_once_are_refused(api: Api) -> None:
+    name, token = api.recurrence(reporting=KUBEFLOW, target=TARGET)
+    sizes = set()
+    for second in range(20):
+        names = {f"{'m' * 100}{second:03}-{number:03}": 1.0 for number in range(255)}
+        assert post(api, name, token, status(second, eval_accuracy=0.5, **names)).code == 200
+        progress = api.progress(name)
+        assert progress is not None
+        assert (str(progress.metric), progress.evaluations) == ("0.5", 1)
+        sizes.add(len(progress.model_dump_json(exclude={"sequence"})))
+    assert max(sizes) - min(sizes) < 100
+    reply = post(api, name, token, status(30, **{f"m{number}": 1.0 for number in range(257)}))
+    assert reply.code == 422
+    assert "trainerStatus.metrics" in str(reply.body)
