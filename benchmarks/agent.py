@@ -29,7 +29,7 @@ from wattloop.gpus.agent import AgentConnection
 from wattloop.gpus.agent_process import start_agent, stop_agent
 from wattloop.gpus.nvml import Session
 from wattloop_agent.power_controller.devices import NvmlDevices
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 
 GPUS = 8
 LIMIT_SECONDS = 5.0
@@ -161,9 +161,9 @@ def measure_clocks(socket: Path, uuid: str) -> None:
     devices = NvmlDevices()
     for number in range(CLOCK_REQUESTS):
         begin = time.perf_counter()
-        devices.put(uuid, Setting.GRAPHICS_CLOCK, 900.0 + 15 * (number % 2))
+        devices.put(uuid, GpuSetting.GRAPHICS_CLOCK, 900.0 + 15 * (number % 2))
         alone.append((time.perf_counter() - begin) * 1e3)
-    devices.put(uuid, Setting.GRAPHICS_CLOCK, None)
+    devices.put(uuid, GpuSetting.GRAPHICS_CLOCK, None)
     sys.stdout.write(f"{'one clock locked, ms':32} {'median':>8} {'p99':>8}\n")
     sys.stdout.write(f"{'through the agent':32} {percentiles(through_agent)}\n")
     sys.stdout.write(f"{'NVML alone':32} {percentiles(alone)}\n")

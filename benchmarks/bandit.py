@@ -27,7 +27,7 @@ from scipy.stats import t as student_t
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.named_policies import policy_named
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
@@ -403,7 +403,7 @@ def speed() -> Rows:
     for name in MODEL_POLICIES:
         what = "the same with curves of 100 epochs"
         measure(what, name, partial(decide_once, name, with_curves), 4)
-    decision = Decision(64, DecisionKind.TRIAL, "", stop_cost_joules=1e9)
+    decision = Decision(64, ChoiceKind.TRIAL, "", stop_cost_joules=1e9)
     progress = PartialObservation(64, 8.0, 800.0, 8.0, 300.0, 100.0, 1.0, long_curve(20.0).before(8.0))
     for policy in (KnowledgeGradientPolicy(), ThompsonSamplingPolicy()):
         policy.decide(with_curves)

@@ -26,7 +26,7 @@ from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.named_policies import policy_named
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation, Policy
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, Policy
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.simulation.process_pool import map_in_processes
 from wattloop_planner.simulation.simulation_options import JobOptions
@@ -52,7 +52,7 @@ class PerfectStopPolicy:
 
     def review(self, context: DecisionContext, decision: Decision, partial: PartialObservation) -> float | None:
         """Stop a trial at once if neither the arm nor the rest of the run is cheaper than the cheapest known arm."""
-        if decision.kind is not DecisionKind.TRIAL or partial.epochs > ONE_EPOCH:
+        if decision.kind is not ChoiceKind.TRIAL or partial.epochs > ONE_EPOCH:
             return decision.stop_cost_joules
         reached = {each.batch_size for each in context.observations if each.outcome is Outcome.REACHED}
         cheapest = min(expected_cost(self._scenario, each) for each in reached)
@@ -79,7 +79,7 @@ class BestAfterOneRunPolicy:
     def decide(self, context: DecisionContext) -> Decision:
         """The decision, which depends on the attempt only."""
         is_first = context.recurrence == context.attempt == 0
-        return Decision(context.default_batch_size if is_first else self._best, DecisionKind.INCUMBENT, "")
+        return Decision(context.default_batch_size if is_first else self._best, ChoiceKind.INCUMBENT, "")
 
 
 def expected_cost(scenario: Scenario, batch_size: int) -> float:

@@ -33,7 +33,7 @@ from wattloop.gpus.agent import AgentConnection
 from wattloop.gpus.agent_process import start_agent, stop_agent
 from wattloop.gpus.nvml import Session
 from wattloop_agent.power_controller.devices import NvmlDevices
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 
 MODEL = "H100"
 GPUS = 8
@@ -58,7 +58,7 @@ def through_nvml(uuids: list[str]) -> Iterator[Lock]:
 
     def lock(gpus: Sequence[int], megahertz: int) -> None:
         for gpu in gpus:
-            devices.put(uuids[gpu], Setting.GRAPHICS_CLOCK, float(megahertz))
+            devices.put(uuids[gpu], GpuSetting.GRAPHICS_CLOCK, float(megahertz))
 
     lock([0], 900)
     yield lock

@@ -49,7 +49,7 @@ from wattloop.pipeline.activities import ActivityHistory, filled_spans, instruct
 from wattloop.pipeline.counter_rows import rows
 from wattloop.pipeline.energy_regression import PowerRegression
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.instruction_measurements import RankMeasurements
+from wattloop.pipeline.instruction_measurements import ProcessMeasurements
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import Directive
 
@@ -258,7 +258,7 @@ def repeat(work: Work, seconds: float, forward_seconds: float) -> list[Iteration
 def measured(sampler: ProcessSampler, records: list[IterationRecord], first_edge: int) -> dict[str, Any]:
     """Time and energy by the product's own code."""
     uuid = sampler.uuids[0]
-    found = RankMeasurements(
+    found = ProcessMeasurements(
         [lambda first, final: sampler.edges(uuid, max(first, first_edge), final=final)], first_rank=False
     )
     for record in records:

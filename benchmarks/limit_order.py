@@ -23,10 +23,19 @@ from pathlib import Path
 import nvml_simulator
 from nvml_simulator import Machine, ThermalModel
 from wattloop.power.limit_profiling import LimitProfiling
-from wattloop.power.selectors import BoundedSelector, Cost, Energy, MaxSlowdown, Measurement, Selector, Time, comparison
+from wattloop.power.selectors import (
+    BoundedSelector,
+    Cost,
+    Energy,
+    MaxSlowdown,
+    MeasuredLimit,
+    Selector,
+    Time,
+    comparison,
+)
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
 from wattloop.power.sequential_profiling import SequentialProfiling
-from wattloop.power.windows import Totals, Window, WindowRecorder
+from wattloop.power.windows import PowerWindow, Totals, WindowRecorder
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 LIMITS = tuple(400.0 - 37.5 * place for place in range(9))
@@ -60,7 +69,7 @@ class HotGpu:
         gpu = self.machine.describe().gpus[0]
         return Totals(gpu.counter_millijoules / 1e3, gpu.time_seconds)
 
-    def window(self, limit: float) -> Window:
+    def window(self, limit: float) -> PowerWindow:
         """A window under a limit."""
         self.machine.set_power_limit_as_another_actor(0, limit)
         recorder = WindowRecorder(limit)
@@ -69,7 +78,7 @@ class HotGpu:
             if recorder.step_done(1) and (window := recorder.add_totals(self.totals())) is not None:
                 return window
 
-    def settled(self, limit: float) -> Measurement:
+    def settled(self, limit: float) -> MeasuredLimit:
         """Energy and time of a step at the temperature that the GPU settles at."""
         self.machine.set_power_limit_as_another_actor(0, limit)
         self.machine.occupy(0, SETTLING_STEPS * STEP_TERAFLOPS, INTENSITY)
@@ -77,14 +86,14 @@ class HotGpu:
         self.machine.occupy(0, 300 * STEP_TERAFLOPS, INTENSITY)
         end = self.machine.describe().gpus[0]
         energy = (end.energy_microjoules - begin.energy_microjoules) / 1e6
-        return Measurement(limit, energy / 300, (end.time_seconds - begin.time_seconds) / 300)
+        return MeasuredLimit(limit, energy / 300, (end.time_seconds - begin.time_seconds) / 300)
 
 
-def one_pass(gpu: HotGpu, limits: Sequence[float]) -> list[Measurement]:
+def one_pass(gpu: HotGpu, limits: Sequence[float]) -> list[MeasuredLimit]:
     """Each limit once, in this order."""
     windows = [gpu.window(limit) for limit in limits]
     return [
-        Measurement(each.power_limit_watts, each.energy_joules / each.samples, each.time_seconds / each.samples)
+        MeasuredLimit(each.power_limit_watts, each.energy_joules / each.samples, each.time_seconds / each.samples)
         for each in sorted(windows, key=lambda window: -window.power_limit_watts)
     ]
 
@@ -99,7 +108,7 @@ def of_a_run_on(gpu: HotGpu, selector: Selector) -> tuple[float, float]:
         if profiling.step_done(1):
             profiling.add_totals(gpu.totals())
     measured = [
-        Measurement(each.power_limit_watts, each.energy_joules / each.epochs, each.time_seconds / each.epochs)
+        MeasuredLimit(each.power_limit_watts, each.energy_joules / each.epochs, each.time_seconds / each.epochs)
         for each in profiling.measurements(1.0)
     ]
     return selector.select(measured).power_limit_watts, gpu.totals().time_seconds - begin
@@ -163,20 +172,20 @@ def compare_intervals(seeds: int) -> None:
                 )
 
 
-def profiles() -> Iterator[list[Measurement]]:
+def profiles() -> Iterator[list[MeasuredLimit]]:
     """The measured profiles of the traces with at least six limits."""
     for file in ("summary_power_a40.csv", "summary_power_v100.csv"):
-        found: dict[tuple[str, ...], list[Measurement]] = {}
+        found: dict[tuple[str, ...], list[MeasuredLimit]] = {}
         with (DATA / "zeus-traces" / file).open() as stream:
             for row in csv.DictReader(stream):
                 key = tuple(row[name] for name in ("dataset", "network", "batch_size", "optimizer"))
                 seconds = float(row["time_per_epoch"])
                 energy = seconds * float(row["average_power"])
-                found.setdefault(key, []).append(Measurement(float(row["power_limit"]), energy, seconds))
+                found.setdefault(key, []).append(MeasuredLimit(float(row["power_limit"]), energy, seconds))
         yield from (profile for profile in found.values() if len(profile) >= 6)
 
 
-def replay(profile: Sequence[Measurement], selector: Selector, mode: Mode, seed: int) -> SequentialDesign:
+def replay(profile: Sequence[MeasuredLimit], selector: Selector, mode: Mode, seed: int) -> SequentialDesign:
     """The design on a profile, with noise."""
     noise = random.Random(seed)
     by_limit = {each.power_limit_watts: each for each in profile}
@@ -188,12 +197,12 @@ def replay(profile: Sequence[Measurement], selector: Selector, mode: Mode, seed:
         seconds = WINDOW_SECONDS * math.exp(noise.gauss(0.0, WINDOW_NOISE))
         energy = true.energy_joules * samples * math.exp(noise.gauss(0.0, WINDOW_NOISE))
         end = Totals(start.energy_joules + energy, start.time_seconds + seconds)
-        design.add(Window(true.power_limit_watts, start, end, energy, seconds, samples))
+        design.add(PowerWindow(true.power_limit_watts, start, end, energy, seconds, samples))
         start = end
     return design
 
 
-def loss(selector: Selector, chosen: Measurement, profile: Sequence[Measurement]) -> float:
+def loss(selector: Selector, chosen: MeasuredLimit, profile: Sequence[MeasuredLimit]) -> float:
     """Relative loss of the selector's objective; for MaxSlowdown that of energy, against the right choice."""
     best = selector.select(profile)
     if isinstance(selector, Time):
@@ -204,7 +213,7 @@ def loss(selector: Selector, chosen: Measurement, profile: Sequence[Measurement]
 
 
 def of_a_run(
-    profile: Sequence[Measurement], selector: Selector, seed: int, *, window_noise: float, repeats: bool
+    profile: Sequence[MeasuredLimit], selector: Selector, seed: int, *, window_noise: float, repeats: bool
 ) -> tuple[float, float]:
     """The limit that a run chooses, and the seconds of its windows."""
     noise = random.Random(seed)
@@ -221,7 +230,7 @@ def of_a_run(
         if profiling.step_done(samples):
             profiling.add_totals(Totals(energy, seconds))
     measured = [
-        Measurement(each.power_limit_watts, each.energy_joules / each.epochs, each.time_seconds / each.epochs)
+        MeasuredLimit(each.power_limit_watts, each.energy_joules / each.epochs, each.time_seconds / each.epochs)
         for each in profiling.measurements(1.0)
     ]
     return selector.select(measured).power_limit_watts, seconds

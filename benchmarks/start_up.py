@@ -151,7 +151,8 @@ def measured_operator(repeats: int) -> dict[str, object]:
     from support.binaries.build import USED_BY_TESTS, ensure  # noqa: PLC0415
     from support.control_plane.commands import ClusterCommand  # noqa: PLC0415
     from support.control_plane.control_plane import running_control_plane  # noqa: PLC0415
-    from support.control_plane.operator_process import OperatorProcess, free_port  # noqa: PLC0415
+    from support.control_plane.operator_process import OperatorProcess  # noqa: PLC0415
+    from support.free_ports import free_port  # noqa: PLC0415
 
     programs = ensure(USED_BY_TESTS)
     starts: list[dict[str, float]] = []

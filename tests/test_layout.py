@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from collections import Counter
@@ -12,6 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 ROOTS = ("client", "operator", "agent", "planner", "simulator")
 MAX_FILE_LINES = 500
+# One callback for each library of trainings, and the names of Zeus that `wattloop.compat.zeus` has to have.
+NAMES_OF_OTHER_LIBRARIES = {"Measurement": 2, "WattloopCallback": 3}
 
 
 def test_the_folder_operator_is_no_package() -> None:
@@ -38,3 +41,14 @@ def test_a_module_name_stands_for_one_module() -> None:
     # The options of a command, in command_line, have the name of what the command does, in commands.
     found = Counter(path.stem for path in modules if path.parent.name != "command_line")
     assert {name: count for name, count in found.items() if count > 1} == {}
+
+
+def test_a_public_class_name_stands_for_one_class() -> None:
+    found = Counter(
+        node.name
+        for root in ROOTS
+        for path in (ROOT / root).rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert {name: count for name, count in found.items() if count > 1} == NAMES_OF_OTHER_LIBRARIES

@@ -31,7 +31,7 @@ PREFIX = "WATTLOOP_AGENT_"
 
 
 @dataclass(frozen=True)
-class Settings:
+class AgentSettings:
     """The values of `SETTINGS`."""
 
     socket: Path
@@ -140,7 +140,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_setting_options(parser, SETTINGS, PREFIX)
 
 
-def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
+def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> AgentSettings:
     """The settings in force.
 
     Raises:
@@ -155,7 +155,7 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
     values["power_controller_uids"] = values["power_controller_uids"] or frozenset({os.geteuid()})
     if values["part"] != "both" and values["power_controller_socket"] is None:
         raise UsageError(f"--part {values['part']} needs --power-controller-socket, the socket between the two parts")
-    settings = Settings(**values)
+    settings = AgentSettings(**values)
     _check_ranges(values)
     if settings.push_url:
         _check_push(settings)
@@ -171,7 +171,7 @@ def _check_ranges(values: Mapping[str, float | None]) -> None:
             )
 
 
-def _check_push(settings: Settings) -> None:
+def _check_push(settings: AgentSettings) -> None:
     try:
         address = urlsplit(settings.push_url)
         valid = address.scheme in ("http", "https") and address.hostname and address.port != 0

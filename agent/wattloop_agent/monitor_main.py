@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 from wattloop import interruption, threads
 from wattloop.errors import OperationError
-from wattloop_agent.agent_settings import Settings
+from wattloop_agent.agent_settings import AgentSettings
 from wattloop_agent.monitor.descriptors import allowed_connections
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.energy.recorder import Assignments, EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.leases import HEARTBEAT_SECONDS, LeaseTracker
 from wattloop_agent.monitor.loop_watchdog import LoopWatchdog
-from wattloop_agent.monitor.monitor_verbs import RequestHandlers
+from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.ordered_limits import OrderedLimits
 from wattloop_agent.monitor.policies.bounds_file import BoundsFile
@@ -30,7 +30,7 @@ from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerCon
 from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
 from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
 from wattloop_agent.monitor.push.pusher import Pusher
-from wattloop_agent.monitor.socket_server import Server
+from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.monitor.watched_task import WatchedTask
 from wattloop_agent.request_error import RequestError
@@ -58,7 +58,7 @@ POWER_CONTROLLER_BOUNDS = tuple(
 )
 
 
-def run_monitor(settings: Settings, watch_parent: int | None = None, ready: int | None = None) -> int:
+def run_monitor(settings: AgentSettings, watch_parent: int | None = None, ready: int | None = None) -> int:
     """Serve callers until a signal or the end of the watched process, then restore every GPU.
 
     Args:
@@ -80,7 +80,7 @@ def run_monitor(settings: Settings, watch_parent: int | None = None, ready: int 
 
 
 class _Monitor:
-    def __init__(self, settings: Settings, watch_parent: int | None, ready: int | None) -> None:
+    def __init__(self, settings: AgentSettings, watch_parent: int | None, ready: int | None) -> None:
         self._settings = settings
         self._watch_parent = watch_parent
         self._ready = ready
@@ -110,8 +110,8 @@ class _Monitor:
         )
         ledger_writer = LedgerWriter(settings.monitor_state_directory)
         recorder = EnergyRecorder(ledger_writer, assignments, meter.sampler.read_counters)
-        handlers = RequestHandlers(meter, power_controller, lease_tracker, bounds.limits)
-        server = Server(authenticator, handlers, allowed_connections())
+        handlers = MonitorVerbs(meter, power_controller, lease_tracker, bounds.limits)
+        server = SocketServer(authenticator, handlers, allowed_connections())
         self._end_with_parent()
         with contextlib.suppress(RequestError):
             # The power controller restores what an earlier one left before the first caller is
@@ -195,7 +195,7 @@ class _Monitor:
             os.close(self._ready)
 
 
-def _connector(settings: Settings, supervisor: PowerControllerSupervisor | None, link: str) -> Connector:
+def _connector(settings: AgentSettings, supervisor: PowerControllerSupervisor | None, link: str) -> Connector:
     if supervisor is not None:
         return SupervisorConnector(supervisor, link)
     assert settings.power_controller_socket is not None, "settings_from requires it with --part monitor"
@@ -203,7 +203,7 @@ def _connector(settings: Settings, supervisor: PowerControllerSupervisor | None,
 
 
 def _authenticator(
-    settings: Settings, meter: Meter
+    settings: AgentSettings, meter: Meter
 ) -> tuple[ProcessAuthenticator | PodAuthenticator, PodAuthenticator | None, Assignments | None]:
     if settings.identity == "process":
         return ProcessAuthenticator(), None, None
@@ -218,14 +218,14 @@ def _authenticator(
 
 
 def _pusher(
-    settings: Settings, ledger: Ledger, bounds: BoundsFile, meter: Meter, orders: OrderedLimits | None
+    settings: AgentSettings, ledger: Ledger, bounds: BoundsFile, meter: Meter, orders: OrderedLimits | None
 ) -> Pusher | None:
     if not settings.push_url or settings.push_token_file is None:
         return None
     # Imported here: an agent that reports to no operator needs no HTTP client.
-    from wattloop_agent.monitor.push.node_report_api import OperatorApi  # noqa: PLC0415
+    from wattloop_agent.monitor.push.node_report_api import NodeReportApi  # noqa: PLC0415
 
-    api = OperatorApi(settings.push_url, settings.push_token_file, settings.push_ca_file)
+    api = NodeReportApi(settings.push_url, settings.push_token_file, settings.push_ca_file)
     return Pusher(
         api,
         settings.node_name,
@@ -237,7 +237,7 @@ def _pusher(
     )
 
 
-def power_controller_options(settings: Settings) -> list[str]:
+def power_controller_options(settings: AgentSettings) -> list[str]:
     """The command line of a power controller that this monitor starts."""
     options = [
         "--state-directory",
@@ -258,7 +258,7 @@ def power_controller_options(settings: Settings) -> list[str]:
     return options
 
 
-def _listening(settings: Settings) -> socket.socket:
+def _listening(settings: AgentSettings) -> socket.socket:
     path = settings.socket
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -10,21 +10,21 @@ from collections.abc import Callable, Sequence
 
 from wattloop import interruption
 from wattloop.errors import OperationError
-from wattloop_agent.agent_settings import Settings
+from wattloop_agent.agent_settings import AgentSettings
 from wattloop_agent.boot import boot_id, boot_time_seconds
 from wattloop_agent.power_controller.devices import Devices, NvmlDevices
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import AllowedRange
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.power_controller_loop import Server
-from wattloop_agent.power_controller.power_controller_verbs import RequestHandlers
+from wattloop_agent.power_controller.power_controller_loop import PowerControllerLoop
+from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
 from wattloop_agent.request_error import RequestError
 from wattloop_agent.unix_socket import listening_socket, removed_on_exit
 
 logger = logging.getLogger(__name__)
 
 
-def run_power_controller(settings: Settings, connections: Sequence[socket.socket] = ()) -> int:
+def run_power_controller(settings: AgentSettings, connections: Sequence[socket.socket] = ()) -> int:
     """Serve the monitor until asked to end, then restore every GPU.
 
     Args:
@@ -44,11 +44,11 @@ def run_power_controller(settings: Settings, connections: Sequence[socket.socket
     return interruption.EXIT_INTERRUPTED if ended_by_signal else 0
 
 
-def _run_power_controller(settings: Settings, connections: Sequence[socket.socket]) -> bool:
+def _run_power_controller(settings: AgentSettings, connections: Sequence[socket.socket]) -> bool:
     lease_manager = _lease_manager(settings, NvmlDevices(settings.nvml_library))
-    server = Server(
+    server = PowerControllerLoop(
         lease_manager,
-        RequestHandlers(lease_manager, boot_time_seconds),
+        PowerControllerVerbs(lease_manager, boot_time_seconds),
         settings.heartbeat_timeout,
         settings.power_controller_uids,
     )
@@ -63,7 +63,7 @@ def _run_power_controller(settings: Settings, connections: Sequence[socket.socke
         return server.run()
 
 
-def restore_everything(settings: Settings) -> int:
+def restore_everything(settings: AgentSettings) -> int:
     """Restore the GPUs that a dead agent left held, by the leases in its state folder.
 
     Signals are deferred.
@@ -75,7 +75,7 @@ def restore_everything(settings: Settings) -> int:
         return _restore_everything(settings)
 
 
-def _restore_everything(settings: Settings) -> int:
+def _restore_everything(settings: AgentSettings) -> int:
     lease_manager = _lease_manager(settings, NvmlDevices(settings.nvml_library))
     lease_manager.recover()
     if lease_manager.state != "ready":
@@ -93,14 +93,14 @@ def _restore_everything(settings: Settings) -> int:
 
 
 def _lease_manager(
-    settings: Settings, devices: Devices, clock: Callable[[], float] = boot_time_seconds
+    settings: AgentSettings, devices: Devices, clock: Callable[[], float] = boot_time_seconds
 ) -> LeaseManager:
     bounds = {
         setting: AllowedRange(minimum or 0.0, maximum or math.inf)
         for setting, minimum, maximum in (
-            (Setting.POWER_LIMIT, settings.minimum_power_limit, settings.maximum_power_limit),
-            (Setting.GRAPHICS_CLOCK, settings.minimum_graphics_clock, settings.maximum_graphics_clock),
-            (Setting.MEMORY_CLOCK, settings.minimum_memory_clock, settings.maximum_memory_clock),
+            (GpuSetting.POWER_LIMIT, settings.minimum_power_limit, settings.maximum_power_limit),
+            (GpuSetting.GRAPHICS_CLOCK, settings.minimum_graphics_clock, settings.maximum_graphics_clock),
+            (GpuSetting.MEMORY_CLOCK, settings.minimum_memory_clock, settings.maximum_memory_clock),
         )
         if minimum is not None or maximum is not None
     }
@@ -109,7 +109,7 @@ def _lease_manager(
     )
 
 
-def _listening(settings: Settings) -> socket.socket:
+def _listening(settings: AgentSettings) -> socket.socket:
     path = settings.power_controller_socket
     assert path is not None
     try:

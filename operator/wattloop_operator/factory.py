@@ -38,7 +38,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.driver import reconcile
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.operator_settings import Settings
+from wattloop_operator.operator_settings import OperatorSettings
 from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limit_orders import LimitOrders
@@ -92,7 +92,7 @@ class Factory:
         UsageError: The authority's file contains no certificates.
     """
 
-    settings: Settings
+    settings: OperatorSettings
     store: Store
     client: ApiClient
     transport: Transport
@@ -323,7 +323,7 @@ class Factory:
         return ElectionTimes(lease, lease * 2 // 3, max(lease // 8, 1))
 
 
-def connect(settings: Settings) -> tuple[ApiClient, Transport]:
+def connect(settings: OperatorSettings) -> tuple[ApiClient, Transport]:
     """The client and the transport of a cluster.
 
     Raises:

@@ -18,7 +18,7 @@ WILDCARDS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - compared, not bound
 
 
 @dataclass(frozen=True)
-class Settings:
+class OperatorSettings:
     """The values of `SETTINGS`."""
 
     database: str
@@ -102,14 +102,14 @@ SETTINGS = (
 )  # fmt: skip
 
 
-def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
+def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str]) -> OperatorSettings:
     """Read the settings.
 
     Raises:
         UsageError: A value is invalid, or inconsistent with another one.
         InputError: The config file is invalid.
     """
-    settings = Settings(**values_of(SETTINGS, PREFIX, arguments, environment))
+    settings = OperatorSettings(**values_of(SETTINGS, PREFIX, arguments, environment))
     if (settings.report_certificate is None) != (settings.report_key is None):
         raise UsageError("--report-certificate and --report-key require each other; give both or neither")
     if settings.report_bind.host in WILDCARDS and not settings.report_url:

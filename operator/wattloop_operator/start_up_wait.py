@@ -18,7 +18,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api_server import check_reachable
 from wattloop_operator.cluster.api_transport import Transport, UnavailableError
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.operator_settings import Settings
+from wattloop_operator.operator_settings import OperatorSettings
 from wattloop_operator.store import DatabaseUnavailableError, Store, open_store
 from wattloop_operator.store.address import database_url, display_name
 from wattloop_operator.telemetry.health import Check, create_health_app
@@ -36,7 +36,7 @@ Result = TypeVar("Result")
 
 
 def await_api_server(
-    settings: Settings,
+    settings: OperatorSettings,
     transport: Transport,
     server: str,
     *,
@@ -61,7 +61,7 @@ def await_api_server(
 
 
 def await_database(
-    settings: Settings,
+    settings: OperatorSettings,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = interruption.sleep,

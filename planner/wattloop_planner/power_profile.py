@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wattloop.errors import InputError
 from wattloop.files.csv_table import Row, read_table
-from wattloop.power.selectors import Measurement
+from wattloop.power.selectors import MeasuredLimit
 from wattloop.wire.message_fields import shown
 from wattloop_planner.power_profile_json import json_measurements
 
@@ -26,7 +26,7 @@ class PowerProfile:
         measurements: At least one.
     """
 
-    measurements: tuple[Measurement, ...]
+    measurements: tuple[MeasuredLimit, ...]
 
     @property
     def max_power_limit_watts(self) -> float:
@@ -51,7 +51,7 @@ def read_profile(path: str | Path) -> PowerProfile:
     source = str(path)
     if source.endswith(".json"):
         return PowerProfile(json_measurements(path))
-    measurements: dict[float, tuple[int, Measurement]] = {}
+    measurements: dict[float, tuple[int, MeasuredLimit]] = {}
     for row in read_table(path, ()):
         measurement = _measured_window(row) if "window_name" in row.cells else _measurement(row)
         limit = measurement.power_limit_watts
@@ -66,14 +66,14 @@ def read_profile(path: str | Path) -> PowerProfile:
     return PowerProfile(tuple(measurements[limit][1] for limit in sorted(measurements)))
 
 
-def _measurement(row: Row) -> Measurement:
+def _measurement(row: Row) -> MeasuredLimit:
     _require(row, "power_limit_watts", "energy_joules", "time_seconds")
     gpus = row.integer("gpus", minimum=1) if row.cells.get("gpus") else 1
     limit = row.number("power_limit_watts", above=0)
-    return Measurement(limit, row.number("energy_joules", above=0), row.number("time_seconds", above=0), gpus)
+    return MeasuredLimit(limit, row.number("energy_joules", above=0), row.number("time_seconds", above=0), gpus)
 
 
-def _measured_window(row: Row) -> Measurement:
+def _measured_window(row: Row) -> MeasuredLimit:
     _require(row, "elapsed_time")
     name = row.text("window_name")
     match = LIMIT_AT_END.search(name)
@@ -82,7 +82,7 @@ def _measured_window(row: Row) -> Measurement:
         raise InputError(row.source, shown(name), expected, row.line, "window_name")
     columns = list(_gpu_columns(row))
     energy = sum(row.number(column, above=0) for column in columns)
-    return Measurement(float(match[1]), energy, row.number("elapsed_time", above=0), len(columns))
+    return MeasuredLimit(float(match[1]), energy, row.number("elapsed_time", above=0), len(columns))
 
 
 def _gpu_columns(row: Row) -> Iterator[str]:

@@ -9,13 +9,13 @@ from wattloop.errors import InputError
 from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
 from wattloop.files.reading import read_text
-from wattloop.power.selectors import Measurement
+from wattloop.power.selectors import MeasuredLimit
 from wattloop.wire.message_fields import shown
 
 EXPECTED = "a JSON object with a list measurements"
 
 
-def json_measurements(path: str | Path) -> tuple[Measurement, ...]:
+def json_measurements(path: str | Path) -> tuple[MeasuredLimit, ...]:
     """The measurements of the file, by rising power limit.
 
     Raises:
@@ -26,7 +26,7 @@ def json_measurements(path: str | Path) -> tuple[Measurement, ...]:
     entries = document.get("measurements") if isinstance(document, dict) else None
     if not isinstance(entries, list) or not entries:
         raise InputError(source, shown(entries), f"{EXPECTED} of at least one object")
-    found: dict[float, Measurement] = {}
+    found: dict[float, MeasuredLimit] = {}
     for place, entry in enumerate(entries):
         measurement = _measurement(source, f"measurements[{place}]", entry)
         limit = measurement.power_limit_watts
@@ -36,7 +36,7 @@ def json_measurements(path: str | Path) -> tuple[Measurement, ...]:
     return tuple(found[limit] for limit in sorted(found))
 
 
-def _measurement(source: str, place: str, entry: object) -> Measurement:
+def _measurement(source: str, place: str, entry: object) -> MeasuredLimit:
     if not isinstance(entry, dict):
         raise InputError(source, f"{shown(entry)} at {place}", "an object")
     numbers = {
@@ -46,7 +46,7 @@ def _measurement(source: str, place: str, entry: object) -> Measurement:
     gpus = entry.get("gpus", 1)
     if type(gpus) is not int or gpus < 1:
         raise InputError(source, f"{shown(gpus)} at {place}.gpus", "a whole number of at least 1")
-    return Measurement(**numbers, gpus=gpus)
+    return MeasuredLimit(**numbers, gpus=gpus)
 
 
 def _positive(source: str, place: str, value: object) -> float:

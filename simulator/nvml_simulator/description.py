@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nvml_simulator.simulated_library import ClockSettingDescription, GpuDescription, WorkDescription
+from nvml_simulator.simulated_library import ClockSettingDescription, GpuDescriptionStructure, WorkDescription
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Description:
     calls: dict[str, int]
 
 
-def simulated_gpu(index: int, found: GpuDescription) -> SimulatedGpu:
+def simulated_gpu(index: int, found: GpuDescriptionStructure) -> SimulatedGpu:
     """Return a GPU from the C structure."""
     return SimulatedGpu(
         index=index,

@@ -41,7 +41,7 @@ class InstanceDescription(ctypes.Structure):
     )
 
 
-class GpuDescription(ctypes.Structure):
+class GpuDescriptionStructure(ctypes.Structure):
     """`struct gpu_description` of inspection.c."""
 
     _fields_ = (
@@ -129,7 +129,7 @@ _SIGNATURES = {
     "wattloopSimulatorStartDriver": (None, c_void_p),
     "wattloopSimulatorAbandonLock": (None, c_void_p, c_uint),
     "wattloopSimulatorDescribe": (None, c_void_p, POINTER(MachineDescription)),
-    "wattloopSimulatorDescribeGpu": (c_int, c_void_p, c_uint, POINTER(GpuDescription)),
+    "wattloopSimulatorDescribeGpu": (c_int, c_void_p, c_uint, POINTER(GpuDescriptionStructure)),
     "wattloopSimulatorClockSettings": (c_uint, c_void_p, c_uint, POINTER(ClockSettingDescription)),
     "wattloopSimulatorWorks": (c_uint, c_void_p, c_uint, POINTER(WorkDescription)),
     "wattloopSimulatorCalls": (c_char_p, c_void_p, c_uint, POINTER(c_uint64)),

@@ -24,7 +24,7 @@ from nvml_simulator.simulated_library import (
     MAX_INSTANCES,
     MAX_WORK_RECORDS,
     ClockSettingDescription,
-    GpuDescription,
+    GpuDescriptionStructure,
     MachineDescription,
     WorkDescription,
     load,
@@ -364,7 +364,7 @@ class Machine:
         return self._described(self.index(gpu))
 
     def _described(self, index: int) -> SimulatedGpu:
-        found = GpuDescription()
+        found = GpuDescriptionStructure()
         self._library.wattloopSimulatorDescribeGpu(self._machine, index, byref(found))
         return simulated_gpu(index, found)
 

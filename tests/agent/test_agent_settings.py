@@ -11,10 +11,10 @@ import pytest
 
 from wattloop.commands.settings import Address
 from wattloop.errors import InputError, UsageError
-from wattloop_agent.agent_settings import SETTINGS, Settings, add_options, settings_from
+from wattloop_agent.agent_settings import SETTINGS, AgentSettings, add_options, settings_from
 
 
-def read(*arguments: str, **environment: str) -> Settings:
+def read(*arguments: str, **environment: str) -> AgentSettings:
     parser = argparse.ArgumentParser()
     add_options(parser)
     return settings_from(parser.parse_args(arguments), environment)

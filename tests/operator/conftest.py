@@ -11,7 +11,7 @@ import pytest
 
 from support.databases.sample_record import RECORD
 from wattloop_operator.history.job_history import JobHistory
-from wattloop_operator.store import ObservationRecord, PowerMeasurement, PowerProfileRecord, ProfileKey
+from wattloop_operator.store import ObservationRecord, PowerMeasurement, PowerProfileKey, PowerProfileRecord
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def profile() -> Callable[..., PowerProfileRecord]:
     def make(batch_size: int, *points: tuple[float, float, float], gpu_model: str = "NVIDIA A40") -> PowerProfileRecord:
         # Measured over a quarter of an epoch, as a trainer does.
         measured = tuple(PowerMeasurement(limit, energy / 4, time / 4, 0.25) for limit, energy, time in points)
-        return PowerProfileRecord(ProfileKey(RECORD.job_uid, batch_size, gpu_model, 1), measured)
+        return PowerProfileRecord(PowerProfileKey(RECORD.job_uid, batch_size, gpu_model, 1), measured)
 
     return make
 

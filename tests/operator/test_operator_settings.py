@@ -9,10 +9,10 @@ import pytest
 
 from wattloop.commands.settings import Address, add_options
 from wattloop.errors import InputError, UsageError
-from wattloop_operator.operator_settings import PREFIX, SETTINGS, Settings, settings_from
+from wattloop_operator.operator_settings import PREFIX, SETTINGS, OperatorSettings, settings_from
 
 
-def read(*options: str, **environment: str) -> Settings:
+def read(*options: str, **environment: str) -> OperatorSettings:
     parser = argparse.ArgumentParser()
     add_options(parser, SETTINGS, PREFIX)
     return settings_from(parser.parse_args(options), environment)
@@ -94,7 +94,7 @@ def test_an_address_can_be_off() -> None:
 
 
 def test_every_setting_is_a_field() -> None:
-    assert {setting.key for setting in SETTINGS} == set(Settings.__dataclass_fields__)
+    assert {setting.key for setting in SETTINGS} == set(OperatorSettings.__dataclass_fields__)
 
 
 def test_the_agents_service_account_needs_a_namespace() -> None:

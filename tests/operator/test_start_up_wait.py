@@ -24,7 +24,7 @@ from support.databases.postgresql_server import (
 from support.free_ports import free_port
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api_transport import Request, StatusError, UnavailableError
-from wattloop_operator.operator_settings import SETTINGS, Settings, settings_from
+from wattloop_operator.operator_settings import SETTINGS, OperatorSettings, settings_from
 from wattloop_operator.start_up_wait import SETTLING_SECONDS, await_api_server, await_database
 
 SERVER = "https://10.96.0.1:443"
@@ -67,14 +67,14 @@ class ApiServer:
 
 
 @pytest.fixture
-def settings() -> Settings:
+def settings() -> OperatorSettings:
     given: dict[str, str | None] = dict.fromkeys((setting.key for setting in SETTINGS), None)
     given |= {"config": None, "health_bind": f"127.0.0.1:{free_port()}", "namespaces": "team"}
     return settings_from(argparse.Namespace(**given), {})
 
 
 @pytest.fixture
-def wait(settings: Settings) -> Iterator[Wait]:
+def wait(settings: OperatorSettings) -> Iterator[Wait]:
     """Afterwards its health service is gone."""
 
     def run(server: ApiServer, sleep: Callable[[float], None] | None = None) -> tuple[str, ...]:
@@ -85,7 +85,9 @@ def wait(settings: Settings) -> Iterator[Wait]:
         httpx.get(f"http://{settings.health_bind}/healthz")
 
 
-def test_an_operator_waits_live_and_not_ready_for_an_api_server_that_is_away(wait: Wait, settings: Settings) -> None:
+def test_an_operator_waits_live_and_not_ready_for_an_api_server_that_is_away(
+    wait: Wait, settings: OperatorSettings
+) -> None:
     server = ApiServer(("away", 2.0))
     answers: list[tuple[int, int, str]] = []
 
@@ -137,7 +139,7 @@ class DatabaseStart:
         after_seconds: When the server starts.
     """
 
-    def __init__(self, settings: Settings, after_seconds: float = 0.0) -> None:
+    def __init__(self, settings: OperatorSettings, after_seconds: float = 0.0) -> None:
         self.now = 0.0
         # Liveness, readiness as the chart's probe asks for it, and why the operator is not ready.
         self.answers: list[tuple[int, int, str]] = []
@@ -177,7 +179,7 @@ def postgresql() -> PostgreSqlPrograms:
 
 @pytest.mark.postgres
 def test_an_operator_waits_live_and_not_ready_for_a_database_that_is_away(
-    postgresql: PostgreSqlPrograms, settings: Settings, caplog: pytest.LogCaptureFixture
+    postgresql: PostgreSqlPrograms, settings: OperatorSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     start = DatabaseStart(settings, after_seconds=61.0)
@@ -202,7 +204,7 @@ def test_an_operator_waits_live_and_not_ready_for_a_database_that_is_away(
     ],
 )
 def test_a_wrong_password_or_a_missing_database_ends_the_operator_with_a_remedy(
-    database: str, password: str, remedy: str, postgresql: PostgreSqlPrograms, settings: Settings
+    database: str, password: str, remedy: str, postgresql: PostgreSqlPrograms, settings: OperatorSettings
 ) -> None:
     start = DatabaseStart(settings)
     with pytest.raises(OperationError, match=remedy):
@@ -212,7 +214,7 @@ def test_a_wrong_password_or_a_missing_database_ends_the_operator_with_a_remedy(
 
 @pytest.mark.postgres
 def test_a_server_that_has_been_away_may_lack_the_database_for_half_a_minute(
-    postgresql: PostgreSqlPrograms, settings: Settings
+    postgresql: PostgreSqlPrograms, settings: OperatorSettings
 ) -> None:
     start = DatabaseStart(settings, after_seconds=2.0)
     with pytest.raises(OperationError, match="create it"):

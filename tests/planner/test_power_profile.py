@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from wattloop.errors import InputError
-from wattloop.power.selectors import Measurement
+from wattloop.power.selectors import MeasuredLimit
 from wattloop_planner.power_profile import read_profile
 
 BAD = {
@@ -31,7 +31,7 @@ def test_the_plain_format_may_have_any_order_of_columns_and_rows(tmp_path: Path)
     file = tmp_path / "profile.csv"
     file.write_text("gpus,time_seconds,note,energy_joules,power_limit_watts\n4,10,a,500,300\n4,12,b,400,150\n")
     profile = read_profile(file)
-    assert profile.measurements == (Measurement(150, 400, 12, 4), Measurement(300, 500, 10, 4))
+    assert profile.measurements == (MeasuredLimit(150, 400, 12, 4), MeasuredLimit(300, 500, 10, 4))
     assert profile.max_power_limit_watts == 300
 
 

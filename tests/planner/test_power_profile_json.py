@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wattloop.errors import InputError
-from wattloop.power.selectors import Measurement
+from wattloop.power.selectors import MeasuredLimit
 from wattloop_planner.power_profile import read_profile
 
 ENTRY = {"power_limit_watts": 200.0, "energy_joules": 5.0, "time_seconds": 0.1}
@@ -18,7 +18,7 @@ def test_measurements_are_read_by_rising_limit_and_other_keys_ignored(tmp_path: 
     file = tmp_path / "profile.json"
     low = {**ENTRY, "power_limit_watts": 100, "gpus": 4, "windows": 3}
     file.write_text(json.dumps({"doubt": 0.1, "measurements": [ENTRY, low]}))
-    assert read_profile(file).measurements == (Measurement(100.0, 5.0, 0.1, 4), Measurement(200.0, 5.0, 0.1))
+    assert read_profile(file).measurements == (MeasuredLimit(100.0, 5.0, 0.1, 4), MeasuredLimit(200.0, 5.0, 0.1))
 
 
 @pytest.mark.parametrize(

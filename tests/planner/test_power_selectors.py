@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.errors import UsageError
-from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Measurement, Selector, Time
+from wattloop.power.selectors import Cost, Energy, MaxSlowdown, MeasuredLimit, Selector, Time
 from wattloop_planner.power_profile import read_profile
 
 SELECTORS: dict[str, Selector] = {
@@ -31,15 +31,15 @@ def test_every_published_profile_selects_the_expected_limit(power_profiles: Path
 
 
 def test_the_cost_counts_the_gpus_of_all_ranks() -> None:
-    slow = Measurement(100, energy_joules=1000, time_seconds=12, gpus=4)
-    fast = Measurement(300, energy_joules=2000, time_seconds=10, gpus=4)
+    slow = MeasuredLimit(100, energy_joules=1000, time_seconds=12, gpus=4)
+    fast = MeasuredLimit(300, energy_joules=2000, time_seconds=10, gpus=4)
     assert Cost(0.5).select([slow, fast]) is fast
-    alone = [Measurement(m.power_limit_watts, m.energy_joules, m.time_seconds) for m in (slow, fast)]
+    alone = [MeasuredLimit(m.power_limit_watts, m.energy_joules, m.time_seconds) for m in (slow, fast)]
     assert Cost(0.5).select(alone) is alone[0]
 
 
 def test_of_equal_measurements_the_lowest_limit_is_selected() -> None:
-    equal = [Measurement(limit, 10, 10) for limit in (300, 100, 200)]
+    equal = [MeasuredLimit(limit, 10, 10) for limit in (300, 100, 200)]
     for selector in SELECTORS.values():
         assert selector.select(equal).power_limit_watts == 100
 
@@ -55,7 +55,7 @@ def test_of_equal_measurements_the_lowest_limit_is_selected() -> None:
     st.floats(1, 3),
 )
 def test_each_selector_minimises_its_objective(rows: list[tuple[int, float, float]], eta: float, factor: float) -> None:
-    measured = [Measurement(10.0 * limit, energy, time) for limit, energy, time in rows]
+    measured = [MeasuredLimit(10.0 * limit, energy, time) for limit, energy, time in rows]
     top = max(measured, key=lambda m: m.power_limit_watts)
     cost = Cost(eta)
     paid = cost.cost_joules(cost.select(measured), measured)
@@ -76,10 +76,10 @@ def test_no_measurement_and_repeated_limits_are_rejected() -> None:
     with pytest.raises(UsageError, match="at least one"):
         Energy().select([])
     with pytest.raises(UsageError, match="100 W was measured twice"):
-        Time().select([Measurement(100, 1, 1), Measurement(100, 2, 2)])
+        Time().select([MeasuredLimit(100, 1, 1), MeasuredLimit(100, 2, 2)])
 
 
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
 def test_a_measurement_that_is_not_positive_and_finite_is_rejected(value: float) -> None:
     with pytest.raises(UsageError, match="must be positive"):
-        Measurement(100, value, 1)
+        MeasuredLimit(100, value, 1)

@@ -23,10 +23,10 @@ from nvml_simulator.contract import (
     NOT_SUPPORTED,
     SUCCESS,
     UNINITIALIZED,
-    Caller,
     Device,
+    FunctionCaller,
     InvalidCall,
-    MigDevice,
+    MigDeviceHandle,
     invalid_calls,
 )
 
@@ -36,10 +36,10 @@ CHANGES = tuple(name for name, function in FUNCTIONS.items() if function.changes
 
 
 @pytest.fixture
-def start_caller(start_nvml: Callable[[], ModuleType]) -> Callable[[], Caller]:
-    def start() -> Caller:
+def start_caller(start_nvml: Callable[[], ModuleType]) -> Callable[[], FunctionCaller]:
+    def start() -> FunctionCaller:
         start_nvml()
-        caller = Caller(nvml_simulator.load())
+        caller = FunctionCaller(nvml_simulator.load())
         caller.read_properties(os.getpid())
         return caller
 
@@ -60,7 +60,7 @@ def test_the_library_exports_exactly_the_listed_functions() -> None:
 @pytest.mark.parametrize("name", CALLS)
 @pytest.mark.parametrize("model", ["A100", "H200"])
 def test_a_valid_call_succeeds(
-    model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+    model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
 ) -> None:
     machine = make_machine(model=model, count=2)
     machine.partition(0, 7 if FUNCTIONS[name].needs_mig else 0)
@@ -69,7 +69,7 @@ def test_a_valid_call_succeeds(
 
 @pytest.mark.parametrize("case", list(invalid_calls()), ids=str)
 def test_an_invalid_call_fails_as_documented(
-    case: InvalidCall, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+    case: InvalidCall, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
 ) -> None:
     machine = make_machine(model="H200", count=2)
     machine.partition(0, 2 if FUNCTIONS[case.function].needs_mig else 0)
@@ -79,14 +79,14 @@ def test_an_invalid_call_fails_as_documented(
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ALLOWED_UNINITIALIZED])
 def test_no_call_succeeds_before_nvml_is_initialized(name: str, make_machine: Callable[..., Machine]) -> None:
     make_machine()
-    assert Caller(nvml_simulator.load()).call(name) == UNINITIALIZED
+    assert FunctionCaller(nvml_simulator.load()).call(name) == UNINITIALIZED
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in CALLS if isinstance((*FUNCTIONS[name].parameters, 0)[0], Device | MigDevice)]
+    "name", [name for name in CALLS if isinstance((*FUNCTIONS[name].parameters, 0)[0], Device | MigDeviceHandle)]
 )
 def test_a_foreign_handle_is_rejected_without_a_read(
-    name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+    name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
 ) -> None:
     make_machine()
     assert start_caller().call(name, {0: lambda: ctypes.c_void_p(0x10)}) == INVALID_ARGUMENT
@@ -94,7 +94,7 @@ def test_a_foreign_handle_is_rejected_without_a_read(
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_without_permission_fails_and_changes_nothing(
-    name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+    name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
 ) -> None:
     machine = make_machine(permission="nobody", count=1)
     before = machine.describe().gpus
@@ -113,7 +113,7 @@ def test_a_change_without_permission_fails_and_changes_nothing(
     ],
 )
 def test_a_missing_feature_of_a_model_is_not_supported(
-    model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], Caller]
+    model: str, name: str, make_machine: Callable[..., Machine], start_caller: Callable[[], FunctionCaller]
 ) -> None:
     make_machine(model=model)
     assert start_caller().call(name) == NOT_SUPPORTED

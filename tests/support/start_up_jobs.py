@@ -17,7 +17,7 @@ from itertools import count
 import numpy as np
 
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.start_up_model import ExpectedStartUps
 from wattloop_planner.bandit.start_ups import StartUps
 from wattloop_planner.observations import Observation, Outcome, StartUp
@@ -155,7 +155,7 @@ class Attempt:
 
     recurrence: int
     batch_size: int
-    kind: DecisionKind
+    kind: ChoiceKind
     outcome: Outcome
     joules: float
     epochs: int

@@ -13,7 +13,7 @@ from wattloop_planner.simulation.job_trace import ConfigurationTrace, JobTrace
 from wattloop_planner.simulation.level_curves import Curves
 from wattloop_planner.simulation.simulated_attempt import Epoch
 from wattloop_planner.simulation.simulator import Scenario
-from wattloop_planner.simulation.traces import TrainingPath, Workload
+from wattloop_planner.simulation.traces import TracedWorkload, TrainingPath
 
 SIZES = (8, 16, 32, 64, 128, 256, 512)
 TARGET = 0.9
@@ -63,7 +63,7 @@ def synthetic_scenario(metric: Metric, seed: int, *, with_curves: bool) -> Scena
         totals = [max(2, round(math.exp(min(log_epochs + draw.gauss(0, noise), 6.0)))) for _ in range(RUNS)]
         paths[configuration] = tuple(TrainingPath(run, float(total), 0) for run, total in enumerate(totals))
         curves[configuration] = {run: _curve(metric, draw_curve, arm, total) for run, total in enumerate(totals)}
-    workload = Workload("synthetic", "none", "none")
+    workload = TracedWorkload("synthetic", "none", "none")
     trace = JobTrace(workload, 1.0, 300.0, 1, (), tuple(traces), {TARGET: paths}, {TARGET: curves})
     default = draw.choice(SIZES)
     return Scenario("synthetic", "", trace, TARGET, 1000, default, RECURRENCES, with_curves=with_curves)

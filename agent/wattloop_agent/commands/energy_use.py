@@ -9,7 +9,7 @@ from wattloop_agent.monitor.gpu_readings import GpuStatus
 
 
 @dataclass(frozen=True)
-class Usage:
+class GpuUsage:
     """The usage of one GPU since the command started.
 
     Attributes:
@@ -30,17 +30,17 @@ class Usage:
         return self.energy_joules / self.duration_seconds
 
 
-def usage_between(begin: Sequence[GpuStatus], end: Sequence[GpuStatus]) -> list[Usage]:
+def usage_between(begin: Sequence[GpuStatus], end: Sequence[GpuStatus]) -> list[GpuUsage]:
     """The usage of each GPU of the second reading since the first."""
     before = {status.uuid: status for status in begin}
     return [_usage(before.get(status.uuid, status), status) for status in end]
 
 
-def _usage(begin: GpuStatus, end: GpuStatus) -> Usage:
+def _usage(begin: GpuStatus, end: GpuStatus) -> GpuUsage:
     energy = None
     if begin.energy_millijoules is not None and end.energy_millijoules is not None:
         energy = (end.energy_millijoules - begin.energy_millijoules) / 1000
     if energy is not None and energy < 0:
         energy = None
         end = replace(end, problem=end.problem or "its energy counter was reset during the measurement")
-    return Usage(end, energy, end.time_seconds - begin.time_seconds)
+    return GpuUsage(end, energy, end.time_seconds - begin.time_seconds)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from wattloop import interruption
 from wattloop.errors import OperationError
-from wattloop_agent.commands.energy_use import Usage, usage_between
+from wattloop_agent.commands.energy_use import GpuUsage, usage_between
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.request_error import RequestError
 
@@ -71,7 +71,7 @@ def _wait(seconds: float | None) -> bool:
     return True
 
 
-def _document(usages: Sequence[Usage], lost: Mapping[int, str]) -> dict[str, object]:
+def _document(usages: Sequence[GpuUsage], lost: Mapping[int, str]) -> dict[str, object]:
     gpus = [
         {
             "uuid": usage.now.uuid,

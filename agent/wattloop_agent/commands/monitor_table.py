@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from wattloop.printable import printable
-from wattloop_agent.commands.energy_use import Usage
+from wattloop_agent.commands.energy_use import GpuUsage
 
 UNKNOWN = "–"
 
 
-def usage_table(usages: Sequence[Usage], lost: Mapping[int, str]) -> Table:
+def usage_table(usages: Sequence[GpuUsage], lost: Mapping[int, str]) -> Table:
     """One row per GPU, and their sum; below it, by index, the GPUs that NVML can't enumerate."""
     caption = Text("\n".join(f"GPU {index}: {printable(problem)}" for index, problem in lost.items()))
     table = Table(title="GPU energy", show_footer=len(usages) > 1, caption=caption if lost else None)

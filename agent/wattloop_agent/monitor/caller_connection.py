@@ -31,7 +31,7 @@ class PartialRequests:
     size_bytes: int = 0
 
 
-class Connection:
+class CallerConnection:
     """An accepted connection.
 
     Args:

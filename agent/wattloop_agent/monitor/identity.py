@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Caller:
+class SocketCaller:
     """The identified client of a connection.
 
     Attributes:
@@ -83,7 +83,7 @@ class Peer(Protocol):
     def owner(self) -> str:
         """The name of its owner at the time of the connection."""
 
-    async def caller(self) -> Caller:
+    async def caller(self) -> SocketCaller:
         """Its current identity.
 
         Raises:

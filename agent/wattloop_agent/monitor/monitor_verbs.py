@@ -12,7 +12,7 @@ from wattloop.gpus.agent.answers import entry_of
 from wattloop.wire.node_energy import Range
 from wattloop_agent.json_lines import boolean, gpu_names, number
 from wattloop_agent.monitor.gpu_meter import Meter
-from wattloop_agent.monitor.identity import Caller
+from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.leases import LeaseTracker, PowerControllerStatus
 from wattloop_agent.monitor.policies.admission import PolicyAdmission
 from wattloop_agent.monitor.policies.policy_limits import LimitedSetting, PolicyLimits
@@ -26,7 +26,7 @@ SETTINGS = {"power_limit": LimitedSetting.POWER_LIMIT, "graphics_clock": Limited
 NAMES = ("gpus", "energy", "hold_limit", "hold_clocks", "release", "list", "subscribe")
 
 
-class RequestHandlers:
+class MonitorVerbs:
     """Answers callers.
 
     Args:
@@ -51,7 +51,7 @@ class RequestHandlers:
         self._admission = PolicyAdmission(meter, limits)
         self._processors = processors or ProcessorMeter()
 
-    async def answer(self, caller: Caller, request: Mapping[str, object]) -> Any:
+    async def answer(self, caller: SocketCaller, request: Mapping[str, object]) -> Any:
         """The result of one request (other than ``subscribe``, which has many).
 
         Raises:
@@ -73,7 +73,7 @@ class RequestHandlers:
             case verb:
                 raise RequestError(Reason.BAD_REQUEST, f"unknown verb {verb!r:.60}; there are {', '.join(NAMES)}")
 
-    async def readings(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
+    async def readings(self, caller: SocketCaller, request: Mapping[str, object]) -> list[dict[str, object]]:
         """The energy counters of the requested GPUs, or of all that the caller sees.
 
         Raises:
@@ -90,7 +90,7 @@ class RequestHandlers:
         return [entry_of(reading) for reading in readings]
 
     async def stream(
-        self, caller: Callable[[], Awaitable[Caller]], request: Mapping[str, object], interval_seconds: float
+        self, caller: Callable[[], Awaitable[SocketCaller]], request: Mapping[str, object], interval_seconds: float
     ) -> AsyncGenerator[object, None]:
         """The same at an interval, with the processors' energy if the request has ``processors``.
 
@@ -116,7 +116,7 @@ class RequestHandlers:
         seconds, joules = self._processors.joules()
         return {"gpus": readings, "processors": {"time_seconds": seconds, "joules": joules}}
 
-    def _sampled(self, caller: Caller, gpus: tuple[str, ...]) -> list[dict[str, object]]:
+    def _sampled(self, caller: SocketCaller, gpus: tuple[str, ...]) -> list[dict[str, object]]:
         """The readings of the last sample.
 
         Empty if one is missing; reading the driver then raises its error.
@@ -128,7 +128,7 @@ class RequestHandlers:
             return []
         return [entry_of(each) for each in samples]
 
-    async def _gpus(self, caller: Caller) -> list[dict[str, object]]:
+    async def _gpus(self, caller: SocketCaller) -> list[dict[str, object]]:
         if not caller.has_gpus:
             # A caller without GPUs costs neither the driver nor the power controller a request.
             return []
@@ -142,7 +142,7 @@ class RequestHandlers:
         return [await self._described(caller, gpu, found, status) for gpu in descriptions]
 
     async def _described(
-        self, caller: Caller, gpu: GpuDescription, found: Mapping[str, float], status: PowerControllerStatus
+        self, caller: SocketCaller, gpu: GpuDescription, found: Mapping[str, float], status: PowerControllerStatus
     ) -> dict[str, object]:
         limits = None
         if gpu.power_limits is not None:
@@ -158,7 +158,7 @@ class RequestHandlers:
         return {"uuid": gpu.uuid, "name": gpu.name, "index": gpu.index, "power_limits": limits, "clocks": clocks}
 
     async def _allowed(
-        self, caller: Caller, gpu: str, setting: str, device: Range, status: PowerControllerStatus
+        self, caller: SocketCaller, gpu: str, setting: str, device: Range, status: PowerControllerStatus
     ) -> Range | None:
         """The range of a setting that a caller may request; None: nothing."""
         if gpu in caller.shared:
@@ -167,7 +167,7 @@ class RequestHandlers:
         accepted = max(device[0], minimum or 0.0), min(device[1], maximum or math.inf)
         return await self._admission.allowed(caller, gpu, SETTINGS[setting], accepted)
 
-    async def _hold_limit(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
+    async def _hold_limit(self, caller: SocketCaller, request: Mapping[str, object]) -> list[dict[str, object]]:
         gpus = gpu_names(request)
         caller.require_own(gpus)
         watts = number(request, "watts")
@@ -185,7 +185,7 @@ class RequestHandlers:
             for each in held
         ]
 
-    async def _hold_clocks(self, caller: Caller, request: Mapping[str, object]) -> list[dict[str, object]]:
+    async def _hold_clocks(self, caller: SocketCaller, request: Mapping[str, object]) -> list[dict[str, object]]:
         gpus = gpu_names(request)
         caller.require_own(gpus)
         megahertz, domain = number(request, "megahertz"), request.get("domain", "graphics")
@@ -204,7 +204,7 @@ class RequestHandlers:
         self._lease_tracker.watch_owner(caller.owner)
         return [{"uuid": each["uuid"], "held_megahertz": each["held"]} for each in held]
 
-    async def _release(self, caller: Caller, request: Mapping[str, object]) -> list[str]:
+    async def _release(self, caller: SocketCaller, request: Mapping[str, object]) -> list[str]:
         forwarded: dict[str, object] = {"verb": "release", "owner": caller.owner}
         if "gpus" in request:
             gpus = gpu_names(request)
@@ -216,7 +216,7 @@ class RequestHandlers:
         released = await self._power_controller.request(forwarded)
         return list(dict.fromkeys(each["uuid"] for each in released))
 
-    async def _list(self, caller: Caller) -> list[dict[str, object]]:
+    async def _list(self, caller: SocketCaller) -> list[dict[str, object]]:
         if not caller.has_gpus:
             return []
         return [
@@ -226,7 +226,7 @@ class RequestHandlers:
         ]
 
 
-def _owner_fields(caller: Caller, request: Mapping[str, object]) -> dict[str, object]:
+def _owner_fields(caller: SocketCaller, request: Mapping[str, object]) -> dict[str, object]:
     fields: dict[str, object] = {"owner": caller.owner}
     if request.get("for_seconds") is not None:
         fields["for_seconds"] = number(request, "for_seconds")

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from wattloop.wire.node_energy import MAX_POD_LIMITS, PodLimit, PodLimitState, Range
 from wattloop.wire.training_messages import MAX_REFUSAL_CHARACTERS
-from wattloop_agent.monitor.identity import Caller
-from wattloop_agent.monitor.monitor_verbs import RequestHandlers
+from wattloop_agent.monitor.identity import SocketCaller
+from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.request_error import Reason, RequestError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class OrderedLimits:
     def __init__(
         self,
         pods: PodAuthenticator,
-        requests: RequestHandlers,
+        requests: MonitorVerbs,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -142,7 +142,7 @@ class OrderedLimits:
             extra = {"pod": pod_uid, "ordered": watts, "held": state.held_watts, "refusal": state.refusal}
             logger.info("power limit ordered by the operator", extra=extra)
 
-    async def _obeyed(self, caller: Caller, watts: float | None, before: _State) -> _State:
+    async def _obeyed(self, caller: SocketCaller, watts: float | None, before: _State) -> _State:
         gpus = tuple(sorted((caller.gpus or frozenset()) | caller.shared))
         held = await self._held(caller, gpus)
         if watts is not None and held == watts and before.held_watts is not None:
@@ -164,7 +164,7 @@ class OrderedLimits:
         answers = await self._requests.answer(caller, {"verb": "hold_limit", "gpus": list(gpus), "watts": watts})
         return _State(allowed, float(min(each["held_watts"] for each in answers)), self._clock())
 
-    async def _held(self, caller: Caller, gpus: Sequence[str]) -> float | None:
+    async def _held(self, caller: SocketCaller, gpus: Sequence[str]) -> float | None:
         """The limit that the pod holds on all its GPUs; None: none, or several."""
         leases = await self._requests.answer(caller, {"verb": "list"})
         held = {

@@ -9,7 +9,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 
-from wattloop_agent.monitor.identity import Caller, UncertainOwners, identification_failed, no_step, process_of_peer
+from wattloop_agent.monitor.identity import (
+    SocketCaller,
+    UncertainOwners,
+    identification_failed,
+    no_step,
+    process_of_peer,
+)
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -30,7 +36,7 @@ class ProcessPeer:
         """The process's owner name."""
         return self._owner
 
-    async def caller(self) -> Caller:
+    async def caller(self) -> SocketCaller:
         """The process, which may use every GPU of the machine.
 
         Raises:
@@ -45,7 +51,7 @@ class ProcessPeer:
             raise RequestError(
                 Reason.NOT_PERMITTED, f"{self._owner}, which opened this connection, has ended; open your own"
             )
-        return Caller(self._owner, None)
+        return SocketCaller(self._owner, None)
 
     def close(self) -> None:
         """Stop watching the process."""

@@ -17,11 +17,11 @@ from collections import Counter
 from collections.abc import Mapping
 
 from wattloop_agent.json_lines import decoded_request, number
-from wattloop_agent.monitor.caller_connection import Connection, PartialRequests
+from wattloop_agent.monitor.caller_connection import CallerConnection, PartialRequests
 from wattloop_agent.monitor.connection_slots import ConnectionSlot, ConnectionSlots, KeyedLocks
 from wattloop_agent.monitor.descriptors import MAX_CONNECTIONS
-from wattloop_agent.monitor.identity import Authenticator, Caller, Peer
-from wattloop_agent.monitor.monitor_verbs import RequestHandlers
+from wattloop_agent.monitor.identity import Authenticator, Peer, SocketCaller
+from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.monitor.unanswered_requests import ChangeRates, is_unanswered, newest_request
 from wattloop_agent.monitor.watched_task import WatchedTask
 from wattloop_agent.request_error import Reason, RequestError, error_answer
@@ -49,7 +49,7 @@ MAX_LOGGED_CHARACTERS = 200
 READS = frozenset({"gpus", "energy"})
 
 
-class Server:
+class SocketServer:
     """Serves the agent's socket.
 
     Args:
@@ -63,14 +63,14 @@ class Server:
     """
 
     def __init__(
-        self, authenticator: Authenticator, handlers: RequestHandlers, connections_limit: int = MAX_CONNECTIONS
+        self, authenticator: Authenticator, handlers: MonitorVerbs, connections_limit: int = MAX_CONNECTIONS
     ) -> None:
         self._authenticator = authenticator
         self._handlers = handlers
         self._locks = KeyedLocks()
         self._change_rates = ChangeRates()
         self._partial_requests = PartialRequests()
-        self._tasks: dict[asyncio.Task[None], Connection] = {}
+        self._tasks: dict[asyncio.Task[None], CallerConnection] = {}
         self._serving: list[WatchedTask] = []
         self._listening: socket.socket | None = None
         self.slots = ConnectionSlots(connections_limit)
@@ -117,7 +117,7 @@ class Server:
             await asyncio.sleep(0)
 
     def _connected(self, accepted: socket.socket) -> None:
-        connection = Connection(accepted, self._partial_requests)
+        connection = CallerConnection(accepted, self._partial_requests)
         try:
             peer = self._authenticator.peer(accepted)
         except RequestError as refusal:
@@ -145,14 +145,14 @@ class Server:
         self._tasks[task] = connection
         task.add_done_callback(lambda done: self._ended(done, connection, peer, slot))
 
-    def _ended(self, task: asyncio.Task[None], connection: Connection, peer: Peer, slot: ConnectionSlot) -> None:
+    def _ended(self, task: asyncio.Task[None], connection: CallerConnection, peer: Peer, slot: ConnectionSlot) -> None:
         # Not in the task, since one that is cancelled before its first step runs no `finally`.
         self.slots.release(slot)
         peer.close()
         connection.close()
         del self._tasks[task]
 
-    def _refuse_connection(self, connection: Connection, refusal: RequestError, owner: str) -> None:
+    def _refuse_connection(self, connection: CallerConnection, refusal: RequestError, owner: str) -> None:
         self._count(refusal, owner)
         connection.send_last(refusal)
         connection.close()
@@ -167,7 +167,7 @@ class Server:
                     connection.send_last(RequestError(Reason.CONNECTION_CLOSED, f"the connection is closed: {why}"))
                     task.cancel()
 
-    async def _serve(self, connection: Connection, peer: Peer, slot: ConnectionSlot) -> None:
+    async def _serve(self, connection: CallerConnection, peer: Peer, slot: ConnectionSlot) -> None:
         try:
             self.slots.identify(slot, (await _identified(peer)).has_gpus)
             bad_requests = 0
@@ -187,7 +187,7 @@ class Server:
         except Exception:
             logger.exception("unexpected failure of a request; closing its connection", extra={"owner": peer.owner})
 
-    async def _request(self, connection: Connection, peer: Peer, slot: ConnectionSlot) -> Reason | None:
+    async def _request(self, connection: CallerConnection, peer: Peer, slot: ConnectionSlot) -> Reason | None:
         """Answer one request.
 
         Returns the reason if it was refused, and `CONNECTION_CLOSED` after the last.
@@ -225,7 +225,7 @@ class Server:
             return await self._handlers.answer(caller, request)
 
     async def _unanswered(
-        self, connection: Connection, peer: Peer, slot: ConnectionSlot, request: dict[str, object]
+        self, connection: CallerConnection, peer: Peer, slot: ConnectionSlot, request: dict[str, object]
     ) -> Reason | None:
         """Execute the newest of the unanswered requests that wait on a connection."""
         try:
@@ -243,7 +243,7 @@ class Server:
         return None
 
     async def _stream(
-        self, connection: Connection, peer: Peer, slot: ConnectionSlot, request: dict[str, object]
+        self, connection: CallerConnection, peer: Peer, slot: ConnectionSlot, request: dict[str, object]
     ) -> None:
         interval = number(request, "interval_seconds")
         if not MIN_INTERVAL_SECONDS <= interval <= MAX_INTERVAL_SECONDS:
@@ -271,13 +271,13 @@ class Server:
             await asyncio.gather(sending, ending, return_exceptions=True)
 
     async def _send_readings(
-        self, connection: Connection, peer: Peer, request: dict[str, object], interval: float
+        self, connection: CallerConnection, peer: Peer, request: dict[str, object], interval: float
     ) -> None:
         async with contextlib.aclosing(self._handlers.stream(peer.caller, request, interval)) as stream:
             async for readings in stream:
                 await connection.send({"result": readings})
 
-    async def _refuse(self, connection: Connection, refusal: RequestError, owner: str) -> None:
+    async def _refuse(self, connection: CallerConnection, refusal: RequestError, owner: str) -> None:
         self._count(refusal, owner)
         await connection.send(error_answer(refusal))
 
@@ -287,7 +287,7 @@ class Server:
         logger.info("refused", extra={"owner": owner, "reason": refusal.reason, "error": message})
 
 
-async def _identified(peer: Peer) -> Caller:
+async def _identified(peer: Peer) -> SocketCaller:
     try:
         async with asyncio.timeout(MAX_IDENTIFICATION_SECONDS):
             return await peer.caller()
@@ -296,6 +296,6 @@ async def _identified(peer: Peer) -> Caller:
         raise RequestError(Reason.UNAVAILABLE, message) from error
 
 
-def _require_gpus(caller: Caller) -> None:
+def _require_gpus(caller: SocketCaller) -> None:
     if not caller.has_gpus:
         raise RequestError(Reason.NOT_YOURS, f"{caller.owner} has no GPU, so there is nothing to subscribe to")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from wattloop_agent.json_lines import boolean, decoded_request
-from wattloop_agent.monitor.caller_connection import Connection
+from wattloop_agent.monitor.caller_connection import CallerConnection
 from wattloop_agent.request_error import RequestError
 
 VERB = "hold_clocks"
@@ -51,7 +51,7 @@ def replaces(newer: Mapping[str, object], older: Mapping[str, object]) -> bool:
     )
 
 
-def newest_request(connection: Connection, request: dict[str, object]) -> dict[str, object]:
+def newest_request(connection: CallerConnection, request: dict[str, object]) -> dict[str, object]:
     """The last of the requests on a connection that each replace the one before, beginning with this one.
 
     Those before are taken from the connection. It does not wait for data.

@@ -6,23 +6,23 @@ from pathlib import Path
 from typing import Protocol
 
 from wattloop_agent.nvml_gpus import NvmlGpus
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import AllowedRange
 
 
 class Devices(Protocol):
     """GPUs by uuid. Every method raises `RequestError` with the device's or the driver's error."""
 
-    def allowed(self, gpu: str, setting: Setting) -> AllowedRange:
+    def allowed(self, gpu: str, setting: GpuSetting) -> AllowedRange:
         """The range that the device accepts."""
 
-    def current(self, gpu: str, setting: Setting) -> float | None:
+    def current(self, gpu: str, setting: GpuSetting) -> float | None:
         """The value that is set; None for clocks, since NVML does not report a lock."""
 
-    def enforced(self, gpu: str, setting: Setting) -> float | None:
+    def enforced(self, gpu: str, setting: GpuSetting) -> float | None:
         """The value in force, whoever set it; None where the device does not report it."""
 
-    def put(self, gpu: str, setting: Setting, value: float | None) -> None:
+    def put(self, gpu: str, setting: GpuSetting, value: float | None) -> None:
         """Set a value; None: the vendor's default, an unlocked clock."""
 
 
@@ -35,57 +35,57 @@ class NvmlDevices:
 
     def __init__(self, library: Path | None = None) -> None:
         self._gpus = NvmlGpus(library)
-        self._allowed: dict[tuple[str, Setting], AllowedRange] = {}
+        self._allowed: dict[tuple[str, GpuSetting], AllowedRange] = {}
 
     def close(self) -> None:
         """Close NVML; the next use reopens it."""
         self._gpus.close()
 
-    def allowed(self, gpu: str, setting: Setting) -> AllowedRange:
+    def allowed(self, gpu: str, setting: GpuSetting) -> AllowedRange:
         """The range that the device accepts; read once, since it does not change."""
         key = (gpu, setting)
         device = self._gpus.gpu(gpu)
         if key not in self._allowed:
             with self._gpus.request_errors():
-                if setting is Setting.POWER_LIMIT:
+                if setting is GpuSetting.POWER_LIMIT:
                     self._allowed[key] = AllowedRange(*device.power_limit_range_watts())
                 else:
-                    graphics = setting is Setting.GRAPHICS_CLOCK
+                    graphics = setting is GpuSetting.GRAPHICS_CLOCK
                     clocks = device.graphics_clocks_megahertz() if graphics else device.memory_clocks_megahertz()
                     steps = tuple(sorted(float(clock) for clock in clocks))
                     self._allowed[key] = AllowedRange(steps[0], steps[-1], steps)
         return self._allowed[key]
 
-    def current(self, gpu: str, setting: Setting) -> float | None:
+    def current(self, gpu: str, setting: GpuSetting) -> float | None:
         """The power limit that is set; None for clocks."""
         device = self._gpus.gpu(gpu)
-        if setting is not Setting.POWER_LIMIT:
+        if setting is not GpuSetting.POWER_LIMIT:
             return None
         with self._gpus.request_errors():
             return device.power_limit_watts()
 
-    def enforced(self, gpu: str, setting: Setting) -> float | None:
+    def enforced(self, gpu: str, setting: GpuSetting) -> float | None:
         """The power limit in force; None for clocks."""
         device = self._gpus.gpu(gpu)
-        if setting is not Setting.POWER_LIMIT:
+        if setting is not GpuSetting.POWER_LIMIT:
             return None
         with self._gpus.request_errors():
             return device.enforced_power_limit_watts()
 
-    def put(self, gpu: str, setting: Setting, value: float | None) -> None:
+    def put(self, gpu: str, setting: GpuSetting, value: float | None) -> None:
         """Set a value; None: the vendor's default, an unlocked clock."""
         device = self._gpus.gpu(gpu)
         with self._gpus.request_errors():
             match setting, value:
-                case Setting.POWER_LIMIT, float(watts):
+                case GpuSetting.POWER_LIMIT, float(watts):
                     device.set_power_limit_watts(watts)
-                case Setting.POWER_LIMIT, None:
+                case GpuSetting.POWER_LIMIT, None:
                     device.set_power_limit_watts(device.default_power_limit_watts())
-                case Setting.GRAPHICS_CLOCK, None:
+                case GpuSetting.GRAPHICS_CLOCK, None:
                     device.reset_graphics_clocks()
-                case Setting.GRAPHICS_CLOCK, float(megahertz):
+                case GpuSetting.GRAPHICS_CLOCK, float(megahertz):
                     device.lock_graphics_clocks(round(megahertz), round(megahertz))
-                case Setting.MEMORY_CLOCK, None:
+                case GpuSetting.MEMORY_CLOCK, None:
                     device.reset_memory_clocks()
-                case Setting.MEMORY_CLOCK, float(megahertz):
+                case GpuSetting.MEMORY_CLOCK, float(megahertz):
                     device.lock_memory_clocks(round(megahertz), round(megahertz))

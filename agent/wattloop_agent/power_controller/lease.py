@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 
-class Setting(enum.StrEnum):
+class GpuSetting(enum.StrEnum):
     """A setting that can be held. Power limits are in watts, clocks in megahertz."""
 
     POWER_LIMIT = "power_limit"
@@ -26,9 +26,9 @@ class Setting(enum.StrEnum):
         return self.value.replace("_", " ")
 
 
-UNITS = {Setting.POWER_LIMIT: "watts", Setting.GRAPHICS_CLOCK: "megahertz", Setting.MEMORY_CLOCK: "megahertz"}
+UNITS = {GpuSetting.POWER_LIMIT: "watts", GpuSetting.GRAPHICS_CLOCK: "megahertz", GpuSetting.MEMORY_CLOCK: "megahertz"}
 
-LeaseKey = tuple[str, Setting]
+LeaseKey = tuple[str, GpuSetting]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Lease:
     """
 
     gpu: str
-    setting: Setting
+    setting: GpuSetting
     found: float | None
     held: float | None
     pending: float | None
@@ -73,7 +73,7 @@ class Lease:
 
         Example:
             >>> from dataclasses import replace
-            >>> lease = Lease("GPU-1", Setting.GRAPHICS_CLOCK, None, 900.0, None, "process:1@2", "boot")
+            >>> lease = Lease("GPU-1", GpuSetting.GRAPHICS_CLOCK, None, 900.0, None, "process:1@2", "boot")
             >>> lease.changed(pending=915.0) == replace(lease, pending=915.0)
             True
         """
@@ -97,7 +97,7 @@ def lease_from_record(record: object) -> Lease:
         ValueError: The record is no valid lease; the message names the field.
 
     Example:
-        >>> lease = Lease("GPU-1", Setting.POWER_LIMIT, 300.0, 200.0, None, "process:1@2", "boot")
+        >>> lease = Lease("GPU-1", GpuSetting.POWER_LIMIT, 300.0, 200.0, None, "process:1@2", "boot")
         >>> lease_from_record(lease_to_record(lease)) == lease
         True
     """
@@ -105,7 +105,7 @@ def lease_from_record(record: object) -> Lease:
         raise ValueError(f"a lease is an object, not {type(record).__name__}")  # noqa: TRY004 - bad data, not a bug
     return Lease(
         gpu=_string(record, "gpu"),
-        setting=Setting(_string(record, "setting")),
+        setting=GpuSetting(_string(record, "setting")),
         found=_number(record, "found"),
         held=_number(record, "held"),
         pending=_number(record, "pending"),

@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wattloop_agent.power_controller.lease import UNITS, Lease, LeaseKey, Leases, Setting
+from wattloop_agent.power_controller.lease import UNITS, GpuSetting, Lease, LeaseKey, Leases
 from wattloop_agent.request_error import Reason, RequestError
 
 # NVML uses integer milliwatts; two readings of one limit can't differ by more.
@@ -33,7 +33,7 @@ class HoldRequest:
     """
 
     gpus: tuple[str, ...]
-    setting: Setting
+    setting: GpuSetting
     value: float
     owner: str
     expires_seconds: float | None = None
@@ -178,7 +178,7 @@ def finish_hold(leases: Leases, keys: Iterable[LeaseKey], expires_seconds: float
 
 
 def leases_to_release(
-    leases: Leases, owner: str | None, gpus: Sequence[str] | None, setting: Setting | None = None
+    leases: Leases, owner: str | None, gpus: Sequence[str] | None, setting: GpuSetting | None = None
 ) -> list[Lease]:
     """The leases of this owner (None: of all) on these GPUs (None: on all) of this setting (None: of all).
 
@@ -215,7 +215,9 @@ def of_this_boot(leases: Iterable[Lease], boot_id: str) -> dict[LeaseKey, Lease]
 def clocks_pending(leases: Leases) -> dict[LeaseKey, Lease]:
     """The same leases, with held clocks marked as pending, so that they are set again."""
     return {
-        key: replace(lease, pending=lease.pending or lease.held) if lease.setting is not Setting.POWER_LIMIT else lease
+        key: replace(lease, pending=lease.pending or lease.held)
+        if lease.setting is not GpuSetting.POWER_LIMIT
+        else lease
         for key, lease in leases.items()
     }
 
@@ -235,11 +237,11 @@ def restoration(lease: Lease, current: float | None) -> Restoration:
     found value nor one that the agent set is another actor's: it is reported, and not changed.
 
     Example:
-        >>> lease = Lease("GPU-1", Setting.POWER_LIMIT, 300.0, 200.0, None, "process:1@2", "boot")
+        >>> lease = Lease("GPU-1", GpuSetting.POWER_LIMIT, 300.0, 200.0, None, "process:1@2", "boot")
         >>> [restoration(lease, watts).name for watts in (200.0, 300.0, 250.0)]
         ['SET_FOUND', 'NOTHING', 'LEAVE']
     """
-    if lease.setting is not Setting.POWER_LIMIT or current is None:
+    if lease.setting is not GpuSetting.POWER_LIMIT or current is None:
         return Restoration.SET_FOUND
     if lease.found is not None and abs(current - lease.found) <= TOLERANCE_WATTS:
         return Restoration.NOTHING

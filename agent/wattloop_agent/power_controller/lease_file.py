@@ -16,13 +16,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from wattloop_agent.durable_file import read_bounded, write_durably
-from wattloop_agent.power_controller.lease import Lease, Setting, lease_from_record, lease_to_record
+from wattloop_agent.power_controller.lease import GpuSetting, Lease, lease_from_record, lease_to_record
 from wattloop_agent.request_error import Reason, RequestError
 
 # A later format keeps the meaning of these fields, so that this agent restores after a downgrade too.
 FORMAT = 1
 NAME = "leases.json"
-SETTINGS = frozenset(Setting)
+SETTINGS = frozenset(GpuSetting)
 # A lease has under 400 bytes and a node under 100 GPUs with three settings each.
 LIMIT_BYTES = 1024 * 1024
 

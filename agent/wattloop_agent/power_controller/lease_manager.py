@@ -17,7 +17,7 @@ from pathlib import Path
 
 from wattloop_agent.power_controller import lease_decisions
 from wattloop_agent.power_controller.devices import Devices
-from wattloop_agent.power_controller.lease import UNITS, Lease, LeaseKey, Setting
+from wattloop_agent.power_controller.lease import UNITS, GpuSetting, Lease, LeaseKey
 from wattloop_agent.power_controller.lease_decisions import AllowedRange, HoldRequest, Restoration
 from wattloop_agent.power_controller.lease_file import CorruptLeaseFileError, LeaseFile
 from wattloop_agent.power_controller.node_lock import NodeLock
@@ -61,7 +61,7 @@ class LeaseManager:
         boot_id: str,
         clock: Callable[[], float],
         *,
-        bounds: Mapping[Setting, AllowedRange] | None = None,
+        bounds: Mapping[GpuSetting, AllowedRange] | None = None,
         lock_folder: Path | None = None,
     ) -> None:
         self._devices = devices
@@ -131,14 +131,14 @@ class LeaseManager:
         lease_decisions.refuse_held_by_others(self.leases, request)
         values = self._values(request)
         keys = [(gpu, request.setting) for gpu in request.gpus]
-        if request.setting is not Setting.POWER_LIMIT and all(self._is_move(key, request) for key in keys):
+        if request.setting is not GpuSetting.POWER_LIMIT and all(self._is_move(key, request) for key in keys):
             self._move_clocks(request, values)
         else:
             self._change(request, values)
         return [HeldLease(self.leases[key], self._enforced(key)) for key in keys]
 
     def release(
-        self, owner: str | None = None, gpus: tuple[str, ...] | None = None, setting: Setting | None = None
+        self, owner: str | None = None, gpus: tuple[str, ...] | None = None, setting: GpuSetting | None = None
     ) -> list[LeaseKey]:
         """Release the leases of this owner on these GPUs of this setting (None: all), and return them.
 

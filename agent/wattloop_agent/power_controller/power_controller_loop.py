@@ -20,7 +20,7 @@ import time
 from wattloop import interruption
 from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, decoded_request, encoded, request_too_long
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.power_controller_verbs import RequestHandlers
+from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
 from wattloop_agent.request_error import RequestError, error_answer
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ MAX_CONNECTIONS = 8
 TICK_SECONDS = 0.5
 
 
-class Server:
+class PowerControllerLoop:
     """Serves the monitor until it is asked to end.
 
     Args:
@@ -43,7 +43,7 @@ class Server:
     def __init__(
         self,
         lease_manager: LeaseManager,
-        handlers: RequestHandlers,
+        handlers: PowerControllerVerbs,
         heartbeat_timeout_seconds: float,
         allowed_uids: frozenset[int],
     ) -> None:

@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Mapping
 
 from wattloop_agent.json_lines import gpu_names, number, string
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import AllowedRange, HoldRequest
 from wattloop_agent.power_controller.lease_manager import HeldLease, LeaseManager
 from wattloop_agent.request_error import Reason, RequestError
 
 NAMES = ("hold_limit", "hold_clocks", "release", "list", "heartbeat")
-SETTINGS = {setting.value: setting for setting in Setting}
-CLOCKS = {"graphics": Setting.GRAPHICS_CLOCK, "memory": Setting.MEMORY_CLOCK}
+SETTINGS = {setting.value: setting for setting in GpuSetting}
+CLOCKS = {"graphics": GpuSetting.GRAPHICS_CLOCK, "memory": GpuSetting.MEMORY_CLOCK}
 
 
-class RequestHandlers:
+class PowerControllerVerbs:
     """Answers the monitor's requests.
 
     Args:
@@ -36,7 +36,7 @@ class RequestHandlers:
         """
         match request["verb"]:
             case "hold_limit":
-                return self._hold(request, Setting.POWER_LIMIT, number(request, "watts"))
+                return self._hold(request, GpuSetting.POWER_LIMIT, number(request, "watts"))
             case "hold_clocks":
                 return self._hold(request, _clock_setting(request), number(request, "megahertz"))
             case "release":
@@ -49,7 +49,7 @@ class RequestHandlers:
             case verb:
                 raise RequestError(Reason.BAD_REQUEST, f"unknown verb {verb!r:.60}; there are {', '.join(NAMES)}")
 
-    def _hold(self, request: Mapping[str, object], setting: Setting, value: float) -> list[dict[str, object]]:
+    def _hold(self, request: Mapping[str, object], setting: GpuSetting, value: float) -> list[dict[str, object]]:
         expires = None
         if request.get("for_seconds") is not None:
             seconds = number(request, "for_seconds")
@@ -78,14 +78,14 @@ class RequestHandlers:
         }
 
 
-def _clock_setting(request: Mapping[str, object]) -> Setting:
+def _clock_setting(request: Mapping[str, object]) -> GpuSetting:
     domain = request.get("domain", "graphics")
     if not isinstance(domain, str) or domain not in CLOCKS:
         raise RequestError(Reason.BAD_REQUEST, f'found "domain" {domain!r:.60}, expected "graphics" or "memory"')
     return CLOCKS[domain]
 
 
-def _released_setting(request: Mapping[str, object]) -> Setting | None:
+def _released_setting(request: Mapping[str, object]) -> GpuSetting | None:
     if request.get("setting") is None:
         return None
     name = string(request, "setting")

@@ -25,7 +25,7 @@ from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.policies.bounds_file import BoundsFile
 from wattloop_agent.monitor.policies.violations import PolicyViolations
 from wattloop_agent.monitor.push.pusher import Pusher
-from wattloop_agent.monitor.socket_server import Server
+from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.power_controller.lease_decisions import TOLERANCE_WATTS
 from wattloop_agent.telemetry.bounded_server import CONNECTION_LIMIT, TIMEOUT, ConnectionLimiter
 from wattloop_agent.telemetry.catalogue import CATALOGUE
@@ -43,7 +43,7 @@ class AgentState:
     readings: NvmlReadings
     lease_tracker: LeaseTracker
     violations: PolicyViolations
-    server: Server
+    server: SocketServer
     ledger_writer: LedgerWriter
     recorder: EnergyRecorder
     bounds: BoundsFile

@@ -39,7 +39,7 @@ CONNECTION_LIMIT = "connection_limit"
 TIMEOUT = "timeout"
 
 
-class Connection(Protocol):
+class HttpConnection(Protocol):
     """The part of a socket that ends its connection from another thread."""
 
     def shutdown(self, how: int, /) -> None:
@@ -67,9 +67,9 @@ class ConnectionLimiter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         # In order of arrival.
-        self._admitted: dict[Connection, _Admitted] = {}
+        self._admitted: dict[HttpConnection, _Admitted] = {}
         # Ended early, but their threads have not returned yet.
-        self._ending: set[Connection] = set()
+        self._ending: set[HttpConnection] = set()
         self.dropped: Counter[str] = Counter()
 
     @property
@@ -77,7 +77,7 @@ class ConnectionLimiter:
         """Number of admitted connections."""
         return len(self._admitted)
 
-    def admit(self, connection: Connection, address: str, now_seconds: float) -> bool:
+    def admit(self, connection: HttpConnection, address: str, now_seconds: float) -> bool:
         """Admit a new connection; return whether it was admitted.
 
         Args:
@@ -97,13 +97,13 @@ class ConnectionLimiter:
             self._admitted[connection] = _Admitted(address, now_seconds + REQUEST_SECONDS)
             return True
 
-    def request_received(self, connection: Connection, now_seconds: float) -> None:
+    def request_received(self, connection: HttpConnection, now_seconds: float) -> None:
         """Replace the deadline of the request by that of the response."""
         with self._lock:
             if connection in self._admitted:
                 self._admitted[connection].deadline_seconds = now_seconds + RESPONSE_SECONDS
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: HttpConnection) -> None:
         """Release a connection, if it is admitted; must be called before its socket is closed."""
         with self._lock:
             self._admitted.pop(connection, None)
@@ -116,7 +116,7 @@ class ConnectionLimiter:
             for each in overdue:
                 self._end(each, TIMEOUT)
 
-    def _end(self, connection: Connection, reason: str) -> None:
+    def _end(self, connection: HttpConnection, reason: str) -> None:
         # Under the lock, like `release`: the descriptor of a closed socket is soon that of another.
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Energy:
+class EnergyEstimate:
     """An estimate of energy.
 
     Attributes:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wattloop.energy.energy_estimate import Energy
+from wattloop.energy.energy_estimate import EnergyEstimate
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy.power_history import PowerHistory
 
@@ -94,7 +94,7 @@ class EnergyHistory:
 
 def energy_at(
     edges: Sequence[Edge], moment: float, power: PowerHistory | None = None, lag_joules: float = 0.0
-) -> Energy:
+) -> EnergyEstimate:
     """Energy used until a moment, counted from the zero of the counter.
 
     Between two edges it follows the power that was read between them, else a straight line.
@@ -120,15 +120,15 @@ def energy_at(
     rise = (behind.energy_millijoules - before.energy_millijoules) / 1000
     uncertainty = power.energy_between(before.time_seconds, behind.time_seconds).uncertainty_joules
     uncertainty = min(uncertainty, max(share, 1 - share) * rise)
-    return Energy(before.energy_millijoules / 1000 + share * rise, uncertainty + lag_joules)
+    return EnergyEstimate(before.energy_millijoules / 1000 + share * rise, uncertainty + lag_joules)
 
 
-def _on_line(edges: Sequence[Edge], index: int, moment: float) -> Energy:
+def _on_line(edges: Sequence[Edge], index: int, moment: float) -> EnergyEstimate:
     before, behind = edges[index - 1], edges[index]
     watts = before.watts_until(behind)
     joules = before.energy_millijoules / 1000 + watts * (moment - before.time_seconds)
     timing = watts * max(before.uncertainty_seconds, behind.uncertainty_seconds)
-    return Energy(joules, timing + _invisible_change(edges, index, moment))
+    return EnergyEstimate(joules, timing + _invisible_change(edges, index, moment))
 
 
 def _invisible_change(edges: Sequence[Edge], index: int, moment: float) -> float:

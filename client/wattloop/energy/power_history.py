@@ -8,7 +8,7 @@ import math
 from array import array
 from collections.abc import Iterable, Sequence
 
-from wattloop.energy.energy_estimate import Energy
+from wattloop.energy.energy_estimate import EnergyEstimate
 
 # Interval between updates of an H200's power sensor; a change of power in between is not visible.
 SENSOR_STEP_SECONDS = 0.042
@@ -109,7 +109,7 @@ class PowerHistory:
         """The integral until a moment, as far as there are readings."""
         return self.joules_at(min(max(moment_seconds, self._moments[0]), self._moments[-1]))
 
-    def energy_between(self, begin_seconds: float, end_seconds: float) -> Energy:
+    def energy_between(self, begin_seconds: float, end_seconds: float) -> EnergyEstimate:
         """The energy between two moments, as far as there are readings.
 
         A change of power shows in means up to the averaging time late. That adds the whole range of power times the
@@ -117,14 +117,14 @@ class PowerHistory:
         change is unknown, see `energy_of_power`.
         """
         if not self._moments or self._moments[-1] <= begin_seconds:
-            return Energy(0.0, 0.0)
+            return EnergyEstimate(0.0, 0.0)
         joules = self._joules_read_until(end_seconds) - self._joules_read_until(begin_seconds)
         first = max(bisect.bisect_right(self._moments, begin_seconds) - 1, 0)
         last = bisect.bisect_left(self._moments, end_seconds)
         watts = self._watts[first : last + 1]
         late = (max(watts) - min(watts)) * self._averaging_seconds
         unseen = _unseen_changes(zip(self._clocks[first : last + 1], watts, strict=True))
-        return Energy(joules, late + unseen)
+        return EnergyEstimate(joules, late + unseen)
 
     def share_until(self, moment_seconds: float, begin_seconds: float, end_seconds: float) -> float | None:
         """The share of an interval's energy that was used until a moment within it.
@@ -152,7 +152,7 @@ class PowerHistory:
         return list(zip(self._clocks[first:], self._watts[first:], strict=True))
 
 
-def energy_of_power(readings: Sequence[tuple[float, float]]) -> Energy:
+def energy_of_power(readings: Sequence[tuple[float, float]]) -> EnergyEstimate:
     """The energy between the first and the last power reading, by the trapezoidal rule.
 
     Args:
@@ -167,7 +167,7 @@ def energy_of_power(readings: Sequence[tuple[float, float]]) -> Energy:
         Energy(joules=1000.0, uncertainty_joules=0.0)
     """
     joules = sum((end - begin) * (before + after) / 2 for (begin, before), (end, after) in itertools.pairwise(readings))
-    return Energy(joules, _unseen_changes(readings))
+    return EnergyEstimate(joules, _unseen_changes(readings))
 
 
 def _unseen_changes(readings: Iterable[tuple[float, float]]) -> float:

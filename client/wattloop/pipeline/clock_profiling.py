@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattloop.errors import UsageError
-from wattloop.pipeline.energy_regression import Estimate
+from wattloop.pipeline.energy_regression import RegressionEstimate
 from wattloop.pipeline.standard_errors import NORMAL_95
 
 # A later run measures so many again, the highest ones, if no rank could tell its power while it waits.
@@ -114,7 +114,7 @@ class ClockResult:
     """
 
     megahertz: int
-    joules: Estimate
+    joules: RegressionEstimate
     busy_seconds: float
 
 
@@ -149,7 +149,7 @@ class Profiling:
         """Whether the rank is through before an iteration. It then still follows the schedule until its end."""
         return bool(self.stopped) or self.schedule.is_finished(iteration)
 
-    def add(self, result: ClockResult, blocking: Estimate | None) -> None:
+    def add(self, result: ClockResult, blocking: RegressionEstimate | None) -> None:
         """Add what was measured at a clock, and stop if lower clocks are of no use.
 
         Args:
@@ -166,11 +166,11 @@ class Profiling:
             )
 
 
-def _effective_joules(result: ClockResult, blocking: Estimate | None) -> float:
+def _effective_joules(result: ClockResult, blocking: RegressionEstimate | None) -> float:
     return result.joules.value - (0.0 if blocking is None else blocking.value) * result.busy_seconds
 
 
-def _has_risen(before: ClockResult, after: ClockResult, blocking: Estimate | None) -> bool:
+def _has_risen(before: ClockResult, after: ClockResult, blocking: RegressionEstimate | None) -> bool:
     """Whether the effective energy has risen beyond its error."""
     rise = _effective_joules(after, blocking) - _effective_joules(before, blocking)
     shared = 0.0 if blocking is None else blocking.error * (after.busy_seconds - before.busy_seconds)

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from wattloop.energy.energy_timeline import MAX_GAP_SECONDS, CounterEdge
 from wattloop.pipeline.activities import Activity, ActivityHistory
-from wattloop.pipeline.energy_regression import Row, TimingError
+from wattloop.pipeline.energy_regression import RegressionRow, TimingError
 
 
-def rows(edges: Sequence[CounterEdge], history: ActivityHistory) -> Iterator[Row]:
+def rows(edges: Sequence[CounterEdge], history: ActivityHistory) -> Iterator[RegressionRow]:
     """The rows between consecutive steps whose time has known activities throughout.
 
     Args:
@@ -23,7 +23,7 @@ def rows(edges: Sequence[CounterEdge], history: ActivityHistory) -> Iterator[Row
             continue
         seconds = history.seconds_between(begin.seconds, end.seconds)
         if seconds is not None:
-            yield Row(end.joules - begin.joules, seconds, _timing_errors(begin, end, history))
+            yield RegressionRow(end.joules - begin.joules, seconds, _timing_errors(begin, end, history))
 
 
 def _timing_errors(begin: CounterEdge, end: CounterEdge, history: ActivityHistory) -> list[TimingError]:

@@ -56,7 +56,7 @@ class TimingError:
 
 
 @dataclass(frozen=True)
-class Row:
+class RegressionRow:
     """The time between two steps of a counter.
 
     Attributes:
@@ -71,7 +71,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RegressionEstimate:
     """An estimate with its standard error.
 
     Attributes:
@@ -97,7 +97,7 @@ class PowerRegression:
         >>> for number in range(40):
         ...     share = 0.02 + 0.06 * (number % 5) / 4
         ...     seconds = {forward: share, backward: 0.1 - share}
-        ...     regression.add(Row(300 * seconds[forward] + 500 * seconds[backward], seconds))
+        ...     regression.add(RegressionRow(300 * seconds[forward] + 500 * seconds[backward], seconds))
         >>> powers = regression.solved()
         >>> {activity.kind: round(powers.power(activity).value) for activity in (forward, backward)}
         {'forward': 300, 'backward': 500}
@@ -113,7 +113,7 @@ class PowerRegression:
         """Number of rows so far."""
         return sum(group.rows for group in self._groups)
 
-    def add(self, row: Row) -> None:
+    def add(self, row: RegressionRow) -> None:
         """Add the next row in time; one with too many different activities is ignored."""
         numbers = self._numbers
         for activity in row.seconds:
@@ -162,11 +162,11 @@ class Powers:
     centre: float
     residual_joules: float
 
-    def power(self, activity: Activity) -> Estimate | None:
+    def power(self, activity: Activity) -> RegressionEstimate | None:
         """Power of one activity; None if it has no row."""
         return self.weighted({activity: 1.0}) if activity in self.numbers else None
 
-    def weighted(self, weights: Mapping[Activity, float]) -> Estimate | None:
+    def weighted(self, weights: Mapping[Activity, float]) -> RegressionEstimate | None:
         """The sum of powers times weights, such as the energy of an iteration; None if one has no row."""
         vector = [0.0] * len(self.watts)
         for activity, weight in weights.items():
@@ -184,7 +184,7 @@ class Powers:
             whole = sum(vector)
             apart = [weight - whole * share for weight, share in zip(vector, self.shares, strict=True)]
             error = math.hypot(error, self.centre * math.hypot(*apart))
-        return Estimate(value, error)
+        return RegressionEstimate(value, error)
 
 
 class _Sums:
@@ -201,7 +201,7 @@ class _Sums:
         self.seconds: dict[int, float] = {}
         self.square = self.total = self.whole_seconds = 0.0
 
-    def add(self, row: Row, numbers: Mapping[Activity, int]) -> None:
+    def add(self, row: RegressionRow, numbers: Mapping[Activity, int]) -> None:
         seconds = [(numbers[activity], value) for activity, value in row.seconds.items()]
         _add_products(self.gram, seconds, 1.0)
         for each in row.timing_errors:

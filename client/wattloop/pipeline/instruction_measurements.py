@@ -24,7 +24,7 @@ from wattloop.pipeline.activities import (
 )
 from wattloop.pipeline.clock_profiling import ClockResult
 from wattloop.pipeline.counter_rows import rows
-from wattloop.pipeline.energy_regression import Estimate, PowerRegression, Powers
+from wattloop.pipeline.energy_regression import PowerRegression, Powers, RegressionEstimate
 from wattloop.pipeline.instruction_times import InstructionTimes
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import MAX_INSTRUCTION_SECONDS, MAX_MEASUREMENTS, InstructionMeasurement
@@ -46,11 +46,11 @@ class PhaseResult:
             several clocks.
     """
 
-    powers: dict[Activity, Estimate]
+    powers: dict[Activity, RegressionEstimate]
     iteration: ClockResult | None
 
 
-class RankMeasurements:
+class ProcessMeasurements:
     """The measurements of one process; not thread-safe.
 
     Args:
@@ -64,7 +64,7 @@ class RankMeasurements:
         self._first_rank = first_rank
         self._times = InstructionTimes()
         # Of the complete phases together.
-        self._powers: dict[Activity, Estimate] = {}
+        self._powers: dict[Activity, RegressionEstimate] = {}
         self._open: list[_Phase] = []
 
     @property
@@ -117,7 +117,7 @@ class RankMeasurements:
                 self._powers[activity] = power if before is None else combined([before, power])
         return completed
 
-    def blocking(self) -> Estimate | None:
+    def blocking(self) -> RegressionEstimate | None:
         """Power of the GPUs while they wait, in watts; None if it is not known."""
         found = [
             power for powers in self._all_powers() for activity, power in powers.items() if activity.kind == BLOCKING
@@ -149,7 +149,7 @@ class RankMeasurements:
             )
         return tuple(found)
 
-    def _all_powers(self) -> list[dict[Activity, Estimate]]:
+    def _all_powers(self) -> list[dict[Activity, RegressionEstimate]]:
         return [self._powers, *(phase.result(self._times).powers for phase in self._open)]
 
 
@@ -195,7 +195,7 @@ class _Phase:
         solved = [powers for regression in self._regressions if (powers := regression.solved()) is not None]
         if not solved or len(solved) < len(self._gpus):
             return PhaseResult({}, None)
-        found: dict[Activity, Estimate] = {}
+        found: dict[Activity, RegressionEstimate] = {}
         for activity in set.intersection(*(set(each.numbers) for each in solved)):
             power = total([each.power(activity) for each in solved])
             if power is not None:
@@ -239,40 +239,40 @@ class _Gpu:
         return edges[-1].seconds
 
 
-def total(parts: Sequence[Estimate | None]) -> Estimate | None:
+def total(parts: Sequence[RegressionEstimate | None]) -> RegressionEstimate | None:
     """The sum over the GPUs of a process, which do the same work: their errors count as the same; None if one is."""
     found = [part for part in parts if part is not None]
     if not found or len(found) < len(parts):
         return None
-    return Estimate(sum(part.value for part in found), sum(part.error for part in found))
+    return RegressionEstimate(sum(part.value for part in found), sum(part.error for part in found))
 
 
-def combined(parts: Sequence[Estimate]) -> Estimate:
+def combined(parts: Sequence[RegressionEstimate]) -> RegressionEstimate:
     """Mean of independent estimates of one value, at least one, weighted by their errors.
 
     Example:
-        >>> mean = combined([Estimate(10.0, 1.0), Estimate(20.0, 3.0)])
+        >>> mean = combined([RegressionEstimate(10.0, 1.0), RegressionEstimate(20.0, 3.0)])
         >>> round(mean.value, 6), round(mean.error, 6)
         (11.0, 0.948683)
     """
     weights = [1 / max(part.error, 1e-9) ** 2 for part in parts]
     value = sum(weight * part.value for weight, part in zip(weights, parts, strict=True)) / sum(weights)
-    return Estimate(value, 1 / math.sqrt(sum(weights)))
+    return RegressionEstimate(value, 1 / math.sqrt(sum(weights)))
 
 
-def known(estimate: Estimate | None) -> Estimate | None:
+def known(estimate: RegressionEstimate | None) -> RegressionEstimate | None:
     """The estimate if its error is small enough."""
     return estimate if estimate is not None and estimate.is_known else None
 
 
-def product(power: Estimate, time: Estimate) -> Estimate:
+def product(power: RegressionEstimate, time: RegressionEstimate) -> RegressionEstimate:
     """The energy of a power for a time, with independent errors.
 
     Example:
-        >>> product(Estimate(300.0, 4.0), Estimate(0.05, 0.0005))
+        >>> product(RegressionEstimate(300.0, 4.0), RegressionEstimate(0.05, 0.0005))
         Estimate(value=15.0, error=0.25)
     """
-    return Estimate(power.value * time.value, math.hypot(power.error * time.value, power.value * time.error))
+    return RegressionEstimate(power.value * time.value, math.hypot(power.error * time.value, power.value * time.error))
 
 
 def _finite(value: float) -> float | None:

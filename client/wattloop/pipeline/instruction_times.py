@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Sequence
 
 from wattloop.pipeline.activities import Activity
-from wattloop.pipeline.energy_regression import Estimate
+from wattloop.pipeline.energy_regression import RegressionEstimate
 from wattloop.pipeline.standard_errors import jackknife_variance, widening
 
 # Of the newest repetitions of an activity, which count.
@@ -71,7 +71,7 @@ class InstructionTimes:
             self._bounds[activity] = (max(MIN_FOR_OUTLIERS, math.ceil(count * RENEWAL)), found)
         return found
 
-    def time(self, activity: Activity) -> Estimate:
+    def time(self, activity: Activity) -> RegressionEstimate:
         """Mean time; its error is infinite for a single repetition."""
         return mean_time(within(self._kept[activity]))
 
@@ -92,18 +92,18 @@ def within(seconds: Sequence[float]) -> list[float]:
     return [value for value in seconds if low <= value <= high]
 
 
-def mean_time(seconds: Sequence[float]) -> Estimate:
+def mean_time(seconds: Sequence[float]) -> RegressionEstimate:
     """The mean and its standard error, which holds for repetitions that drift or depend on each other."""
     count = len(seconds)
     mean = math.fsum(seconds) / count
     if count < 2:
-        return Estimate(mean, math.inf)
+        return RegressionEstimate(mean, math.inf)
     independent = statistics.variance(seconds, mean) / count
     if count < 2 * GROUPS:
-        return Estimate(mean, math.sqrt(independent) * widening(count - 1))
+        return RegressionEstimate(mean, math.sqrt(independent) * widening(count - 1))
     whole, total = math.fsum(seconds), float(count)
     without = []
     for number in range(GROUPS):
         group = seconds[number * count // GROUPS : (number + 1) * count // GROUPS]
         without.append((whole - math.fsum(group)) / (total - len(group)))
-    return Estimate(mean, math.sqrt(max(independent, jackknife_variance(without))) * widening(GROUPS - 1))
+    return RegressionEstimate(mean, math.sqrt(max(independent, jackknife_variance(without))) * widening(GROUPS - 1))

@@ -38,7 +38,7 @@ class IterationRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankMeasurement:
+class RankFigures:
     """What a rank has measured: the fields of `RankReport` of the same names."""
 
     measured_iterations: int = 0
@@ -68,7 +68,7 @@ class Observer(Protocol):
     def iteration_done(self, record: IterationRecord) -> None:
         """Take the record of an iteration. Called in the training thread, so it must be quick."""
 
-    def measured(self) -> RankMeasurement:
+    def measured(self) -> RankFigures:
         """What has been measured so far. Called in the thread that reports."""
 
     def close(self) -> None:

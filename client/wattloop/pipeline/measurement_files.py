@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wattloop.errors import InputError, OperationError
 from wattloop.pipeline.iteration_energy import JoulesBetween
-from wattloop.pipeline.iteration_record import IterationRecord, RankMeasurement
+from wattloop.pipeline.iteration_record import IterationRecord, RankFigures
 from wattloop.pipeline.profile_csv import ProfileFile
 from wattloop.pipeline.run_dump import RunDump
 
@@ -65,7 +65,7 @@ class MeasurementFiles:
         if self._dump is not None:
             self._dump.collect(before_seconds, joules_between)
 
-    def store_profile(self, measured: RankMeasurement) -> None:
+    def store_profile(self, measured: RankFigures) -> None:
         """Write what has been measured so far, after each clock: a process that is killed loses no clock."""
         if self._profile is None:
             return
@@ -75,7 +75,7 @@ class MeasurementFiles:
             logger.warning("the profile of this rank is not written: %s", error)
             self._profile = None
 
-    def _warn_of_unknown_energies(self, measured: RankMeasurement) -> None:
+    def _warn_of_unknown_energies(self, measured: RankFigures) -> None:
         unknown = [each for each in measured.measurements if each.megahertz and each.energy_joules is None]
         if self._profile is None or not unknown:
             return
@@ -89,7 +89,7 @@ class MeasurementFiles:
             shown,
         )
 
-    def close(self, measured: RankMeasurement) -> None:
+    def close(self, measured: RankFigures) -> None:
         """Write everything."""
         self.store_profile(measured)
         self._warn_of_unknown_energies(measured)

@@ -17,9 +17,9 @@ from typing import Protocol
 
 from wattloop.energy.energy_timeline import CounterEdge
 from wattloop.pipeline.clock_profiling import ProfileSchedule, Profiling
-from wattloop.pipeline.instruction_measurements import PhaseResult, RankMeasurements
+from wattloop.pipeline.instruction_measurements import PhaseResult, ProcessMeasurements
 from wattloop.pipeline.iteration_energy import IterationMeans
-from wattloop.pipeline.iteration_record import IterationRecord, RankMeasurement
+from wattloop.pipeline.iteration_record import IterationRecord, RankFigures
 from wattloop.pipeline.measurement_files import MeasurementFiles
 from wattloop.pipeline.plan_comparison import PlanComparison
 from wattloop.pipeline.plan_messages import PLAN, PROFILE, Directive
@@ -72,7 +72,7 @@ class PipelineMeter:
         self._records: deque[IterationRecord] = deque()
         self._wake = threading.Event()
         self._closing = False
-        self._measurements = RankMeasurements([_edges(readings, uuid) for uuid in uuids], first_rank=first_rank)
+        self._measurements = ProcessMeasurements([_edges(readings, uuid) for uuid in uuids], first_rank=first_rank)
         self._profiling: tuple[int, Profiling] | None = None
         self._directive: Directive | None = None
         self._first_iteration = 0
@@ -103,7 +103,7 @@ class PipelineMeter:
         """See `Observer`."""
         self._records.append(record)
 
-    def measured(self) -> RankMeasurement:
+    def measured(self) -> RankFigures:
         """See `Observer`."""
         with self._lock:
             self._collect(self._now())
@@ -141,9 +141,9 @@ class PipelineMeter:
             # The steps and readings after the last iteration.
             time.sleep(READ_SECONDS)
 
-    def _measured(self) -> RankMeasurement:
+    def _measured(self) -> RankFigures:
         blocking = self._measurements.blocking()
-        return RankMeasurement(
+        return RankFigures(
             measured_iterations=self._means.count,
             iteration_seconds=self._means.seconds,
             iteration_joules=self._means.joules,

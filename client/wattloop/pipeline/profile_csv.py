@@ -18,7 +18,7 @@ from wattloop.pipeline.clock_profiling import (
     Profiling,
     clocks_left,
 )
-from wattloop.pipeline.energy_regression import Estimate
+from wattloop.pipeline.energy_regression import RegressionEstimate
 from wattloop.pipeline.plan_messages import InstructionMeasurement
 from wattloop.pipeline.shared_file import locked
 
@@ -170,10 +170,10 @@ def _stopped_at(complete: Mapping[int, Sequence[Row]]) -> int:
     for clock in sorted(complete, reverse=True):
         rows = complete[clock]
         errors = [row.optional_number("energy_error", minimum=0.0) or 0.0 for row in rows]
-        joules = Estimate(math.fsum(row.number("energy") for row in rows), math.hypot(*errors))
+        joules = RegressionEstimate(math.fsum(row.number("energy") for row in rows), math.hypot(*errors))
         watts = rows[0].optional_number("blocking_power", minimum=0.0)
         result = ClockResult(clock, joules, math.fsum(row.number("time") for row in rows))
-        profiling.add(result, None if watts is None else Estimate(watts, 0.0))
+        profiling.add(result, None if watts is None else RegressionEstimate(watts, 0.0))
         if profiling.stopped:
             return clock
     return 0

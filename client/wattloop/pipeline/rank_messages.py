@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.directives import DirectiveState
 from wattloop.pipeline.instruction_sequence import InstructionSequence
-from wattloop.pipeline.iteration_record import Observer, RankMeasurement
+from wattloop.pipeline.iteration_record import Observer, RankFigures
 from wattloop.pipeline.iteration_runner import IterationRunner
 from wattloop.pipeline.place import PipelinePlace
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport
@@ -84,7 +84,7 @@ class RankMessages:
 
     def report(self) -> RankReport:
         """See `wattloop.pipeline.plan_service.Rank`."""
-        measured = RankMeasurement() if self.observer is None else self.observer.measured()
+        measured = RankFigures() if self.observer is None else self.observer.measured()
         refusal = self.choice.chosen.refusal or self.runner.clocks.problem
         return RankReport(
             process=self.process,

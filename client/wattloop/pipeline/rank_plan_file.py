@@ -49,7 +49,7 @@ PlanRow = tuple[PlannedInstruction, ...]
 Plan = str | Path | Sequence[int | tuple[str, int] | tuple[str, int, Knobs]]
 
 
-class GivenPlan(NamedTuple):
+class RankPlan(NamedTuple):
     """The part of a plan that a rank runs.
 
     Attributes:
@@ -61,7 +61,7 @@ class GivenPlan(NamedTuple):
     gpu_product: str = ""
 
 
-def given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> GivenPlan:
+def given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> RankPlan:
     """The plan that a script gives to a rank.
 
     Args:
@@ -74,14 +74,14 @@ def given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> GivenPlan:
         UsageError: The plan file names another GPU model.
     """
     if not isinstance(plan, (str, Path)):
-        return GivenPlan(plan_row(plan, "plan"), gpu_product)
+        return RankPlan(plan_row(plan, "plan"), gpu_product)
     found = read_plan_file(plan, place)
     if gpu_product and found.gpu_product and gpu_product != found.gpu_product:
         raise UsageError(f"plan_gpu_product: found {gpu_product}, expected {found.gpu_product}, as {plan} says")
     return found._replace(gpu_product=gpu_product or found.gpu_product)
 
 
-def read_plan_file(path: str | Path, place: PipelinePlace) -> GivenPlan:
+def read_plan_file(path: str | Path, place: PipelinePlace) -> RankPlan:
     """The plan of one rank.
 
     Raises:
@@ -94,7 +94,7 @@ def read_plan_file(path: str | Path, place: PipelinePlace) -> GivenPlan:
             source, f"a plan for {len(rows)} pipeline ranks", f"one for {place.pipeline_parallel}, as this job has"
         )
     product = GPU_PRODUCT.search(text)
-    return GivenPlan(
+    return RankPlan(
         plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}"), product[1] if product else ""
     )
 

@@ -26,8 +26,8 @@ from functools import cached_property
 
 from wattloop.power.heat import ThermalState, thermal_states
 from wattloop.power.linear_algebra import Matrix, cholesky, forward_solve, inverse, log_determinant, times
-from wattloop.power.selectors import Measurement
-from wattloop.power.windows import MIN_WINDOW_SECONDS, Window
+from wattloop.power.selectors import MeasuredLimit
+from wattloop.power.windows import MIN_WINDOW_SECONDS, PowerWindow
 
 TIME_CONSTANTS_SECONDS = (20.0, 80.0)
 # Power that does not depend on the clock, as a share of the lowest measured power.
@@ -88,7 +88,7 @@ class ProfileEstimate:
     energy_covariance: Matrix
     time_covariance: Matrix
 
-    def measurements(self) -> list[Measurement]:
+    def measurements(self) -> list[MeasuredLimit]:
         """The most probable energy and time of one sample at each limit."""
         return self._measurements(self.log_energy, self.log_time)
 
@@ -100,7 +100,7 @@ class ProfileEstimate:
         """Time per sample at a limit: the interval that contains it with a probability of 95 %."""
         return _interval(self.log_time[index], self.time_covariance[index][index])
 
-    def draws(self, count: int, seed: int) -> Iterator[list[Measurement]]:
+    def draws(self, count: int, seed: int) -> Iterator[list[MeasuredLimit]]:
         """Random profiles of this distribution.
 
         Errors of energy and time count as fully correlated, the worst case for their sum.
@@ -114,15 +114,15 @@ class ProfileEstimate:
                 [mean + add for mean, add in zip(self.log_time, times(time_factor, normal), strict=True)],
             )
 
-    def _measurements(self, log_energy: Sequence[float], log_time: Sequence[float]) -> list[Measurement]:
+    def _measurements(self, log_energy: Sequence[float], log_time: Sequence[float]) -> list[MeasuredLimit]:
         return [
-            Measurement(limit, math.exp(energy), math.exp(time), self.gpus)
+            MeasuredLimit(limit, math.exp(energy), math.exp(time), self.gpus)
             for limit, energy, time in zip(self.limits_watts, log_energy, log_time, strict=True)
         ]
 
 
 def estimate_profile(
-    limits_watts: Sequence[float], windows: Sequence[Window], gpus: int, *, fitted: bool
+    limits_watts: Sequence[float], windows: Sequence[PowerWindow], gpus: int, *, fitted: bool
 ) -> ProfileEstimate:
     """The distribution of energy and time per sample at each limit, after these windows.
 
@@ -155,7 +155,7 @@ def estimate_profile(
 
 
 def _corrections(
-    limits: Sequence[float], windows: Sequence[Window], output: Sequence[float], estimate: Sequence[float]
+    limits: Sequence[float], windows: Sequence[PowerWindow], output: Sequence[float], estimate: Sequence[float]
 ) -> list[float]:
     """How much the estimate of each limit differs from the mean of its windows, because of heat and drift.
 
@@ -184,7 +184,7 @@ class _Design:
     def __init__(
         self,
         limits: Sequence[float],
-        windows: Sequence[Window],
+        windows: Sequence[PowerWindow],
         gpus: int,
         time_constant_seconds: float,
         static_share: float,
@@ -225,7 +225,7 @@ class _Design:
 
 
 def _effects(
-    window: Window, state: ThermalState, gpus: int, highest_watts: float, static_watts: float
+    window: PowerWindow, state: ThermalState, gpus: int, highest_watts: float, static_watts: float
 ) -> tuple[float, ...]:
     """Relative effects of leakage of the same size: on all power, or on the power that is left for the clock."""
     share = window.energy_joules / window.time_seconds / (window.power_limit_watts * gpus)
@@ -333,7 +333,7 @@ def _independent_prior(limits: int) -> Matrix:
     return _with_states([[LEVEL_DEVIATION**-2 * (row == column) for column in range(limits)] for row in range(limits)])
 
 
-def _smooth_priors(limits: Sequence[float], windows: Sequence[Window], gpus: int) -> list[Matrix]:
+def _smooth_priors(limits: Sequence[float], windows: Sequence[PowerWindow], gpus: int) -> list[Matrix]:
     """Prior precisions in mode Fitted: Gaussian processes of the throttling of each limit."""
     top = [window for window in windows if window.power_limit_watts == max(each.power_limit_watts for each in windows)]
     demand = sum(each.energy_joules for each in top) / sum(each.time_seconds for each in top) / gpus

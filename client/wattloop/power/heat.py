@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wattloop.power.windows import Window
+from wattloop.power.windows import PowerWindow
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ThermalState:
     elapsed: float
 
 
-def thermal_states(windows: Sequence[Window], time_constant_seconds: float) -> list[ThermalState]:
+def thermal_states(windows: Sequence[PowerWindow], time_constant_seconds: float) -> list[ThermalState]:
     """The thermal state of each window, for a time constant of the temperature.
 
     Args:
@@ -62,6 +62,6 @@ def thermal_states(windows: Sequence[Window], time_constant_seconds: float) -> l
     return states
 
 
-def _power(window: Window) -> float:
+def _power(window: PowerWindow) -> float:
     length = window.end.time_seconds - window.start.time_seconds
     return (window.end.energy_joules - window.start.energy_joules) / length

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from wattloop.power.windows import Totals, Window, WindowRecorder
+from wattloop.power.windows import PowerWindow, Totals, WindowRecorder
 from wattloop.wire.training_messages import LimitMeasurement
 
 MAX_LIMITS = 9
@@ -43,7 +43,7 @@ class LimitProfiling:
 
     def __init__(self, limits_watts: tuple[float, ...]) -> None:
         self._limits = limits_watts
-        self._windows: list[Window] = []
+        self._windows: list[PowerWindow] = []
         self._recorder = WindowRecorder(self.limit_watts)
 
     @property

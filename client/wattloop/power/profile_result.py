@@ -16,7 +16,7 @@ from wattloop.errors import InputError, WattloopError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.files.json_reading import parse_json
 from wattloop.files.reading import read_text
-from wattloop.power.selectors import Measurement, Selector
+from wattloop.power.selectors import MeasuredLimit, Selector
 from wattloop.power.sequential_design import Choice, Mode, Reason, SequentialDesign
 from wattloop.wire.message_fields import Integer, MessageError, Number, NumberRange, OneOf, TruncatedString
 from wattloop.wire.wire_form import MaxItems, WireForm
@@ -46,9 +46,9 @@ class LimitEstimate(WireForm):
     windows: Annotated[int, Integer(), "Number of windows under this limit; 0 if it was not measured (mode Fitted)."]
 
     @property
-    def measurement(self) -> Measurement:
+    def measurement(self) -> MeasuredLimit:
         """Energy and time without the intervals."""
-        return Measurement(self.power_limit_watts, self.energy_joules, self.time_seconds, self.gpus)
+        return MeasuredLimit(self.power_limit_watts, self.energy_joules, self.time_seconds, self.gpus)
 
 
 @dataclass(frozen=True)

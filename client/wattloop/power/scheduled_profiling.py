@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from wattloop.power.windows import MIN_WINDOW_SECONDS, WARM_UP_STEPS, Totals, Window, WindowRecorder
+from wattloop.power.windows import MIN_WINDOW_SECONDS, WARM_UP_STEPS, PowerWindow, Totals, WindowRecorder
 from wattloop.wire.training_messages import LimitMeasurement, LimitSchedule
 
 
@@ -36,7 +36,7 @@ class ScheduledProfiling:
         self._steps = 0
         self._samples = 0.0
         self._start: Totals | None = None
-        self._windows: list[Window] = []
+        self._windows: list[PowerWindow] = []
         self.finished = False
 
     @property
@@ -99,7 +99,7 @@ class ScheduledProfiling:
             if self._start is not None:
                 energy = totals.energy_joules - self._start.energy_joules
                 seconds = totals.time_seconds - self._start.time_seconds
-                self._windows.append(Window(self.limit_watts, self._start, totals, energy, seconds, self._samples))
+                self._windows.append(PowerWindow(self.limit_watts, self._start, totals, energy, seconds, self._samples))
             self._next_limit()
 
     def reading_missed(self) -> None:

@@ -19,7 +19,7 @@ from wattloop.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Measurement:
+class MeasuredLimit:
     """Energy and time of the same work at one power limit.
 
     Attributes:
@@ -58,7 +58,7 @@ class Selector(Protocol):
     Any object with this method is a selector. It may also have the method of `ToleratingSelector`.
     """
 
-    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+    def select(self, measurements: Sequence[MeasuredLimit]) -> MeasuredLimit:
         """The measurement whose power limit to hold.
 
         Raises:
@@ -71,7 +71,7 @@ class Selector(Protocol):
 class ToleratingSelector(Protocol):
     """A selector that knows when a measurement is good enough."""
 
-    def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+    def is_worse(self, chosen: MeasuredLimit, measurements: Sequence[MeasuredLimit], margin: float) -> bool:
         """Whether another of the measurements is better than the chosen one by more than a relative margin."""
         ...
 
@@ -80,12 +80,12 @@ class ToleratingSelector(Protocol):
 class BoundedSelector(Protocol):
     """A selector with a bound that its choice must keep, however uncertain the measurements are."""
 
-    def keeps_bound(self, chosen: Measurement, measurements: Sequence[Measurement]) -> bool:
+    def keeps_bound(self, chosen: MeasuredLimit, measurements: Sequence[MeasuredLimit]) -> bool:
         """Whether the chosen measurement is within the bound."""
         ...
 
 
-def comparison(selector: Selector) -> Callable[[Measurement, Sequence[Measurement], float], bool]:
+def comparison(selector: Selector) -> Callable[[MeasuredLimit, Sequence[MeasuredLimit], float], bool]:
     """Says whether another measurement is better than the chosen one by more than a relative margin.
 
     For a selector without `ToleratingSelector.is_worse`, that is the case if the measurement that it
@@ -95,7 +95,7 @@ def comparison(selector: Selector) -> Callable[[Measurement, Sequence[Measuremen
     return selector.is_worse if isinstance(selector, ToleratingSelector) else partial(_differs, selector)
 
 
-def _differs(selector: Selector, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+def _differs(selector: Selector, chosen: MeasuredLimit, measurements: Sequence[MeasuredLimit], margin: float) -> bool:
     selected = selector.select(measurements)
     return any(
         not one / (1 + margin) <= other <= one * (1 + margin)
@@ -110,11 +110,11 @@ def _differs(selector: Selector, chosen: Measurement, measurements: Sequence[Mea
 class Energy:
     """Selects the lowest energy."""
 
-    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+    def select(self, measurements: Sequence[MeasuredLimit]) -> MeasuredLimit:
         """The measurement with the lowest energy."""
         return min(_checked(measurements), key=lambda m: m.energy_joules)
 
-    def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+    def is_worse(self, chosen: MeasuredLimit, measurements: Sequence[MeasuredLimit], margin: float) -> bool:
         """Whether another measurement has less energy by more than the margin."""
         return chosen.energy_joules > (1 + margin) * min(m.energy_joules for m in measurements)
 
@@ -123,11 +123,11 @@ class Energy:
 class Time:
     """Selects the lowest time."""
 
-    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+    def select(self, measurements: Sequence[MeasuredLimit]) -> MeasuredLimit:
         """The measurement with the lowest time."""
         return min(_checked(measurements), key=lambda m: m.time_seconds)
 
-    def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+    def is_worse(self, chosen: MeasuredLimit, measurements: Sequence[MeasuredLimit], margin: float) -> bool:
         """Whether another measurement has less time by more than the margin."""
         return chosen.time_seconds > (1 + margin) * min(m.time_seconds for m in measurements)
 
@@ -152,26 +152,26 @@ class Cost:
         if self.max_power_watts is not None:
             number_between(self.max_power_watts, "max_power_watts", 1, math.inf, "a finite number of at least 1")
 
-    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+    def select(self, measurements: Sequence[MeasuredLimit]) -> MeasuredLimit:
         """The measurement with the lowest cost."""
         known = _checked(measurements)
         highest = self._max_power_watts(known)
         return min(known, key=lambda m: self._cost_joules(m, highest))
 
-    def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+    def is_worse(self, chosen: MeasuredLimit, measurements: Sequence[MeasuredLimit], margin: float) -> bool:
         """Whether another measurement has a lower cost by more than the margin."""
         highest = self._max_power_watts(measurements)
         least = min([self._cost_joules(m, highest) for m in measurements])
         return self._cost_joules(chosen, highest) > (1 + margin) * least
 
-    def cost_joules(self, measurement: Measurement, measurements: Sequence[Measurement]) -> float:
+    def cost_joules(self, measurement: MeasuredLimit, measurements: Sequence[MeasuredLimit]) -> float:
         """Cost of one of the measurements, in joules."""
         return self._cost_joules(measurement, self._max_power_watts(measurements))
 
-    def _max_power_watts(self, measurements: Sequence[Measurement]) -> float:
+    def _max_power_watts(self, measurements: Sequence[MeasuredLimit]) -> float:
         return self.max_power_watts or max(m.power_limit_watts for m in measurements)
 
-    def _cost_joules(self, measurement: Measurement, max_power_watts: float) -> float:
+    def _cost_joules(self, measurement: MeasuredLimit, max_power_watts: float) -> float:
         model = CostModel(self.eta, max_power_watts * measurement.gpus)
         return model.cost_joules(measurement.energy_joules, measurement.time_seconds)
 
@@ -192,17 +192,17 @@ class MaxSlowdown:
     def __post_init__(self) -> None:
         number_between(self.factor, "the slowdown factor", 1, math.inf, "at least 1, such as 1.1 for 10 % slower")
 
-    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+    def select(self, measurements: Sequence[MeasuredLimit]) -> MeasuredLimit:
         """The measurement of the lowest limit within the slowdown."""
         known = _checked(measurements)
         return next(m for m in known if self.keeps_bound(m, known))
 
-    def keeps_bound(self, chosen: Measurement, measurements: Sequence[Measurement]) -> bool:
+    def keeps_bound(self, chosen: MeasuredLimit, measurements: Sequence[MeasuredLimit]) -> bool:
         """Whether the chosen one is fast enough."""
         highest = max(measurements, key=lambda m: m.power_limit_watts)
         return chosen.time_seconds <= self.factor * highest.time_seconds
 
-    def is_worse(self, chosen: Measurement, measurements: Sequence[Measurement], margin: float) -> bool:
+    def is_worse(self, chosen: MeasuredLimit, measurements: Sequence[MeasuredLimit], margin: float) -> bool:
         """Whether the chosen one is too slow by more than the margin, or a lower limit is fast enough by as much."""
         known = _checked(measurements)
         bound = self.factor * known[-1].time_seconds
@@ -233,7 +233,7 @@ def selector_named(name: str, *, eta: float, max_slowdown_percent: float) -> Sel
             return Cost(eta)
 
 
-def _checked(measurements: Sequence[Measurement]) -> list[Measurement]:
+def _checked(measurements: Sequence[MeasuredLimit]) -> list[MeasuredLimit]:
     """The measurements by rising power limit."""
     if not measurements:
         raise UsageError("there is no measurement to select a power limit from; at least one is needed")

@@ -16,8 +16,8 @@ from typing import Literal, get_args
 from wattloop.arguments import number_between
 from wattloop.errors import UsageError
 from wattloop.power.estimation import ProfileEstimate, estimate_profile
-from wattloop.power.selectors import BoundedSelector, Measurement, Selector, comparison
-from wattloop.power.windows import Window
+from wattloop.power.selectors import BoundedSelector, MeasuredLimit, Selector, comparison
+from wattloop.power.windows import PowerWindow
 
 Mode = Literal["Measured", "Fitted"]
 Reason = Literal["Certain", "BudgetSpent"]
@@ -105,7 +105,7 @@ class SequentialDesign:
         self.limits_watts = tuple(sorted(limits_watts, reverse=True))
         self.mode = mode
         self.requirements = requirements
-        self.windows: list[Window] = []
+        self.windows: list[PowerWindow] = []
         self.choice: Choice | None = None
         self.reason: Reason | None = None
         self._gpus = gpus
@@ -126,7 +126,7 @@ class SequentialDesign:
             return self.choice.power_limit_watts
         return self._planned[0]
 
-    def add(self, window: Window) -> None:
+    def add(self, window: PowerWindow) -> None:
         """Add a completed window at `limit_watts`.
 
         Raises:
@@ -184,7 +184,7 @@ def first_pass(limits: int, fitted: bool) -> list[int]:
     return sorted(range(limits), key=lambda place: int(f"{place:0{bits}b}"[::-1], 2))
 
 
-def _selected(selector: Selector, measurements: Sequence[Measurement]) -> int:
+def _selected(selector: Selector, measurements: Sequence[MeasuredLimit]) -> int:
     chosen = selector.select(measurements)
     for place, measurement in enumerate(measurements):
         if measurement is chosen or measurement == chosen:
@@ -194,7 +194,7 @@ def _selected(selector: Selector, measurements: Sequence[Measurement]) -> int:
     )
 
 
-def _within_bound(selector: Selector, place: int, draws: Sequence[Sequence[Measurement]], max_doubt: float) -> int:
+def _within_bound(selector: Selector, place: int, draws: Sequence[Sequence[MeasuredLimit]], max_doubt: float) -> int:
     """The selected place, or the next one of a higher limit that keeps the selector's bound without much doubt."""
     if not isinstance(selector, BoundedSelector):
         return place
@@ -203,7 +203,7 @@ def _within_bound(selector: Selector, place: int, draws: Sequence[Sequence[Measu
     return place
 
 
-def _most_critical(draws: Sequence[Sequence[Measurement]], worse: Sequence[bool]) -> int:
+def _most_critical(draws: Sequence[Sequence[MeasuredLimit]], worse: Sequence[bool]) -> int:
     """The place whose energy or time differs most between draws with and without a better limit."""
     with_better = [draw for draw, is_so in zip(draws, worse, strict=True) if is_so]
     without = [draw for draw, is_so in zip(draws, worse, strict=True) if not is_so]

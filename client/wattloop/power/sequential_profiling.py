@@ -13,7 +13,7 @@ from collections import defaultdict
 
 from wattloop.power.selectors import Selector
 from wattloop.power.sequential_design import SequentialDesign
-from wattloop.power.windows import Totals, Window, WindowRecorder
+from wattloop.power.windows import PowerWindow, Totals, WindowRecorder
 from wattloop.wire.training_messages import LimitMeasurement
 
 logger = logging.getLogger("wattloop")
@@ -99,7 +99,7 @@ class SequentialProfiling:
         Args:
             samples_per_epoch: Converts counted samples to fractions of an epoch.
         """
-        by_limit: dict[float, list[Window]] = defaultdict(list)
+        by_limit: dict[float, list[PowerWindow]] = defaultdict(list)
         for window in self._design.windows:
             by_limit[window.power_limit_watts].append(window)
         choice = None if self._failed else self._design.choice

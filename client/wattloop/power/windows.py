@@ -23,7 +23,7 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Window:
+class PowerWindow:
     """A completed window.
 
     Attributes:
@@ -85,7 +85,7 @@ class WindowRecorder:
         self.samples += samples
         return self._steps >= self._steps_until_read
 
-    def add_totals(self, totals: Totals) -> Window | None:
+    def add_totals(self, totals: Totals) -> PowerWindow | None:
         """Begin the window with these totals, complete it, or estimate how many more steps it needs."""
         if self._start is None:
             self.restart()
@@ -99,7 +99,7 @@ class WindowRecorder:
         energy = self._energy_joules + totals.energy_joules - self._resumed.energy_joules
         seconds = self._time_seconds + totals.time_seconds - self._resumed.time_seconds
         if seconds >= MIN_WINDOW_SECONDS:
-            return Window(self._limit, self._start, totals, energy, seconds, self.samples)
+            return PowerWindow(self._limit, self._start, totals, energy, seconds, self.samples)
         per_step = seconds / self._steps
         more = math.ceil((MIN_WINDOW_SECONDS - seconds) / per_step) if per_step > 0 else self._steps
         # At most doubled, because the first steps after a change of limit may not be typical.

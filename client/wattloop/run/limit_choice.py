@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wattloop.power.selectors import Measurement, Selector, selector_named
+from wattloop.power.selectors import MeasuredLimit, Selector, selector_named
 from wattloop.power.shared_totals import TotalsExchange
 from wattloop.wire.torch_group import torch_group
 
@@ -39,7 +39,7 @@ class LimitChoice:
     def best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
         """The limit in watts that the selector chooses from measurements of any number of epochs."""
         per_epoch = [
-            Measurement(
+            MeasuredLimit(
                 each.power_limit_watts,
                 each.energy_joules / each.epochs,
                 each.time_seconds / each.epochs,

@@ -16,11 +16,11 @@ from wattloop.gpus.agent import SOCKET_VARIABLE, AgentConnection
 from wattloop.gpus.process_gpus import gpus_of_process
 from wattloop.power.limit_profiling import limits_to_measure
 from wattloop.power.profile_result import ProfileResult, parsed_result, profile_result, stored_result
-from wattloop.power.selectors import Cost, Measurement, Selector
+from wattloop.power.selectors import Cost, MeasuredLimit, Selector
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
 from wattloop.power.shared_totals import SharedReading, TotalsExchange
 from wattloop.power.thresholds import Thresholds
-from wattloop.power.windows import Window, WindowRecorder
+from wattloop.power.windows import PowerWindow, WindowRecorder
 from wattloop.run.held_gpus import ProcessGpus
 from wattloop.run.metric import metric_value
 from wattloop.run.training_run import Run
@@ -251,7 +251,7 @@ class PowerLimitOptimizer:
                 "wattloop.power.selectors.MaxSlowdown(1.1)"
             )
         SequentialDesign((200.0, 100.0), 1, self._selector, self._mode, self._requirements)
-        trial = [Measurement(200.0, 200.0, 1.0), Measurement(100.0, 150.0, 1.5)]
+        trial = [MeasuredLimit(200.0, 200.0, 1.0), MeasuredLimit(100.0, 150.0, 1.5)]
         try:
             chosen = self._selector.select(trial)
         except Exception as error:
@@ -384,7 +384,7 @@ class PowerLimitOptimizer:
     def _stop_measuring(self) -> None:
         self._design = self._recorder = None
 
-    def _add(self, window: Window) -> None:
+    def _add(self, window: PowerWindow) -> None:
         design = self._design
         if design is None:
             return

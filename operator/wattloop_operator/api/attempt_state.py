@@ -61,7 +61,7 @@ class Result(StrEnum):
     NAME_CONFLICT = "NameConflict"
 
 
-class GpuReading(ApiModel):
+class GpuReadingStatus(ApiModel):
     """Readings of one GPU's cumulative energy counter, at the start of the attempt and at its latest report."""
 
     uuid: str = Field(
@@ -100,7 +100,7 @@ class ProfilePoint(ApiModel):
     )
 
 
-class Heartbeat(ApiModel):
+class LatestReport(ApiModel):
     """The latest report of one process."""
 
     rank: int = Field(description="Rank of the process.", ge=0)
@@ -196,7 +196,7 @@ class AgentLimits(ApiModel):
     )
 
 
-class LimitSchedule(ApiModel):
+class LimitScheduleStatus(ApiModel):
     """The power limits that all ranks measure in the same steps, one limit after another."""
 
     after_epoch: int = Field(description="Epoch after which the first limit begins.", ge=1)
@@ -324,7 +324,7 @@ class Progress(ApiModel):
         "Absent if none is decided.",
         ge=1,
     )
-    limit_schedule: LimitSchedule | None = Field(
+    limit_schedule: LimitScheduleStatus | None = Field(
         default=None,
         description="Schedule by which ranks without a process group of PyTorch measure power limits. It was decided "
         "with the verdict on its epoch and never changes. Absent if none is decided.",
@@ -332,7 +332,7 @@ class Progress(ApiModel):
     ranks: int = Field(
         default=1, description="Number of processes of the training, as far as reports tell.", ge=1, le=MAX_RANKS
     )
-    gpus: Annotated[tuple[GpuReading, ...], Field(max_length=1024, json_schema_extra=ATOMIC)] = Field(
+    gpus: Annotated[tuple[GpuReadingStatus, ...], Field(max_length=1024, json_schema_extra=ATOMIC)] = Field(
         default=(), description="Energy counters of all GPUs of the attempt."
     )
     gpu_product: str = Field(default="", description="Product name of the GPUs.", max_length=128)
@@ -354,7 +354,7 @@ class Progress(ApiModel):
         default=None,
         description="Time of the latest report of any process. Absent without spec.progressDeadlineSeconds.",
     )
-    heartbeats: Annotated[tuple[Heartbeat, ...], Field(max_length=MAX_HEARTBEATS, json_schema_extra=ATOMIC)] = Field(
+    heartbeats: Annotated[tuple[LatestReport, ...], Field(max_length=MAX_HEARTBEATS, json_schema_extra=ATOMIC)] = Field(
         default=(),
         description="Time of the latest report of each process, by rank. Ranks of 256 and more are not listed. Empty "
         "without spec.progressDeadlineSeconds.",

@@ -86,7 +86,7 @@ _IS_NUMBER = f"candidate.matches('^{NUMBER_PATTERN}$')"
 _ALL_NUMBERS = f"self.candidates.all(candidate, {_IS_NUMBER})"
 
 
-class Parameter(ApiModel):
+class ParameterSpec(ApiModel):
     """A further parameter that the training reads from its environment."""
 
     rules = (

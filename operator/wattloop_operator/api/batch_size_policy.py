@@ -50,15 +50,15 @@ class CostModelSettings(ApiModel):
     seed: Seed = 0
 
 
-class KnowledgeGradientPolicy(CostModelSettings):
+class KnowledgeGradientPolicySpec(CostModelSettings):
     """The default policy. It tries only what is likely to pay off."""
 
 
-class ThompsonSamplingPolicy(CostModelSettings):
+class ThompsonSamplingPolicySpec(CostModelSettings):
     """Runs what is cheapest in a random sample of what the model considers possible."""
 
 
-class ZeusPolicy(ApiModel):
+class ZeusPolicySpec(ApiModel):
     """The published algorithm (Zeus, NSDI '23), as in its paper, for comparison only."""
 
     window: int = Field(
@@ -70,7 +70,7 @@ class ZeusPolicy(ApiModel):
     seed: Seed = 0
 
 
-class FixedPolicy(ApiModel):
+class FixedPolicySpec(ApiModel):
     """Always the default batch size, to measure the cost of a run without changing it."""
 
 
@@ -92,24 +92,24 @@ class PolicyChoice(ApiModel):
 
     rules = (exactly_one_of(*PolicyName, example="policy: {knowledgeGradient: {}}"),)
 
-    knowledge_gradient: KnowledgeGradientPolicy | None = Field(
+    knowledge_gradient: KnowledgeGradientPolicySpec | None = Field(
         default=None,
         description="Recommended, and the default. It models the epochs to the target and the cost per epoch over "
         "the batch size, tries another batch size only if the expected saving of the next runs exceeds the cost of "
         "the trial, learns from stopped runs, follows drift, and transfers what it learned to another GPU model.",
     )
-    thompson_sampling: ThompsonSamplingPolicy | None = Field(
+    thompson_sampling: ThompsonSamplingPolicySpec | None = Field(
         default=None,
         description="For comparison: the model of knowledgeGradient, from which each decision draws one sample; the "
         "batch size that is cheapest in it runs. It explores as long as several batch sizes may be the cheapest, "
         "whether or not that pays.",
     )
-    zeus: ZeusPolicy | None = Field(
+    zeus: ZeusPolicySpec | None = Field(
         default=None,
         description="For comparison only: pruning and Gaussian Thompson sampling as published (Zeus, NSDI '23). It "
         "explores too much for short histories, and uses the cost of a run that missed the target as its reward.",
     )
-    fixed: FixedPolicy | None = Field(
+    fixed: FixedPolicySpec | None = Field(
         default=None,
         description="Always the default batch size. Use it to measure the current cost of a job, or if the batch "
         "size must not change. spec.power still chooses the power limit.",

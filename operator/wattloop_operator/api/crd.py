@@ -10,7 +10,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from wattloop_operator.api import generated
-from wattloop_operator.api.resource import CATEGORY, GROUP, VERSION, Column
+from wattloop_operator.api.resource import CATEGORY, GROUP, VERSION, PrinterColumn
 from wattloop_operator.api.schemas import KINDS, Kind, structural_schema
 
 HEADER = "# Generated from operator/wattloop_operator/api by `make generate`; do not edit.\n"
@@ -54,7 +54,7 @@ def rendered() -> dict[str, str]:
     return {f"{GROUP}_{model.resource.plural}.yaml": _as_yaml(custom_resource_definition(model)) for model in KINDS}
 
 
-def _printer_column(column: Column) -> dict[str, Any]:
+def _printer_column(column: PrinterColumn) -> dict[str, Any]:
     entry = {
         "name": column.name,
         "type": column.type,

@@ -12,7 +12,7 @@ from wattloop_operator.api.field_types import NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import Megahertz
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import ATOMIC, ApiModel, Rule, exactly_one_of
-from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
+from wattloop_operator.api.resource import API_VERSION, PrinterColumn, Resource, Scope
 
 # At most 64 bytes per operation as JSON: 64 KiB.
 MAX_OPERATIONS = 1024
@@ -198,18 +198,26 @@ class FrequencyPlan(ApiModel):
         short_name="fplan",
         scope=Scope.NAMESPACED,
         columns=(
-            Column("GPU", ".spec.gpuProduct", "GPUs that the plan was computed for", wide=True),
-            Column("Time (s)", ".status.chosen.timeSeconds", "Planned time of an iteration"),
-            Column("Energy (J)", ".status.chosen.energyJoules", "Planned energy of an iteration"),
-            Column("Realised (s)", ".status.realised.timeSeconds", "Realised time of an iteration", wide=True),
-            Column("Realised (J)", ".status.realised.energyJoules", "Realised energy of an iteration", wide=True),
-            Column("Saved (%)", ".status.savingPercent", "Energy that the plan saves, measured against free clocks"),
-            Column("Slowdown (%)", ".status.slowdownPercent", "Time that the plan costs, measured likewise"),
-            Column("Planned (%)", ".status.plannedSavingPercent", "Planned saving against maximum clocks", wide=True),
-            Column("In force", '.status.conditions[?(@.type=="InForce")].status', "Whether ranks run the plan"),
-            Column("Reason", '.status.conditions[?(@.type=="InForce")].reason', "Reason of the condition", wide=True),
-            Column("Recurrence", ".status.recurrence", "TrainingRecurrence that runs the plan", wide=True),
-            Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
+            PrinterColumn("GPU", ".spec.gpuProduct", "GPUs that the plan was computed for", wide=True),
+            PrinterColumn("Time (s)", ".status.chosen.timeSeconds", "Planned time of an iteration"),
+            PrinterColumn("Energy (J)", ".status.chosen.energyJoules", "Planned energy of an iteration"),
+            PrinterColumn("Realised (s)", ".status.realised.timeSeconds", "Realised time of an iteration", wide=True),
+            PrinterColumn(
+                "Realised (J)", ".status.realised.energyJoules", "Realised energy of an iteration", wide=True
+            ),
+            PrinterColumn(
+                "Saved (%)", ".status.savingPercent", "Energy that the plan saves, measured against free clocks"
+            ),
+            PrinterColumn("Slowdown (%)", ".status.slowdownPercent", "Time that the plan costs, measured likewise"),
+            PrinterColumn(
+                "Planned (%)", ".status.plannedSavingPercent", "Planned saving against maximum clocks", wide=True
+            ),
+            PrinterColumn("In force", '.status.conditions[?(@.type=="InForce")].status', "Whether ranks run the plan"),
+            PrinterColumn(
+                "Reason", '.status.conditions[?(@.type=="InForce")].reason', "Reason of the condition", wide=True
+            ),
+            PrinterColumn("Recurrence", ".status.recurrence", "TrainingRecurrence that runs the plan", wide=True),
+            PrinterColumn("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
         ),
     )
 

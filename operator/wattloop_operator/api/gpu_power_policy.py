@@ -10,7 +10,7 @@ from wattloop_operator.api.field_types import DNS_LABEL_PATTERN
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import SET, ApiModel, bounds
 from wattloop_operator.api.power_fields import Watts
-from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
+from wattloop_operator.api.resource import API_VERSION, PrinterColumn, Resource, Scope
 
 MAX_MEGAHERTZ = 20_000
 Megahertz = Annotated[int, Field(ge=1, le=MAX_MEGAHERTZ)]
@@ -92,10 +92,14 @@ class GPUPowerPolicy(ApiModel):
         short_name="gpp",
         scope=Scope.CLUSTER,
         columns=(
-            Column("Min (W)", ".spec.powerLimit.minWatts", "Lowest power limit that may be requested", "integer"),
-            Column("Max (W)", ".spec.powerLimit.maxWatts", "Highest power limit that may be requested", "integer"),
-            Column("Nodes", ".status.nodes", "Number of nodes that the policy applies to", "integer"),
-            Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
+            PrinterColumn(
+                "Min (W)", ".spec.powerLimit.minWatts", "Lowest power limit that may be requested", "integer"
+            ),
+            PrinterColumn(
+                "Max (W)", ".spec.powerLimit.maxWatts", "Highest power limit that may be requested", "integer"
+            ),
+            PrinterColumn("Nodes", ".status.nodes", "Number of nodes that the policy applies to", "integer"),
+            PrinterColumn("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
         ),
     )
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from wattloop.errors import InputError
 from wattloop.files.reading import read_bounded
 from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, DocumentError, read_documents
-from wattloop_operator.api.checks.manifest_problem import Problem, printable, shortened
+from wattloop_operator.api.checks.manifest_problem import ManifestProblem, printable, shortened
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
 from wattloop_operator.api.checks.problem_texts import closest, format_value
 from wattloop_operator.api.checks.rule_check import rule_problems
@@ -42,7 +42,7 @@ class CheckResult:
     """
 
     valid: list[Kind] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ManifestProblem] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
 
@@ -57,7 +57,7 @@ def check_file(path: str) -> CheckResult:
         data = _read(path)
     except OSError as error:
         found = f"no readable file ({error.strerror})"
-        return CheckResult(problems=[Problem(path, "", found, "a manifest in YAML or JSON")])
+        return CheckResult(problems=[ManifestProblem(path, "", found, "a manifest in YAML or JSON")])
     return check_bytes(path, data)
 
 
@@ -77,7 +77,7 @@ def check_namespaces(results: Mapping[str, CheckResult]) -> None:
             else:
                 result.valid.remove(manifest)
                 where = f"{manifest.metadata.name}: spec.template"
-                result.problems.append(Problem(file, where, full.found, full.expected))
+                result.problems.append(ManifestProblem(file, where, full.found, full.expected))
 
 
 def check_bytes(source: str, data: bytes) -> CheckResult:
@@ -86,7 +86,7 @@ def check_bytes(source: str, data: bytes) -> CheckResult:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"
-        return CheckResult(problems=[Problem(source, "", found, "a manifest in UTF-8")])
+        return CheckResult(problems=[ManifestProblem(source, "", found, "a manifest in UTF-8")])
     return check_text(source, text)
 
 
@@ -101,7 +101,9 @@ def check_text(source: str, text: str) -> CheckResult:
     omitted = len(result.problems) - MAX_PROBLEMS
     if omitted > 0:
         del result.problems[MAX_PROBLEMS:]
-        result.problems.append(Problem(source, "", f"{omitted} more problems", "the problems above solved first"))
+        result.problems.append(
+            ManifestProblem(source, "", f"{omitted} more problems", "the problems above solved first")
+        )
     return result
 
 
@@ -151,7 +153,7 @@ def _check_kind(document: Document, version: str, kind: str, result: CheckResult
     result.problems.extend(problems)
 
 
-def _template_problems(document: Document, kind: str, value: dict[str, Any]) -> list[Problem]:
+def _template_problems(document: Document, kind: str, value: dict[str, Any]) -> list[ManifestProblem]:
     if kind != RecurringTrainingJob.resource.kind:
         return []
     exceeded = exceeded_limit(value["spec"]["template"])
@@ -166,7 +168,7 @@ def _template_problems(document: Document, kind: str, value: dict[str, Any]) -> 
     return []
 
 
-def _model_problems(document: Document, kind: str, value: dict[str, Any], result: CheckResult) -> list[Problem]:
+def _model_problems(document: Document, kind: str, value: dict[str, Any], result: CheckResult) -> list[ManifestProblem]:
     try:
         manifest = MODELS[kind].from_wire(value)
     except ValidationError as error:

@@ -49,7 +49,7 @@ class AttemptModel(ApiModel):
     )
 
 
-class PublishedModel(AttemptModel):
+class CurrentModel(AttemptModel):
     """The model that was published last."""
 
     recurrence: str = Field(

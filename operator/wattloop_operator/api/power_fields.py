@@ -79,7 +79,7 @@ class FrequencyPlanMode(StrEnum):
     NONE = "None"
 
 
-class PlanChoice(StrEnum):
+class PlanChoiceRule(StrEnum):
     """The rule by which the point of a frontier is chosen."""
 
     FASTEST = "Fastest"
@@ -108,8 +108,8 @@ class FrequencyPlanSettings(ApiModel):
         description="Auto: measure the instructions of a pipeline whose ranks register, compute its frequency plans, "
         "and run one. With frequencyPlanRef, run that plan without measuring. None: set no clocks.",
     )
-    choice: PlanChoice = Field(
-        default=PlanChoice.FASTEST,
+    choice: PlanChoiceRule = Field(
+        default=PlanChoiceRule.FASTEST,
         description="Rule that chooses among the plans. Fastest: minimum energy among those that take no longer than "
         "maximum clocks. Deadline: minimum energy among those whose iterations take at most deadlineSeconds. Cost: "
         "the lowest cost by spec.objective. With each of them, a slower plan runs while another pipeline is a "

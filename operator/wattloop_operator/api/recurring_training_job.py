@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, Parameter
-from wattloop_operator.api.batch_size_policy import KnowledgeGradientPolicy, PolicyChoice
+from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, ParameterSpec
+from wattloop_operator.api.batch_size_policy import KnowledgeGradientPolicySpec, PolicyChoice
 from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS, SECONDS_OF_YEAR
 from wattloop_operator.api.meta import ObjectMeta
 from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
@@ -17,7 +17,7 @@ from wattloop_operator.api.objective import Objective
 from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.reporting_source import Reporting
-from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
+from wattloop_operator.api.resource import API_VERSION, PrinterColumn, Resource, Scope
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.trigger import Trigger
 from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS
@@ -100,7 +100,7 @@ class RecurringTrainingJobSpec(ApiModel):
     objective: Objective = Field(description="The target of a run, and the weight of energy against time.")
     batch_size: BatchSize = Field(description="The batch sizes to choose from.")
     parameters: Annotated[
-        tuple[Parameter, ...], Field(max_length=MAX_PARAMETERS, json_schema_extra=list_map("name"))
+        tuple[ParameterSpec, ...], Field(max_length=MAX_PARAMETERS, json_schema_extra=list_map("name"))
     ] = Field(
         default=(),
         description="Further parameters, such as a learning rate, passed to the training as WATTLOOP_PARAM_<NAME>. "
@@ -109,7 +109,7 @@ class RecurringTrainingJobSpec(ApiModel):
     )
     power: Power = Field(default=Power(), description="Power limits and clocks of the GPUs.")
     policy: PolicyChoice = Field(
-        default=PolicyChoice(knowledge_gradient=KnowledgeGradientPolicy()),
+        default=PolicyChoice(knowledge_gradient=KnowledgeGradientPolicySpec()),
         description="Policy that chooses the batch size: exactly one of knowledgeGradient (default and recommended), "
         "thompsonSampling (a sample of the same model), "
         "zeus (the published algorithm, for comparison only), fixed (always the default batch size).",
@@ -199,31 +199,37 @@ class RecurringTrainingJob(ApiModel):
         short_name="rtj",
         scope=Scope.NAMESPACED,
         columns=(
-            Column("Mode", ".spec.mode", "Whether runs have the decided configuration, or the default one"),
-            Column("State", ".status.state", "Waiting, Running, Failing, Suspended, Unreachable, or Complete"),
-            Column("Failure", ".status.failure", "Why runs fail"),
-            Column("Batch", ".status.recentRecurrences[0].batchSize", "Batch size of the latest run", "integer"),
-            Column("Best", ".status.bestBatchSize", "Batch size with the lowest expected cost", "integer"),
-            Column("Advised", ".status.advice.batchSize", "Batch size advised in mode Advise", "integer", wide=True),
-            Column(
+            PrinterColumn("Mode", ".spec.mode", "Whether runs have the decided configuration, or the default one"),
+            PrinterColumn("State", ".status.state", "Waiting, Running, Failing, Suspended, Unreachable, or Complete"),
+            PrinterColumn("Failure", ".status.failure", "Why runs fail"),
+            PrinterColumn("Batch", ".status.recentRecurrences[0].batchSize", "Batch size of the latest run", "integer"),
+            PrinterColumn("Best", ".status.bestBatchSize", "Batch size with the lowest expected cost", "integer"),
+            PrinterColumn(
+                "Advised", ".status.advice.batchSize", "Batch size advised in mode Advise", "integer", wide=True
+            ),
+            PrinterColumn(
                 "Advice saves (%)",
                 ".status.advice.savingPercent",
                 "Expected saving of the advice, relative to the default configuration",
                 wide=True,
             ),
-            Column("Cost", ".status.figures.cost", "Cost of the latest run"),
-            Column("Metric", ".status.figures.metric", "Last value of the metric in the latest run"),
-            Column("Saved", ".status.figures.saved", "Cost saved so far, relative to the default configuration"),
-            Column("Next run", ".status.nextScheduleTime", "Start of the next run"),
-            Column("Active", ".status.counts.active", "Number of active runs", "integer", wide=True),
-            Column("Plan", ".status.frequencyPlan.name", "FrequencyPlan of the pipeline", wide=True),
-            Column("Plan saves (%)", ".status.frequencyPlan.savingPercent", "Energy that the plan saves", wide=True),
-            Column("Published", ".status.published.recurrence", "Recurrence whose model is current", wide=True),
-            Column("Suspended", ".spec.suspend", "Whether no further runs start", "boolean", wide=True),
-            Column("Runs", ".status.counts.recurrences", "Number of recurrences so far", "integer", wide=True),
-            Column("Ready", '.status.conditions[?(@.type=="Ready")].status', "Whether runs start and succeed"),
-            Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
-            Column("Message", '.status.conditions[?(@.type=="Ready")].message', "Why the job is not ready", wide=True),
+            PrinterColumn("Cost", ".status.figures.cost", "Cost of the latest run"),
+            PrinterColumn("Metric", ".status.figures.metric", "Last value of the metric in the latest run"),
+            PrinterColumn("Saved", ".status.figures.saved", "Cost saved so far, relative to the default configuration"),
+            PrinterColumn("Next run", ".status.nextScheduleTime", "Start of the next run"),
+            PrinterColumn("Active", ".status.counts.active", "Number of active runs", "integer", wide=True),
+            PrinterColumn("Plan", ".status.frequencyPlan.name", "FrequencyPlan of the pipeline", wide=True),
+            PrinterColumn(
+                "Plan saves (%)", ".status.frequencyPlan.savingPercent", "Energy that the plan saves", wide=True
+            ),
+            PrinterColumn("Published", ".status.published.recurrence", "Recurrence whose model is current", wide=True),
+            PrinterColumn("Suspended", ".spec.suspend", "Whether no further runs start", "boolean", wide=True),
+            PrinterColumn("Runs", ".status.counts.recurrences", "Number of recurrences so far", "integer", wide=True),
+            PrinterColumn("Ready", '.status.conditions[?(@.type=="Ready")].status', "Whether runs start and succeed"),
+            PrinterColumn("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
+            PrinterColumn(
+                "Message", '.status.conditions[?(@.type=="Ready")].message', "Why the job is not ready", wide=True
+            ),
         ),
     )
     rules = (

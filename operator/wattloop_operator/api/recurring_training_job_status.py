@@ -13,7 +13,7 @@ from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions
 from wattloop_operator.api.model import ATOMIC, ApiModel, list_map
-from wattloop_operator.api.model_output import PublishedModel
+from wattloop_operator.api.model_output import CurrentModel
 
 PARAMETERS: dict[str, str] = Field(default_factory=dict, description="Values of the further parameters by name.")
 RecurrenceName = Annotated[str, Field(min_length=1, max_length=63)]
@@ -70,7 +70,7 @@ class ArmStatus(ApiModel):
     note: str = Field(default="", description="Further information about the batch size.", max_length=512)
 
 
-class Totals(ApiModel):
+class JobTotals(ApiModel):
     """Totals of all attempts so far."""
 
     gpu_energy_joules: NonNegativeDecimalString = Field(description="Energy of the GPUs, in joules.")
@@ -346,12 +346,12 @@ class RecurringTrainingJobStatus(ApiModel):
         description="The frequency plan of the job's pipeline: of the newest attempt whose ranks registered as one. "
         "Absent without such an attempt.",
     )
-    published: PublishedModel | None = Field(
+    published: CurrentModel | None = Field(
         default=None,
         description="The model that was published last, as its training reported it. Absent without spec.output, and "
         "before an attempt has reached the target.",
     )
-    totals: Totals | None = Field(default=None, description="Totals of all attempts so far.")
+    totals: JobTotals | None = Field(default=None, description="Totals of all attempts so far.")
     savings: Savings | None = Field(
         default=None, description="Savings relative to running every recurrence in the default configuration."
     )

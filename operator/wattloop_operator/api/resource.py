@@ -20,7 +20,7 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True)
-class Column:
+class PrinterColumn:
     """One column of `kubectl get`.
 
     Attributes:
@@ -47,4 +47,4 @@ class Resource:
     singular: str
     short_name: str
     scope: Scope
-    columns: tuple[Column, ...]
+    columns: tuple[PrinterColumn, ...]

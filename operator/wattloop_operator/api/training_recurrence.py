@@ -19,7 +19,7 @@ from wattloop_operator.api.objective import Epochs, Percentage, ProgressDeadline
 from wattloop_operator.api.power_fields import Watts
 from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.reporting_source import Reporting
-from wattloop_operator.api.resource import API_VERSION, Column, Resource, Scope
+from wattloop_operator.api.resource import API_VERSION, PrinterColumn, Resource, Scope
 
 # No attempt is expected to have more; of more, the first ones are stored.
 MAX_PODS = 256
@@ -213,7 +213,7 @@ class Usage(LearnedUsage):
     )
 
 
-class Cost(ApiModel):
+class AttemptCost(ApiModel):
     """Cost of the attempt."""
 
     joules: NonNegativeDecimalString = Field(description="w*energy + (1-w)*maxPower*time, in joules.")
@@ -276,7 +276,7 @@ class TrainingRecurrenceStatus(ApiModel):
         description="Usage as known at the end of the attempt, from which the policy learned. Present only if a late "
         "report of a node agent has changed usage and cost since. 0 devices: no usage was known.",
     )
-    cost: Cost | None = Field(default=None, description="Cost of the attempt.")
+    cost: AttemptCost | None = Field(default=None, description="Cost of the attempt.")
     figures: Figures | None = Field(
         default=None,
         description="Energy, time, cost and metric in the columns of kubectl. Absent while the attempt is active.",
@@ -312,21 +312,25 @@ class TrainingRecurrence(ApiModel):
         short_name="trec",
         scope=Scope.NAMESPACED,
         columns=(
-            Column("Job", ".spec.jobRef.name", "The RecurringTrainingJob", wide=True),
-            Column("Index", ".spec.index", "Index of the recurrence", "integer"),
-            Column("Attempt", ".spec.attempt", "Index of the attempt", "integer", wide=True),
-            Column("Batch", ".spec.batchSize", "Batch size", "integer"),
-            Column("Limit (W)", ".spec.powerLimitWatts", "Power limit of each GPU, in watts", "integer"),
-            Column("Plan", ".status.frequencyPlan.name", "FrequencyPlan of the pipeline", wide=True),
-            Column("Plan saves (%)", ".status.frequencyPlan.savingPercent", "Energy that the plan saves", wide=True),
-            Column("Why", ".spec.decision.kind", "Kind of the decision"),
-            Column("State", '.status.conditions[?(@.type=="Running")].reason', "Waiting, Running, or the result"),
-            Column("Metric", ".status.figures.metric", "Last value of the metric"),
-            Column("Energy", ".status.figures.energy", "Energy of the GPUs"),
-            Column("Time", ".status.figures.time", "Duration"),
-            Column("Cost", ".status.figures.cost", "Cost"),
-            Column("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
-            Column(
+            PrinterColumn("Job", ".spec.jobRef.name", "The RecurringTrainingJob", wide=True),
+            PrinterColumn("Index", ".spec.index", "Index of the recurrence", "integer"),
+            PrinterColumn("Attempt", ".spec.attempt", "Index of the attempt", "integer", wide=True),
+            PrinterColumn("Batch", ".spec.batchSize", "Batch size", "integer"),
+            PrinterColumn("Limit (W)", ".spec.powerLimitWatts", "Power limit of each GPU, in watts", "integer"),
+            PrinterColumn("Plan", ".status.frequencyPlan.name", "FrequencyPlan of the pipeline", wide=True),
+            PrinterColumn(
+                "Plan saves (%)", ".status.frequencyPlan.savingPercent", "Energy that the plan saves", wide=True
+            ),
+            PrinterColumn("Why", ".spec.decision.kind", "Kind of the decision"),
+            PrinterColumn(
+                "State", '.status.conditions[?(@.type=="Running")].reason', "Waiting, Running, or the result"
+            ),
+            PrinterColumn("Metric", ".status.figures.metric", "Last value of the metric"),
+            PrinterColumn("Energy", ".status.figures.energy", "Energy of the GPUs"),
+            PrinterColumn("Time", ".status.figures.time", "Duration"),
+            PrinterColumn("Cost", ".status.figures.cost", "Cost"),
+            PrinterColumn("Age", ".metadata.creationTimestamp", "Time since creation", "date"),
+            PrinterColumn(
                 "Message",
                 '.status.conditions[?(@.type=="Running")].message',
                 "What the attempt waits for, or why it ended",

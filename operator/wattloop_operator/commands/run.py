@@ -26,7 +26,7 @@ from wattloop_operator.local.job_file import read_job
 from wattloop_operator.local.live_view import LiveView
 from wattloop_operator.local.local_gpus import Simulation, has_driver
 from wattloop_operator.local.local_run import LocalRun
-from wattloop_operator.local.processor_agent import ProcessorMeter
+from wattloop_operator.local.processor_agent import LocalProcessorMeter
 from wattloop_operator.local.simulated_load import ANNOTATION, SimulatedLoad
 from wattloop_operator.reconcile.job.target import unreachable_message
 
@@ -124,9 +124,9 @@ def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simu
     return replace(simulation, time_scale=1.0)
 
 
-def _processors() -> ProcessorMeter:
+def _processors() -> LocalProcessorMeter:
     """The processors of a machine without a GPU."""
-    meter = ProcessorMeter()
+    meter = LocalProcessorMeter()
     origin = EnergyOrigin.PROCESSOR if meter.is_readable else EnergyOrigin.UNKNOWN
     sys.stderr.write(f"{energy_advice([origin])}\n")
     return meter

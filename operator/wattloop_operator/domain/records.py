@@ -221,7 +221,7 @@ def once_per_record(
 
 
 @dataclass(frozen=True, config=RECORD)
-class ProfileKey(StoredRecord):
+class PowerProfileKey(StoredRecord):
     """What a power profile applies to: the same work on the same kind of GPUs.
 
     Attributes:
@@ -271,7 +271,7 @@ class PowerMeasurement(StoredRecord):
 class PowerProfileRecord:
     """A power profile: its key and its measurements, by rising limit."""
 
-    key: ProfileKey
+    key: PowerProfileKey
     measurements: tuple[PowerMeasurement, ...]
 
 

@@ -34,7 +34,7 @@ from wattloop_operator.local.job_file import local_job, without_power_limits
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.local_gpus import Simulation, given_gpus, simulate_gpus
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
-from wattloop_operator.local.processor_agent import ProcessorMeter, running_processor_agent
+from wattloop_operator.local.processor_agent import LocalProcessorMeter, running_processor_agent
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.local.repeated_warnings import each_warning_once
 from wattloop_operator.local.report_server import LocalTokens, report_address
@@ -111,7 +111,7 @@ class LocalRun:
     database: str | None = None
     recurrences: int | None = None
     simulation: Simulation | None = None
-    processors: ProcessorMeter | None = None
+    processors: LocalProcessorMeter | None = None
     seed: int = 0
     command: str = "run"
     print_line: Callable[[str], None] = lambda _: None

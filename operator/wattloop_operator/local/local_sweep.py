@@ -18,7 +18,7 @@ from wattloop import interruption
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.api.attempt_state import Progress, Result
-from wattloop_operator.api.batch_size_policy import FixedPolicy, PolicyChoice
+from wattloop_operator.api.batch_size_policy import FixedPolicySpec, PolicyChoice
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.power_fields import Power, PowerLimit, PowerLimitMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RetryPolicy
@@ -146,7 +146,7 @@ def grid_job(job: RecurringTrainingJob) -> RecurringTrainingJob:
         "failed_history_limit": MAX_HISTORY,
         "crash_budget": 100,
         "batch_size": spec.batch_size.model_copy(update={"learn_from": None}),
-        "policy": PolicyChoice(fixed=FixedPolicy()),
+        "policy": PolicyChoice(fixed=FixedPolicySpec()),
         "power": Power(limit=PowerLimit(mode=PowerLimitMode.NONE)),
         "retry_policy": RetryPolicy(limit=0),
         "output": None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from wattloop.power.selectors import Measurement
+from wattloop.power.selectors import MeasuredLimit
 from wattloop.power.windows import Totals
 from wattloop.run.held_gpus import ProcessGpus
 from wattloop.wire.training_messages import LimitMeasurement
@@ -80,7 +80,7 @@ class OutputLimits:
 
     def _best(self, limits: LimitsByEpoch) -> float:
         measured = [
-            Measurement(
+            MeasuredLimit(
                 each.power_limit_watts,
                 each.energy_joules / each.epochs,
                 each.time_seconds / each.epochs,

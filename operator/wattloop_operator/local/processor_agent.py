@@ -29,7 +29,7 @@ READ_SECONDS = 10.0
 MAX_REQUEST_BYTES = 64 * 1024
 
 
-class ProcessorMeter:
+class LocalProcessorMeter:
     """The energy of all processors and their memory.
 
     Args:
@@ -87,7 +87,7 @@ def _counts(zone: str) -> bool:
 
 
 @contextlib.contextmanager
-def running_processor_agent(path: Path, meter: ProcessorMeter) -> Iterator[None]:
+def running_processor_agent(path: Path, meter: LocalProcessorMeter) -> Iterator[None]:
     """Answer on a socket until the block ends.
 
     Args:
@@ -110,7 +110,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     # A training that runs on keeps its connection.
     block_on_close = False
 
-    def __init__(self, path: Path, meter: ProcessorMeter) -> None:
+    def __init__(self, path: Path, meter: LocalProcessorMeter) -> None:
         super().__init__(str(path), _Connection)
         self.meter = meter
 

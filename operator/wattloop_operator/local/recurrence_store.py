@@ -11,7 +11,7 @@ from collections.abc import Callable
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.driver import StaleSnapshotError
-from wattloop_operator.store.objects import ConflictError, ObjectMissingError, Objects, StoredObject
+from wattloop_operator.store.objects import ObjectConflictError, ObjectMissingError, Objects, StoredObject
 
 RECURRENCE = "TrainingRecurrence"
 
@@ -38,7 +38,7 @@ def replace_recurrence(objects: Objects, before: TrainingRecurrence, after: Trai
             after.to_wire(),
             expected_version=int(metadata.resource_version or 0),
         )
-    except (ConflictError, ObjectMissingError) as error:
+    except (ObjectConflictError, ObjectMissingError) as error:
         raise StaleSnapshotError(str(error)) from error
 
 

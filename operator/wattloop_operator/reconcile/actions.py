@@ -10,7 +10,7 @@ from datetime import datetime
 
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
-from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerMeasurement, ProfileKey
+from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerMeasurement, PowerProfileKey
 
 # Reason of the Event of a recurrence that was deleted.
 RECURRENCE_DELETED = "RecurrenceDeleted"
@@ -34,7 +34,7 @@ class RecordLateUsage:
 class RecordProfile:
     """Record a power profile in the store."""
 
-    key: ProfileKey
+    key: PowerProfileKey
     measurements: tuple[PowerMeasurement, ...]
 
 

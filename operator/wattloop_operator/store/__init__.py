@@ -9,27 +9,27 @@ from wattloop_operator.domain.records import (
     ObservationRecord,
     PodEnergy,
     PowerMeasurement,
+    PowerProfileKey,
     PowerProfileRecord,
-    ProfileKey,
 )
 from wattloop_operator.store.database import DatabaseUnavailableError
-from wattloop_operator.store.objects import ConflictError, ObjectExistsError, ObjectMissingError, StoredObject
+from wattloop_operator.store.objects import ObjectConflictError, ObjectExistsError, ObjectMissingError, StoredObject
 from wattloop_operator.store.observation_store import JobObservations
 from wattloop_operator.store.store import Store, open_store
 
 __all__ = [
     "RESULTS",
-    "ConflictError",
     "DatabaseUnavailableError",
     "JobObservations",
     "LateUsage",
+    "ObjectConflictError",
     "ObjectExistsError",
     "ObjectMissingError",
     "ObservationRecord",
     "PodEnergy",
     "PowerMeasurement",
+    "PowerProfileKey",
     "PowerProfileRecord",
-    "ProfileKey",
     "Store",
     "StoredObject",
     "open_store",

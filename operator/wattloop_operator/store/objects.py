@@ -43,7 +43,7 @@ class ObjectMissingError(OperationError):
     """The object does not exist."""
 
 
-class ConflictError(OperationError):
+class ObjectConflictError(OperationError):
     """The object has changed since it was read."""
 
 
@@ -132,7 +132,7 @@ class Objects:
         if found is None:
             raise ObjectMissingError(f"{self._database.name}: {kind} {namespace}/{name} does not exist")
         if expected_version is not None and found != expected_version:
-            raise ConflictError(
+            raise ObjectConflictError(
                 f"{self._database.name}: {kind} {namespace}/{name} has version {found}, expected {expected_version}: "
                 "it has changed since it was read; read it again"
             )

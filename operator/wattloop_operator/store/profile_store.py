@@ -9,13 +9,13 @@ from dataclasses import asdict, fields
 from sqlalchemy import ColumnElement, delete, insert, select
 
 from wattloop.errors import InputError
-from wattloop_operator.domain.records import PowerMeasurement, PowerProfileRecord, ProfileKey
+from wattloop_operator.domain.records import PowerMeasurement, PowerProfileKey, PowerProfileRecord
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import MEASUREMENTS, PROFILES
 
 # Of a job: each batch size has one for each image. The oldest give way.
 MAX_PROFILES_OF_JOB = 128
-KEY = tuple(field.name for field in fields(ProfileKey))
+KEY = tuple(field.name for field in fields(PowerProfileKey))
 VALUES = tuple(field.name for field in fields(PowerMeasurement))
 
 
@@ -25,7 +25,7 @@ class Profiles:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def record(self, key: ProfileKey, measurements: Iterable[PowerMeasurement]) -> None:
+    def record(self, key: PowerProfileKey, measurements: Iterable[PowerMeasurement]) -> None:
         """Store a profile, durably when this returns; it replaces an earlier one of the same key.
 
         Raises:
@@ -49,7 +49,7 @@ class Profiles:
             beyond = on.execute(others.order_by(PROFILES.c.id.desc()).offset(MAX_PROFILES_OF_JOB - 1)).scalars().all()
             on.execute(delete(PROFILES).where(PROFILES.c.id.in_(beyond)))
 
-    def get(self, key: ProfileKey) -> PowerProfileRecord | None:
+    def get(self, key: PowerProfileKey) -> PowerProfileRecord | None:
         """The profile of this key, or None if there is none."""
         found = self._select(f"read the {_name(key)}", *(PROFILES.c[name] == getattr(key, name) for name in KEY))
         return found[0] if found else None
@@ -68,12 +68,12 @@ class Profiles:
                 .order_by(*keys, MEASUREMENTS.c.power_limit_watts)
             ).all()
         return tuple(
-            PowerProfileRecord(ProfileKey(*key), tuple(PowerMeasurement(*row[len(KEY) :]) for row in group))
+            PowerProfileRecord(PowerProfileKey(*key), tuple(PowerMeasurement(*row[len(KEY) :]) for row in group))
             for key, group in itertools.groupby(rows, key=lambda row: tuple(row[: len(KEY)]))
         )
 
 
-def _check(key: ProfileKey, ordered: list[PowerMeasurement]) -> None:
+def _check(key: PowerProfileKey, ordered: list[PowerMeasurement]) -> None:
     if not ordered:
         raise InputError(_name(key), "no measurements", "at least one")
     for before, after in itertools.pairwise(ordered):
@@ -81,5 +81,5 @@ def _check(key: ProfileKey, ordered: list[PowerMeasurement]) -> None:
             raise InputError(_name(key), f"{before.power_limit_watts:g} W twice", "one measurement per power limit")
 
 
-def _name(key: ProfileKey) -> str:
+def _name(key: PowerProfileKey) -> str:
     return f"power profile of job {key.job_uid}, batch size {key.batch_size}, {key.gpu_count} × {key.gpu_product}"

@@ -35,7 +35,7 @@ from sqlalchemy import (
 
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.record_fields import StoredRecord
-from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerMeasurement, ProfileKey
+from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerMeasurement, PowerProfileKey
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import ParameterValues
 
@@ -212,7 +212,7 @@ PROFILES = Table(
     "power_profiles",
     METADATA,
     Column("id", SERIAL, primary_key=True),
-    *columns_of(ProfileKey, names=("job_uid", "gpu_product", "image_digest")),
+    *columns_of(PowerProfileKey, names=("job_uid", "gpu_product", "image_digest")),
     UniqueConstraint("job_uid", "batch_size", "gpu_product", "gpu_count", "image_digest", name="power_profiles_key"),
 )
 

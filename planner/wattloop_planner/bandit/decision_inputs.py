@@ -10,7 +10,7 @@ import numpy as np
 
 from wattloop_planner.bandit.cost_posterior import CostPosterior
 from wattloop_planner.bandit.gaussian_process import Flags, Indices
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind
+from wattloop_planner.bandit.policy import Arm, ChoiceKind, Decision, DecisionContext
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.observations import Observation, Outcome
 
@@ -93,7 +93,7 @@ class DecisionInputs:
         return [o for o in latest if o.recurrence == recurrence and not o.from_other_job and not o.other_target]
 
     def decision(
-        self, arm: int, kind: DecisionKind, reason: str, stop_cost_joules: float | None, arms: tuple[Arm, ...]
+        self, arm: int, kind: ChoiceKind, reason: str, stop_cost_joules: float | None, arms: tuple[Arm, ...]
     ) -> Decision:
         """The decision to run an arm."""
         chosen = self.context.space.configurations[arm]

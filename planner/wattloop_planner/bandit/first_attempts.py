@@ -9,7 +9,7 @@ from scipy.special import ndtri
 
 from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
 from wattloop_planner.bandit.feasible_arms import nearest_of, tried_arms
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.unreached_target import closest_arm, retries_are_futile
 
@@ -66,7 +66,7 @@ def first_decision(context: DecisionContext, posterior: Posterior, feasible: tup
         )
     if all(o.other_target for o in context.observations):
         reason = f"nothing is known yet: the default batch size {chosen}"
-    return Decision(chosen.batch_size, DecisionKind.DEFAULT, reason, last_attempt=last, parameters=chosen.parameters)
+    return Decision(chosen.batch_size, ChoiceKind.DEFAULT, reason, last_attempt=last, parameters=chosen.parameters)
 
 
 def _log_expected_costs(context: DecisionContext, posterior: Posterior) -> list[float] | None:

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row, feasible_arms, latest_was_stopped
 from wattloop_planner.bandit.observation_order import own_observations
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, NoFeasibleArmError
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
 
 # A default that missed the target this often and never reached it is not retried within a recurrence.
@@ -48,7 +48,7 @@ class FixedPolicy:
         reason = f"policy default always runs the default batch size {default}"
         return Decision(
             default.batch_size,
-            DecisionKind.DEFAULT,
+            ChoiceKind.DEFAULT,
             reason,
             self._stop_cost_joules(context, arm),
             last_attempt=_never_reaches(context, arm),

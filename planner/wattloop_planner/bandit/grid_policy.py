@@ -11,7 +11,7 @@ from statistics import fmean
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row, feasible_arms, nearest_of
 from wattloop_planner.bandit.observation_order import own_observations
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind
+from wattloop_planner.bandit.policy import Arm, ChoiceKind, Decision, DecisionContext
 from wattloop_planner.observations import Observation, Outcome
 
 
@@ -43,7 +43,7 @@ class GridPolicy:
         arms = tuple(_arm(space, arm, costs.get(arm, []), arm in failed) for arm in left)
         default = nearest_of(space, left, space.default)
 
-        def decision(arm: int, kind: DecisionKind, reason: str, stop: float | None = None) -> Decision:
+        def decision(arm: int, kind: ChoiceKind, reason: str, stop: float | None = None) -> Decision:
             chosen = space.configurations[arm]
             return Decision(chosen.batch_size, kind, reason, stop, arms, parameters=chosen.parameters)
 
@@ -52,16 +52,16 @@ class GridPolicy:
                 if arm not in costs and arm not in failed and arm not in context.arms_running:
                     stop = min((self.beta * min(paid) for paid in costs.values()), default=None)
                     reason = f"batch size {space.configurations[arm]} has not been tried yet"
-                    return decision(arm, DecisionKind.TRIAL, reason, stop)
+                    return decision(arm, ChoiceKind.TRIAL, reason, stop)
         known = [arm for arm in left if arm in costs]
         if not known:
             untried = tuple(arm for arm in left if arm not in failed)
             arm = nearest_of(space, untried or (default,), default)
             reason = "no batch size has reached the target yet"
-            return replace(decision(arm, DecisionKind.TRIAL, reason), last_attempt=not untried)
+            return replace(decision(arm, ChoiceKind.TRIAL, reason), last_attempt=not untried)
         best = min(known, key=lambda arm: (fmean(costs[arm]), arm))
         reason = f"batch size {space.configurations[best]} was the cheapest of those tried"
-        return decision(best, DecisionKind.INCUMBENT, reason)
+        return decision(best, ChoiceKind.INCUMBENT, reason)
 
 
 def _results(

@@ -16,7 +16,7 @@ from wattloop_planner.bandit.coordinates import combinations, octaves, parameter
 from wattloop_planner.bandit.cost_model_policy import CostModelPolicy
 from wattloop_planner.bandit.decision_inputs import ONE_EPOCH, DecisionInputs
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.trial_value import best_stop, continuing_value, knowledge_gain, probe_option
 from wattloop_planner.observations import Outcome
 
@@ -59,7 +59,7 @@ class KnowledgeGradientPolicy(CostModelPolicy):
 
         See `ReviewingPolicy.review`.
         """
-        if decision.kind is not DecisionKind.TRIAL:
+        if decision.kind is not ChoiceKind.TRIAL:
             return super().review(context, decision, partial)
         inputs = self._decision_inputs(context, partial)
         if inputs is None:
@@ -110,7 +110,7 @@ class KnowledgeGradientPolicy(CostModelPolicy):
             f"a trial is worth {values[arm]:.2g} runs more than it takes"
         )
         stop_cost_joules = inputs.start_up_joules + float(stops[arm]) * inputs.unit_joules
-        return inputs.decision(arm, DecisionKind.TRIAL, reason, stop_cost_joules, self._arms(inputs))
+        return inputs.decision(arm, ChoiceKind.TRIAL, reason, stop_cost_joules, self._arms(inputs))
 
     def _trial_values(self, inputs: DecisionInputs) -> tuple[Vector, Vector]:
         """Net value of a trial of each arm (−∞ if not allowed) and its stopping cost, in incumbent runs."""
@@ -158,10 +158,10 @@ class KnowledgeGradientPolicy(CostModelPolicy):
             root = np.linalg.cholesky(cost.covariance[np.ix_(usable, usable)] + 1e-12 * np.eye(len(usable)))
             chosen = int(usable[np.argmin(cost.log_expected[usable] + root @ draws)])
             beside = f"a joint sample of the arms known, beside {len(context.running)} running"
-            reason, kind = f"batch size {configurations[chosen]}: {beside}", DecisionKind.SAMPLE
+            reason, kind = f"batch size {configurations[chosen]}: {beside}", ChoiceKind.SAMPLE
         else:
             reason = f"batch size {configurations[chosen]} is believed cheapest, and no trial is worth what it takes"
-            kind = DecisionKind.INCUMBENT
+            kind = ChoiceKind.INCUMBENT
         return inputs.decision(chosen, kind, reason, self._max_cost(inputs, chosen), self._arms(inputs))
 
     def _horizon(self, context: DecisionContext) -> float:

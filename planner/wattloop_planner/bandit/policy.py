@@ -18,7 +18,7 @@ from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, ParameterValues, StartUp
 
 
-class DecisionKind(StrEnum):
+class ChoiceKind(StrEnum):
     """Why an arm was chosen; the column ``decision`` of the simulator's output."""
 
     TRIAL = "trial"
@@ -137,7 +137,7 @@ class Decision:
     """
 
     batch_size: int
-    kind: DecisionKind
+    kind: ChoiceKind
     reason: str
     stop_cost_joules: float | None = None
     arms: tuple[Arm, ...] = ()

@@ -13,7 +13,7 @@ import numpy as np
 
 from wattloop_planner.bandit.cost_model_policy import CostModelPolicy
 from wattloop_planner.bandit.decision_inputs import DecisionInputs
-from wattloop_planner.bandit.policy import Decision, DecisionKind
+from wattloop_planner.bandit.policy import ChoiceKind, Decision
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ThompsonSamplingPolicy(CostModelPolicy):
             f"batch size {inputs.context.space.configurations[chosen]} is the cheapest in a sample of the posterior"
         )
         return inputs.decision(
-            chosen, DecisionKind.SAMPLE, reason, self._stop_cost_joules(inputs, chosen), self._arms(inputs)
+            chosen, ChoiceKind.SAMPLE, reason, self._stop_cost_joules(inputs, chosen), self._arms(inputs)
         )
 
     def _stop_cost_joules(self, inputs: DecisionInputs, arm: int) -> float | None:

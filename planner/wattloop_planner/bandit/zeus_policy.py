@@ -22,7 +22,7 @@ import numpy as np
 
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row
 from wattloop_planner.bandit.observation_order import own_observations
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, NoFeasibleArmError
+from wattloop_planner.bandit.policy import Arm, ChoiceKind, Decision, DecisionContext, NoFeasibleArmError
 from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_after
 from wattloop_planner.observations import Observation, Outcome, ParameterValues
 
@@ -98,10 +98,10 @@ class ZeusPolicy:
                 return _meanwhile(state.next_batch_size, state.cheapest)
             size = state.next_batch_size
             reason = f"pruning: does batch size {size} reach the target within {self.beta:g}× the least cost?"
-            return Decision(state.next_batch_size, DecisionKind.PRUNE, reason, stop)
+            return Decision(state.next_batch_size, ChoiceKind.PRUNE, reason, stop)
         size = _sampled(state.arms, np.random.default_rng(context.seed))
         reason = f"batch size {size} has the best of one Thompson sample an arm"
-        return Decision(size, DecisionKind.SAMPLE, reason, stop, tuple(_as_arm(arm) for arm in state.arms))
+        return Decision(size, ChoiceKind.SAMPLE, reason, stop, tuple(_as_arm(arm) for arm in state.arms))
 
     def state(self, context: DecisionContext) -> ZeusState:
         """The state of the algorithm before this decision.
@@ -200,7 +200,7 @@ def _meanwhile(next_batch_size: int, cheapest: int | None) -> Decision:
     """The decision while the requested exploration is in flight: the cheapest size so far."""
     size = next_batch_size if cheapest is None else cheapest
     reason = f"batch size {next_batch_size} is being explored; meanwhile batch size {size}, the cheapest so far"
-    return Decision(size, DecisionKind.INCUMBENT, reason)
+    return Decision(size, ChoiceKind.INCUMBENT, reason)
 
 
 def _sampled(arms: Sequence[GaussianArm], generator: np.random.Generator) -> int:

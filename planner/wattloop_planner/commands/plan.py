@@ -16,7 +16,7 @@ from wattloop.wire.message_fields import MessageError, String
 from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS
 from wattloop_planner.commands.pipeline_inputs import read_problem
 from wattloop_planner.frequency.baselines import baselines, max_frequency
-from wattloop_planner.frequency.choice_rules import Cost, Fastest, Rule, choose_point
+from wattloop_planner.frequency.choice_rules import CostRule, FastestRule, Rule, choose_point
 from wattloop_planner.frequency.files.archive import (
     ARCHIVE,
     MAX_COMPRESSED_BYTES,
@@ -208,7 +208,7 @@ def _choose(arguments: argparse.Namespace) -> int:
 
 
 def _choose_by_rule(arguments: argparse.Namespace, result: PlannedResult) -> int:
-    rule: Rule = Fastest() if arguments.eta is None else Cost(CostModel(arguments.eta, arguments.max_power))
+    rule: Rule = FastestRule() if arguments.eta is None else CostRule(CostModel(arguments.eta, arguments.max_power))
     chosen = choose_point(
         result.realised,
         rule,

@@ -13,9 +13,9 @@ from wattloop.files.atomic_write import open_atomic
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import (
+    ChoiceKind,
     Decision,
     DecisionContext,
-    DecisionKind,
     NoFeasibleArmError,
     Policy,
     decision_seed,
@@ -26,7 +26,7 @@ from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
 from wattloop_planner.plots.posterior_figure import PosteriorPanel, write_posterior_plot
 from wattloop_planner.simulation.replayed_history import read_replayed_history
 
-STAGES = {DecisionKind.PRUNE: "pruning", DecisionKind.TRIAL: "trial"}
+STAGES = {ChoiceKind.PRUNE: "pruning", ChoiceKind.TRIAL: "trial"}
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _recurrence_and_attempt(history: Sequence[Observation], step: int) -> tuple[
 
 def _step(policy: Policy, context: DecisionContext, decision: Decision, step: int) -> Step:
     stage = STAGES.get(decision.kind, "sampling")
-    certain = decision.kind is not DecisionKind.SAMPLE
+    certain = decision.kind is not ChoiceKind.SAMPLE
     rows: tuple[tuple[object, ...], ...]
     if isinstance(policy, ZeusPolicy):
         arms = policy.state(context).arms

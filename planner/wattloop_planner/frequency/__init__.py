@@ -18,11 +18,11 @@ Example:
     [[1410, 1200, 1200, 1410], [1410, 1410, 1410, 1410]]
 """
 
-from wattloop_planner.frequency.choice_rules import ChosenPoint, Cost, Deadline, Fastest, choose_point
+from wattloop_planner.frequency.choice_rules import ChosenPoint, CostRule, Deadline, FastestRule, choose_point
 from wattloop_planner.frequency.pipeline.clock_interpolation import interpolated
 from wattloop_planner.frequency.pipeline.graph import OperationGraph, schedule_graph
 from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile
-from wattloop_planner.frequency.pipeline.merged_profiles import RankMeasurement, merged_profile
+from wattloop_planner.frequency.pipeline.merged_profiles import ClockMeasurement, merged_profile
 from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.plans import Plan, Realised, evaluate, plan_energy_joules, plan_frequencies
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
@@ -41,10 +41,11 @@ from wattloop_planner.frequency.solver.relaxation import Frontier, relax
 __all__ = [
     "SCHEDULES",
     "ChosenPoint",
-    "Cost",
+    "ClockMeasurement",
+    "CostRule",
     "Deadline",
     "EarlyRecomputation",
-    "Fastest",
+    "FastestRule",
     "Frontier",
     "GPipe",
     "Interleaved",
@@ -55,7 +56,6 @@ __all__ = [
     "Planning",
     "Problem",
     "Profile",
-    "RankMeasurement",
     "Realised",
     "Schedule",
     "choose_point",

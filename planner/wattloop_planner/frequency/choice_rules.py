@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Fastest:
+class FastestRule:
     """Minimum energy among the plans that take no longer, within 0.1 %, than an iteration at maximum clocks."""
 
 
@@ -34,7 +34,7 @@ class Deadline:
 
 
 @dataclass(frozen=True)
-class Cost:
+class CostRule:
     """Minimum cost ``η · energy + (1 − η) · maximum power · time`` of an iteration.
 
     Attributes:
@@ -44,7 +44,7 @@ class Cost:
     model: CostModel
 
 
-Rule = Fastest | Deadline | Cost
+Rule = FastestRule | Deadline | CostRule
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class ChosenPoint:
     Attributes:
         plan: Index of the plan in the given sequence.
         realised: Time and energy of the plan.
-        in_time: Whether the plan is within the deadline or, with `Fastest`, within the time at maximum clocks.
+        in_time: Whether the plan is within the deadline or, with `FastestRule`, within the time at maximum clocks.
         for_straggler: Whether a straggler's time, not the rule, determined the plan.
     """
 
@@ -91,10 +91,10 @@ def choose_point(
 
     Example:
         >>> plans = [Realised(1.3, 98.0), Realised(1.2, 90.0), Realised(1.0, 100.0), Realised(0.9, 120.0)]
-        >>> chosen = choose_point(plans, Fastest(), max_clocks=Realised(1.0, 150.0), waiting_power_watts=100.0)
+        >>> chosen = choose_point(plans, FastestRule(), max_clocks=Realised(1.0, 150.0), waiting_power_watts=100.0)
         >>> chosen.plan, chosen.in_time
         (2, True)
-        >>> choose_point(plans, Fastest(), max_clocks=Realised(1.0, 150.0), waiting_power_watts=100.0,
+        >>> choose_point(plans, FastestRule(), max_clocks=Realised(1.0, 150.0), waiting_power_watts=100.0,
         ...              straggler_seconds=1.5).plan
         0
     """
@@ -111,7 +111,7 @@ def choose_point(
 def _by_rule(plans: Sequence[Realised], rule: Rule, max_clocks: Realised) -> tuple[int, bool]:
     numbers = range(len(plans))
     match rule:
-        case Cost(model):
+        case CostRule(model):
             return min(
                 numbers,
                 key=lambda number: (
@@ -121,7 +121,7 @@ def _by_rule(plans: Sequence[Realised], rule: Rule, max_clocks: Realised) -> tup
             ), True
         case Deadline(seconds):
             limit = seconds
-        case Fastest():
+        case FastestRule():
             limit = max_clocks.time_seconds * (1 + SAME_TIME)
     in_time = [number for number in numbers if plans[number].time_seconds <= limit * (1 + ROUNDING)]
     if not in_time:

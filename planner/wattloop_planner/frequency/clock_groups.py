@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from wattloop_planner.frequency.emulation import Conditions, Emulation, emulate
-from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Rows, Setting
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, PlannedSetting, Rows
 from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import planned_options
 
@@ -82,7 +82,7 @@ def best_grouping(problem: Problem, planned: Rows, conditions: Conditions) -> Gr
     return Grouping(found[0], intended, min(in_time, key=lambda plan: plan.emulation.mean.energy_joules))
 
 
-def grouped(problem: Problem, rows: Rows, min_group_seconds: float) -> list[list[Setting]]:
+def grouped(problem: Problem, rows: Rows, min_group_seconds: float) -> list[list[PlannedSetting]]:
     """The plan with groups that last at least this long, by the operations' planned times.
 
     A stage remains as planned if it is shorter than one group, or if no common clock is fast enough for one.
@@ -105,7 +105,9 @@ def grouped(problem: Problem, rows: Rows, min_group_seconds: float) -> list[list
     ]
 
 
-def _grouped_stage(problem: Problem, order: list[int], planned: list[Option], min_seconds: float) -> list[Setting]:
+def _grouped_stage(
+    problem: Problem, order: list[int], planned: list[Option], min_seconds: float
+) -> list[PlannedSetting]:
     """The clocks of one stage: minimum effective energy over all divisions into groups of at least `min_seconds`."""
     kinds = zip(problem.graph.kind_of[order].tolist(), (option.knobs for option in planned), strict=True)
     tables = [problem.at_knobs(kind, knobs) for kind, knobs in kinds]
@@ -135,7 +137,7 @@ def _grouped_stage(problem: Problem, order: list[int], planned: list[Option], mi
         begin, clock = group_of[end]
         row = [clocks[clock]] * (end - begin) + row
         end = begin
-    return [Setting(clock, option.knobs) for clock, option in zip(row, planned, strict=True)]
+    return [PlannedSetting(clock, option.knobs) for clock, option in zip(row, planned, strict=True)]
 
 
 def _at_all_clocks(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattloop.errors import InputError, UsageError
-from wattloop.power.selectors import Measurement
+from wattloop.power.selectors import MeasuredLimit
 from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale, inferred_scale
 from wattloop_planner.observations import PARAMETER_PREFIX
 from wattloop_planner.simulation.traces import LEARNING_RATE, TrainingPath
@@ -127,8 +127,8 @@ def paths_by_configuration(
 
 
 def epochs_of(
-    epochs: Mapping[Configuration, tuple[Measurement, ...]], configuration: Configuration
-) -> tuple[Measurement, ...] | None:
+    epochs: Mapping[Configuration, tuple[MeasuredLimit, ...]], configuration: Configuration
+) -> tuple[MeasuredLimit, ...] | None:
     """The epochs at each power limit of a configuration; None if there are none.
 
     Parameters without a column in the power file do not change the epochs.

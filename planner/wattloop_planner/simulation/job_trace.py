@@ -9,7 +9,7 @@ from functools import cached_property
 
 from wattloop.energy.cost import CostModel
 from wattloop.errors import InputError, UsageError
-from wattloop.power.selectors import Cost, Measurement
+from wattloop.power.selectors import Cost, MeasuredLimit
 from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS, Configuration, ConfigurationSpace, Parameter
 from wattloop_planner.simulation.configurations import (
     ParameterOption,
@@ -19,7 +19,7 @@ from wattloop_planner.simulation.configurations import (
 )
 from wattloop_planner.simulation.level_curves import Curves, level_curves
 from wattloop_planner.simulation.simulated_attempt import Epoch
-from wattloop_planner.simulation.traces import PowerTrace, TrainingPath, TrainTrace, Workload
+from wattloop_planner.simulation.traces import PowerTrace, TracedWorkload, TrainingPath, TrainTrace
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class JobTrace:
         curves: Curves of the training paths by target metric, configuration and run.
     """
 
-    workload: Workload
+    workload: TracedWorkload
     eta: float
     max_power_watts: float
     limits: int
@@ -125,7 +125,7 @@ def job_trace(
     train: TrainTrace,
     power: PowerTrace,
     *,
-    workload: Workload,
+    workload: TracedWorkload,
     targets: tuple[float, ...],
     eta: float,
     parameters: Sequence[ParameterOption] = (),
@@ -180,7 +180,7 @@ def job_trace(
     return JobTrace(workload, eta, power.max_power_watts, limits, chosen, traces, paths, curves)
 
 
-def _epochs_of(power: PowerTrace, workload: Workload, configuration: Configuration) -> tuple[Measurement, ...]:
+def _epochs_of(power: PowerTrace, workload: TracedWorkload, configuration: Configuration) -> tuple[MeasuredLimit, ...]:
     found = epochs_of(power.epochs[workload], configuration)
     if found is None:
         message = f"no row of batch size {configuration} of {workload}"
@@ -205,7 +205,7 @@ def check_default(trace: JobTrace, default_batch_size: int, train: TrainTrace, p
 
 
 def _trace(
-    configuration: Configuration, limits: tuple[Measurement, ...], eta: float, max_power_watts: float
+    configuration: Configuration, limits: tuple[MeasuredLimit, ...], eta: float, max_power_watts: float
 ) -> ConfigurationTrace:
     model = CostModel(eta, max_power_watts)
 
@@ -226,6 +226,6 @@ def _trace(
     )
 
 
-def _no_workload(source: str, workload: Workload, known: list[Workload]) -> InputError:
+def _no_workload(source: str, workload: TracedWorkload, known: list[TracedWorkload]) -> InputError:
     listing = "; ".join(str(other) for other in known[:20])
     return InputError(source, f"no row of {workload}", f"one of: {listing}", 1, "dataset")

@@ -120,7 +120,7 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Option:
+class SimulationOption:
     """An option of the command line and of a jobs file.
 
     Attributes:
@@ -137,39 +137,55 @@ class Option:
 
 
 _POSITIVE = _integer(1, 2**53)
-OPTIONS: dict[str, Option] = {
-    "train": Option(str, "a file", None, "CSV: epochs that each training path took to each target metric"),
-    "power": Option(str, "a file", None, "CSV: time and power of an epoch at each power limit"),
-    "dataset": Option(str, "a name", None, "dataset of the workload"),
-    "network": Option(str, "a name", None, "network of the workload"),
-    "optimizer": Option(str, "a name", None, "optimizer of the workload"),
-    "target_metric": Option(_number, "a finite number", None, "target metric, as in the train file"),
-    "max_epochs": Option(_POSITIVE, "a whole number of at least 1", None, "maximum number of epochs of an attempt"),
-    "default_batch_size": Option(_POSITIVE, "a whole number of at least 1", None, "the user's own batch size"),
-    "eta": Option(_fraction, "a number from 0 to 1", "0.5", "weight of energy against time in the cost"),
-    "policy": Option(_one_of(POLICIES), f"one of {', '.join(POLICIES)}", "knowledgeGradient", "policy to simulate"),
-    "recurrences": Option(
+OPTIONS: dict[str, SimulationOption] = {
+    "train": SimulationOption(str, "a file", None, "CSV: epochs that each training path took to each target metric"),
+    "power": SimulationOption(str, "a file", None, "CSV: time and power of an epoch at each power limit"),
+    "dataset": SimulationOption(str, "a name", None, "dataset of the workload"),
+    "network": SimulationOption(str, "a name", None, "network of the workload"),
+    "optimizer": SimulationOption(str, "a name", None, "optimizer of the workload"),
+    "target_metric": SimulationOption(_number, "a finite number", None, "target metric, as in the train file"),
+    "max_epochs": SimulationOption(
+        _POSITIVE, "a whole number of at least 1", None, "maximum number of epochs of an attempt"
+    ),
+    "default_batch_size": SimulationOption(
+        _POSITIVE, "a whole number of at least 1", None, "the user's own batch size"
+    ),
+    "eta": SimulationOption(_fraction, "a number from 0 to 1", "0.5", "weight of energy against time in the cost"),
+    "policy": SimulationOption(
+        _one_of(POLICIES), f"one of {', '.join(POLICIES)}", "knowledgeGradient", "policy to simulate"
+    ),
+    "recurrences": SimulationOption(
         lambda text: None if text == "auto" else _integer(1, MAX_RECURRENCES)(text),
         f"auto or a whole number from 1 to {MAX_RECURRENCES}",
         "auto",
         "number of recurrences; auto: 2 x batch sizes x power limits",
     ),
-    "seeds": Option(_seeds, "seeds as in 3, 1-20 or 1,5,9", "1-20", "seeds; each runs one simulation"),
-    "gpu": Option(str, "a name", "", "name of the GPU model, copied to the output"),
-    "window": Option(_integer(0, 2**53), "a whole number of at least 0", "", "observations that the policy uses"),
-    "stop": Option(Stop, "inside or epoch-end", "inside", "where an attempt ends that has become too expensive"),
-    "switch_at": Option(_integer(0, 2**53), "a whole number of at least 0", "", "first recurrence with another target"),
-    "switch_target_metric": Option(_number, "a finite number", "", "target metric from --switch-at on"),
-    "history": Option(str, "a file", "", "output of a simulation on another GPU model, as initial observations"),
-    "parameters": Option(
+    "seeds": SimulationOption(_seeds, "seeds as in 3, 1-20 or 1,5,9", "1-20", "seeds; each runs one simulation"),
+    "gpu": SimulationOption(str, "a name", "", "name of the GPU model, copied to the output"),
+    "window": SimulationOption(
+        _integer(0, 2**53), "a whole number of at least 0", "", "observations that the policy uses"
+    ),
+    "stop": SimulationOption(
+        Stop, "inside or epoch-end", "inside", "where an attempt ends that has become too expensive"
+    ),
+    "switch_at": SimulationOption(
+        _integer(0, 2**53), "a whole number of at least 0", "", "first recurrence with another target"
+    ),
+    "switch_target_metric": SimulationOption(_number, "a finite number", "", "target metric from --switch-at on"),
+    "history": SimulationOption(
+        str, "a file", "", "output of a simulation on another GPU model, as initial observations"
+    ),
+    "parameters": SimulationOption(
         lambda text: parameter_options(text) if text else (),
         "NAME=DEFAULT, or NAME=DEFAULT:SCALE with the scale log, linear or choice, separated by commas",
         "",
         "further parameters that the policy chooses, each NAME=DEFAULT[:SCALE]; their candidates are the values in "
         "the train file's column param:NAME, or learning_rate",
     ),
-    "curves": Option(_yes_or_no, "yes or no", "yes", "whether the policy sees each attempt's metric by epoch"),
-    "job": Option(str, "a name", "", "name of the job, copied to the output"),
+    "curves": SimulationOption(
+        _yes_or_no, "yes or no", "yes", "whether the policy sees each attempt's metric by epoch"
+    ),
+    "job": SimulationOption(str, "a name", "", "name of the job, copied to the output"),
 }
 
 

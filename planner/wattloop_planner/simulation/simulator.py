@@ -10,8 +10,8 @@ from itertools import count
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import (
+    ChoiceKind,
     DecisionContext,
-    DecisionKind,
     PartialObservation,
     Policy,
     ReviewingPolicy,
@@ -95,7 +95,7 @@ class SimulatedAttempt:
     run: int
     profiled: bool
     result: AttemptResult
-    decision: DecisionKind
+    decision: ChoiceKind
     last_attempt: bool = False
     parameters: ParameterValues = ()
 

@@ -17,7 +17,7 @@ from wattloop_planner.simulation.process_pool import map_in_processes
 from wattloop_planner.simulation.simulation_options import JobOptions
 from wattloop_planner.simulation.simulation_summary import SeedSummary, summarise
 from wattloop_planner.simulation.simulator import Scenario, SimulatedAttempt, simulate
-from wattloop_planner.simulation.traces import Workload, read_power_trace, read_train_trace
+from wattloop_planner.simulation.traces import TracedWorkload, read_power_trace, read_train_trace
 
 # Below this total number of recurrences, starting processes takes longer than the simulation.
 MIN_RECURRENCES_FOR_PROCESSES = 2000
@@ -82,7 +82,7 @@ def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
     trace = job_trace(
         train,
         power,
-        workload=Workload(options.dataset, options.network, options.optimizer),
+        workload=TracedWorkload(options.dataset, options.network, options.optimizer),
         targets=(options.target_metric, *switched),
         eta=options.eta,
         parameters=options.parameters,

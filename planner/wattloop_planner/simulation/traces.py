@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from wattloop.errors import InputError
 from wattloop.files.csv_table import Row, read_table
-from wattloop.power.selectors import Measurement
+from wattloop.power.selectors import MeasuredLimit
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.observations import PARAMETER_PREFIX, ParameterValues
 
@@ -22,7 +22,7 @@ POWER_COLUMNS = ("dataset", "network", "batch_size", "optimizer", "power_limit",
 LEARNING_RATE = "learning_rate"
 
 
-class Workload(NamedTuple):
+class TracedWorkload(NamedTuple):
     """A training workload: the key of both traces."""
 
     dataset: str
@@ -59,7 +59,7 @@ class TrainTrace:
     """
 
     source: str
-    paths: dict[Workload, dict[float, dict[int, tuple[TrainingPath, ...]]]]
+    paths: dict[TracedWorkload, dict[float, dict[int, tuple[TrainingPath, ...]]]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PowerTrace:
     """
 
     source: str
-    epochs: dict[Workload, dict[Configuration, tuple[Measurement, ...]]]
+    epochs: dict[TracedWorkload, dict[Configuration, tuple[MeasuredLimit, ...]]]
     max_power_watts: float
 
 
@@ -85,7 +85,7 @@ def read_train_trace(path: str | Path) -> TrainTrace:
     Raises:
         InputError: The file is invalid; the message names line and column.
     """
-    paths: dict[Workload, dict[float, dict[int, list[TrainingPath]]]] = {}
+    paths: dict[TracedWorkload, dict[float, dict[int, list[TrainingPath]]]] = {}
     for row in read_table(path, TRAIN_COLUMNS):
         target_epoch = row.optional_number("target_epoch", minimum=0)
         if target_epoch == 0:
@@ -116,7 +116,7 @@ def read_power_trace(path: str | Path) -> PowerTrace:
     Raises:
         InputError: The file is invalid, or repeats a batch size and limit; the message names line and column.
     """
-    epochs: dict[Workload, dict[Configuration, dict[float, tuple[int, Measurement]]]] = {}
+    epochs: dict[TracedWorkload, dict[Configuration, dict[float, tuple[int, MeasuredLimit]]]] = {}
     for row in read_table(path, POWER_COLUMNS):
         size, limit = row.integer("batch_size", minimum=1), row.number("power_limit", above=0)
         time, power = row.number("time_per_epoch", above=0), row.number("average_power", above=0)
@@ -125,7 +125,7 @@ def read_power_trace(path: str | Path) -> PowerTrace:
         if limit in limits:
             found = f"batch size {configuration} at {limit:g} W again, first on line {limits[limit][0]}"
             raise InputError(row.source, found, "each batch size and limit once", row.line, "power_limit")
-        limits[limit] = (row.line, Measurement(limit, power * time, time))
+        limits[limit] = (row.line, MeasuredLimit(limit, power * time, time))
     if not epochs:
         raise InputError(str(path), "no row below the header", "one row per batch size and power limit", 2, 1)
     by_workload = {
@@ -149,5 +149,5 @@ def parameters_of_row(row: Row, *, with_learning_rate: bool = False) -> Paramete
     return tuple(values)
 
 
-def _workload(row: Row) -> Workload:
-    return Workload(row.text("dataset"), row.text("network"), row.text("optimizer"))
+def _workload(row: Row) -> TracedWorkload:
+    return TracedWorkload(row.text("dataset"), row.text("network"), row.text("optimizer"))

@@ -7,7 +7,7 @@ machine with a real GPU; it changes no setting.
 
 from __future__ import annotations
 
-from nvml_simulator.contract.conformance import Caller, differences
+from nvml_simulator.contract.conformance import FunctionCaller, differences
 from nvml_simulator.contract.function_parameters import (
     INVALID_ARGUMENT,
     NOT_SUPPORTED,
@@ -15,7 +15,7 @@ from nvml_simulator.contract.function_parameters import (
     UNINITIALIZED,
     Device,
     Function,
-    MigDevice,
+    MigDeviceHandle,
 )
 from nvml_simulator.contract.functions import ALLOWED_UNINITIALIZED, FUNCTIONS
 from nvml_simulator.contract.invalid_calls import InvalidCall, invalid_calls
@@ -27,11 +27,11 @@ __all__ = [
     "NOT_SUPPORTED",
     "SUCCESS",
     "UNINITIALIZED",
-    "Caller",
     "Device",
     "Function",
+    "FunctionCaller",
     "InvalidCall",
-    "MigDevice",
+    "MigDeviceHandle",
     "differences",
     "invalid_calls",
 ]

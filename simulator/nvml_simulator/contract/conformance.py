@@ -11,9 +11,9 @@ from typing import Any
 from nvml_simulator.contract.function_parameters import (
     SUCCESS,
     UNINITIALIZED,
+    ArgumentProperties,
     Device,
-    GpuProperties,
-    MigDevice,
+    MigDeviceHandle,
     Parameter,
     Pointer,
     Text,
@@ -22,7 +22,7 @@ from nvml_simulator.contract.functions import ALLOWED_UNINITIALIZED, FUNCTIONS
 from nvml_simulator.contract.invalid_calls import NULL_HANDLE, invalid_calls
 
 
-class Caller:
+class FunctionCaller:
     """Calls the table's functions in a library with valid arguments, some of which can be replaced.
 
     Args:
@@ -33,7 +33,7 @@ class Caller:
         self._library = library
         self._device = c_void_p()
         self._mig_device = c_void_p()
-        self._gpu = GpuProperties(b"", b"", b"", 0, 0, 0, 1)
+        self._gpu = ArgumentProperties(b"", b"", b"", 0, 0, 0, 1)
 
     def read_properties(self, pid: int) -> None:
         """Read the properties of GPU 0 from the initialized library.
@@ -53,7 +53,7 @@ class Caller:
         self._library.nvmlDeviceGetMaxClockInfo(self._device, 0, byref(graphics))
         self._library.nvmlDeviceGetPowerManagementDefaultLimit(self._device, byref(limit))
         bus_id = pci.raw[36:68].split(b"\0")[0]
-        self._gpu = GpuProperties(
+        self._gpu = ArgumentProperties(
             texts["UUID"].value, texts["Serial"].value, bus_id, memory.value, graphics.value, limit.value, pid
         )
 
@@ -79,7 +79,7 @@ class Caller:
     def _valid(self, parameter: Parameter) -> list[Any]:
         if isinstance(parameter, Device):
             return [self._device]
-        if isinstance(parameter, MigDevice):
+        if isinstance(parameter, MigDeviceHandle):
             return [self._mig_device]
         if isinstance(parameter, Pointer):
             return [byref(parameter.make())]
@@ -95,7 +95,7 @@ def differences(library: ctypes.CDLL) -> Iterator[str]:
     documents an error for them but crashes.
     """
     simulated = hasattr(library, "wattloopSimulatorTime")
-    caller = Caller(library)
+    caller = FunctionCaller(library)
     caller.read_properties(os.getpid())
     reads = {
         name

@@ -23,7 +23,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class MigDevice:
+class MigDeviceHandle:
     """Handle of the first MIG device of GPU 0."""
 
 
@@ -59,11 +59,11 @@ class Value:
         make: Makes a valid value from the properties of GPU 0.
     """
 
-    make: Callable[[GpuProperties], Any]
+    make: Callable[[ArgumentProperties], Any]
 
 
 @dataclass(frozen=True)
-class GpuProperties:
+class ArgumentProperties:
     """Properties of GPU 0 that valid arguments need."""
 
     uuid: bytes
@@ -75,7 +75,7 @@ class GpuProperties:
     pid: int
 
 
-Parameter = Device | MigDevice | Pointer | Text | Value
+Parameter = Device | MigDeviceHandle | Pointer | Text | Value
 
 
 @dataclass(frozen=True)

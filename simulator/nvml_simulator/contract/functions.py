@@ -6,7 +6,15 @@ from collections.abc import Callable
 from ctypes import c_char_p, c_int, c_uint, c_ulonglong, c_void_p, create_string_buffer
 from typing import Any
 
-from nvml_simulator.contract.function_parameters import Device, Function, MigDevice, Parameter, Pointer, Text, Value
+from nvml_simulator.contract.function_parameters import (
+    Device,
+    Function,
+    MigDeviceHandle,
+    Parameter,
+    Pointer,
+    Text,
+    Value,
+)
 
 
 def _number(value: int) -> Value:
@@ -102,10 +110,10 @@ FUNCTIONS: dict[str, Function] = {
     "nvmlDeviceGetMigMode": _get(_UINT, _UINT),
     "nvmlDeviceGetMaxMigDeviceCount": _get(_UINT),
     "nvmlDeviceGetMigDeviceHandleByIndex": Function((Device(), _number(0), _HANDLE), needs_mig=True),
-    "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": Function((MigDevice(), _HANDLE), needs_mig=True),
+    "nvmlDeviceGetDeviceHandleFromMigDeviceHandle": Function((MigDeviceHandle(), _HANDLE), needs_mig=True),
     "nvmlDeviceIsMigDeviceHandle": _get(_UINT),
-    "nvmlDeviceGetGpuInstanceId": Function((MigDevice(), _UINT), needs_mig=True),
-    "nvmlDeviceGetComputeInstanceId": Function((MigDevice(), _UINT), needs_mig=True),
+    "nvmlDeviceGetGpuInstanceId": Function((MigDeviceHandle(), _UINT), needs_mig=True),
+    "nvmlDeviceGetComputeInstanceId": Function((MigDeviceHandle(), _UINT), needs_mig=True),
 }
 
 ALLOWED_UNINITIALIZED = {"nvmlInit_v2", "nvmlInitWithFlags", "nvmlErrorString", "nvmlSystemGetNVMLVersion"}

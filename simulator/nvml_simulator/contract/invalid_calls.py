@@ -15,7 +15,7 @@ from nvml_simulator.contract.function_parameters import (
     NOT_FOUND,
     NOT_SUPPORTED,
     Device,
-    MigDevice,
+    MigDeviceHandle,
     Pointer,
     Text,
 )
@@ -94,7 +94,7 @@ def invalid_calls() -> Iterator[InvalidCall]:
     for name, function in FUNCTIONS.items():
         position = 0
         for parameter in function.parameters:
-            if isinstance(parameter, Device | MigDevice):
+            if isinstance(parameter, Device | MigDeviceHandle):
                 yield _invalid(name, NULL_HANDLE, position, c_void_p, INVALID_ARGUMENT)
             elif isinstance(parameter, Pointer):
                 yield _invalid(name, f"null pointer, argument {position}", position, c_void_p, INVALID_ARGUMENT)

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_agent.monitor.caller_connection import Connection, PartialRequests
+from wattloop_agent.monitor.caller_connection import CallerConnection, PartialRequests
 from wattloop_agent.monitor.unanswered_requests import MAX_REPLACED, ChangeRates, newest_request
 
 FIRST = {"verb": "hold_clocks", "unanswered": True, "gpus": ["GPU-1"], "megahertz": 900}
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, Connection]]:
+def pair() -> Iterator[tuple[socket.socket, CallerConnection]]:
     caller, accepted = socket.socketpair()
-    connection = Connection(accepted, PartialRequests())
+    connection = CallerConnection(accepted, PartialRequests())
     with caller:
         yield caller, connection
     connection.close()
@@ -42,14 +42,16 @@ def line(**fields: object) -> bytes:
         line(padding=" " * 5000),
     ],
 )
-def test_the_newest_request_before_another_one_is_taken(pair: tuple[socket.socket, Connection], other: bytes) -> None:
+def test_the_newest_request_before_another_one_is_taken(
+    pair: tuple[socket.socket, CallerConnection], other: bytes
+) -> None:
     caller, connection = pair
     caller.sendall(line(megahertz=1005) + line(megahertz=1200) + other + line(megahertz=1410))
     assert newest_request(connection, FIRST)["megahertz"] == 1200
     assert connection.available_line() == other
 
 
-def test_a_bounded_number_is_replaced_at_once(pair: tuple[socket.socket, Connection]) -> None:
+def test_a_bounded_number_is_replaced_at_once(pair: tuple[socket.socket, CallerConnection]) -> None:
     caller, connection = pair
     caller.sendall(b"".join(line(megahertz=number) for number in range(100)))
     assert newest_request(connection, FIRST)["megahertz"] == MAX_REPLACED - 1
@@ -58,14 +60,14 @@ def test_a_bounded_number_is_replaced_at_once(pair: tuple[socket.socket, Connect
 
 @pytest.mark.parametrize("waiting", [b"", b'{"verb": "hold_cl'])
 def test_a_request_that_has_not_arrived_wholly_is_not_waited_for(
-    pair: tuple[socket.socket, Connection], waiting: bytes
+    pair: tuple[socket.socket, CallerConnection], waiting: bytes
 ) -> None:
     caller, connection = pair
     caller.sendall(waiting)
     assert newest_request(connection, FIRST) is FIRST
 
 
-def test_a_connection_that_has_ended_keeps_the_last_request(pair: tuple[socket.socket, Connection]) -> None:
+def test_a_connection_that_has_ended_keeps_the_last_request(pair: tuple[socket.socket, CallerConnection]) -> None:
     caller, connection = pair
     caller.sendall(line(megahertz=1005))
     caller.close()

@@ -14,7 +14,7 @@ import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS
 from wattloop_agent.monitor.energy import recorder as recorder_module
-from wattloop_agent.monitor.energy.attribution import Assignment, Observation
+from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
@@ -37,13 +37,13 @@ class FailsOnce:
         self.calls = 0
         self.recovered = asyncio.Event()
 
-    async def observe(self, known: Iterable[Assignment]) -> Observation:
+    async def observe(self, known: Iterable[Assignment]) -> AssignmentObservation:
         self.calls += 1
         if self.calls == 1:
             raise ZeroDivisionError("whatever")
         if self.calls == 3:
             self.recovered.set()
-        return Observation(float(self.calls), float(self.calls), ())
+        return AssignmentObservation(float(self.calls), float(self.calls), ())
 
 
 def test_accounting_continues_after_an_unexpected_error(

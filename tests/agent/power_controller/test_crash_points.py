@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from support.agents.memory_devices import MemoryDevices
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 
 FOUND = {"GPU-0": 300.0, "GPU-1": 250.0}
-POWER = Setting.POWER_LIMIT
+POWER = GpuSetting.POWER_LIMIT
 
 
 class Stopped(BaseException):
@@ -75,7 +75,9 @@ CHANGES = {
     "release": (begin_held, release),
     "clocks locked": (
         begin_with_nothing,
-        lambda lease_manager: lease_manager.hold(HoldRequest(("GPU-0", "GPU-1"), Setting.GRAPHICS_CLOCK, 900.0, "a")),
+        lambda lease_manager: lease_manager.hold(
+            HoldRequest(("GPU-0", "GPU-1"), GpuSetting.GRAPHICS_CLOCK, 900.0, "a")
+        ),
     ),
 }
 

@@ -10,10 +10,10 @@ import pytest
 import nvml_simulator
 from support.agents.memory_devices import MemoryDevices
 from wattloop_agent.power_controller.devices import Devices, NvmlDevices
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.request_error import Reason, RequestError
 
-POWER, GRAPHICS, MEMORY = Setting
+POWER, GRAPHICS, MEMORY = GpuSetting
 Offered = tuple[Devices, str, Callable[[], float | None]]
 
 
@@ -69,8 +69,8 @@ def test_a_clock_is_locked_and_unlocked_but_its_lock_cannot_be_read(offered: Off
     assert locked() is None
 
 
-@pytest.mark.parametrize("setting", Setting)
-def test_every_method_refuses_an_unknown_gpu(offered: Offered, setting: Setting) -> None:
+@pytest.mark.parametrize("setting", GpuSetting)
+def test_every_method_refuses_an_unknown_gpu(offered: Offered, setting: GpuSetting) -> None:
     devices, _, _ = offered
     calls = (
         lambda: devices.allowed("GPU-none", setting),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.agents.memory_devices import MemoryDevices
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.request_error import RequestError
@@ -17,8 +17,8 @@ from wattloop_agent.request_error import RequestError
 GPUS = ("GPU-0", "GPU-1")
 
 
-@pytest.mark.parametrize("setting", [Setting.POWER_LIMIT, Setting.GRAPHICS_CLOCK])
-def test_a_failed_change_keeps_the_expiry_of_the_previous_lease(setting: Setting, tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", [GpuSetting.POWER_LIMIT, GpuSetting.GRAPHICS_CLOCK])
+def test_a_failed_change_keeps_the_expiry_of_the_previous_lease(setting: GpuSetting, tmp_path: Path) -> None:
     now = 0.0
     devices = MemoryDevices(dict.fromkeys(GPUS, 400.0))
     lease_manager = LeaseManager(devices, tmp_path, "boot", lambda: now)
@@ -46,11 +46,11 @@ def test_a_failing_disk_is_logged_once_and_reported_until_it_works(
     devices = MemoryDevices(dict.fromkeys(GPUS, 400.0))
     lease_manager = LeaseManager(devices, tmp_path, "boot", lambda: 0.0)
     lease_manager.recover()
-    lease_manager.hold(HoldRequest(GPUS, Setting.POWER_LIMIT, 300.0, "a"))
+    lease_manager.hold(HoldRequest(GPUS, GpuSetting.POWER_LIMIT, 300.0, "a"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(RequestError, match="No space left"):
-            lease_manager.hold(HoldRequest(GPUS, Setting.POWER_LIMIT, 200.0, "a"))
+            lease_manager.hold(HoldRequest(GPUS, GpuSetting.POWER_LIMIT, 200.0, "a"))
         lease_manager.release("a")
         for _ in range(3):
             lease_manager.tick()

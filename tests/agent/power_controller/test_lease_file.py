@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_agent.power_controller.lease import Lease, Setting, lease_from_record, lease_to_record
+from wattloop_agent.power_controller.lease import GpuSetting, Lease, lease_from_record, lease_to_record
 from wattloop_agent.power_controller.lease_file import NAME, CorruptLeaseFileError, LeaseFile
 from wattloop_agent.request_error import Reason, RequestError
 
-LEASE = Lease("GPU-1", Setting.POWER_LIMIT, 300.0, 200.0, None, "process:1:2", "boot")
+LEASE = Lease("GPU-1", GpuSetting.POWER_LIMIT, 300.0, 200.0, None, "process:1:2", "boot")
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 leases = st.builds(
     Lease,
     gpu=st.text(min_size=1, max_size=40),
-    setting=st.sampled_from(Setting),
+    setting=st.sampled_from(GpuSetting),
     found=numbers,
     held=numbers,
     pending=numbers,

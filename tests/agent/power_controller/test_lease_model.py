@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from support.agents.memory_devices import CLOCK_STEPS, MemoryDevices
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.request_error import Reason, RequestError
 
 GPUS = ("GPU-0", "GPU-1", "GPU-2")
 FOUND = {"GPU-0": 400.0, "GPU-1": 300.0, "GPU-2": 250.5}
-HELD_SETTINGS = (Setting.POWER_LIMIT, Setting.GRAPHICS_CLOCK)
+HELD_SETTINGS = (GpuSetting.POWER_LIMIT, GpuSetting.GRAPHICS_CLOCK)
 owners = st.sampled_from([f"owner {number}" for number in range(5)])
 some_gpus = st.lists(st.sampled_from(GPUS), min_size=1, max_size=3, unique=True).map(tuple)
 watts = st.sampled_from([100.0, 150.0, 200.25, 400.0])
@@ -65,7 +65,7 @@ class Leases(RuleBasedStateMachine):
     @rule(owner=owners, gpus=some_gpus, limit=watts)
     def hold(self, owner: str, gpus: tuple[str, ...], limit: float) -> None:
         expected = self.expected(owner, gpus, None)
-        refusal = self.refusal_of(HoldRequest(gpus, Setting.POWER_LIMIT, limit, owner))
+        refusal = self.refusal_of(HoldRequest(gpus, GpuSetting.POWER_LIMIT, limit, owner))
         assert refusal in expected
         if refusal is None:
             self.held.update(dict.fromkeys(gpus, (owner, limit)))
@@ -73,7 +73,7 @@ class Leases(RuleBasedStateMachine):
     @rule(owner=owners, gpus=some_gpus, clock=st.sampled_from(CLOCK_STEPS))
     def lock(self, owner: str, gpus: tuple[str, ...], clock: float) -> None:
         expected = self.expected(owner, gpus, None)
-        refusal = self.refusal_of(HoldRequest(gpus, Setting.GRAPHICS_CLOCK, clock, owner))
+        refusal = self.refusal_of(HoldRequest(gpus, GpuSetting.GRAPHICS_CLOCK, clock, owner))
         assert refusal in expected
         if refusal is None:
             self.clocks.update(dict.fromkeys(gpus, (owner, clock)))
@@ -81,10 +81,10 @@ class Leases(RuleBasedStateMachine):
     @rule(owner=owners, gpus=some_gpus, limit=too_much)
     def hold_out_of_range(self, owner: str, gpus: tuple[str, ...], limit: float) -> None:
         expected = self.expected(owner, gpus, Reason.OUT_OF_RANGE)
-        assert self.refusal_of(HoldRequest(gpus, Setting.POWER_LIMIT, limit, owner)) in expected
+        assert self.refusal_of(HoldRequest(gpus, GpuSetting.POWER_LIMIT, limit, owner)) in expected
 
     @rule(owner=owners, gpus=st.none() | some_gpus, setting=st.none() | st.sampled_from(HELD_SETTINGS))
-    def release(self, owner: str, gpus: tuple[str, ...] | None, setting: Setting | None) -> None:
+    def release(self, owner: str, gpus: tuple[str, ...] | None, setting: GpuSetting | None) -> None:
         others = {held_by[gpu][0] for held_by in (self.held, self.clocks) for gpu in gpus or () if gpu in held_by} - {
             owner
         }
@@ -136,8 +136,8 @@ class Leases(RuleBasedStateMachine):
         if self.devices.failing:
             return
         actual = {(lease.gpu, lease.setting): (lease.owner, lease.held) for lease in self.lease_manager.leases.values()}
-        model = {(gpu, Setting.POWER_LIMIT): held for gpu, held in self.held.items()}
-        model |= {(gpu, Setting.GRAPHICS_CLOCK): held for gpu, held in self.clocks.items()}
+        model = {(gpu, GpuSetting.POWER_LIMIT): held for gpu, held in self.held.items()}
+        model |= {(gpu, GpuSetting.GRAPHICS_CLOCK): held for gpu, held in self.clocks.items()}
         assert actual == model
 
 

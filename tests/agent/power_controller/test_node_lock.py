@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.agents.memory_devices import MemoryDevices
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.node_lock import NodeLock
@@ -24,7 +24,7 @@ def power_controller(devices: MemoryDevices, folder: Path, name: str) -> LeaseMa
 
 
 def hold(lease_manager: LeaseManager, watts: float) -> None:
-    lease_manager.hold(HoldRequest(GPUS, Setting.POWER_LIMIT, watts, "owner"))
+    lease_manager.hold(HoldRequest(GPUS, GpuSetting.POWER_LIMIT, watts, "owner"))
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents.memory_devices import CLOCK_STEPS, MemoryDevices
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import AllowedRange, HoldRequest, values_to_set
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.power_controller_verbs import RequestHandlers
+from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
 from wattloop_agent.request_error import Reason, RequestError
 
 GPU = "GPU-0"
@@ -22,7 +22,7 @@ WATTS = {GPU: AllowedRange(100.0, 400.0)}
 
 
 def clock(value: float, within: AllowedRange | None = None) -> HoldRequest:
-    return HoldRequest((GPU,), Setting.GRAPHICS_CLOCK, value, "owner", within=within)
+    return HoldRequest((GPU,), GpuSetting.GRAPHICS_CLOCK, value, "owner", within=within)
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,17 @@ def test_only_a_step_within_all_ranges_is_set(
     ("request_", "bounds", "message"),
     [
         (
-            HoldRequest((GPU,), Setting.POWER_LIMIT, 350.0, "owner"),
+            HoldRequest((GPU,), GpuSetting.POWER_LIMIT, 350.0, "owner"),
             None,
             "GPU GPU-0: a power limit of 350 watts is out of range: the device accepts 100 to 300 watts, no other",
         ),
         (
-            HoldRequest((GPU,), Setting.POWER_LIMIT, 120.0, "owner"),
+            HoldRequest((GPU,), GpuSetting.POWER_LIMIT, 120.0, "owner"),
             AllowedRange(150.0, 250.0),
             "the device accepts 100 to 300 watts, the administrator allows 150 to 250",
         ),
         (
-            HoldRequest((GPU,), Setting.POWER_LIMIT, 240.0, "owner", within=AllowedRange(100.0, 200.0)),
+            HoldRequest((GPU,), GpuSetting.POWER_LIMIT, 240.0, "owner", within=AllowedRange(100.0, 200.0)),
             AllowedRange(150.0, 250.0),
             "the administrator allows 150 to 250, the policies of this node allow 100 to 200",
         ),
@@ -107,10 +107,10 @@ def test_a_range_between_two_steps_is_refused() -> None:
 def test_the_monitors_range_narrows_the_power_controllers_own_and_never_widens_it(
     ends: dict[str, float], watts: float, held: float | None, tmp_path: Path
 ) -> None:
-    bounds = {Setting.POWER_LIMIT: AllowedRange(0.0, 390.0)}
+    bounds = {GpuSetting.POWER_LIMIT: AllowedRange(0.0, 390.0)}
     lease_manager = LeaseManager(MemoryDevices({GPU: 400.0}), tmp_path, "boot", lambda: 0.0, bounds=bounds)
     lease_manager.recover()
-    handlers = RequestHandlers(lease_manager, lambda: 0.0)
+    handlers = PowerControllerVerbs(lease_manager, lambda: 0.0)
     request = {"verb": "hold_limit", "gpus": [GPU], "watts": watts, "owner": "a", **ends}
     if held is None:
         with pytest.raises(RequestError, match="OutOfRange"):
@@ -122,10 +122,10 @@ def test_the_monitors_range_narrows_the_power_controllers_own_and_never_widens_i
 
 
 def test_the_power_controller_lists_its_own_bounds(tmp_path: Path) -> None:
-    bounds = {Setting.POWER_LIMIT: AllowedRange(150.0, math.inf), Setting.MEMORY_CLOCK: AllowedRange(0.0, 2000.0)}
+    bounds = {GpuSetting.POWER_LIMIT: AllowedRange(150.0, math.inf), GpuSetting.MEMORY_CLOCK: AllowedRange(0.0, 2000.0)}
     lease_manager = LeaseManager(MemoryDevices({GPU: 400.0}), tmp_path, "boot", lambda: 0.0, bounds=bounds)
     lease_manager.recover()
-    listed = RequestHandlers(lease_manager, lambda: 0.0).answer({"verb": "list"})
+    listed = PowerControllerVerbs(lease_manager, lambda: 0.0).answer({"verb": "list"})
     assert isinstance(listed, dict)
     assert listed["bounds"] == {"power_limit": [150.0, None], "memory_clock": [0.0, 2000.0]}
     lease_manager.close()

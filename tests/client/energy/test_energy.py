@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.recorded_gpu import NAMES, RecordedGpu
-from wattloop.energy.energy_estimate import Energy
+from wattloop.energy.energy_estimate import EnergyEstimate
 from wattloop.energy.energy_history import Edge, energy_at
 from wattloop.energy.energy_timeline import EnergyTimeline
 from wattloop.energy.power_history import energy_of_power
@@ -68,8 +68,8 @@ def test_the_true_energy_is_within_the_uncertainty(
 
 def test_after_the_last_edge_its_power_is_extrapolated_with_a_larger_uncertainty() -> None:
     edges = [Edge(k * STEP, k * STEP, round(k * 50_000)) for k in range(10)]
-    assert energy_at(edges, 0.85) == Energy(pytest.approx(425.0), pytest.approx(0.0))
-    assert energy_at(edges, 1.0) == Energy(pytest.approx(500.0), pytest.approx(50.0))
+    assert energy_at(edges, 0.85) == EnergyEstimate(pytest.approx(425.0), pytest.approx(0.0))
+    assert energy_at(edges, 1.0) == EnergyEstimate(pytest.approx(500.0), pytest.approx(50.0))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -20,10 +20,10 @@ from wattloop.energy.energy_timeline import EnergyTimeline
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.instruction_measurements import RankMeasurements
+from wattloop.pipeline.instruction_measurements import ProcessMeasurements
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import Directive
-from wattloop_agent.monitor.energy.attribution import Assignment, Observation
+from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.energy_snapshot import energy_from
 from wattloop_agent.monitor.energy.gpu_account import GpuAccount
 from wattloop_agent.monitor.energy.ledger import Ledger
@@ -127,7 +127,9 @@ def pods(gpu: RecordedGpu) -> Iterator[Error]:
             moment = next(observed)
             for sample in samples(gpu, interval, counter_interval):
                 while moment <= sample.begin_seconds:
-                    ledger.observe(Observation(moment, moment, (pod,) if begin <= moment <= begin + 2 else ()))
+                    ledger.observe(
+                        AssignmentObservation(moment, moment, (pod,) if begin <= moment <= begin + 2 else ())
+                    )
                     moment = next(observed)
                 ledger.add_samples([sample], sample.end_seconds)
             (usage,) = ledger.usages()
@@ -150,7 +152,7 @@ def instructions(gpu: RecordedGpu) -> Iterator[Error]:
     timeline = EnergyTimeline()
     for each in gpu.every(INTERVAL_SECONDS):
         timeline.add(each)
-    found = RankMeasurements([lambda first, final: timeline.edges(first, final=final)], first_rank=True)
+    found = ProcessMeasurements([lambda first, final: timeline.edges(first, final=final)], first_rank=True)
     both = [moment for pair in itertools.pairwise(stamps) for moment in pair]
     listed = tuple(Instruction(kind, 0, number) for number, kind in enumerate(kinds))
     found.add(IterationRecord(0, Directive(), listed, (), stamps[0], stamps[-1], array("d", both)))

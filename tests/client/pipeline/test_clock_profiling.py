@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from wattloop.errors import UsageError
 from wattloop.pipeline.clock_profiling import ClockResult, ProfileSchedule, Profiling, clocks_left, spaced_clocks
-from wattloop.pipeline.energy_regression import Estimate
+from wattloop.pipeline.energy_regression import RegressionEstimate
 
 CLOCKS = st.lists(st.integers(1, 3000), min_size=1, max_size=200, unique=True)
 
 
 def result(megahertz: int, joules: float, seconds: float, error: float = 1.0) -> ClockResult:
-    return ClockResult(megahertz, Estimate(joules, error), seconds)
+    return ClockResult(megahertz, RegressionEstimate(joules, error), seconds)
 
 
 @given(
@@ -57,23 +57,23 @@ def test_a_profile_resumes_with_the_clocks_that_lack_an_instruction() -> None:
 
 
 # Energy and time by clock, the blocking power, and the clock at which the rank stops.
-SERIES: dict[str, tuple[dict[int, tuple[float, float]], Estimate | None, int | None]] = {
+SERIES: dict[str, tuple[dict[int, tuple[float, float]], RegressionEstimate | None, int | None]] = {
     "energy that falls": ({1400: (100, 1.0), 1200: (90, 1.1), 1000: (80, 1.3)}, None, None),
     "energy that rises": ({1400: (100, 1.0), 1200: (90, 1.1), 1000: (95, 1.3)}, None, 1000),
     "a rise within the error": ({1400: (100, 1.0), 1200: (90, 1.1), 1000: (91, 1.3)}, None, None),
     "energy that rises less than waiting costs": (
         {1400: (100, 1.0), 1200: (90, 1.1), 1000: (95, 1.3)},
-        Estimate(60.0, 1.0),
+        RegressionEstimate(60.0, 1.0),
         None,
     ),
     "a rise that may be the error of the blocking power": (
         {1400: (100, 1.0), 1200: (90, 1.1), 1000: (105, 1.3)},
-        Estimate(60.0, 30.0),
+        RegressionEstimate(60.0, 30.0),
         None,
     ),
     "effective energy that rises": (
         {1400: (100, 1.0), 1200: (90, 1.1), 1000: (120, 1.3)},
-        Estimate(60.0, 1.0),
+        RegressionEstimate(60.0, 1.0),
         1000,
     ),
     "the highest clock as the best": ({1400: (100, 1.0), 1200: (110, 1.1)}, None, 1200),
@@ -82,7 +82,7 @@ SERIES: dict[str, tuple[dict[int, tuple[float, float]], Estimate | None, int | N
 
 @pytest.mark.parametrize(("series", "blocking", "stops"), SERIES.values(), ids=SERIES)
 def test_a_rank_stops_where_effective_energy_has_risen_beyond_its_error(
-    series: dict[int, tuple[float, float]], blocking: Estimate | None, stops: int | None
+    series: dict[int, tuple[float, float]], blocking: RegressionEstimate | None, stops: int | None
 ) -> None:
     profiling = Profiling(ProfileSchedule((*series, 800, 600), 0, 1, 1))
     for clock, (joules, seconds) in series.items():

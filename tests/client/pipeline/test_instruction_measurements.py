@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from support.instruction_stream import CounterReader, RankOfPipeline, SyntheticGpu, edges_of, iterations
 from wattloop.energy.energy_timeline import EnergyTimeline
-from wattloop.pipeline.energy_regression import Estimate
+from wattloop.pipeline.energy_regression import RegressionEstimate
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.instruction_measurements import RankMeasurements
+from wattloop.pipeline.instruction_measurements import ProcessMeasurements
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import Directive, InstructionMeasurement
 
@@ -36,10 +36,10 @@ CASES: dict[str, tuple[RankOfPipeline, int, Mapping[str, float]]] = {
 SEEDS = 20
 
 
-def measured(rank: RankOfPipeline, count: int, seed: int, counter: Mapping[str, float]) -> RankMeasurements:
+def measured(rank: RankOfPipeline, count: int, seed: int, counter: Mapping[str, float]) -> ProcessMeasurements:
     gpu = SyntheticGpu(seed)
     records = iterations(gpu, rank, count)
-    found = RankMeasurements([edges_of(gpu.timeline(**counter))], first_rank=rank.stage == 0)
+    found = ProcessMeasurements([edges_of(gpu.timeline(**counter))], first_rank=rank.stage == 0)
     for record in records:
         found.add(record)
     found.end_phase()
@@ -47,7 +47,7 @@ def measured(rank: RankOfPipeline, count: int, seed: int, counter: Mapping[str, 
     return found
 
 
-def by_kind(found: RankMeasurements) -> dict[str, InstructionMeasurement]:
+def by_kind(found: ProcessMeasurements) -> dict[str, InstructionMeasurement]:
     return {each.kind: each for each in found.measurements()}
 
 
@@ -104,7 +104,7 @@ def test_instructions_that_are_always_in_the_same_proportion_are_not_told_apart(
             gpu.trace.add(0.0005, 200.0 if instruction.kind == "forward" else 400.0)
             stamps.append(gpu.trace.now)
         records.append(IterationRecord(number, Directive(), instructions, (), begin, gpu.trace.now, stamps))
-    found = RankMeasurements([edges_of(gpu.timeline())], first_rank=True)
+    found = ProcessMeasurements([edges_of(gpu.timeline())], first_rank=True)
     for record in records:
         found.add(record)
     found.end_phase()
@@ -119,7 +119,7 @@ def test_instructions_that_are_always_in_the_same_proportion_are_not_told_apart(
 def test_a_pause_within_an_instruction_changes_neither_its_time_nor_its_energy() -> None:
     rank, gpu = RankOfPipeline(), SyntheticGpu(3)
     records = [gpu.run(rank, number, pause_seconds=3.0 if number in (7, 11) else 0.0) for number in range(20)]
-    found = RankMeasurements([edges_of(gpu.timeline())], first_rank=False)
+    found = ProcessMeasurements([edges_of(gpu.timeline())], first_rank=False)
     for record in records:
         found.add(record)
     found.end_phase()
@@ -136,7 +136,7 @@ def test_an_evaluation_between_iterations_is_not_measured() -> None:
         records.append(gpu.run(rank, number))
         if number % 5 == 4:
             gpu.trace.add(20.0, 650.0)
-    found = RankMeasurements([edges_of(gpu.timeline())], first_rank=False)
+    found = ProcessMeasurements([edges_of(gpu.timeline())], first_rank=False)
     for record in records:
         found.add(record)
     found.end_phase()
@@ -156,7 +156,7 @@ def test_the_clocks_of_a_profile_are_measured_separately() -> None:
         for _ in range(12):
             records[-1].append(gpu.run(rank.at(clock), number, clock))
             number += 1
-    found, phases = RankMeasurements([edges_of(gpu.timeline())], first_rank=False), []
+    found, phases = ProcessMeasurements([edges_of(gpu.timeline())], first_rank=False), []
     for of_clock in records:
         found.begin_phase()
         for record in of_clock:
@@ -178,7 +178,7 @@ def test_the_clocks_of_a_profile_are_measured_separately() -> None:
 
 def test_phases_at_the_same_clocks_are_combined() -> None:
     rank, gpu, errors = RankOfPipeline(), SyntheticGpu(9), []
-    found = RankMeasurements([edges_of(timeline := EnergyTimeline())], first_rank=False)
+    found = ProcessMeasurements([edges_of(timeline := EnergyTimeline())], first_rank=False)
     reader, number = CounterReader(gpu), 0
     for _ in range(4):
         found.begin_phase()
@@ -202,14 +202,14 @@ def test_the_energies_of_two_gpus_of_a_process_are_added() -> None:
     rank, gpu = RankOfPipeline(), SyntheticGpu(6)
     records = iterations(gpu, rank, 15)
     timelines = [gpu.timeline(), SyntheticGpu(7, gpu.trace).timeline()]
-    found = RankMeasurements([edges_of(timeline) for timeline in timelines], first_rank=False)
+    found = ProcessMeasurements([edges_of(timeline) for timeline in timelines], first_rank=False)
     for record in records:
         found.add(record)
     found.end_phase()
     found.collect(math.inf)
     for kind, each in by_kind(found).items():
         assert each.energy_joules == pytest.approx(2 * rank.joules(kind), rel=0.02)
-    assert found.blocking() == Estimate(pytest.approx(180.0, rel=0.03), pytest.approx(3.0, abs=3.0))
+    assert found.blocking() == RegressionEstimate(pytest.approx(180.0, rel=0.03), pytest.approx(3.0, abs=3.0))
 
 
 @settings(max_examples=15, deadline=None)
@@ -220,7 +220,7 @@ def test_readings_in_parts_give_the_same_measurements_as_all_at_once(
     rank, gpu = RankOfPipeline(microbatches=8), SyntheticGpu(seed)
     records = iterations(gpu, rank, count)
     timeline = gpu.timeline()
-    one, other = (RankMeasurements([edges_of(timeline)], first_rank=False) for _ in range(2))
+    one, other = (ProcessMeasurements([edges_of(timeline)], first_rank=False) for _ in range(2))
     for number, record in enumerate(records):
         one.add(record)
         other.add(record)
@@ -238,7 +238,7 @@ def test_readings_in_parts_give_the_same_measurements_as_all_at_once(
 
 def test_without_a_counter_the_times_alone_are_measured() -> None:
     gpu = SyntheticGpu(8)
-    found = RankMeasurements([], first_rank=False)
+    found = ProcessMeasurements([], first_rank=False)
     for record in iterations(gpu, RankOfPipeline(), 5):
         found.add(record)
     found.end_phase()

@@ -13,30 +13,30 @@ from hypothesis import strategies as st
 
 from support.power_profiles.synthetic_training import SyntheticTraining
 from wattloop.errors import UsageError
-from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Measurement, Selector, Time, comparison
+from wattloop.power.selectors import Cost, Energy, MaxSlowdown, MeasuredLimit, Selector, Time, comparison
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign, first_pass
 
 TRACES = Path(__file__).parents[2] / "data" / "zeus-traces"
 SELECTORS: tuple[Selector, ...] = (Energy(), Time(), Cost(0.5), MaxSlowdown(1.1))
 
 
-def measured_profiles() -> list[list[Measurement]]:
+def measured_profiles() -> list[list[MeasuredLimit]]:
     """Some of the measured profiles of the traces: four of each GPU."""
-    profiles: dict[tuple[str, ...], list[Measurement]] = {}
+    profiles: dict[tuple[str, ...], list[MeasuredLimit]] = {}
     for file in ("summary_power_a40.csv", "summary_power_v100.csv"):
         with (TRACES / file).open() as stream:
             for row in csv.DictReader(stream):
                 key = (file, *(row[name] for name in ("dataset", "network", "batch_size", "optimizer")))
                 seconds = float(row["time_per_epoch"])
                 energy = seconds * float(row["average_power"])
-                profiles.setdefault(key, []).append(Measurement(float(row["power_limit"]), energy, seconds))
+                profiles.setdefault(key, []).append(MeasuredLimit(float(row["power_limit"]), energy, seconds))
     return [profile for profile in profiles.values() if len(profile) >= 7][::10]
 
 
 PROFILES = measured_profiles()
 
 
-def design_for(truth: Sequence[Measurement], selector: Selector, mode: Mode = "Measured") -> SequentialDesign:
+def design_for(truth: Sequence[MeasuredLimit], selector: Selector, mode: Mode = "Measured") -> SequentialDesign:
     return SequentialDesign([each.power_limit_watts for each in truth], 1, selector, mode)
 
 
@@ -80,7 +80,7 @@ def test_a_certain_choice_on_measured_profiles_is_within_the_margin(selector: Se
 def test_a_limit_that_may_break_the_bound_is_seldom_chosen(mode: Mode) -> None:
     # 300 W is too slow by half a percent: within the margin, and within the doubt about one window.
     seconds = {400.0: 10.0, 350.0: 10.3, 300.0: 11.055, 250.0: 12.4, 200.0: 14.6}
-    truth = [Measurement(limit, limit * each * 0.95, each) for limit, each in seconds.items()]
+    truth = [MeasuredLimit(limit, limit * each * 0.95, each) for limit, each in seconds.items()]
     chosen = []
     for seed in range(8):
         design = design_for(truth, MaxSlowdown(1.1), mode)
@@ -99,13 +99,13 @@ def test_more_noise_needs_more_windows() -> None:
     assert len(noisy.windows) > len(quiet.windows)
 
 
-def throttled_profile(ripple: float) -> list[Measurement]:
+def throttled_profile(ripple: float) -> list[MeasuredLimit]:
     """A GPU that its limit always slows, with a minimum of energy inside; a ripple is no smooth curve."""
     profile = []
     for place in range(13):
         limit = 400.0 - 25.0 * place
         seconds = (0.5 + 0.5 * (250.0 / limit) ** 3) * math.exp(ripple * (-1) ** place)
-        profile.append(Measurement(limit, 0.99 * limit * seconds, seconds))
+        profile.append(MeasuredLimit(limit, 0.99 * limit * seconds, seconds))
     return profile
 
 
@@ -145,7 +145,7 @@ def test_the_intervals_contain_the_truth() -> None:
 def test_a_drift_does_not_move_the_choice() -> None:
     # All limits cost the same, and each window costs 0.5 % more than the one before: an order from the
     # maximum down would find the minimum 4 % more expensive.
-    truth = [Measurement(float(limit), 100.0, 1.0) for limit in range(100, 325, 25)]
+    truth = [MeasuredLimit(float(limit), 100.0, 1.0) for limit in range(100, 325, 25)]
     training = SyntheticTraining(truth, noise=0.002, seed=2, drift_per_window=0.005)
     design = training.carry_out(design_for(truth, Energy()))
     assert design.choice is not None
@@ -154,7 +154,7 @@ def test_a_drift_does_not_move_the_choice() -> None:
 
 
 def test_the_budget_ends_the_measurement_and_says_so() -> None:
-    truth = [Measurement(limit, 100.0 + limit / 1e3, 1.0) for limit in range(100, 325, 25)]
+    truth = [MeasuredLimit(limit, 100.0 + limit / 1e3, 1.0) for limit in range(100, 325, 25)]
     requirements = Requirements(margin=0.0, max_doubt=0.01, budget_seconds=90.0)
     design = SequentialDesign([each.power_limit_watts for each in truth], 1, Energy(), "Measured", requirements)
     SyntheticTraining(truth, noise=0.02, seed=7).carry_out(design)
@@ -163,7 +163,7 @@ def test_the_budget_ends_the_measurement_and_says_so() -> None:
 
 
 def test_one_limit_is_certain_after_one_window() -> None:
-    truth = [Measurement(250.0, 100.0, 1.0)]
+    truth = [MeasuredLimit(250.0, 100.0, 1.0)]
     design = SyntheticTraining(truth, noise=0.05, seed=0).carry_out(design_for(truth, Cost(0.5)))
     assert (design.reason, design.limit_watts, len(design.windows)) == ("Certain", 250.0, 1)
 
@@ -179,7 +179,7 @@ def test_one_limit_is_certain_after_one_window() -> None:
 def test_any_profile_ends_within_the_budget_with_finite_figures(
     costs: list[tuple[float, float]], mode: Mode, selector: Selector, noise: float
 ) -> None:
-    truth = [Measurement(400.0 - 25.0 * place, energy, time) for place, (energy, time) in enumerate(costs)]
+    truth = [MeasuredLimit(400.0 - 25.0 * place, energy, time) for place, (energy, time) in enumerate(costs)]
     requirements = Requirements(budget_seconds=60.0)
     design = SequentialDesign([each.power_limit_watts for each in truth], 1, selector, mode, requirements)
     SyntheticTraining(truth, noise=noise, seed=1).carry_out(design)
@@ -193,24 +193,24 @@ def test_any_profile_ends_within_the_budget_with_finite_figures(
 class _Middle:
     """A user's selector: the median time."""
 
-    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+    def select(self, measurements: Sequence[MeasuredLimit]) -> MeasuredLimit:
         return sorted(measurements, key=lambda each: each.time_seconds)[len(measurements) // 2]
 
 
 class _Invents:
-    def select(self, measurements: Sequence[Measurement]) -> Measurement:
-        return Measurement(1.0, 1.0, 1.0)
+    def select(self, measurements: Sequence[MeasuredLimit]) -> MeasuredLimit:
+        return MeasuredLimit(1.0, 1.0, 1.0)
 
 
 def test_any_object_with_select_is_a_selector() -> None:
-    truth = [Measurement(300.0 - 50 * place, 100.0 + 30 * place, 1.0 + 0.3 * place) for place in range(4)]
+    truth = [MeasuredLimit(300.0 - 50 * place, 100.0 + 30 * place, 1.0 + 0.3 * place) for place in range(4)]
     design = SyntheticTraining(truth, noise=0.01, seed=0).carry_out(design_for(truth, _Middle()))
     assert (design.reason, design.limit_watts) == ("Certain", 200.0)
 
 
 def test_a_selector_that_returns_something_else_is_named() -> None:
-    design = design_for([Measurement(100.0, 1.0, 1.0)], _Invents())
-    training = SyntheticTraining([Measurement(100.0, 1.0, 1.0)], noise=0.0, seed=0)
+    design = design_for([MeasuredLimit(100.0, 1.0, 1.0)], _Invents())
+    training = SyntheticTraining([MeasuredLimit(100.0, 1.0, 1.0)], noise=0.0, seed=0)
     with pytest.raises(UsageError, match="_Invents returned"):
         design.add(training.window(100.0))
 

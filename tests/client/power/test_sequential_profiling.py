@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattloop.power.selectors import Cost, Energy, Measurement, Selector, Time
+from wattloop.power.selectors import Cost, Energy, MeasuredLimit, Selector, Time
 from wattloop.power.sequential_profiling import MAX_WINDOWS_PER_LIMIT, SequentialProfiling
 from wattloop.power.windows import MIN_WINDOW_SECONDS, Totals
 from wattloop.wire.training_messages import LimitMeasurement
@@ -47,15 +47,15 @@ class Training:
         return self.profiling.measurements(1.0)
 
 
-def truth(watts: float) -> Measurement:
+def truth(watts: float) -> MeasuredLimit:
     """Of a GPU that draws its limit: the best energy is at 250 W, and 300 W are worse by 1 %."""
     seconds = (400 / watts) ** 0.8 * (1 + 0.5 * (200 / watts) ** 6)
-    return Measurement(watts, watts * seconds, seconds)
+    return MeasuredLimit(watts, watts * seconds, seconds)
 
 
-def measured(found: tuple[LimitMeasurement, ...]) -> list[Measurement]:
+def measured(found: tuple[LimitMeasurement, ...]) -> list[MeasuredLimit]:
     return [
-        Measurement(each.power_limit_watts, each.energy_joules / each.epochs, each.time_seconds / each.epochs)
+        MeasuredLimit(each.power_limit_watts, each.energy_joules / each.epochs, each.time_seconds / each.epochs)
         for each in found
     ]
 

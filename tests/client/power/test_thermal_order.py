@@ -11,9 +11,9 @@ import pytest
 
 import nvml_simulator
 from nvml_simulator import Machine, ThermalModel
-from wattloop.power.selectors import Energy, MaxSlowdown, Measurement, Selector
+from wattloop.power.selectors import Energy, MaxSlowdown, MeasuredLimit, Selector
 from wattloop.power.sequential_design import SequentialDesign
-from wattloop.power.windows import Totals, Window, WindowRecorder
+from wattloop.power.windows import PowerWindow, Totals, WindowRecorder
 
 LIMITS = tuple(400.0 - 37.5 * place for place in range(9))
 STEPS_UNTIL_STEADY = 2500
@@ -34,16 +34,16 @@ class HotGpu:
         gpu = self.machine.describe().gpus[0]
         return Totals(gpu.counter_millijoules / 1e3, gpu.time_seconds)
 
-    def settled(self, limit: float) -> Measurement:
+    def settled(self, limit: float) -> MeasuredLimit:
         self.machine.set_power_limit_as_another_actor(0, limit)
         begin, end = self.work(STEPS_UNTIL_STEADY), self.work(500)
-        return Measurement(
+        return MeasuredLimit(
             limit,
             (end.energy_joules - begin.energy_joules) / 500,
             (end.time_seconds - begin.time_seconds) / 500,
         )
 
-    def window(self, limit: float) -> Window:
+    def window(self, limit: float) -> PowerWindow:
         self.machine.set_power_limit_as_another_actor(0, limit)
         recorder = WindowRecorder(limit)
         while True:
@@ -52,10 +52,10 @@ class HotGpu:
                 return window
 
 
-def from_the_maximum_down(gpu: HotGpu) -> Sequence[Measurement]:
+def from_the_maximum_down(gpu: HotGpu) -> Sequence[MeasuredLimit]:
     windows = [gpu.window(limit) for limit in LIMITS]
     return [
-        Measurement(each.power_limit_watts, each.energy_joules / each.samples, each.time_seconds / each.samples)
+        MeasuredLimit(each.power_limit_watts, each.energy_joules / each.samples, each.time_seconds / each.samples)
         for each in windows
     ]
 

@@ -16,7 +16,7 @@ from support.reporting.report_server import ReportServer
 from wattloop import PowerLimitOptimizer, Run
 from wattloop.errors import UsageError
 from wattloop.gpus.agent import AgentConnection
-from wattloop.power.selectors import Energy, Measurement, Time
+from wattloop.power.selectors import Energy, MeasuredLimit, Time
 from wattloop.power.sequential_design import Requirements
 from wattloop_planner.power_profile import read_profile
 
@@ -215,15 +215,15 @@ def test_a_limit_that_the_gpu_rejects_ends_the_measurement_with_a_warning(
 class _FailsLater:
     """A selector with a defect that only real measurements show."""
 
-    def select(self, measurements: Sequence[Measurement]) -> Measurement:
+    def select(self, measurements: Sequence[MeasuredLimit]) -> MeasuredLimit:
         if len(measurements) > 2:
             raise ZeroDivisionError
         return measurements[0]
 
 
 class _Invents:
-    def select(self, measurements: Sequence[Measurement]) -> Measurement:
-        return Measurement(1.0, 1.0, 1.0)
+    def select(self, measurements: Sequence[MeasuredLimit]) -> MeasuredLimit:
+        return MeasuredLimit(1.0, 1.0, 1.0)
 
 
 def test_a_selector_that_fails_later_does_not_end_the_training(node: Node, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ from wattloop.errors import InputError
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.manifests import check_file
 from wattloop_operator.api.plan_archive import decode_archive
-from wattloop_operator.api.power_fields import PlanChoice, Power
+from wattloop_operator.api.power_fields import PlanChoiceRule, Power
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
 
@@ -21,14 +21,14 @@ MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
     [
         ({}, None),
         ({"limit": {"mode": "Fixed", "watts": 200}}, None),
-        ({"limit": {"mode": "None"}}, PlanChoice.FASTEST),
-        ({"limit": {"mode": "None"}, "frequencyPlan": {"choice": "Cost"}}, PlanChoice.COST),
+        ({"limit": {"mode": "None"}}, PlanChoiceRule.FASTEST),
+        ({"limit": {"mode": "None"}, "frequencyPlan": {"choice": "Cost"}}, PlanChoiceRule.COST),
         ({"limit": {"mode": "None"}, "frequencyPlan": {"mode": "None"}}, None),
         ({"frequencyPlan": {"mode": "None"}}, None),
     ],
 )
 def test_a_job_gets_clocks_by_a_plan_only_without_power_limits(
-    power: dict[str, Any], choice: PlanChoice | None
+    power: dict[str, Any], choice: PlanChoiceRule | None
 ) -> None:
     settings = Power.from_wire(power).clocks_by_plan
     assert (None if settings is None else settings.choice) == choice

@@ -15,7 +15,7 @@ import pytest
 
 from support.databases.sample_record import RECORD
 from wattloop.commands.main import main
-from wattloop_operator.store import PowerMeasurement, ProfileKey, Store, open_store
+from wattloop_operator.store import PowerMeasurement, PowerProfileKey, Store, open_store
 
 # As `wattloop run` stores it beside the observations.
 JOB: dict[str, Any] = {
@@ -106,7 +106,7 @@ def test_the_default_format_is_a_table_and_any_format_can_be_written_to_a_file(
 
 @pytest.mark.usefixtures("job")
 def test_plot_writes_both_plots_to_a_folder_that_it_creates(url: str, store: Store, tmp_path: Path) -> None:
-    key = ProfileKey(RECORD.job_uid, 32, "NVIDIA A40", 1)
+    key = PowerProfileKey(RECORD.job_uid, 32, "NVIDIA A40", 1)
     store.profiles.record(key, [PowerMeasurement(limit, 50.0, 300 / limit, 0.25) for limit in (100.0, 300.0)])
     folder = tmp_path / "new" / "plots"
     assert main(["plot", "digits", "--database", url, "--output", str(folder)]) == 0

@@ -19,7 +19,7 @@ from wattloop.errors import OperationError, UsageError
 from wattloop.run.report_channel import ReportChannel
 from wattloop.wire.node_energy import NodeAnswer, NodeReport
 from wattloop.wire.training_messages import Report
-from wattloop_agent.monitor.push.node_report_api import OperatorApi
+from wattloop_agent.monitor.push.node_report_api import NodeReportApi
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
@@ -65,7 +65,7 @@ class Served:
         token = self.trusted.with_name("token")
         token.write_text("token")
         try:
-            OperatorApi(self.service.url, token, self.trusted).send(NodeReport("node", "ledger", 1, (), ()))
+            NodeReportApi(self.service.url, token, self.trusted).send(NodeReport("node", "ledger", 1, (), ()))
         except OperationError as error:
             if "certificate verify failed" not in str(error):
                 raise

@@ -18,7 +18,7 @@ from support.agents.simulated_node import SimulatedNode, simulated_node
 from support.backends.model_backend import KEY, job
 from wattloop.gpus.agent import AgentConnection
 from wattloop.wire.training_messages import GpuEnergy, Report
-from wattloop_operator.api.attempt_state import GpuReading, Progress, Result
+from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import reconcile
@@ -186,7 +186,7 @@ def test_an_attempt_that_goes_on_using_energy_gets_its_outcome(tmp_path: Path) -
 
 def test_without_an_agent_or_gpus_no_energy_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("wattloop_operator.local.final_energy.AGENT_START_SECONDS", 0.0)
-    gpu = GpuReading(
+    gpu = GpuReadingStatus(
         uuid="GPU-00",
         start_energy_millijoules=1,
         energy_millijoules=2,

@@ -19,7 +19,7 @@ SCRIPT = """
 import os, socket, struct, time
 import wattloop
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.iteration_record import RankMeasurement
+from wattloop.pipeline.iteration_record import RankFigures
 from wattloop.pipeline.plan_messages import PLAN, PROFILE, InstructionMeasurement
 
 PAUSES = [(4, 8), (2,), ()]
@@ -65,7 +65,7 @@ class Measured:
             InstructionMeasurement(kind, 0, clock, 20, 100 / clock, 1e-4, 1e-9 * clock**3 + 20, 1e-3)
             for kind in ("forward", "backward") for clock in self.known
         ]
-        return RankMeasurement(measurements=tuple(rows), profiled=0 < len(self.clocks) == len(self.known))
+        return RankFigures(measurements=tuple(rows), profiled=0 < len(self.clocks) == len(self.known))
 
     def close(self):
         pass

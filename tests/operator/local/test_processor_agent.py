@@ -16,7 +16,7 @@ from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.local.local_run import LocalRun
-from wattloop_operator.local.processor_agent import PROCESSORS, ProcessorMeter, running_processor_agent
+from wattloop_operator.local.processor_agent import PROCESSORS, LocalProcessorMeter, running_processor_agent
 
 # Zones of a machine with two packages; a core is a part of its package, memory is not, and psys contains all.
 ZONES = {
@@ -55,7 +55,7 @@ def use(rapl: Path, zone: str, joules: int) -> None:
 
 
 def test_the_processors_are_one_device_with_the_energy_of_packages_and_memory(rapl: Path, tmp_path: Path) -> None:
-    meter = ProcessorMeter(rapl)
+    meter = LocalProcessorMeter(rapl)
     with running_processor_agent(tmp_path / "agent.sock", meter), AgentConnection(tmp_path / "agent.sock") as agent:
         (device,) = agent.gpus()
         assert (device.uuid, device.name) == (PROCESSORS, "processors")
@@ -71,7 +71,7 @@ def test_the_processors_are_one_device_with_the_energy_of_packages_and_memory(ra
 
 
 def test_without_a_readable_counter_the_time_alone_is_known(tmp_path: Path) -> None:
-    meter = ProcessorMeter(tmp_path / "none")
+    meter = LocalProcessorMeter(tmp_path / "none")
     assert not meter.is_readable
     readings = [meter.reading() for _ in range(2)]
     assert [each.energy_millijoules for each in readings] == [0, 0]
@@ -86,7 +86,7 @@ def test_a_run_on_a_machine_without_a_gpu_measures_what_it_can_and_says_so(
 ) -> None:
     local_job = LocalJob(tmp_path / "run")
     manifest = local_job.job(SCRIPT, reporting={"source": "Logs"})
-    meter = ProcessorMeter(rapl if readable else tmp_path / "none")
+    meter = LocalProcessorMeter(rapl if readable else tmp_path / "none")
     run = LocalRun(source=manifest, job=read_job(manifest), output=local_job.output, recurrences=2, processors=meter)
     snapshot = run.carry_out(lambda _: None)
     history = JobHistory.of_snapshot(snapshot)

@@ -24,7 +24,7 @@ from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.local.recurrence_store import LocalProgressStore
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
-from wattloop_operator.store.objects import ConflictError
+from wattloop_operator.store.objects import ObjectConflictError
 
 # Longer than any pause of a busy machine.
 MAX_WAIT_SECONDS = 60.0
@@ -177,7 +177,7 @@ def test_the_end_of_an_attempt_is_a_verdict(api: Api) -> None:
 def write_result(api: Api, name: str) -> None:
     """Write the result as the reconciler does: again if a report was written meanwhile."""
     while True:
-        with contextlib.suppress(ConflictError):
+        with contextlib.suppress(ObjectConflictError):
             return api.write_status(name, result=Result.CRASHED, message="rank 0 crashed")
 
 

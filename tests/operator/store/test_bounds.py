@@ -25,7 +25,7 @@ from wattloop_operator.store import (
     LateUsage,
     ObservationRecord,
     PowerMeasurement,
-    ProfileKey,
+    PowerProfileKey,
     Store,
     pipeline_profiles,
     pod_energies,
@@ -91,7 +91,7 @@ def test_of_a_namespace_the_jobs_whose_last_attempt_ended_first_are_deleted(
         at = observation().finished_at + timedelta(hours=number)
         store.observations.record(observation(job_uid=uid, finished_at=at))
         store.late_usages.record(LateUsage(uid, 0, 0, 1.0, 1.0))
-        store.profiles.record(ProfileKey(uid, 32, "NVIDIA A40", 1), [PowerMeasurement(100.0, 1.0, 1.0, 1.0)])
+        store.profiles.record(PowerProfileKey(uid, 32, "NVIDIA A40", 1), [PowerMeasurement(100.0, 1.0, 1.0, 1.0)])
     assert {each.job_uid for each in store.observations.jobs()} == {
         "job-2", "job-3", "job-4", "of another namespace",
     }  # fmt: skip
@@ -104,8 +104,8 @@ def test_of_a_job_the_oldest_power_profiles_are_deleted(store: Store, monkeypatc
     monkeypatch.setattr(profile_store, "MAX_PROFILES_OF_JOB", 2)
     point = PowerMeasurement(100.0, 1.0, 1.0, 1.0)
     for image in ("a", "b", "c", "b"):
-        store.profiles.record(ProfileKey("job", 32, "NVIDIA A40", 1, image), [point])
-    store.profiles.record(ProfileKey("another", 32, "NVIDIA A40", 1), [point])
+        store.profiles.record(PowerProfileKey("job", 32, "NVIDIA A40", 1, image), [point])
+    store.profiles.record(PowerProfileKey("another", 32, "NVIDIA A40", 1), [point])
     assert [each.key.image_digest for each in store.profiles.of_job("job")] == ["b", "c"]
     assert len(store.profiles.of_job("another")) == 1
 

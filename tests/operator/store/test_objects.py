@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wattloop.errors import InputError
-from wattloop_operator.store import ConflictError, ObjectExistsError, ObjectMissingError, Store
+from wattloop_operator.store import ObjectConflictError, ObjectExistsError, ObjectMissingError, Store
 
 KIND = "TrainingRecurrence"
 
@@ -74,10 +74,11 @@ def test_a_stale_write_is_rejected(store: Store) -> None:
     read = store.objects.create(KIND, "team", "digits-0", {"status": "old"})
     current = store.objects.replace(KIND, "team", "digits-0", {"status": "new"}, expected_version=read.resource_version)
     with pytest.raises(
-        ConflictError, match=rf"team/digits-0 has version {current.resource_version}, expected {read.resource_version}"
+        ObjectConflictError,
+        match=rf"team/digits-0 has version {current.resource_version}, expected {read.resource_version}",
     ):
         store.objects.replace(KIND, "team", "digits-0", {"status": "lost"}, expected_version=read.resource_version)
-    with pytest.raises(ConflictError):
+    with pytest.raises(ObjectConflictError):
         store.objects.delete(KIND, "team", "digits-0", expected_version=read.resource_version)
     assert store.objects.get(KIND, "team", "digits-0") == current
 
@@ -92,7 +93,7 @@ def test_concurrent_counting_loses_no_increment(store: Store) -> None:
             more = {"count": read.body["count"] + 1}
             try:
                 store.objects.replace(KIND, "team", "counter", more, expected_version=read.resource_version)
-            except ConflictError:
+            except ObjectConflictError:
                 continue
             return
 
@@ -108,7 +109,7 @@ def test_an_object_that_is_created_again_gets_a_new_version(store: Store) -> Non
     store.objects.delete(KIND, "team", "digits-0")
     second = store.objects.create(KIND, "team", "digits-0", {})
     assert second.resource_version > first.resource_version
-    with pytest.raises(ConflictError):
+    with pytest.raises(ObjectConflictError):
         store.objects.replace(KIND, "team", "digits-0", {}, expected_version=first.resource_version)
 
 

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from wattloop.errors import InputError
-from wattloop_operator.store import PowerMeasurement, PowerProfileRecord, ProfileKey, Store
+from wattloop_operator.store import PowerMeasurement, PowerProfileKey, PowerProfileRecord, Store
 
-KEY = ProfileKey("0c3b2d9e", 32, "NVIDIA A40", 2, "sha256:aa")
+KEY = PowerProfileKey("0c3b2d9e", 32, "NVIDIA A40", 2, "sha256:aa")
 
 
 def measured(*limits: float, energy: float = 100.0) -> tuple[PowerMeasurement, ...]:
@@ -44,7 +44,7 @@ def test_a_newer_profile_replaces_the_older_one(store: Store) -> None:
         dataclasses.replace(KEY, image_digest="sha256:bb"),
     ],
 )
-def test_profiles_with_different_keys_are_independent(store: Store, other: ProfileKey) -> None:
+def test_profiles_with_different_keys_are_independent(store: Store, other: PowerProfileKey) -> None:
     store.profiles.record(KEY, measured(100))
     assert store.profiles.get(other) is None
     store.profiles.record(other, measured(200))

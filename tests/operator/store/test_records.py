@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from wattloop.errors import InputError
-from wattloop_operator.store import LateUsage, ObservationRecord, PowerMeasurement, ProfileKey
+from wattloop_operator.store import LateUsage, ObservationRecord, PowerMeasurement, PowerProfileKey
 from wattloop_planner.metric_curve import MetricCurve
 
 
@@ -80,7 +80,7 @@ def test_an_invalid_power_measurement_is_rejected(changes: dict[str, float]) -> 
 @pytest.mark.parametrize("changes", [{"job_uid": ""}, {"batch_size": 0}, {"gpu_count": 0}, {"gpu_product": ""}])
 def test_an_invalid_profile_key_is_rejected(changes: dict[str, str | int]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
-        dataclasses.replace(ProfileKey("job", 32, "NVIDIA A40", 1), **changes)  # type: ignore[arg-type]
+        dataclasses.replace(PowerProfileKey("job", 32, "NVIDIA A40", 1), **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("changes", [{"energy_joules": -1.0}, {"job_uid": ""}, {"time_seconds": float("inf")}])

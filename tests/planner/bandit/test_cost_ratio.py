@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
-from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, PartialObservation
 from wattloop_planner.observations import Observation, Outcome
 
 REACHED, STOPPED, EXHAUSTED = Outcome.REACHED, Outcome.STOPPED, Outcome.EXHAUSTED
@@ -42,7 +42,7 @@ def test_a_trial_stops_at_the_ratio_at_the_latest(ratio: float) -> None:
     unlimited = KnowledgeGradientPolicy().decide(context(history))
     policy = KnowledgeGradientPolicy(max_cost_ratio=ratio)
     decision = policy.decide(context(history))
-    assert (unlimited.kind, decision.kind) == (DecisionKind.TRIAL, DecisionKind.TRIAL)
+    assert (unlimited.kind, decision.kind) == (ChoiceKind.TRIAL, ChoiceKind.TRIAL)
     assert decision.stop_cost_joules is not None
     assert decision.stop_cost_joules <= ratio * lowest_cost(policy, context(history)) * (1 + 1e-9)
     if ratio == 100.0:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.curve_model import FRACTIONS, PRIOR_SD, CurveModel, CurvePrediction
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.running_attempt import AttemptEpochs
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
@@ -133,7 +133,7 @@ def observed(
 
 HISTORY = (observed(0, 16, 20), observed(1, 32, 22), observed(2, 16, 19), observed(3, 32, 23))
 CONTEXT = DecisionContext(SIZES, 16, 0.5, 4, 0, HISTORY, 1, gpu_model="A", remaining_recurrences=10, target=TARGET)
-TRIAL = Decision(64, DecisionKind.TRIAL, "", stop_cost_joules=9000.0)
+TRIAL = Decision(64, ChoiceKind.TRIAL, "", stop_cost_joules=9000.0)
 
 
 def partial(epochs: int, seen: MetricCurve | None) -> PartialObservation:
@@ -153,7 +153,7 @@ def test_a_trial_is_stopped_when_its_curve_shows_that_it_takes_too_long() -> Non
 
 
 def test_a_curve_never_stops_the_incumbent() -> None:
-    incumbent = Decision(64, DecisionKind.INCUMBENT, "")
+    incumbent = Decision(64, ChoiceKind.INCUMBENT, "")
     assert review(curve(40, seen=15), incumbent) is None
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from wattloop_planner.bandit.epoch_limit import log_attempt_factor, log_limit_factor
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.policy import Arm, ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.observations import Observation, Outcome
 
 REACHED, STOPPED, EXHAUSTED = Outcome.REACHED, Outcome.STOPPED, Outcome.EXHAUSTED
@@ -81,7 +81,7 @@ def test_a_size_exhausted_twice_is_tried_again_after_the_limit_was_raised() -> N
     history = [run(i, size, epochs, outcome) for i, (size, epochs, outcome) in enumerate(runs)]
     limited, raised = (KnowledgeGradientPolicy().decide(context(history, limit)) for limit in (20, 40))
     assert limited.batch_size not in {128, 256}
-    assert (raised.batch_size, raised.kind) == (128, DecisionKind.TRIAL)
+    assert (raised.batch_size, raised.kind) == (128, ChoiceKind.TRIAL)
 
 
 def test_a_cheap_size_that_fails_often_is_not_the_incumbent() -> None:
@@ -89,7 +89,7 @@ def test_a_cheap_size_that_fails_often_is_not_the_incumbent() -> None:
     history = [run(i, 64, 17) for i in range(6)]
     history += [run(6 + i, 128, 20, EXHAUSTED if i % 4 else REACHED) for i in range(12)]
     decision = KnowledgeGradientPolicy().decide(context(history, 20, remaining_recurrences=0))
-    assert (decision.batch_size, decision.kind) == (64, DecisionKind.INCUMBENT)
+    assert (decision.batch_size, decision.kind) == (64, ChoiceKind.INCUMBENT)
 
 
 def test_a_size_that_cannot_reach_the_target_is_pruned_with_a_note_and_without_a_cost() -> None:
@@ -132,7 +132,7 @@ class TestNothingReaches:
     def test_a_size_that_reaches_late_ends_the_single_attempts(self) -> None:
         never, reached = attempts_of({}, 20, 3), run(3, 128, 19)
         decision = KnowledgeGradientPolicy().decide(context([*never, reached], 20, remaining_recurrences=0))
-        assert (decision.batch_size, decision.kind, decision.last_attempt) == (128, DecisionKind.INCUMBENT, False)
+        assert (decision.batch_size, decision.kind, decision.last_attempt) == (128, ChoiceKind.INCUMBENT, False)
 
     def test_a_raised_limit_tries_every_size_again(self) -> None:
         history = [run(0, size, 20, EXHAUSTED, attempt) for attempt, size in enumerate((64, 128, 32, 256, 16))]

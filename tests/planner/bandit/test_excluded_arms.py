@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.named_policies import policy_named
-from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, NoFeasibleArmError
+from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
 
 SIZES, DEFAULT = (16, 32, 64, 128, 256), 64
@@ -69,7 +69,7 @@ def test_a_cheaper_arm_that_may_not_run_is_no_reason_for_trials(
     excluded = policy.decide(context_after([16, 32, 64], 64, runs, excluded=(Configuration(16),)))
     crashed = policy.decide(context_after([16, 32, 64], 64, [*runs, *[(16, 1.0, Outcome.CRASHED)] * 3]))
     for decision in (excluded, crashed):
-        assert (decision.batch_size, decision.kind) == (32, DecisionKind.INCUMBENT)
+        assert (decision.batch_size, decision.kind) == (32, ChoiceKind.INCUMBENT)
 
 
 def test_an_excluded_arm_still_informs_about_the_others(context_after: Callable[..., DecisionContext]) -> None:

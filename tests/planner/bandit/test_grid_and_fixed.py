@@ -6,7 +6,7 @@ from wattloop.errors import UsageError
 from wattloop_planner.bandit.fixed import FixedPolicy
 from wattloop_planner.bandit.grid_policy import GridPolicy
 from wattloop_planner.bandit.named_policies import POLICIES, policy_named
-from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, NoFeasibleArmError
+from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, NoFeasibleArmError
 from wattloop_planner.observations import Outcome
 
 CRASHED, REACHED, STOPPED = Outcome.CRASHED, Outcome.REACHED, Outcome.STOPPED
@@ -20,7 +20,7 @@ def test_grid_tries_the_default_then_the_rest_then_runs_the_cheapest(context_aft
         decision = GridPolicy().decide(context_after((8, 16, 32), 16, runs))
         runs.append((decision.batch_size, costs[decision.batch_size], REACHED))
     assert [size for size, *_ in runs] == [16, 8, 32, 32, 32]
-    assert GridPolicy().decide(context_after((8, 16, 32), 16, runs)).kind is DecisionKind.INCUMBENT
+    assert GridPolicy().decide(context_after((8, 16, 32), 16, runs)).kind is ChoiceKind.INCUMBENT
 
 
 def test_grid_stops_a_trial_at_twice_the_lowest_cost_and_excludes_it(context_after: ContextAfter) -> None:
@@ -32,7 +32,7 @@ def test_grid_stops_a_trial_at_twice_the_lowest_cost_and_excludes_it(context_aft
 
 def test_default_always_runs_the_default_without_a_stop(context_after: ContextAfter) -> None:
     decision = FixedPolicy().decide(context_after((8, 16), 16, [(16, 10, REACHED), (8, 1, REACHED)]))
-    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (16, DecisionKind.DEFAULT, None)
+    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (16, ChoiceKind.DEFAULT, None)
 
 
 def test_a_default_that_crashes_repeatedly_is_an_error_with_a_remedy(context_after: ContextAfter) -> None:

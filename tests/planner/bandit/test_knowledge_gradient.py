@@ -13,9 +13,9 @@ from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.noise_prior import NoisePrior
 from wattloop_planner.bandit.policy import (
+    ChoiceKind,
     Decision,
     DecisionContext,
-    DecisionKind,
     NoFeasibleArmError,
     PartialObservation,
 )
@@ -73,7 +73,7 @@ def converged(size: int = 32, runs: int = 60) -> list[Observation]:
 
 def test_the_first_run_is_the_default_without_a_stop() -> None:
     decision = decided([])
-    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (32, DecisionKind.DEFAULT, None)
+    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (32, ChoiceKind.DEFAULT, None)
 
 
 def test_a_default_that_misses_the_target_is_followed_by_its_nearest_neighbours() -> None:
@@ -89,7 +89,7 @@ def test_a_default_that_misses_the_target_is_followed_by_its_nearest_neighbours(
 def test_the_second_run_is_a_trial_of_a_neighbour_with_a_stop() -> None:
     decision = decided([run(0, 32, 10, 100)])
     assert decision.batch_size in {16, 64}
-    assert decision.kind is DecisionKind.TRIAL
+    assert decision.kind is ChoiceKind.TRIAL
     # The default cost 10 epochs of 0.5·100 + 0.5·100 J.
     assert decision.stop_cost_joules is not None
     assert 0.5 * 1000 < decision.stop_cost_joules < 3 * 1000
@@ -97,24 +97,24 @@ def test_the_second_run_is_a_trial_of_a_neighbour_with_a_stop() -> None:
 
 def test_a_converged_job_runs_its_cheapest_size_without_a_stop() -> None:
     decision = decided(converged())
-    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (32, DecisionKind.INCUMBENT, None)
+    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (32, ChoiceKind.INCUMBENT, None)
 
 
 def test_the_last_recurrence_has_no_trial() -> None:
-    assert decided([run(0, 32, 10, 100)], remaining_recurrences=0).kind is DecisionKind.INCUMBENT
+    assert decided([run(0, 32, 10, 100)], remaining_recurrences=0).kind is ChoiceKind.INCUMBENT
 
 
 def test_a_retry_runs_the_cheapest_known_size_without_a_stop() -> None:
     history = [run(0, 32, 10, 100), run(1, 64, 15, 100, STOPPED)]
     decision = decided(history, recurrence=1, attempt=1)
-    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (32, DecisionKind.INCUMBENT, None)
+    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (32, ChoiceKind.INCUMBENT, None)
 
 
 def test_a_trial_stopped_in_its_first_epoch_may_be_followed_by_another() -> None:
     history = [run(0, 32, 40, 100), run(1, 64, 1, 400, STOPPED)]
     decision = decided(history, recurrence=1, attempt=1)
     assert decision.batch_size in {8, 16}
-    assert decision.kind is DecisionKind.TRIAL
+    assert decision.kind is ChoiceKind.TRIAL
 
 
 def test_a_size_that_exhausted_its_epochs_is_not_retried_immediately() -> None:
@@ -143,7 +143,7 @@ def test_one_unlucky_run_of_a_neighbour_does_not_prevent_further_trials() -> Non
         history += [run(1 + i, 128, each, 100, attempt=i == 0) for i, each in enumerate(epochs[1:])]
         contexts = [replace(context(history[:end]), default_batch_size=128) for end in range(3, len(history) + 1)]
         decisions = [policy.decide(each) for each in contexts]
-        return {each.batch_size for each in decisions if each.kind is DecisionKind.TRIAL}
+        return {each.batch_size for each in decisions if each.kind is ChoiceKind.TRIAL}
 
     assert tried_after(KnowledgeGradientPolicy()) & {32, 64}
     assert not tried_after(KnowledgeGradientPolicy(noise=NoisePrior(outlier_probability=0)))
@@ -180,7 +180,7 @@ class TestReview:
 
     def reviewed(self, epoch_energy: float, size: int = 64) -> float | None:
         decision_context = context([run(0, 32, 40, 100)])
-        trial = Decision(size, DecisionKind.TRIAL, "", 6000.0)
+        trial = Decision(size, ChoiceKind.TRIAL, "", 6000.0)
         progress = PartialObservation(size, 1.0, epoch_energy, 1.0, 100.0, epoch_energy, 1.0)
         return KnowledgeGradientPolicy().review(decision_context, trial, progress)
 
@@ -195,7 +195,7 @@ class TestReview:
     def test_a_decision_that_is_not_a_trial_keeps_its_stop(self) -> None:
         decision_context = context([run(0, 32, 40, 100)])
         progress = PartialObservation(32, 1.0, 9e9, 1.0, 100.0, 9e9, 1.0)
-        known = Decision(32, DecisionKind.INCUMBENT, "")
+        known = Decision(32, ChoiceKind.INCUMBENT, "")
         assert KnowledgeGradientPolicy().review(decision_context, known, progress) is None
 
 
@@ -207,7 +207,7 @@ class TestConcurrency:
         trial = decided(history)
         for seed in range(5):
             beside = decided(history, running=(Configuration(trial.batch_size),), seed=seed)
-            assert (beside.batch_size, beside.kind) == (32, DecisionKind.INCUMBENT)
+            assert (beside.batch_size, beside.kind) == (32, ChoiceKind.INCUMBENT)
 
     def test_known_arms_are_sampled_jointly_beside_a_known_arm(self) -> None:
         history = [run(i, size, 10 + i % 3, 100) for i, size in enumerate((32, 16, 32, 16, 32, 16))]
@@ -217,7 +217,7 @@ class TestConcurrency:
                 decided(history, running=(Configuration(32),), seed=seed, remaining_recurrences=0) for seed in range(30)
             )
         }
-        assert kinds == {(16, DecisionKind.SAMPLE), (32, DecisionKind.SAMPLE)}
+        assert kinds == {(16, ChoiceKind.SAMPLE), (32, ChoiceKind.SAMPLE)}
 
     def test_a_late_result_is_used_at_its_position(self) -> None:
         early, late = converged(runs=20), run(2, 64, 9, 20, attempt=1)
@@ -232,7 +232,7 @@ class TestDrift:
         history = converged()
         for i in range(10):
             decision = decided([*history, *(run(70 + j, 32, 40, 100) for j in range(i))])
-            if decision.kind is DecisionKind.INCUMBENT:
+            if decision.kind is ChoiceKind.INCUMBENT:
                 assert decision.stop_cost_joules is None
 
     def test_a_more_expensive_job_increases_the_uncertainty_of_other_sizes(self) -> None:
@@ -294,7 +294,7 @@ class TestTransfer:
     def test_another_job_contributes_epochs_but_no_epoch_costs(self) -> None:
         other_job = [replace(o, from_other_job=True) for o in converged(size=64, runs=20)]
         first = decided(other_job, recurrence=0)
-        assert (first.batch_size, first.kind) == (32, DecisionKind.DEFAULT)
+        assert (first.batch_size, first.kind) == (32, ChoiceKind.DEFAULT)
         history = [*other_job, run(0, 32, 30, 100)]
         informed = {arm.batch_size: arm for arm in decided(history, recurrence=1).arms}
         alone = {arm.batch_size: arm for arm in decided([run(0, 32, 30, 100)], recurrence=1).arms}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale
 from wattloop_planner.bandit.grid_policy import GridPolicy
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation, Policy
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, Policy
 from wattloop_planner.bandit.zeus_policy import ZeusPolicy
 from wattloop_planner.observations import Observation, Outcome
 
@@ -67,7 +67,7 @@ class SyntheticJob:
         if typical is not None:
             epochs, outcome = round(typical * math.exp(self._random.gauss(0.0, self.noise))), Outcome.REACHED
             stop = decision.stop_cost_joules
-            if decision.kind is DecisionKind.TRIAL and isinstance(policy, KnowledgeGradientPolicy):
+            if decision.kind is ChoiceKind.TRIAL and isinstance(policy, KnowledgeGradientPolicy):
                 partial = PartialObservation(
                     decision.batch_size, 1.0, energy, 2.0, MAX_POWER_WATTS, energy, 2.0, parameters=decision.parameters
                 )
@@ -118,7 +118,7 @@ def test_the_first_trials_move_one_knob(default: int, best: float, seed: int) ->
     job = SyntheticJob(best, noise=0.1, seed=seed)
     runs = job.runs(KnowledgeGradientPolicy(), 3, default)
     for index, (decision, _) in enumerate(runs):
-        if decision.kind is DecisionKind.TRIAL and index == 1:
+        if decision.kind is ChoiceKind.TRIAL and index == 1:
             assert moved_knobs(chosen(decision), chosen(runs[0][0])) == 1
 
 
@@ -127,7 +127,7 @@ def test_the_first_trials_move_one_knob(default: int, best: float, seed: int) ->
 def test_a_trial_moves_one_knob_or_is_believed_cheaper_than_the_incumbent(default: int, best: float, seed: int) -> None:
     runs = SyntheticJob(best, noise=0.1, seed=seed).runs(KnowledgeGradientPolicy(), 8, default)
     for index, (decision, _) in enumerate(runs):
-        if decision.kind is not DecisionKind.TRIAL:
+        if decision.kind is not ChoiceKind.TRIAL:
             continue
         ran = {chosen(earlier) for earlier, _ in runs[:index]}
         means = {arm.configuration: arm.mean_cost_joules or math.inf for arm in decision.arms}

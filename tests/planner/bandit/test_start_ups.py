@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.start_up_jobs import RECURRENCES, Comparison
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
-from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, PartialObservation
+from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, PartialObservation
 from wattloop_planner.bandit.start_ups import EpochForecast, StartUps
 from wattloop_planner.bandit.trial_value import best_stop
 from wattloop_planner.observations import Observation, Outcome, StartUp
@@ -162,7 +162,7 @@ def test_a_policy_that_learns_the_start_ups_pays_little_more_than_one_that_knows
     attempts = found.attempts
     assert found.ratio < 1.2
     assert {each.recurrence for each in attempts if each.outcome is Outcome.REACHED} == set(range(RECURRENCES))
-    for earlier, later in pairwise(each for each in attempts if each.kind is not DecisionKind.TRIAL):
+    for earlier, later in pairwise(each for each in attempts if each.kind is not ChoiceKind.TRIAL):
         assert not earlier.outcome is later.outcome is Outcome.STOPPED
 
 
@@ -187,7 +187,7 @@ def reviewed(start_joules: float, *, is_measured: bool) -> tuple[float, float]:
         known = replace(known, start_up=None, epoch_energy_joules=each)
     policy, decided = KnowledgeGradientPolicy(), context(known)
     decision = policy.decide(decided)
-    assert decision.kind is DecisionKind.TRIAL
+    assert decision.kind is ChoiceKind.TRIAL
     paid = start_joules + EPOCH_JOULES / 3
     mean = None if is_measured else paid
     partial = PartialObservation(decision.batch_size, 1.0, paid, 1.0, 300.0, mean, None if mean is None else 0.1)

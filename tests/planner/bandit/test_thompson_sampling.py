@@ -9,7 +9,7 @@ import pytest
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
-from wattloop_planner.bandit.policy import Decision, DecisionContext, DecisionKind, PartialObservation, ReviewingPolicy
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, ReviewingPolicy
 from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy
 from wattloop_planner.observations import Observation, Outcome
 
@@ -85,13 +85,13 @@ def test_the_same_seed_draws_the_same_arm_and_seeds_beside_a_running_attempt_dra
     beside = {"running": (Configuration(32),)}
     draws = [decided(HISTORY, seed=seed, **beside) for seed in range(20)]
     assert draws == [decided(HISTORY, seed=seed, **beside) for seed in range(20)]
-    assert {each.kind for each in draws} == {DecisionKind.SAMPLE}
+    assert {each.kind for each in draws} == {ChoiceKind.SAMPLE}
     assert len({each.batch_size for each in draws}) > 1
 
 
 def test_the_default_runs_first() -> None:
     decision = decided([])
-    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (32, DecisionKind.DEFAULT, None)
+    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (32, ChoiceKind.DEFAULT, None)
 
 
 def test_an_arm_that_is_excluded_diverged_or_crashed_too_often_is_never_drawn() -> None:

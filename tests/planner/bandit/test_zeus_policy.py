@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.policy import DecisionContext, DecisionKind, NoFeasibleArmError
+from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, NoFeasibleArmError
 from wattloop_planner.bandit.zeus_policy import GaussianArm, ZeusPolicy, gaussian_arm
 from wattloop_planner.observations import Outcome
 
@@ -23,7 +23,7 @@ PRUNED: list[Run] = [
 
 def test_zeus_starts_with_the_default_without_a_stop(context_after: ContextAfter) -> None:
     decision = ZeusPolicy().decide(context_after((8, 16, 32), 16))
-    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (16, DecisionKind.PRUNE, None)
+    assert (decision.batch_size, decision.kind, decision.stop_cost_joules) == (16, ChoiceKind.PRUNE, None)
 
 
 def test_zeus_stops_at_twice_the_lowest_cost_of_a_run_that_reached_the_target(context_after: ContextAfter) -> None:
@@ -88,7 +88,7 @@ def test_arms_of_infinite_precision_are_compared_by_their_means(context_after: C
 
 def test_while_an_exploration_is_in_flight_the_cheapest_so_far_runs(context_after: ContextAfter) -> None:
     decision = ZeusPolicy().decide(context_after((8, 16, 32), 16, PRUNED[:3], running=(Configuration(16),)))
-    assert (decision.batch_size, decision.kind) == (16, DecisionKind.INCUMBENT)
+    assert (decision.batch_size, decision.kind) == (16, ChoiceKind.INCUMBENT)
     other = ZeusPolicy().decide(context_after((8, 16, 32), 16, [(16, 10, REACHED)], running=(Configuration(8),)))
     assert (other.batch_size, other.stop_cost_joules) == (16, None)
 

@@ -10,7 +10,7 @@ from support.pipelines.random_pipelines import problems, randomly
 from wattloop.energy.cost import CostModel
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.baselines import max_frequency
-from wattloop_planner.frequency.choice_rules import ChosenPoint, Cost, Deadline, Fastest, Rule, choose_point
+from wattloop_planner.frequency.choice_rules import ChosenPoint, CostRule, Deadline, FastestRule, Rule, choose_point
 from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, plan_energy_joules
 from wattloop_planner.frequency.solver.planning import plan_pipeline
@@ -27,19 +27,19 @@ def chosen(rule: Rule, straggler: float | None = None) -> ChosenPoint:
 @pytest.mark.parametrize(
     ("rule", "straggler", "time", "in_time", "for_straggler"),
     [
-        (Fastest(), None, 1.0, True, False),
-        (Fastest(), 0.95, 1.0, True, False),
-        (Fastest(), 1.05, 1.0, True, False),
-        (Fastest(), 1.15, 1.1, True, True),
-        (Fastest(), 9.0, 1.4, True, True),
+        (FastestRule(), None, 1.0, True, False),
+        (FastestRule(), 0.95, 1.0, True, False),
+        (FastestRule(), 1.05, 1.0, True, False),
+        (FastestRule(), 1.15, 1.1, True, True),
+        (FastestRule(), 9.0, 1.4, True, True),
         (Deadline(1.15), None, 1.1, True, False),
         (Deadline(9.0), None, 1.2, True, False),
         (Deadline(0.5), None, 0.9, False, False),
         (Deadline(0.5), 1.1, 1.1, False, True),
-        (Cost(CostModel(1.0, 100.0)), None, 1.2, True, False),
-        (Cost(CostModel(0.0, 100.0)), None, 0.9, True, False),
-        (Cost(CostModel(0.5, 20.0)), None, 1.1, True, False),
-        (Cost(CostModel(0.0, 100.0)), 1.2, 1.2, True, True),
+        (CostRule(CostModel(1.0, 100.0)), None, 1.2, True, False),
+        (CostRule(CostModel(0.0, 100.0)), None, 0.9, True, False),
+        (CostRule(CostModel(0.5, 20.0)), None, 1.1, True, False),
+        (CostRule(CostModel(0.0, 100.0)), 1.2, 1.2, True, True),
     ],
 )
 def test_the_point_follows_the_rule_and_the_straggler(
@@ -57,7 +57,7 @@ def test_without_time_lost_no_plan_takes_less_energy_and_a_straggler_pays_least_
 ) -> None:
     plans = [Realised(plan.time_seconds, plan_energy_joules(problem, plan)) for plan in plan_pipeline(problem, 8).plans]
     max_clocks, waiting = max_frequency(problem), problem.waiting_power_watts
-    base = choose_point(plans, Fastest(), max_clocks=max_clocks, waiting_power_watts=waiting)
+    base = choose_point(plans, FastestRule(), max_clocks=max_clocks, waiting_power_watts=waiting)
     # The fastest plan is at least as fast as any, so the rule always finds one in time.
     assert base.in_time
     # The highest clock of a random profile may be slower than another one, at less energy.
@@ -65,7 +65,7 @@ def test_without_time_lost_no_plan_takes_less_energy_and_a_straggler_pays_least_
     assert is_faster or base.realised.energy_joules <= max_clocks.energy_joules * (1 + 1e-9)
     straggler = slowdown * max_clocks.time_seconds
     found = choose_point(
-        plans, Fastest(), max_clocks=max_clocks, waiting_power_watts=waiting, straggler_seconds=straggler
+        plans, FastestRule(), max_clocks=max_clocks, waiting_power_watts=waiting, straggler_seconds=straggler
     )
     assert found.realised.time_seconds >= base.realised.time_seconds
     if straggler < base.realised.time_seconds:
@@ -79,6 +79,6 @@ def test_without_time_lost_no_plan_takes_less_energy_and_a_straggler_pays_least_
 
 def test_no_plan_and_an_impossible_deadline_are_refused() -> None:
     with pytest.raises(UsageError, match="there is no plan to choose from"):
-        choose_point([], Fastest(), max_clocks=MAX_CLOCKS, waiting_power_watts=0.0)
+        choose_point([], FastestRule(), max_clocks=MAX_CLOCKS, waiting_power_watts=0.0)
     with pytest.raises(UsageError, match="the deadline is 0 s; it must be a finite time above 0"):
         Deadline(0.0)

@@ -14,7 +14,7 @@ from wattloop_planner.frequency.clock_groups import grouped
 from wattloop_planner.frequency.emulation import Conditions, emulate
 from wattloop_planner.frequency.files.archive import archive_of, read_archive, write_archive
 from wattloop_planner.frequency.files.plan_file import read_plan, write_plan
-from wattloop_planner.frequency.pipeline.instruction_profiles import Setting
+from wattloop_planner.frequency.pipeline.instruction_profiles import PlannedSetting
 from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, plan_energy_joules, plan_settings
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
@@ -57,7 +57,7 @@ def test_a_plan_file_with_knobs_names_them(problem: Problem) -> None:
 
 
 def test_at_maximum_clocks_the_fastest_knobs_count(problem: Problem) -> None:
-    fastest = evaluate(problem, [[Setting(1410, ("yes", "16"))] * 8] * 2)
+    fastest = evaluate(problem, [[PlannedSetting(1410, ("yes", "16"))] * 8] * 2)
     assert max_frequency(problem) == fastest
 
 
@@ -67,15 +67,15 @@ def test_an_emulated_plan_keeps_its_knobs_while_a_clock_is_late(problem: Problem
     assert (without.time_seconds, without.energy_joules) == pytest.approx(
         (evaluate(problem, settings).time_seconds, evaluate(problem, settings).energy_joules)
     )
-    rows = [[Setting(1410, ("no", "0")), Setting(1000, ("yes", "16"))] * 4] * 2
+    rows = [[PlannedSetting(1410, ("no", "0")), PlannedSetting(1000, ("yes", "16"))] * 4] * 2
     late = emulate(problem, rows, Conditions(iterations=1, clock_latency_seconds=1e6))
     # No change ever takes effect, but the second knobs do.
-    expected = evaluate(problem, [[Setting(1410, ("no", "0")), Setting(1410, ("yes", "16"))] * 4] * 2)
+    expected = evaluate(problem, [[PlannedSetting(1410, ("no", "0")), PlannedSetting(1410, ("yes", "16"))] * 4] * 2)
     assert late.mean.time_seconds == pytest.approx(expected.time_seconds)
 
 
 def test_groups_share_clocks_and_keep_knobs(problem: Problem) -> None:
-    settings = [[Setting(1200, ("yes", "8")), Setting(1410, ("no", "0"))] * 4] * 2
+    settings = [[PlannedSetting(1200, ("yes", "8")), PlannedSetting(1410, ("no", "0"))] * 4] * 2
     found = grouped(problem, settings, 0.5)
     assert [[setting.knobs for setting in row] for row in found] == [
         [setting.knobs for setting in row] for row in settings
@@ -87,7 +87,7 @@ def test_knobs_that_the_profile_lacks_are_refused_with_both_sides(problem: Probl
     with pytest.raises(UsageError, match="found 0 knobs, expected overlap, sm as in --knobs"):
         evaluate(problem, [[1410] * 8] * 2)
     with pytest.raises(UsageError, match="found 1410 MHz overlap=yes sm=9, expected a frequency and knobs of the"):
-        evaluate(problem, [[Setting(1410, ("yes", "9"))] * 8] * 2)
+        evaluate(problem, [[PlannedSetting(1410, ("yes", "9"))] * 8] * 2)
     with pytest.raises(InputError, match="column launch: found no such column"):
         read_profile(profile_path, ("launch",))
     with pytest.raises(UsageError, match="--knobs time: must name each further column of the profile once"):

@@ -25,7 +25,7 @@ from wattloop_planner.frequency import (
 )
 from wattloop_planner.frequency.pipeline.estimated_energy import with_estimated_energy
 from wattloop_planner.frequency.pipeline.merged_profiles import (
-    RankMeasurement,
+    ClockMeasurement,
     merged_profile,
     weighted_mean,
 )
@@ -34,10 +34,10 @@ from wattloop_planner.frequency.pipeline.profile_file import read_profile
 HEADER = "stage,instruction,frequency,time,energy,rank,time_error,energy_error\n"
 
 
-def measured(rank: str, time: float, energy: float | None, error: float | None = None) -> RankMeasurement:
+def measured(rank: str, time: float, energy: float | None, error: float | None = None) -> ClockMeasurement:
     """A measurement of the forward of stage 0 at 1410 MHz; the error is relative."""
     errors = (None, None) if error is None else (error * time, error * (energy or 0.0))
-    return RankMeasurement(rank, 0, "forward", 1410, time, energy, *errors)
+    return ClockMeasurement(rank, 0, "forward", 1410, time, energy, *errors)
 
 
 @given(
@@ -96,7 +96,7 @@ def test_ranks_of_a_stage_become_one_option_with_its_error_and_a_note_names_thos
 
 
 def test_an_option_without_a_known_energy_is_left_out_with_a_note() -> None:
-    slow = RankMeasurement("0", 0, "forward", 1200, 0.12, None)
+    slow = ClockMeasurement("0", 0, "forward", 1200, 0.12, None)
     profile = merged_profile("job", [measured("0", 0.1, 30.0), slow])
     assert [option.frequency_megahertz for option in profile.options[0, "forward"]] == [1410]
     assert profile.notes[0] == "stage 0, forward: no energy is known at 1200 MHz, so options are left out"
@@ -110,7 +110,7 @@ def test_maximum_clocks_keep_their_measured_time_where_the_energy_of_the_highest
     watts = {1410: 400, 1335: 350, 1260: 310, 1185: 280}
     factors = {"forward": 1.0, "backward": 2.0}
     every = [
-        RankMeasurement(str(stage), stage, kind, clock, time, time * watts[clock])
+        ClockMeasurement(str(stage), stage, kind, clock, time, time * watts[clock])
         for stage, kind, clock in itertools.product(range(2), factors, seconds)
         for time in [factors[kind] * seconds[clock]]
     ]

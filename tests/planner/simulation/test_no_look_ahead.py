@@ -13,10 +13,10 @@ from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObs
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.simulation.job_trace import JobTrace, job_trace
 from wattloop_planner.simulation.simulator import Scenario, simulate
-from wattloop_planner.simulation.traces import TrainingPath, Workload, read_power_trace, read_train_trace
+from wattloop_planner.simulation.traces import TracedWorkload, TrainingPath, read_power_trace, read_train_trace
 
 DATA = Path(__file__).parents[2] / "data" / "zeus-traces"
-WORKLOAD, TARGET, RECURRENCES = Workload("cifar100", "shufflenetv2", "adadelta"), 0.55, 12
+WORKLOAD, TARGET, RECURRENCES = TracedWorkload("cifar100", "shufflenetv2", "adadelta"), 0.55, 12
 
 
 # Recurrence, attempt and epochs.

@@ -19,13 +19,13 @@ from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, decoded_request, enco
 from wattloop_agent.monitor.energy.recorder import LedgerWriter
 from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.leases import LeaseTracker
-from wattloop_agent.monitor.monitor_verbs import RequestHandlers
+from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
-from wattloop_agent.monitor.socket_server import Server
+from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.power_controller.power_controller_verbs import RequestHandlers as PowerControllerHandlers
+from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
 from wattloop_agent.request_error import RequestError, error_answer
 from wattloop_agent.unix_socket import listening_socket
 
@@ -61,7 +61,7 @@ class NodeInProcess:
         self._link = PowerControllerLink(self, 10.0)
         callers = make_authenticator(self.meter)
         self._lease_tracker = LeaseTracker(self._link, HeartbeatLink(self, 10.0), callers)
-        self.server = Server(callers, RequestHandlers(self.meter, self._link, self._lease_tracker))
+        self.server = SocketServer(callers, MonitorVerbs(self.meter, self._link, self._lease_tracker))
 
     async def start(self) -> None:
         """Serve and measure."""
@@ -117,7 +117,7 @@ class NodeInProcess:
 
     async def _serve_power_controller(self, connection: socket.socket) -> None:
         reader, writer = await asyncio.open_unix_connection(sock=connection, limit=REQUEST_LIMIT_BYTES)
-        handlers = PowerControllerHandlers(self.lease_manager, lambda: self.now_seconds)
+        handlers = PowerControllerVerbs(self.lease_manager, lambda: self.now_seconds)
         try:
             while line := await reader.readline():
                 request = decoded_request(line)

@@ -18,7 +18,7 @@ from typing import Any
 
 import nvml_simulator
 from wattloop_agent.power_controller.devices import NvmlDevices
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 
@@ -58,14 +58,14 @@ def change(lease_manager: LeaseManager, name: str, gpus: tuple[str, ...], begin:
     """The preparation of a change, or the change itself."""
     if name == "clocks":
         if not begin:
-            lease_manager.hold(HoldRequest(gpus, Setting.GRAPHICS_CLOCK, 900.0, "a"))
+            lease_manager.hold(HoldRequest(gpus, GpuSetting.GRAPHICS_CLOCK, 900.0, "a"))
     elif begin:
         if name != "hold":
-            lease_manager.hold(HoldRequest(gpus, Setting.POWER_LIMIT, 200.0, "a"))
+            lease_manager.hold(HoldRequest(gpus, GpuSetting.POWER_LIMIT, 200.0, "a"))
     elif name == "release":
         lease_manager.release("a")
     else:
-        lease_manager.hold(HoldRequest(gpus, Setting.POWER_LIMIT, 150.0, "a"))
+        lease_manager.hold(HoldRequest(gpus, GpuSetting.POWER_LIMIT, 150.0, "a"))
 
 
 def in_child(work: Callable[[], None]) -> bool:

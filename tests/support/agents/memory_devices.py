@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wattloop_agent.power_controller.lease import Setting
+from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import AllowedRange
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -21,24 +21,24 @@ class MemoryDevices:
     maximum: float = 400.0
     failing: set[str] = field(default_factory=set)
 
-    def allowed(self, gpu: str, setting: Setting) -> AllowedRange:
+    def allowed(self, gpu: str, setting: GpuSetting) -> AllowedRange:
         self._known(gpu)
-        if setting is Setting.POWER_LIMIT:
+        if setting is GpuSetting.POWER_LIMIT:
             return AllowedRange(self.minimum, self.maximum)
         return AllowedRange(CLOCK_STEPS[0], CLOCK_STEPS[-1], CLOCK_STEPS)
 
-    def current(self, gpu: str, setting: Setting) -> float | None:
+    def current(self, gpu: str, setting: GpuSetting) -> float | None:
         self._known(gpu)
-        return self.limits[gpu] if setting is Setting.POWER_LIMIT else None
+        return self.limits[gpu] if setting is GpuSetting.POWER_LIMIT else None
 
-    def enforced(self, gpu: str, setting: Setting) -> float | None:
+    def enforced(self, gpu: str, setting: GpuSetting) -> float | None:
         return self.current(gpu, setting)
 
-    def put(self, gpu: str, setting: Setting, value: float | None) -> None:
+    def put(self, gpu: str, setting: GpuSetting, value: float | None) -> None:
         self._known(gpu)
         if gpu in self.failing:
             raise RequestError(Reason.DEVICE_FAILED, f"GPU {gpu}: fails")
-        if setting is Setting.POWER_LIMIT:
+        if setting is GpuSetting.POWER_LIMIT:
             self.limits[gpu] = self.maximum if value is None else value
         else:
             self.clocks[gpu] = value

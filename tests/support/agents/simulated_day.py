@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wattloop.energy.gpu_reading import GpuReading
-from wattloop_agent.monitor.energy.attribution import Assignment, Observation
+from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 
 GPU = "GPU-00000000-0000-0000-0000-000000000001"
 
@@ -59,5 +59,5 @@ def pod(name: str, gpu: str = GPU, *, shared: bool = False) -> Assignment:
     return Assignment(f"uid-{name}", "default", name, "main", gpu, shared)
 
 
-def observation_at(moment: float, *assignments: Assignment) -> Observation:
-    return Observation(moment, moment + 0.02, assignments)
+def observation_at(moment: float, *assignments: Assignment) -> AssignmentObservation:
+    return AssignmentObservation(moment, moment + 0.02, assignments)

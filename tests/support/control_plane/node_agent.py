@@ -13,10 +13,10 @@ from support.control_plane.kubelet import register_node
 from support.control_plane.training import AUDIENCE, MAX_POWER_WATTS, TokenOfPod
 from support.control_plane.waiting import Object
 from wattloop.wire.node_energy import GpuBounds, PodLimit, PodLimitState
-from wattloop_agent.monitor.energy.attribution import Assignment, Observation
+from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.gpu_readings import GpuStatus
-from wattloop_agent.monitor.push.node_report_api import OperatorApi
+from wattloop_agent.monitor.push.node_report_api import NodeReportApi
 from wattloop_agent.monitor.push.pusher import Pusher
 
 SERVICE_ACCOUNT = "wattloop-agent"
@@ -87,7 +87,7 @@ class NodeAgent:
         for _ in range(round(seconds * SAMPLES_PER_SECOND)):
             now = self._ticks / SAMPLES_PER_SECOND
             self.ledger.add_samples([self.gpu.sample(now)], now + 0.003)
-            self.ledger.observe(Observation(now, now + 0.003, assignments))
+            self.ledger.observe(AssignmentObservation(now, now + 0.003, assignments))
             self._ticks += 1
 
     def push(self) -> str:
@@ -99,7 +99,7 @@ class NodeAgent:
         return self.pusher.state.problem
 
 
-class _TrustedApi(OperatorApi):
+class _TrustedApi(NodeReportApi):
     """The operator's API, trusted without TLS."""
 
     @property

@@ -22,13 +22,13 @@ from wattloop.gpus.agent import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
 from wattloop_agent.json_lines import decoded_request
 from wattloop_agent.monitor.descriptors import allowed_connections
 from wattloop_agent.monitor.gpu_meter import Meter
-from wattloop_agent.monitor.identity import Caller, no_step
+from wattloop_agent.monitor.identity import SocketCaller, no_step
 from wattloop_agent.monitor.leases import LeaseTracker
-from wattloop_agent.monitor.monitor_verbs import RequestHandlers
+from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
 from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
-from wattloop_agent.monitor.socket_server import Server
+from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.monitor.unanswered_requests import is_unanswered
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.request_error import Reason, RequestError
@@ -93,7 +93,7 @@ class SocketTarget:
         self._stack.callback(power_controller.close)
         callers = _NamedCallers(self._uuids)
         lease_tracker = LeaseTracker(power_controller, HeartbeatLink(heartbeats, HEARTBEAT_TIMEOUT_SECONDS), callers)
-        server = Server(callers, RequestHandlers(meter, power_controller, lease_tracker), allowed_connections())
+        server = SocketServer(callers, MonitorVerbs(meter, power_controller, lease_tracker), allowed_connections())
         await lease_tracker.refresh()
         lease_tracker.start()
         self._stack.push_async_callback(asyncio.to_thread, lease_tracker.stop)
@@ -224,11 +224,11 @@ def _shut_down_nvml() -> None:
 
 
 class _NamedPeer:
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: SocketCaller) -> None:
         self._caller = caller
         self.owner = caller.owner
 
-    async def caller(self) -> Caller:
+    async def caller(self) -> SocketCaller:
         """See `Peer`."""
         return self._caller
 
@@ -241,8 +241,8 @@ class _NamedCallers:
 
     def __init__(self, uuids: list[str]) -> None:
         self._callers = {
-            "caller": Caller("caller", frozenset(uuids[:1]), frozenset(uuids[1:2])),
-            "victim": Caller("victim", frozenset(uuids[2:])),
+            "caller": SocketCaller("caller", frozenset(uuids[:1]), frozenset(uuids[1:2])),
+            "victim": SocketCaller("victim", frozenset(uuids[2:])),
         }
 
     def peer(self, connection: socket.socket) -> _NamedPeer:

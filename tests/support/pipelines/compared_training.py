@@ -20,7 +20,7 @@ from pathlib import Path
 import nvml_simulator
 import wattloop
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.iteration_record import IterationRecord, Observer, RankMeasurement
+from wattloop.pipeline.iteration_record import IterationRecord, Observer, RankFigures
 from wattloop.pipeline.plan_messages import FREE, PLAN, Directive, InstructionMeasurement
 
 STAGES, MICROBATCHES = 2, 4
@@ -72,7 +72,7 @@ class Measured:
         )
         self._meter.iteration_done(record)
 
-    def measured(self) -> RankMeasurement:
+    def measured(self) -> RankFigures:
         """See `Observer`."""
         found = self._meter.measured()
         if not self._clocks:

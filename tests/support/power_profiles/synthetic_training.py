@@ -6,9 +6,9 @@ import math
 import random
 from dataclasses import dataclass
 
-from wattloop.power.selectors import Measurement
+from wattloop.power.selectors import MeasuredLimit
 from wattloop.power.sequential_design import SequentialDesign
-from wattloop.power.windows import Totals, Window
+from wattloop.power.windows import PowerWindow, Totals
 
 
 @dataclass
@@ -21,7 +21,7 @@ class SyntheticTraining:
         drift_per_window: Relative change of energy and time from window to window.
     """
 
-    truth: list[Measurement]
+    truth: list[MeasuredLimit]
     noise: float
     seed: int
     seconds: float = 6.0
@@ -32,7 +32,7 @@ class SyntheticTraining:
         self._totals = Totals(0.0, 0.0)
         self._windows = 0
 
-    def window(self, limit_watts: float) -> Window:
+    def window(self, limit_watts: float) -> PowerWindow:
         """The next window under a limit."""
         true = next(each for each in self.truth if each.power_limit_watts == limit_watts)
         samples = self.seconds / true.time_seconds
@@ -42,7 +42,7 @@ class SyntheticTraining:
         start = self._totals
         self._totals = Totals(start.energy_joules + energy, start.time_seconds + seconds)
         self._windows += 1
-        return Window(limit_watts, start, self._totals, energy, seconds, samples)
+        return PowerWindow(limit_watts, start, self._totals, energy, seconds, samples)
 
     def carry_out(self, design: SequentialDesign) -> SequentialDesign:
         """Measure until the design ends."""

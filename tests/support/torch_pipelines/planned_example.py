@@ -66,7 +66,7 @@ import json, os, time
 import torch, torch.distributed as dist
 import train
 from wattloop.integrations.torch_pipelining import attach
-from wattloop.pipeline.iteration_record import RankMeasurement
+from wattloop.pipeline.iteration_record import RankFigures
 from wattloop.pipeline.plan_messages import PLAN, InstructionMeasurement
 
 ITERATIONS, MAX_ITERATIONS, BLOCKING_WATTS = 4, 2000, json.loads(os.environ["TEST"])
@@ -89,8 +89,8 @@ class Measured:
 
     def measured(self):
         if not self._asked:
-            return RankMeasurement()
-        return RankMeasurement(blocking_watts=BLOCKING_WATTS, measurements=self._measurements, profiled=True)
+            return RankFigures()
+        return RankFigures(blocking_watts=BLOCKING_WATTS, measurements=self._measurements, profiled=True)
 
     def close(self):
         pass

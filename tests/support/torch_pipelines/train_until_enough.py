@@ -23,7 +23,7 @@ import nvml_simulator
 from wattloop.integrations.torch_pipelining import attach
 from wattloop.pipeline import Pipeline
 from wattloop.pipeline.clock_profiling import ProfileSchedule
-from wattloop.pipeline.iteration_record import IterationRecord, RankMeasurement
+from wattloop.pipeline.iteration_record import IterationRecord, RankFigures
 from wattloop.pipeline.plan_comparison import PlanComparison
 from wattloop.pipeline.plan_messages import PROFILE, Directive, InstructionMeasurement
 
@@ -119,13 +119,13 @@ class SimulatorMeter:
                 RELATIVE_ERROR * joules,
             )
 
-    def measured(self) -> RankMeasurement:
+    def measured(self) -> RankFigures:
         """See `Observer`."""
         with self._lock:
             count, seconds, joules = self._totals
             if self._comparison is not None:
                 self._comparison.collect()
-            return RankMeasurement(
+            return RankFigures(
                 measured_iterations=count,
                 iteration_seconds=seconds / count if count else None,
                 iteration_joules=joules / count if count else None,

@@ -44,7 +44,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Observation:
+class AssignmentObservation:
     """The GPU assignments at a moment between begin and end on the monotonic clock.
 
     Attributes:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from wattloop.energy.energy_estimate import Energy
+from wattloop.energy.energy_estimate import EnergyEstimate
 from wattloop.energy.energy_history import EnergyHistory, energy_at
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy.power_history import PowerHistory, energy_of_power
@@ -170,10 +170,10 @@ class GpuAccount:
         time = self._time - min(max(last_sample.begin_seconds - moment, 0.0), self._time)
         return EnergySnapshot(energy, uncertainty + not_sampled, self._estimation_error, self._noise_square, time)
 
-    def _since_counter(self) -> Energy:
+    def _since_counter(self) -> EnergyEstimate:
         """Return the energy since the last counter reading, estimated from power."""
         if self._last_energy_sample is None or self._source != COUNTER:
-            return Energy(0.0, 0.0)
+            return EnergyEstimate(0.0, 0.0)
         return self._power.energy_between(self._last_energy_sample.begin_seconds, math.inf)
 
     def snapshot_before(self, moment: float) -> EnergySnapshot:

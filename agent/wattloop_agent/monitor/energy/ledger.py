@@ -19,9 +19,9 @@ from wattloop.wire.node_energy import NodeGpu, PodGpuUsage
 from wattloop_agent.monitor.energy.attribution import (
     AWAY_SECONDS,
     Assignment,
+    AssignmentObservation,
     ChangeWindow,
     Key,
-    Observation,
     UsageInterval,
     drop_oldest_ended,
     updated_intervals,
@@ -113,7 +113,7 @@ class Ledger:
     def __init__(self, state: LedgerState | None = None) -> None:
         self._state = state or LedgerState()
         self._lock = threading.Lock()
-        self._pending: deque[Observation] = deque(maxlen=MAX_PENDING_OBSERVATIONS)
+        self._pending: deque[AssignmentObservation] = deque(maxlen=MAX_PENDING_OBSERVATIONS)
 
     @property
     def id(self) -> str:
@@ -163,7 +163,7 @@ class Ledger:
         with self._lock:
             return function(self._state)
 
-    def observe(self, observation: Observation) -> None:
+    def observe(self, observation: AssignmentObservation) -> None:
         """Add an observation of the GPU assignments; observations are in order of time."""
         with self._lock:
             self._pending.append(observation)
@@ -210,7 +210,7 @@ class Ledger:
                 extra={"gpu": sample.uuid, "counter_millijoules": sample.energy_millijoules},
             )
 
-    def _apply(self, observation: Observation) -> bool:
+    def _apply(self, observation: AssignmentObservation) -> bool:
         state = self._state
         windows = {uuid: self._window(uuid, observation) for uuid in state.accounts}
         windows |= {
@@ -226,7 +226,7 @@ class Ledger:
             logger.error("ledger full: the oldest ended usages were dropped unreported", extra={"dropped": dropped})
         return before != {key: interval.ended for key, interval in state.intervals.items()}
 
-    def _listed_late(self, observation: Observation) -> list[tuple[str, float]]:
+    def _listed_late(self, observation: AssignmentObservation) -> list[tuple[str, float]]:
         """Return (GPU UUID, first process) of each pod that the last observation missed.
 
         A kubelet that restarts lists some pods later than others.
@@ -248,7 +248,7 @@ class Ledger:
         begun = self._state.accounts[uuid].snapshot_before(began_seconds)
         return replace(window, starts=(begun if begun.energy_millijoules < low.energy_millijoules else low, high))
 
-    def _window(self, uuid: str, observation: Observation) -> ChangeWindow:
+    def _window(self, uuid: str, observation: AssignmentObservation) -> ChangeWindow:
         account = self._state.accounts[uuid]
         begin, high = account.snapshot_at(observation.begin_seconds), account.snapshot_at(observation.end_seconds)
         low = self._state.observed.get(uuid)

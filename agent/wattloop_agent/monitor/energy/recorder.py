@@ -15,7 +15,7 @@ from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.nvml import driver_load
 from wattloop.gpus.rapl import Rapl
 from wattloop_agent.boot import boot_id
-from wattloop_agent.monitor.energy.attribution import Assignment, Observation
+from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
 from wattloop_agent.monitor.energy.ledger_file import CorruptLedger, FolderInUse, LedgerFile
 from wattloop_agent.request_error import RequestError
@@ -178,7 +178,7 @@ def _storage_problem(folder: Path, error: OSError) -> str:
 class Assignments(Protocol):
     """Source of the GPU assignments."""
 
-    async def observe(self, known: Iterable[Assignment]) -> Observation:
+    async def observe(self, known: Iterable[Assignment]) -> AssignmentObservation:
         """Return the current assignments, and the first process of each pod that is new.
 
         Raises:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from wattloop_agent.monitor.energy.attribution import Assignment, Observation
+from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.pods.device_ids import gpus_of
 from wattloop_agent.monitor.pods.kubelet import PodName
 from wattloop_agent.monitor.pods.pod_authenticator import PodAuthenticator
@@ -26,7 +26,7 @@ class PodAssignments:
         self._processes = authenticator.processes
         self._pods = PodLiveness(self._processes)
 
-    async def observe(self, known: Iterable[Assignment]) -> Observation:
+    async def observe(self, known: Iterable[Assignment]) -> AssignmentObservation:
         """The current assignments.
 
         Args:
@@ -40,7 +40,7 @@ class PodAssignments:
         names = await self._authenticator.device_names(frozenset[str]().union(*lists))
         before = tuple(known)
 
-        def joined() -> Observation:
+        def joined() -> AssignmentObservation:
             uids = uids_by_name(answer.names, self._running, {each.pod_uid for each in before})
             devices = assignments_of(answer.devices, uids, names)
             running = self._pods.among({each.pod_uid for each in devices})
@@ -51,7 +51,7 @@ class PodAssignments:
             new = {each.pod_uid for each in assigned} - {each.pod_uid for each in before}
             first = self._processes.first_processes(new) if new else {}
             end = max(time.monotonic(), answer.requested_seconds)
-            return Observation(answer.requested_seconds, end, assigned, first)
+            return AssignmentObservation(answer.requested_seconds, end, assigned, first)
 
         try:
             return await asyncio.to_thread(joined)

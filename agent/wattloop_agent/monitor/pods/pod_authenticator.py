@@ -11,7 +11,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattloop_agent.monitor.identity import Caller, UncertainOwners, identification_failed, no_step, process_of_peer
+from wattloop_agent.monitor.identity import (
+    SocketCaller,
+    UncertainOwners,
+    identification_failed,
+    no_step,
+    process_of_peer,
+)
 from wattloop_agent.monitor.pods.device_ids import gpus_of, needs_names
 from wattloop_agent.monitor.pods.grpc_call import GrpcCallError
 from wattloop_agent.monitor.pods.kubelet import PodName, devices_by_pod, names_by_uid
@@ -77,7 +83,7 @@ class PodPeer:
         """The pod's owner name."""
         return f"{_PREFIX}{self._pod_uid}"
 
-    async def caller(self) -> Caller:
+    async def caller(self) -> SocketCaller:
         """Its pod, with the GPUs that the kubelet reports for it.
 
         Raises:
@@ -155,7 +161,7 @@ class PodAuthenticator:
             )
         return PodPeer(self, process, uid)
 
-    async def caller(self, pod_uid: str) -> Caller:
+    async def caller(self, pod_uid: str) -> SocketCaller:
         """The identity of a pod.
 
         Raises:
@@ -181,7 +187,7 @@ class PodAuthenticator:
         ids = frozenset[str]().union(*answer.devices[pod].values())
         gpus = gpus_of(ids, await self.device_names(ids))
         parts = gpus.exclusive & self._partitioned()
-        return Caller(f"{_PREFIX}{pod_uid}", gpus.exclusive - parts, gpus.shared | parts, pod.namespace)
+        return SocketCaller(f"{_PREFIX}{pod_uid}", gpus.exclusive - parts, gpus.shared | parts, pod.namespace)
 
     def alive(self, owner: str, step: Callable[[], None] = no_step) -> bool:
         """Whether any process of the pod runs; True where it is unknown."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from wattloop.wire.node_energy import Range
-from wattloop_agent.monitor.identity import Caller
+from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.policies.policy_limits import (
     LimitedSetting,
     Limits,
@@ -49,7 +49,7 @@ class PolicyAdmission:
         self._limits = limits
 
     async def admit(
-        self, caller: Caller, gpus: Sequence[str], setting: LimitedSetting, value: float
+        self, caller: SocketCaller, gpus: Sequence[str], setting: LimitedSetting, value: float
     ) -> dict[str, float]:
         """Refuse a request that a policy does not allow.
 
@@ -74,7 +74,7 @@ class PolicyAdmission:
                 bounds["maximum"] = min(maximum, bounds.get("maximum", maximum))
         return bounds
 
-    async def allowed(self, caller: Caller, gpu: str, setting: LimitedSetting, accepted: Range) -> Range | None:
+    async def allowed(self, caller: SocketCaller, gpu: str, setting: LimitedSetting, accepted: Range) -> Range | None:
         """The range that a caller may request of a GPU that accepts `accepted`; None: nothing."""
         try:
             limits = await self._limits_of(caller, gpu)
@@ -82,7 +82,7 @@ class PolicyAdmission:
             return None
         return limits.narrowed(setting, accepted)
 
-    async def _limits_of(self, caller: Caller, gpu: str) -> Limits:
+    async def _limits_of(self, caller: SocketCaller, gpu: str) -> Limits:
         limits = self._limits()
         return limits.of(await self._gpus.product(gpu), caller.namespace) if limits.bounds else Limits()
 

@@ -21,7 +21,7 @@ MAX_ERROR_BYTES = 2048
 
 
 @dataclass(frozen=True)
-class OperatorApi:
+class NodeReportApi:
     """The operator's API for node reports.
 
     Attributes:

@@ -62,7 +62,7 @@ class BoundsStore(Protocol):
         ...
 
 
-class LimitOrders(Protocol):
+class LimitOrderHandler(Protocol):
     """Carries out power limits that the operator orders. Used from the pusher's thread."""
 
     @property
@@ -143,7 +143,7 @@ class Pusher:
         interval_seconds: float,
         *,
         limits: Callable[[], Iterable[GpuStatus]] = tuple,
-        orders: LimitOrders | None = None,
+        orders: LimitOrderHandler | None = None,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:

@@ -12,7 +12,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.scanner import RoundTripScanner
 
-from wattloop_operator.api.checks.manifest_problem import Path, Problem, format_path, shortened
+from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path, format_path, shortened
 
 MAX_FILE_BYTES = 1024 * 1024
 # A manifest has about 20 levels and a few thousand tokens.
@@ -52,12 +52,12 @@ class Document:
     keys: dict[Path, Position] = field(default_factory=dict)
     values: dict[Path, Position] = field(default_factory=dict)
 
-    def problem(self, path: Path, found: str, expected: str, *, at_key: bool = False) -> Problem:
+    def problem(self, path: Path, found: str, expected: str, *, at_key: bool = False) -> ManifestProblem:
         """Return a problem at the position of this path, or of its nearest ancestor in the file."""
         positions = self.keys if at_key else self.values
         ancestors = (path[:length] for length in range(len(path), -1, -1))
         position = next((positions[ancestor] for ancestor in ancestors if ancestor in positions), Position(1, 1))
-        return Problem(self.source, format_path(path), found, expected, position.line, position.column)
+        return ManifestProblem(self.source, format_path(path), found, expected, position.line, position.column)
 
 
 class DocumentError(Exception):
@@ -67,7 +67,7 @@ class DocumentError(Exception):
         problem: The problem.
     """
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ManifestProblem) -> None:
         super().__init__(str(problem))
         self.problem = problem
 
@@ -125,7 +125,7 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
     """
     if len(text.encode()) > MAX_FILE_BYTES:
         raise DocumentError(
-            Problem(source, "", f"more than {MAX_FILE_BYTES} bytes", f"a manifest of at most {MAX_FILE_BYTES}")
+            ManifestProblem(source, "", f"more than {MAX_FILE_BYTES} bytes", f"a manifest of at most {MAX_FILE_BYTES}")
         )
     try:
         yaml = YAML(typ="rt")
@@ -139,17 +139,19 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
                 if document.value is not None:
                     yield document
     except TooComplexError as error:
-        raise DocumentError(Problem(source, "", str(error), "a plain manifest", error.line, error.column)) from error
+        raise DocumentError(
+            ManifestProblem(source, "", str(error), "a plain manifest", error.line, error.column)
+        ) from error
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
         found = f"text that is not YAML ({error.problem or error.context})"
-        raise DocumentError(Problem(source, "", found, "YAML", line, column)) from error
+        raise DocumentError(ManifestProblem(source, "", found, "YAML", line, column)) from error
     except YAMLError as error:
         found = f"text that is not YAML ({str(error).strip().partition(chr(10))[0]})"
-        raise DocumentError(Problem(source, "", found, "YAML")) from error
+        raise DocumentError(ManifestProblem(source, "", found, "YAML")) from error
     except RecursionError as error:
-        raise DocumentError(Problem(source, "", "values nested too deeply", "a plain manifest")) from error
+        raise DocumentError(ManifestProblem(source, "", "values nested too deeply", "a plain manifest")) from error
 
 
 class _Reader:
@@ -236,7 +238,7 @@ class _Reader:
     def _error(self, node: Node, path: Path, found: str, expected: str) -> DocumentError:
         position = _position(node)
         return DocumentError(
-            Problem(self.document.source, format_path(path), found, expected, position.line, position.column)
+            ManifestProblem(self.document.source, format_path(path), found, expected, position.line, position.column)
         )
 
 

@@ -10,7 +10,7 @@ MAX_PATH_CHARACTERS = 400
 
 
 @dataclass(frozen=True)
-class Problem:
+class ManifestProblem:
     """A problem in a manifest.
 
     Attributes:

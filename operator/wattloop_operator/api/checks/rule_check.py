@@ -12,12 +12,12 @@ from celpy.adapter import json_to_cel
 from celpy.evaluation import CELEvalError
 
 from wattloop_operator.api.checks.documents import Document
-from wattloop_operator.api.checks.manifest_problem import Path, Problem
+from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path
 from wattloop_operator.api.checks.manifest_schema import manifest_schema
 from wattloop_operator.api.checks.problem_texts import format_value
 
 
-def rule_problems(document: Document, kind: str, value: Any) -> list[Problem]:
+def rule_problems(document: Document, kind: str, value: Any) -> list[ManifestProblem]:
     """Return the violations of this kind's rules by a value that its schema accepts and whose defaults are set."""
     return [
         document.problem(*_location(path, rule, part), rule["message"])

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 from jsonschema.validators import extend
 
 from wattloop_operator.api.checks.documents import Document
-from wattloop_operator.api.checks.manifest_problem import Path, Problem
+from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, strict_schema
 from wattloop_operator.api.checks.problem_texts import (
     expected_text,
@@ -24,7 +24,7 @@ from wattloop_operator.api.checks.problem_texts import (
 REPETITIONS = ("x-kubernetes-list-type", "x-kubernetes-list-map-keys")
 
 
-def schema_problems(document: Document, kind: str, value: Any) -> list[Problem]:
+def schema_problems(document: Document, kind: str, value: Any) -> list[ManifestProblem]:
     """Return the violations of this kind's schema by the value, in the order of the file."""
     errors = _VALIDATOR(strict_schema(kind), format_checker=_FORMATS).iter_errors(value)
     # jsonschema reports all missing fields once for each missing field, so the problems contain duplicates.
@@ -32,7 +32,7 @@ def schema_problems(document: Document, kind: str, value: Any) -> list[Problem]:
     return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0, problem.path))
 
 
-def _problems(document: Document, kind: str, error: ValidationError) -> Iterator[Problem]:
+def _problems(document: Document, kind: str, error: ValidationError) -> Iterator[ManifestProblem]:
     path: Path = tuple(error.absolute_path)
     schema: Any = error.schema
     instance: Any = error.instance

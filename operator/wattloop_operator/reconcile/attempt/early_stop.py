@@ -30,8 +30,7 @@ from wattloop_operator.reconcile.energy.attempt_usage import cost_of, max_power_
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.learning.decision import policy_of, review_context
 from wattloop_operator.reconcile.learning.job_observations import sorted_values
-from wattloop_planner.bandit.policy import Decision, DecisionContext, PartialObservation, ReviewingPolicy
-from wattloop_planner.bandit.policy import DecisionKind as PolicyDecisionKind
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, ReviewingPolicy
 
 ROUNDING = 1e-9
 # The fields of the progress that a review sets.
@@ -116,7 +115,7 @@ def _with_reviewed_limit_of(
     if measured is None:
         return progress
     limit = None if spec.stop_cost_joules is None else float(spec.stop_cost_joules)
-    kind = PolicyDecisionKind(spec.decision.kind.value.lower())
+    kind = ChoiceKind(spec.decision.kind.value.lower())
     decision = Decision(spec.batch_size, kind, spec.decision.reason, limit, parameters=sorted_values(spec.parameters))
     with policy_of(snapshot, context) as policy:
         if not isinstance(policy, ReviewingPolicy):

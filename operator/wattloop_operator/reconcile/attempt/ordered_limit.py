@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from wattloop.power.selectors import Measurement, selector_named
+from wattloop.power.selectors import MeasuredLimit, selector_named
 from wattloop.wire.node_energy import PodLimitState
 from wattloop.wire.training_messages import MAX_LIMITS
 from wattloop_operator.api.attempt_state import (
@@ -169,7 +169,7 @@ def _point(watts: int, start: EpochMark, mark: EpochMark, ranks: int) -> Profile
 def _best(spec: TrainingRecurrenceSpec, progress: Progress, power: PowerLimit) -> int:
     devices = 1 if progress.agents is None else progress.agents.devices
     measurements = [
-        Measurement(
+        MeasuredLimit(
             float(point.power_limit_watts),
             float(point.energy_joules / point.epochs),
             float(point.time_seconds / point.epochs),
@@ -180,7 +180,7 @@ def _best(spec: TrainingRecurrenceSpec, progress: Progress, power: PowerLimit) -
     return round(best_limit(spec, power, measurements))
 
 
-def best_limit(spec: TrainingRecurrenceSpec, power: PowerLimit, measurements: Sequence[Measurement]) -> float:
+def best_limit(spec: TrainingRecurrenceSpec, power: PowerLimit, measurements: Sequence[MeasuredLimit]) -> float:
     """The limit that the job's selector chooses among measurements of one epoch each."""
     eta, slowdown = spec.energy_weight_percent / 100, power.max_slowdown_percent or 0
     return selector_named(power.selector, eta=eta, max_slowdown_percent=slowdown).select(measurements).power_limit_watts

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
-from wattloop_operator.api.attempt_state import GpuReading, Progress
+from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.model_output import AttemptModel
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
@@ -149,8 +149,8 @@ def _consecutive_reached(before: Progress, report: Report) -> int:
 
 
 def _merge_readings(
-    before: tuple[GpuReading, ...], reported: tuple[GpuEnergy, ...], max_readings: int
-) -> tuple[GpuReading, ...]:
+    before: tuple[GpuReadingStatus, ...], reported: tuple[GpuEnergy, ...], max_readings: int
+) -> tuple[GpuReadingStatus, ...]:
     """The readings by uuid. Beyond `max_readings` GPUs, those reported first are kept."""
     merged = {reading.uuid: reading for reading in before}
     for gpu in reported:
@@ -160,7 +160,7 @@ def _merge_readings(
             continue
         if known is None and len(merged) >= max_readings:
             continue
-        merged[gpu.uuid] = GpuReading(
+        merged[gpu.uuid] = GpuReadingStatus(
             uuid=gpu.uuid,
             # The first reported start is kept, so that a restarted process does not lose the energy
             # used before.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt_state import MAX_HEARTBEATS, Heartbeat, Progress
+from wattloop_operator.api.attempt_state import MAX_HEARTBEATS, LatestReport, Progress
 from wattloop_operator.api.field_types import format_time
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text
@@ -57,7 +57,7 @@ def with_heartbeat(
     if rank < MAX_HEARTBEATS:
         # A report between two questions does not make the second a new one.
         asked = asked_epoch if asked_epoch is not None or before is None else before.asked_epoch
-        known[rank] = Heartbeat(rank=rank, time=now, pod_uid=pod_uid, asked_epoch=asked)
+        known[rank] = LatestReport(rank=rank, time=now, pod_uid=pod_uid, asked_epoch=asked)
     heartbeats = tuple(known[rank] for rank in sorted(known))
     return progress.model_copy(update={"last_report_time": now, "heartbeats": heartbeats})
 
@@ -111,7 +111,7 @@ def _never_reported(progress: Progress, workload: WorkloadState) -> str:
     return f"; {named_ranks(ranks, progress.ranks)} never reported{from_pods}"
 
 
-def _pod_of(silent: Heartbeat, workload: WorkloadState) -> WorkloadPod | None:
+def _pod_of(silent: LatestReport, workload: WorkloadState) -> WorkloadPod | None:
     """The pod of the process that is silent longest; None if it is not known."""
     if silent.pod_uid:
         return next((pod for pod in workload.pods if pod.uid == silent.pod_uid), None)

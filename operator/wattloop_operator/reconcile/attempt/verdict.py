@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from wattloop.wire import training_messages
 from wattloop.wire.training_messages import MAX_REASON_CHARACTERS, Answer, Report
-from wattloop_operator.api.attempt_state import LimitSchedule, Progress
+from wattloop_operator.api.attempt_state import LimitScheduleStatus, Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points
 
@@ -55,7 +55,9 @@ def _with_schedule(progress: Progress, report: Report) -> Progress:
         return progress
     if proposed.after_epoch != report.verdict_epoch:
         return progress
-    decided = LimitSchedule(after_epoch=proposed.after_epoch, steps=proposed.steps, limits_watts=proposed.limits_watts)
+    decided = LimitScheduleStatus(
+        after_epoch=proposed.after_epoch, steps=proposed.steps, limits_watts=proposed.limits_watts
+    )
     return progress.model_copy(update={"limit_schedule": decided})
 
 
@@ -95,7 +97,9 @@ def answer_to(recurrence: TrainingRecurrence, report: Report) -> Answer:
     )
 
 
-def _shared_profile(progress: Progress, schedule: LimitSchedule) -> tuple[training_messages.LimitMeasurement, ...]:
+def _shared_profile(
+    progress: Progress, schedule: LimitScheduleStatus
+) -> tuple[training_messages.LimitMeasurement, ...]:
     """What all ranks have measured, once they have measured the last limit; it does not change any more.
 
     Reports repeat all measurements, so with the last limit of a rank its earlier ones are known too.

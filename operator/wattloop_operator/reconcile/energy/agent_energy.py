@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt_state import GpuReading, Progress
+from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadState
@@ -196,7 +196,7 @@ class _GpuComparison:
     max_watts: float
 
     @staticmethod
-    def of(gpu: GpuReading, agents: AgentEnergy, progress: Progress) -> _GpuComparison:
+    def of(gpu: GpuReadingStatus, agents: AgentEnergy, progress: Progress) -> _GpuComparison:
         of_gpu = [each for each in agents.energies if each.gpu_uuid == gpu.uuid]
         agent_seconds = sum(each.time_seconds - each.start_time_seconds for each in of_gpu)
         return _GpuComparison(

@@ -11,8 +11,8 @@ from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.objective import Carbon, Price
 from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.training_recurrence import (
+    AttemptCost,
     Attribution,
-    Cost,
     EnergySource,
     LearnedUsage,
     TrainingRecurrenceSpec,
@@ -153,11 +153,11 @@ def plausible_cost(cost_joules: float) -> float | None:
     return cost_joules if cost_joules < MAX_COST_JOULES else None
 
 
-def cost_status(cost_joules: float | None, energy_joules: float, price: Price | None) -> Cost | None:
+def cost_status(cost_joules: float | None, energy_joules: float, price: Price | None) -> AttemptCost | None:
     """The cost in joules, and the energy in money."""
     if cost_joules is None:
         return None
-    return Cost.model_validate({"joules": round(cost_joules, DECIMALS), "money": money(energy_joules, price)})
+    return AttemptCost.model_validate({"joules": round(cost_joules, DECIMALS), "money": money(energy_joules, price)})
 
 
 def money(energy_joules: float, price: Price | None) -> Money | None:

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from wattloop_operator.api.model_output import PublishedModel
+from wattloop_operator.api.model_output import CurrentModel
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.recurring_training_job_status import (
     ActiveRecurrence,
     ArmStatus,
     Counts,
+    JobTotals,
     Learning,
     RecentRecurrence,
     RecurringTrainingJobStatus,
-    Totals,
 )
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money
@@ -101,7 +101,7 @@ def job_status(
     )
 
 
-def _published(snapshot: Snapshot) -> PublishedModel | None:
+def _published(snapshot: Snapshot) -> CurrentModel | None:
     """The model that was published last; kept when its recurrence is deleted."""
     found = [each for each in (snapshot.job.status.published,) if each is not None]
     for each in snapshot.recurrences:
@@ -109,7 +109,7 @@ def _published(snapshot: Snapshot) -> PublishedModel | None:
         if each.status.result is None or progress is None or progress.published is None:
             continue
         found.append(
-            PublishedModel(
+            CurrentModel(
                 path=progress.published.path,
                 digest=progress.published.digest,
                 recurrence=each.metadata.name,
@@ -207,12 +207,12 @@ def _recent(snapshot: Snapshot, histories: list[RecurrenceHistory], costs: JobSa
     return tuple(entries[index] for index in newest)
 
 
-def _totals(snapshot: Snapshot, histories: list[RecurrenceHistory], eta: float) -> Totals | None:
+def _totals(snapshot: Snapshot, histories: list[RecurrenceHistory], eta: float) -> JobTotals | None:
     if not histories:
         return None
     objective = snapshot.job.spec.objective
     energy = sum(each.energy_joules for each in histories)
-    return Totals.model_validate(
+    return JobTotals.model_validate(
         {
             "gpu_energy_joules": round(energy, 3),
             "duration_seconds": round(sum(each.time_seconds for each in histories), 3),

@@ -27,8 +27,8 @@ from wattloop_operator.domain.records import (
     LateUsage,
     ObservationRecord,
     PowerMeasurement,
+    PowerProfileKey,
     PowerProfileRecord,
-    ProfileKey,
     once_per_record,
 )
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
@@ -215,7 +215,7 @@ def ended_at(recurrence: TrainingRecurrence) -> datetime:
     return recurrence.status.completion_time or recurrence.spec.scheduled_time
 
 
-def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerMeasurement, ...]] | None:
+def profile_of(recurrence: TrainingRecurrence) -> tuple[PowerProfileKey, tuple[PowerMeasurement, ...]] | None:
     """The power limits that all ranks of a recurrence measured; None if there are too few to compare."""
     progress = recurrence.status.progress or Progress()
     points = complete_points(progress)
@@ -223,7 +223,7 @@ def profile_of(recurrence: TrainingRecurrence) -> tuple[ProfileKey, tuple[PowerM
     product, count = gpus_of(progress, recurrence.status.usage)
     if len(points) < MIN_MEASUREMENTS or not (product and count):
         return None
-    key = ProfileKey(
+    key = PowerProfileKey(
         recurrence.spec.job_ref.uid,
         recurrence.spec.batch_size,
         product,

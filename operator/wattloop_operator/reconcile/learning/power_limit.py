@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wattloop.power.selectors import Measurement, selector_named
+from wattloop.power.selectors import MeasuredLimit, selector_named
 from wattloop_operator.api.power_fields import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.api.training_recurrence import DecisionKind
-from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, ProfileKey, once_per_record
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileKey, PowerProfileRecord, once_per_record
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
 
 
-def selected_measurement(spec: RecurringTrainingJobSpec, profile: PowerProfileRecord) -> Measurement:
+def selected_measurement(spec: RecurringTrainingJobSpec, profile: PowerProfileRecord) -> MeasuredLimit:
     """The measurement of one epoch at the limit that the job's selector chooses."""
     limit, eta = spec.power.limit, spec.objective.energy_weight_percent / 100
     selector = selector_named(limit.selector, eta=eta, max_slowdown_percent=limit.max_slowdown_percent or 0)
     return selector.select(_epoch_measurements(profile))
 
 
-def highest_measurement(profile: PowerProfileRecord) -> Measurement:
+def highest_measurement(profile: PowerProfileRecord) -> MeasuredLimit:
     """The measurement of one epoch at the highest limit, which is that of the default configuration."""
     return max(_epoch_measurements(profile), key=lambda each: each.power_limit_watts)
 
 
-def _epoch_measurements(profile: PowerProfileRecord) -> list[Measurement]:
+def _epoch_measurements(profile: PowerProfileRecord) -> list[MeasuredLimit]:
     """The measurements of a profile, each for one epoch."""
     return [
-        Measurement(
+        MeasuredLimit(
             each.power_limit_watts,
             each.energy_joules / each.epochs,
             each.time_seconds / each.epochs,
@@ -69,7 +69,7 @@ def _ratios(spec: RecurringTrainingJobSpec, profile: PowerProfileRecord) -> tupl
 
 
 def _at_policy_limit(
-    record: ObservationRecord, applicable: tuple[ProfileKey, tuple[float, float]] | None
+    record: ObservationRecord, applicable: tuple[PowerProfileKey, tuple[float, float]] | None
 ) -> ObservationRecord:
     if applicable is None:
         return record

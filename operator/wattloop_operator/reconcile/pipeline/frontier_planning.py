@@ -36,7 +36,7 @@ from wattloop_planner.frequency import (
     plan_pipeline,
 )
 from wattloop_planner.frequency.pipeline.clock_interpolation import interpolated
-from wattloop_planner.frequency.pipeline.merged_profiles import RankMeasurement, merged_profile
+from wattloop_planner.frequency.pipeline.merged_profiles import ClockMeasurement, merged_profile
 from wattloop_planner.frequency.pipeline.uncertainty import difference_errors
 
 # No instruction is shorter or takes less; the squares of smaller numbers, which weigh measurements, would be zero.
@@ -110,7 +110,7 @@ def profile_of_request(request: PlanningRequest) -> Profile:
     allowed = frozenset(request.clocks_megahertz)
     several = _have_several_stages(request.instructions)
     measurements = [
-        RankMeasurement(
+        ClockMeasurement(
             f"{process.rank} ({process.process[:8]})",
             process.pipeline_rank,
             _name(each.kind, each.stage, several=several),

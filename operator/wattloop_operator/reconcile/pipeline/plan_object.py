@@ -14,7 +14,7 @@ from wattloop_operator.reconcile.pipeline.profile import instructions_by_pipelin
 
 if TYPE_CHECKING:
     from wattloop_planner.frequency.files.archive import PlanArchive
-    from wattloop_planner.frequency.pipeline.instruction_profiles import Setting
+    from wattloop_planner.frequency.pipeline.instruction_profiles import PlannedSetting
 
 DIGEST_CHARACTERS = 10
 
@@ -55,16 +55,16 @@ def plan_object(state: PipelineState, job: OwnerReference) -> FrequencyPlan | No
 def archive_of_frontier(state: PipelineState, frontier: PipelineFrontier) -> PlanArchive:
     """A frontier with the pipeline that it is for."""
     from wattloop_planner.frequency.files.archive import PlanArchive, PlannedPoint  # noqa: PLC0415
-    from wattloop_planner.frequency.pipeline.instruction_profiles import Setting  # noqa: PLC0415
+    from wattloop_planner.frequency.pipeline.instruction_profiles import PlannedSetting  # noqa: PLC0415
     from wattloop_planner.frequency.pipeline.plans import Realised  # noqa: PLC0415
 
     registration = next(iter(state.ranks.values())).registration
-    settings: dict[Setting, int] = {}
+    settings: dict[PlannedSetting, int] = {}
     points = tuple(
         PlannedPoint(
             Realised(point.time_seconds, point.energy_joules),
             tuple(
-                tuple(settings.setdefault(Setting(clock), len(settings)) for clock in row)
+                tuple(settings.setdefault(PlannedSetting(clock), len(settings)) for clock in row)
                 for row in point.clocks_megahertz
             ),
         )

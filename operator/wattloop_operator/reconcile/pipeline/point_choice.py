@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wattloop.energy.cost import CostModel
-from wattloop_operator.api.power_fields import FrequencyPlanSettings
-from wattloop_operator.api.power_fields import PlanChoice as Choice
+from wattloop_operator.api.power_fields import FrequencyPlanSettings, PlanChoiceRule
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
@@ -64,17 +63,17 @@ def chosen_point(
 
 
 def _rule(state: PipelineState) -> Rule:
-    from wattloop_planner.frequency.choice_rules import Cost, Deadline, Fastest  # noqa: PLC0415
+    from wattloop_planner.frequency.choice_rules import CostRule, Deadline, FastestRule  # noqa: PLC0415
 
     choice = state.choice
-    if choice.mode == Choice.DEADLINE and choice.deadline_seconds:
+    if choice.mode == PlanChoiceRule.DEADLINE and choice.deadline_seconds:
         return Deadline(choice.deadline_seconds)
-    if choice.mode == Choice.COST and choice.max_power_watts:
+    if choice.mode == PlanChoiceRule.COST and choice.max_power_watts:
         registration = next(iter(state.ranks.values())).registration
         # The plans' energy is that of one pipeline, and the maximum power that of all ranks.
         pipelines = registration.data_parallel * registration.tensor_parallel
-        return Cost(CostModel(choice.energy_weight, choice.max_power_watts / pipelines))
-    return Fastest()
+        return CostRule(CostModel(choice.energy_weight, choice.max_power_watts / pipelines))
+    return FastestRule()
 
 
 def _realised(point: FrontierPoint) -> Realised:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from wattloop.pipeline.plan_messages import PLAN
 from wattloop.pipeline.standard_errors import NORMAL_95
-from wattloop_operator.api.power_fields import PlanChoice
+from wattloop_operator.api.power_fields import PlanChoiceRule
 from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, compared
 from wattloop_operator.reconcile.pipeline.pipeline_state import Excess, PipelineState, WithdrawnPoint
 
@@ -53,8 +53,8 @@ def _measured_cycles(state: PipelineState) -> int:
 def _cost(state: PipelineState, found: Comparison) -> Excess | None:
     choice, joules = state.choice, found.free_joules
     if joules is None:
-        return found.time if choice.mode != PlanChoice.DEADLINE else None
-    if choice.mode == PlanChoice.DEADLINE:
+        return found.time if choice.mode != PlanChoiceRule.DEADLINE else None
+    if choice.mode == PlanChoiceRule.DEADLINE:
         return found.energy
     registration = next(iter(state.ranks.values())).registration
     pipelines = registration.ranks // registration.pipeline_parallel

@@ -34,7 +34,7 @@ from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ, MAX_STAGES
 from wattloop.wire.message_fields import Integer, MessageError, Number, String
 from wattloop.wire.training_messages import MAX_POWER_WATTS, MAX_PRODUCT_CHARACTERS
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
-from wattloop_planner.frequency.pipeline.instruction_profiles import Setting
+from wattloop_planner.frequency.pipeline.instruction_profiles import PlannedSetting
 from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, option_settings, plan_energy_joules
 from wattloop_planner.frequency.solver.planning import MAX_PLANS, Planning
@@ -96,7 +96,7 @@ class PlanArchive:
     knobs: tuple[str, ...]
     max_clocks: Realised
     instructions: Instructions
-    settings: tuple[Setting, ...]
+    settings: tuple[PlannedSetting, ...]
     points: tuple[PlannedPoint, ...]
 
     @property
@@ -125,7 +125,7 @@ class PlanArchive:
         used = {choice for point in self.points for row in point.choices for choice in set(row)}
         return frozenset(self.settings[choice].frequency_megahertz for choice in used)
 
-    def stage_settings(self, point: int, stage: int) -> tuple[Setting, ...]:
+    def stage_settings(self, point: int, stage: int) -> tuple[PlannedSetting, ...]:
         """Clocks and knobs of a stage's instructions under a plan, in execution order."""
         return tuple(self.settings[choice] for choice in self.points[point].choices[stage])
 
@@ -185,7 +185,7 @@ def archive_of(
     first_options = problem.first_options[graph.kind_of]
     # Not np.unique, which imports numpy.ma.
     used = np.flatnonzero(np.bincount(np.concatenate([first_options + plan.choices for plan in plans])))
-    numbers: dict[Setting, int] = {}
+    numbers: dict[PlannedSetting, int] = {}
     number_of = np.zeros(problem.first_options[-1], dtype=np.int64)
     all_settings = option_settings(problem)
     for place in used.tolist():
@@ -342,12 +342,12 @@ def _list(place: str, value: object, most: int) -> list[Any]:
     return value
 
 
-def _setting(place: str, entry: object, knobs: int) -> Setting:
+def _setting(place: str, entry: object, knobs: int) -> PlannedSetting:
     values = _list(place, entry, 1 + knobs)
     if len(values) != 1 + knobs:
         raise MessageError(f"{place}: found {len(values)} entries, expected a clock and {knobs} knobs")
     clock = Integer(MAX_MEGAHERTZ).parse(place, values[0])
-    return Setting(clock, tuple(String(MAX_KNOB_CHARACTERS).parse(place, value) for value in values[1:]))
+    return PlannedSetting(clock, tuple(String(MAX_KNOB_CHARACTERS).parse(place, value) for value in values[1:]))
 
 
 def _instructions(value: object, stages: int) -> Instructions:

@@ -16,8 +16,8 @@ from wattloop.files.reading import read_text
 from wattloop.pipeline.rank_plan_file import rows_of
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
 from wattloop_planner.frequency.pipeline.instruction_profiles import (
+    PlannedSetting,
     Rows,
-    Setting,
     canonical_instruction,
     knob_label,
     setting_of,
@@ -69,7 +69,7 @@ def write_plan(
     stream.writelines(f"# {comment}\n" for comment in comments)
 
 
-def read_plan(path: str | Path, graph: OperationGraph, knobs: Sequence[str] = ()) -> list[list[Setting]]:
+def read_plan(path: str | Path, graph: OperationGraph, knobs: Sequence[str] = ()) -> list[list[PlannedSetting]]:
     """Read a plan file of this command, of Lowtime or of Perseus' artifact.
 
     Args:
@@ -108,7 +108,7 @@ def _rows(path: str | Path) -> list[object]:
     return rows_of(read_text(path, MAX_FILE_BYTES, "a plan file"), str(path))
 
 
-def _row(source: str, stage: int, row: object, graph: OperationGraph, knobs: Sequence[str]) -> list[Setting]:
+def _row(source: str, stage: int, row: object, graph: OperationGraph, knobs: Sequence[str]) -> list[PlannedSetting]:
     order = graph.order[stage].tolist()
     if not isinstance(row, list):
         raise InputError(source, repr(row)[:80], "a list of frequencies", column=f"stage {stage}")
@@ -122,7 +122,7 @@ def _row(source: str, stage: int, row: object, graph: OperationGraph, knobs: Seq
 
 def _setting(
     source: str, graph: OperationGraph, operation_and_place: tuple[int, int], entry: object, knobs: Sequence[str]
-) -> Setting:
+) -> PlannedSetting:
     operation, place = operation_and_place
     column = f"stage {graph.stage_of[operation]}, operation {place}"
     expected = graph.instructions[graph.instruction_of[operation]]
@@ -143,4 +143,4 @@ def _setting(
             raise InputError(source, repr(name)[:80], f"the instruction {expected}", column=column)
     if isinstance(entry, bool) or not isinstance(entry, int):
         raise InputError(source, repr(entry)[:80], ENTRY, column=column)
-    return Setting(entry, tuple(values[knob] for knob in knobs))
+    return PlannedSetting(entry, tuple(values[knob] for knob in knobs))

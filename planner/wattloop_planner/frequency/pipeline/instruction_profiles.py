@@ -16,7 +16,7 @@ from wattloop.errors import InputError
 RELATIVE_NOISE = 0.002
 
 
-class Setting(NamedTuple):
+class PlannedSetting(NamedTuple):
     """What a plan sets for an operation.
 
     Attributes:
@@ -39,12 +39,12 @@ def knob_label(names: Iterable[str], values: Iterable[str]) -> str:
 
 
 # Settings per stage and in execution order; a number is a clock without knobs.
-Rows = Sequence[Sequence[int | Setting]]
+Rows = Sequence[Sequence[int | PlannedSetting]]
 
 
-def setting_of(entry: int | Setting) -> Setting:
+def setting_of(entry: int | PlannedSetting) -> PlannedSetting:
     """The setting; a number is a clock without knobs."""
-    return entry if isinstance(entry, Setting) else Setting(int(entry))
+    return entry if isinstance(entry, PlannedSetting) else PlannedSetting(int(entry))
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class Option:
     interpolated: bool = False
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> PlannedSetting:
         """The clock and the knobs."""
-        return Setting(self.frequency_megahertz, self.knobs)
+        return PlannedSetting(self.frequency_megahertz, self.knobs)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ MIN_RELATIVE_ERROR = 1e-6
 
 
 @dataclass(frozen=True)
-class RankMeasurement:
+class ClockMeasurement:
     """Mean time and energy of one instruction at one clock, as one rank measured it.
 
     Attributes:
@@ -107,7 +107,7 @@ def _limit(freedom: int) -> float:
     return freedom * (1 - scale + DISAGREEMENT_QUANTILE * math.sqrt(scale)) ** 3
 
 
-def merged_profile(source: str, measurements: Iterable[RankMeasurement], knobs: tuple[str, ...] = ()) -> Profile:
+def merged_profile(source: str, measurements: Iterable[ClockMeasurement], knobs: tuple[str, ...] = ()) -> Profile:
     """One profile from the measurements of all ranks.
 
     An option is the mean over the ranks that measured it: time and energy of one rank of its stage. If an
@@ -124,7 +124,7 @@ def merged_profile(source: str, measurements: Iterable[RankMeasurement], knobs: 
     Raises:
         InputError: There is no measurement, or none of an instruction has an energy.
     """
-    found: dict[tuple[int, str], dict[tuple[int, tuple[str, ...]], list[RankMeasurement]]] = defaultdict(
+    found: dict[tuple[int, str], dict[tuple[int, tuple[str, ...]], list[ClockMeasurement]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for each in measurements:
@@ -148,7 +148,7 @@ def merged_profile(source: str, measurements: Iterable[RankMeasurement], knobs: 
 
 
 def _merged_options(
-    groups: dict[tuple[int, tuple[str, ...]], list[RankMeasurement]],
+    groups: dict[tuple[int, tuple[str, ...]], list[ClockMeasurement]],
 ) -> tuple[list[Option], list[str]]:
     options: list[Option] = []
     without_energy: list[Option] = []
@@ -199,8 +199,8 @@ def _estimated(without_energy: Sequence[Option], known: Sequence[Option]) -> tup
     return estimated, left_out
 
 
-def _extremes(group: Sequence[RankMeasurement], quantity: str) -> str:
-    def value(each: RankMeasurement) -> float:
+def _extremes(group: Sequence[ClockMeasurement], quantity: str) -> str:
+    def value(each: ClockMeasurement) -> float:
         return each.time_seconds if quantity == "time" else each.energy_joules or 0.0
 
     low, high, unit = min(group, key=value), max(group, key=value), "s" if quantity == "time" else "J"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from wattloop.errors import UsageError
 from wattloop_planner.frequency._rounding import Pipeline
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
-from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile, Setting, check_coverage
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, PlannedSetting, Profile, check_coverage
 from wattloop_planner.frequency.pipeline.useful_options import UsefulOptions, useful_options
 
 # Beyond this factor, the operations' energy is lost in the rounding errors of the waiting energy.
@@ -51,7 +51,7 @@ class Problem:
         return tuple({option.frequency_megahertz: option for option in options} for options in slowest_first)
 
     @cached_property
-    def by_setting(self) -> tuple[Mapping[Setting, Option], ...]:
+    def by_setting(self) -> tuple[Mapping[PlannedSetting, Option], ...]:
         """All options of each of the graph's kinds, by clock and knobs."""
         found = (self.profile.options[kind] for kind in self.graph.kinds)
         return tuple({option.setting: option for option in options} for options in found)

@@ -10,7 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from wattloop.errors import UsageError
-from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Rows, Setting, knob_label, setting_of
+from wattloop_planner.frequency.pipeline.instruction_profiles import (
+    Option,
+    PlannedSetting,
+    Rows,
+    knob_label,
+    setting_of,
+)
 from wattloop_planner.frequency.pipeline.planning_problem import Choices, Floats, Problem
 
 # Relative tolerance: sums of the same durations in another order differ by less.
@@ -67,16 +73,16 @@ def plan_frequencies(problem: Problem, plan: Plan) -> list[npt.NDArray[np.int64]
     return [chosen[order] for order in problem.graph.order]
 
 
-def option_settings(problem: Problem) -> list[Setting]:
+def option_settings(problem: Problem) -> list[PlannedSetting]:
     """Clock and knobs of the useful options of all kinds, concatenated as `Problem.first_options` says."""
     return [
-        Setting(clock, knobs)
+        PlannedSetting(clock, knobs)
         for options in problem.options
         for clock, knobs in zip(options.frequencies_megahertz.tolist(), options.knobs, strict=True)
     ]
 
 
-def plan_settings(problem: Problem, plan: Plan) -> list[list[Setting]]:
+def plan_settings(problem: Problem, plan: Plan) -> list[list[PlannedSetting]]:
     """The plan's clocks and knobs, per stage and in execution order."""
     settings = option_settings(problem)
     places = (problem.first_options[problem.graph.kind_of] + plan.choices).tolist()
@@ -120,7 +126,7 @@ def planned_options(problem: Problem, rows: Rows) -> list[Option]:
     return [found[operation] for operation in range(graph.operations)]
 
 
-def _not_measured(problem: Problem, operation: int, setting: Setting) -> UsageError:
+def _not_measured(problem: Problem, operation: int, setting: PlannedSetting) -> UsageError:
     place, knobs = problem.graph.name(operation), problem.profile.knobs
     if len(setting.knobs) != len(knobs):
         return UsageError(

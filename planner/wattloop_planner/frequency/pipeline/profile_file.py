@@ -10,7 +10,7 @@ from wattloop.errors import InputError, UsageError
 from wattloop.files.csv_table import Row, read_table
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
 from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile, canonical_instruction, profile_of
-from wattloop_planner.frequency.pipeline.merged_profiles import RankMeasurement, merged_profile
+from wattloop_planner.frequency.pipeline.merged_profiles import ClockMeasurement, merged_profile
 
 COLUMNS = ("stage", "instruction", "frequency", "time", "energy")
 RANK, TIME_ERROR, ENERGY_ERROR = "rank", "time_error", "energy_error"
@@ -37,7 +37,7 @@ def read_profile(path: str | Path, knobs: Sequence[str] = ()) -> Profile:
         UsageError: A knob has the name of a column with another meaning, or is named twice.
     """
     check_knobs(knobs)
-    rows: dict[tuple[object, ...], RankMeasurement] = {}
+    rows: dict[tuple[object, ...], ClockMeasurement] = {}
     merged: list[str] = []
     by_rank = False
     for row in read_table(path, (*COLUMNS, *knobs)):
@@ -112,7 +112,7 @@ def _is_knob_text(text: str) -> bool:
     return 0 < len(text) <= MAX_KNOB_CHARACTERS and text.isascii() and text.isprintable()
 
 
-def _measurement(row: Row, knobs: Sequence[str], *, by_rank: bool) -> RankMeasurement:
+def _measurement(row: Row, knobs: Sequence[str], *, by_rank: bool) -> ClockMeasurement:
     stage = row.integer("stage", minimum=0)
     frequency = row.integer("frequency", minimum=1)
     time = row.number("time", above=0)
@@ -127,7 +127,7 @@ def _measurement(row: Row, knobs: Sequence[str], *, by_rank: bool) -> RankMeasur
     if invalid := [knob for knob, value in zip(knobs, values, strict=True) if not _is_knob_text(value)]:
         expected = f"at most {MAX_KNOB_CHARACTERS} characters of printable ASCII"
         raise InputError(row.source, repr(row.cells[invalid[0]])[:80], expected, row.line, invalid[0])
-    return RankMeasurement(
+    return ClockMeasurement(
         row.text(RANK) if by_rank else "",
         stage,
         canonical_instruction(row.text("instruction")),
@@ -141,7 +141,7 @@ def _measurement(row: Row, knobs: Sequence[str], *, by_rank: bool) -> RankMeasur
     )
 
 
-def _contradiction(source: str, found: RankMeasurement, before: RankMeasurement, *, by_rank: bool) -> InputError:
+def _contradiction(source: str, found: ClockMeasurement, before: ClockMeasurement, *, by_rank: bool) -> InputError:
     place = " ".join((f"{found.frequency_megahertz} MHz", *found.knobs))
     of_rank = f" of rank {found.rank}" if by_rank else ""
     expected = "one row for each stage, instruction and frequency" + (" of a rank" if by_rank else "")
@@ -155,7 +155,7 @@ def _contradiction(source: str, found: RankMeasurement, before: RankMeasurement,
     )
 
 
-def _options(rows: Iterable[RankMeasurement]) -> dict[tuple[int, str], list[Option]]:
+def _options(rows: Iterable[ClockMeasurement]) -> dict[tuple[int, str], list[Option]]:
     options: dict[tuple[int, str], list[Option]] = defaultdict(list)
     for each in rows:
         if each.energy_joules is None:  # only with ranks

@@ -12,7 +12,7 @@ import pytest
 from support.agents.agent_fixture import DEADLINE_SECONDS
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop_agent.monitor.energy import recorder
-from wattloop_agent.monitor.energy.attribution import Assignment, Observation
+from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
 
 POD = Assignment("uid", "default", "pod", "main", "GPU-1")
@@ -27,13 +27,13 @@ class ScriptedAssignments:
         self.clock = 0.0
         self.done = asyncio.Event()
 
-    async def observe(self, known: Iterable[Assignment]) -> Observation:
+    async def observe(self, known: Iterable[Assignment]) -> AssignmentObservation:
         self.clock += 1.0
         self._writer.add_samples([GpuReading("GPU-1", self.clock, self.clock, 0, None, 90.0, self.clock, "H200")])
         self.clock += 1.0
         if len(self._observations) == 1:
             self.done.set()
-        return Observation(self.clock, self.clock, self._observations.pop(0) if self._observations else ())
+        return AssignmentObservation(self.clock, self.clock, self._observations.pop(0) if self._observations else ())
 
 
 def test_counters_are_read_when_an_assignment_starts_and_when_it_ends(

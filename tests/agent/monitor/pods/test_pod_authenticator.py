@@ -16,7 +16,7 @@ import pytest
 
 from support.agents.kubelet_server import KubeletServer, serving
 from wattloop_agent.monitor.energy.attribution import Assignment
-from wattloop_agent.monitor.identity import Caller
+from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.pods import pod_authenticator
 from wattloop_agent.monitor.pods.assignments import PodAssignments
 from wattloop_agent.monitor.pods.pod_authenticator import Node, PodAuthenticator, PodPeer
@@ -121,7 +121,7 @@ def test_a_pods_process_is_identified_as_its_pod_with_its_gpus(node: PretendNode
         peer = node.authenticator().peer(connection)
         caller = asyncio.run(peer.caller())
         peer.close()
-    assert caller == Caller(f"pod:{UID}", frozenset({GPUS[0]}), frozenset({GPUS[1]}), "default")
+    assert caller == SocketCaller(f"pod:{UID}", frozenset({GPUS[0]}), frozenset({GPUS[1]}), "default")
     caller.require_own((GPUS[0],))
     caller.require_seen((GPUS[1],))
     with pytest.raises(RequestError, match="shared by time slicing or MIG") as shared:
@@ -269,7 +269,7 @@ def test_a_pod_that_starts_right_after_a_kubelet_answer_is_served(
 ) -> None:
     monkeypatch.setattr(pod_authenticator, "ANSWER_AGE_SECONDS", 60.0)
 
-    async def ask() -> Caller:
+    async def ask() -> SocketCaller:
         authenticator = node.authenticator()
         await authenticator.ask_kubelet()
         node.pod(UID, "trainer", [GPUS[0]])

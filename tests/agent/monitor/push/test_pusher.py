@@ -23,7 +23,7 @@ from support.reporting.node_api import NODE, NodeApi, running_node_api
 from wattloop.errors import OperationError
 from wattloop.wire.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
 from wattloop_agent.monitor.gpu_readings import GpuStatus
-from wattloop_agent.monitor.push.node_report_api import OperatorApi
+from wattloop_agent.monitor.push.node_report_api import NodeReportApi
 from wattloop_agent.monitor.push.pusher import MAX_WAIT_SECONDS, Pusher, pages, wait_seconds, with_limits
 from wattloop_operator.http.certificates import ServingCertificate
 
@@ -47,7 +47,7 @@ def operator(tmp_path: Path) -> Iterator[NodeApi]:
 def pusher_of(
     url: str, token: Path, ledger: MemoryLedger | None = None, bounds: MemoryBounds | None = None, **more: Any
 ) -> Pusher:
-    api = OperatorApi(url, token)
+    api = NodeReportApi(url, token)
     return Pusher(api, NODE, ledger or MemoryLedger(), bounds or MemoryBounds(), 5.0, **{"chance": lambda: 0.5, **more})
 
 
@@ -92,7 +92,7 @@ class OperatorByName:
         self._token = token
 
     def send(self, report: NodeReport) -> NodeAnswer:
-        return OperatorApi(self.url, self._token).send(report)
+        return NodeReportApi(self.url, self._token).send(report)
 
 
 def test_an_operator_that_is_away_for_an_hour_loses_nothing(tmp_path: Path, token: Path) -> None:
@@ -119,7 +119,7 @@ def test_lost_answers_change_nothing(operator: NodeApi, token: Path) -> None:
     class LosesAnswers:
         def __init__(self) -> None:
             self.random = random.Random(3)
-            self.api = OperatorApi(operator.url, token)
+            self.api = NodeReportApi(operator.url, token)
 
         def send(self, report: NodeReport) -> NodeAnswer:
             if self.random.random() < 0.3:
@@ -178,7 +178,7 @@ def test_the_certificate_authority_is_read_for_each_report(tmp_path: Path, token
     trusted.write_bytes(CertificateAuthority().certificate)
     certificate = ServingCertificate(tmp_path / "tls.crt", tmp_path / "tls.key")
     with running_node_api(tmp_path, certificate=certificate) as operator:
-        pusher = Pusher(OperatorApi(operator.url, token, trusted), NODE, MemoryLedger(), MemoryBounds(), 5.0)
+        pusher = Pusher(NodeReportApi(operator.url, token, trusted), NODE, MemoryLedger(), MemoryBounds(), 5.0)
         pusher.push()
         assert "CERTIFICATE_VERIFY_FAILED" in pusher.state.problem
         assert operator.stored() == {}
@@ -267,7 +267,7 @@ def test_an_ended_usage_is_pushed_immediately(token: Path) -> None:
         return 200, b'{"acknowledged": ["uid-1"]}'
 
     with running_operator(ends) as operator:
-        pusher = Pusher(OperatorApi(operator.url, token), NODE, ledger, MemoryBounds(), 3600.0)
+        pusher = Pusher(NodeReportApi(operator.url, token), NODE, ledger, MemoryBounds(), 3600.0)
         pusher.start()
         wait_for_reports(operator, 2)
         pusher.stop()

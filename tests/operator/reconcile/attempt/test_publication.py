@@ -10,7 +10,7 @@ import pytest
 from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.wire.training_messages import PublishedModel, Report
 from wattloop_operator.api.attempt_state import Progress, Result
-from wattloop_operator.api.model_output import PublishedModel as ApiPublishedModel
+from wattloop_operator.api.model_output import CurrentModel
 from wattloop_operator.cluster.events import events_of
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
@@ -138,7 +138,7 @@ def test_a_crash_of_a_cold_start_does_not_count_for_warm_ones() -> None:
     backend.reconcile()
     assert backend.running == []
     # Its model is published by hand, for example.
-    published = ApiPublishedModel(path="attempts/a", digest="1" * 32, recurrence="a", batch_size=64, time=backend.now)
+    published = CurrentModel(path="attempts/a", digest="1" * 32, recurrence="a", batch_size=64, time=backend.now)
     status = backend.job.status.model_copy(update={"published": published})
     backend.job = backend.job.model_copy(update={"status": status})
     backend.reconcile()

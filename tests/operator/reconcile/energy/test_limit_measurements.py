@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.backends.model_backend import job
-from wattloop.power.selectors import Cost, Measurement
+from wattloop.power.selectors import Cost, MeasuredLimit
 from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, Report
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.meta import ConditionStatus
@@ -86,13 +86,13 @@ def test_the_cost_of_all_ranks_selects_the_limit_of_one_rank_alone() -> None:
     def selected(energies: int) -> float:
         return (
             Cost(0.5)
-            .select([Measurement(watts, energies * energy, time, RANKS) for watts, (energy, time) in EPOCHS.items()])
+            .select([MeasuredLimit(watts, energies * energy, time, RANKS) for watts, (energy, time) in EPOCHS.items()])
             .power_limit_watts
         )
 
     assert (selected(1), selected(RANKS)) == (400.0, 300.0)
     measured = points(after(*map(report, range(RANKS))))
-    whole = [Measurement(watts, energy, time, RANKS) for watts, (energy, time) in measured.items()]
+    whole = [MeasuredLimit(watts, energy, time, RANKS) for watts, (energy, time) in measured.items()]
     assert Cost(0.5).select(whole).power_limit_watts == 300.0
 
 

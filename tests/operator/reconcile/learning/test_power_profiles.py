@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.backends.model_backend import ModelBackend
 from support.databases.sample_record import RECORD
 from wattloop.wire.training_messages import LimitMeasurement
-from wattloop_operator.domain.records import ObservationRecord, PowerMeasurement, PowerProfileRecord, ProfileKey
+from wattloop_operator.domain.records import ObservationRecord, PowerMeasurement, PowerProfileKey, PowerProfileRecord
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
 
 EPOCH_JOULES, EPOCH_SECONDS = 200.0, 1.0
@@ -30,7 +30,7 @@ class Nights:
     """A job that runs once a night with one batch size, and holds 300 W once its limits are measured."""
 
     records: list[ObservationRecord] = field(default_factory=list)
-    profiles: dict[ProfileKey, PowerProfileRecord] = field(default_factory=dict)
+    profiles: dict[PowerProfileKey, PowerProfileRecord] = field(default_factory=dict)
     measured: list[int] = field(default_factory=list)
     used: list[str | None] = field(default_factory=list)
 
@@ -42,7 +42,7 @@ class Nights:
         self.used.append(None if profile is None or measures else profile.key.image_digest)
         if measures:
             self.measured.append(len(self.records))
-            key = ProfileKey(RECORD.job_uid, SIZE, changes.get("gpu_product", GPU), 1, image or "")
+            key = PowerProfileKey(RECORD.job_uid, SIZE, changes.get("gpu_product", GPU), 1, image or "")
             self.profiles.setdefault(key, PowerProfileRecord(key, tuple(measurements(factor))))
         energy = EPOCH_JOULES * factor
         record = replace(
