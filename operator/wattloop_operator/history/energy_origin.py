@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from wattloop_operator.domain.records import ObservationRecord
-from wattloop_operator.reconcile.energy.unmeasured import READ_PROCESSORS
+from wattloop_operator.reconcile.energy.attempt_usage import READ_PROCESSORS
 
 # On the job of a local run: an `EnergyOrigin`. A job of a cluster has none.
 ANNOTATION = "wattloop.dev/energy-origin"

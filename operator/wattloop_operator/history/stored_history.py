@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import ValidationError
-
-from wattloop.errors import InputError, UsageError
+from wattloop.errors import UsageError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.store import JobObservations, ObservationRecord, Store
@@ -90,12 +88,5 @@ def _job(store: Store, found: JobObservations) -> RecurringTrainingJob | None:
     stored = store.objects.get("RecurringTrainingJob", found.namespace, found.job_name)
     if stored is None:
         return None
-    try:
-        job = RecurringTrainingJob.from_wire(stored.body)
-    except ValidationError as error:
-        raise InputError(
-            f"{store.name}: RecurringTrainingJob {found.namespace}/{found.job_name}",
-            f"an object that this version of Wattloop cannot read ({error.error_count()} fields)",
-            "one that `wattloop run` of this version wrote",
-        ) from error
+    job = stored.read_as(RecurringTrainingJob)
     return job if job.metadata.uid == found.job_uid else None

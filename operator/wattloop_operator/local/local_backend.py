@@ -25,7 +25,7 @@ from wattloop_operator.local.command import command_of
 from wattloop_operator.local.final_energy import FinalEnergy
 from wattloop_operator.local.output_follower import Observe, OutputFollower
 from wattloop_operator.local.processes import ProcessStartError, TrainingProcess, last_output
-from wattloop_operator.local.recurrence_store import RECURRENCE, recurrence_of, replace_recurrence
+from wattloop_operator.local.recurrence_store import RECURRENCE, replace_recurrence
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.local.script_python import missing_module_text
 from wattloop_operator.local.watchdog import Watchdog
@@ -114,8 +114,10 @@ class LocalBackend:
         stored = self._store.objects.get(JOB, key.namespace, key.name)
         if stored is None:
             return None
-        job = RecurringTrainingJob.from_wire(stored.body)
-        recurrences = tuple(recurrence_of(each) for each in self._store.objects.list(RECURRENCE, key.namespace))
+        job = stored.read_as(RecurringTrainingJob)
+        recurrences = tuple(
+            each.read_as(TrainingRecurrence) for each in self._store.objects.list(RECURRENCE, key.namespace)
+        )
         own = tuple(self._with_plan(each) for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
         learn_from = job.spec.batch_size.learn_from
         source = self._store.objects.get(JOB, key.namespace, learn_from) if learn_from else None
@@ -131,7 +133,7 @@ class LocalBackend:
             profiles=outcomes.profiles,
             late_usages=outcomes.late_usages,
             source_records=self._store_cache.source_records(key.namespace, learn_from) if learn_from else (),
-            source_job=None if source is None else RecurringTrainingJob.from_wire(source.body),
+            source_job=None if source is None else source.read_as(RecurringTrainingJob),
             devices=self._devices,
             observed_since=self._steady_clock.since(),
             measures_limits_by_output=True,
@@ -168,7 +170,7 @@ class LocalBackend:
         if stored is None:
             self._store.objects.create(JOB, metadata.namespace, metadata.name, job.to_wire())
             return
-        before = RecurringTrainingJob.from_wire(stored.body)
+        before = stored.read_as(RecurringTrainingJob)
         if before.spec != job.spec or before.metadata.annotations != metadata.annotations:
             generation = (before.metadata.generation or 0) + (1 if before.spec != job.spec else 0)
             update = {"generation": generation, "annotations": metadata.annotations}
@@ -274,7 +276,7 @@ class LocalBackend:
 
     def _recurrence(self, namespace: str, name: str) -> TrainingRecurrence | None:
         stored = self._store.objects.get(RECURRENCE, namespace, name)
-        return None if stored is None else recurrence_of(stored)
+        return None if stored is None else stored.read_as(TrainingRecurrence)
 
     def _with_plan(self, recurrence: TrainingRecurrence) -> TrainingRecurrence:
         """The recurrence with what its pipeline does; it is stored with the outcome."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from wattloop.power.selectors import MeasuredLimit
 from wattloop.power.windows import Totals
 from wattloop.run.held_gpus import ProcessGpus
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.limits_by_epoch import EpochEnd, LimitsByEpoch
-from wattloop_operator.reconcile.attempt.ordered_limit import best_limit, limits_to_order
+from wattloop_operator.reconcile.attempt.ordered_limit import limits_to_order
+from wattloop_operator.reconcile.learning.power_profiles import best_limit
 
 
 class OutputLimits:
@@ -68,7 +68,8 @@ class OutputLimits:
         before = limits.limit_watts
         limits.add(EpochEnd(epoch, totals, totals.time_seconds - self._last_seconds))
         if limits.finished:
-            self._gpus.hold(self._best(limits))
+            best = best_limit(self._power, self._spec.energy_weight_percent, limits.measurements, self._gpus.count)
+            self._gpus.hold(best.power_limit_watts)
         elif limits.limit_watts != before:
             self._gpus.hold(float(limits.limit_watts))
             limits.limit_set(_seconds_between(totals, self._gpus.totals()))
@@ -77,18 +78,6 @@ class OutputLimits:
     def _is_measuring(self) -> bool:
         # `hold` has logged why a limit is refused.
         return self._limits is not None and not self._limits.finished and not self._gpus.refusal
-
-    def _best(self, limits: LimitsByEpoch) -> float:
-        measured = [
-            MeasuredLimit(
-                each.power_limit_watts,
-                each.energy_joules / each.epochs,
-                each.time_seconds / each.epochs,
-                self._gpus.count,
-            )
-            for each in limits.measurements
-        ]
-        return best_limit(self._spec, self._power, measured)
 
 
 def _seconds_between(one: Totals, other: Totals | None) -> float:

@@ -20,7 +20,7 @@ from wattloop.gpus.agent.answers import GpuDescription, PowerLimits, entry_of
 from wattloop.gpus.rapl import POWERCAP, Rapl
 from wattloop.threads import WatchedThread
 from wattloop_operator.periodic_thread import PeriodicThread
-from wattloop_operator.reconcile.energy.unmeasured import PROCESSORS_PRODUCT
+from wattloop_operator.reconcile.energy.attempt_usage import PROCESSORS_PRODUCT
 
 # The nil UUID, which no GPU has.
 PROCESSORS = "GPU-00000000-0000-0000-0000-000000000000"

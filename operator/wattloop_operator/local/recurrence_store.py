@@ -11,15 +11,9 @@ from collections.abc import Callable
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.driver import StaleSnapshotError
-from wattloop_operator.store.objects import ObjectConflictError, ObjectMissingError, Objects, StoredObject
+from wattloop_operator.store.objects import ObjectConflictError, ObjectMissingError, Objects
 
 RECURRENCE = "TrainingRecurrence"
-
-
-def recurrence_of(stored: StoredObject) -> TrainingRecurrence:
-    """The recurrence, with the resource version of the stored object."""
-    metadata = {**stored.body["metadata"], "resourceVersion": str(stored.resource_version)}
-    return TrainingRecurrence.from_wire({**stored.body, "metadata": metadata})
 
 
 def replace_recurrence(objects: Objects, before: TrainingRecurrence, after: TrainingRecurrence) -> None:
@@ -57,7 +51,7 @@ class LocalProgressStore:
     def read(self, namespace: str, name: str) -> TrainingRecurrence | None:
         """See `ProgressStore`."""
         stored = self._objects.get(RECURRENCE, namespace, name)
-        return None if stored is None else recurrence_of(stored)
+        return None if stored is None else stored.read_as(TrainingRecurrence)
 
     def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
         """See `ProgressStore`."""

@@ -22,15 +22,12 @@ from wattloop_operator.reconcile.actions import (
     WriteJobStatus,
 )
 from wattloop_operator.reconcile.attempt.lifecycle import attempt_actions
-from wattloop_operator.reconcile.job.first_evaluation import first_evaluation_event
 from wattloop_operator.reconcile.job.forget import forget_actions
-from wattloop_operator.reconcile.job.job_conditions import hindrance_event, metric_event
+from wattloop_operator.reconcile.job.job_conditions import condition_events
 from wattloop_operator.reconcile.job.recurrences import beyond_history_limits, deleted_events
 from wattloop_operator.reconcile.job.retry import open_recurrences
-from wattloop_operator.reconcile.job.run_request import run_request_event
 from wattloop_operator.reconcile.job.start import start_actions
 from wattloop_operator.reconcile.job.status import job_status
-from wattloop_operator.reconcile.job.target import target_event
 from wattloop_operator.reconcile.learning import job_observations
 
 
@@ -58,15 +55,7 @@ def next_actions(snapshot: Snapshot, now: datetime) -> ReconcileResult:
     actions += starts
     actions += [DeleteRecurrence(each) for each in beyond_history_limits(snapshot, open_indices)]
     status = job_status(snapshot, readiness, open_indices, now)
-    before, name = snapshot.job.status.conditions, f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}"
-    events = (
-        hindrance_event(before, status.conditions, name),
-        run_request_event(before, status.conditions, name),
-        target_event(before, status.conditions, name),
-        first_evaluation_event(before, status.conditions, name),
-        metric_event(before, snapshot, name),
-    )
-    actions += [each for each in events if each is not None]
+    actions += condition_events(snapshot, status.conditions)
     actions += deleted_events(snapshot)
     if status != snapshot.job.status:
         actions.append(WriteJobStatus(status))

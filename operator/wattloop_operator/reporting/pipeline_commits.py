@@ -25,10 +25,9 @@ from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankRep
 from wattloop.threads import WatchedThread
 from wattloop_operator.reconcile.pipeline.held_bytes import registration_bytes, report_bytes, state_bytes
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
-from wattloop_operator.reconcile.pipeline.plausibility import ImplausibleReportError, check_plausible
 from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for
 from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, RegistrationConflictError
-from wattloop_operator.reconcile.pipeline.reports import with_report
+from wattloop_operator.reconcile.pipeline.reports import ImplausibleReportError, check_plausible, with_report
 from wattloop_operator.reconcile.pipeline.straggling import with_notice
 from wattloop_operator.reporting.message_groups import MessageGroups
 from wattloop_operator.store.pipeline_store import Change, StoredPipeline, WaitingPipeline

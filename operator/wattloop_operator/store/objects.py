@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from wattloop.errors import InputError, OperationError
+from wattloop_operator.api.model import ApiModel
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import OBJECT_VERSION, OBJECTS
 
 KEY = ("kind", "namespace", "name")
+Model = TypeVar("Model", bound=ApiModel)
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,27 @@ class StoredObject:
     name: str
     resource_version: int
     body: dict[str, Any]
+
+    def read_as(self, model: type[Model]) -> Model:
+        """The object as a model of the API, with its resource version.
+
+        Fields that this version does not know are left out, as an API server leaves out those that its
+        CustomResourceDefinition does not have: another version may have written the object.
+
+        Raises:
+            InputError: A known field is missing or invalid.
+        """
+        metadata = {**self.body.get("metadata", {}), "resourceVersion": str(self.resource_version)}
+        try:
+            return model.model_validate({**self.body, "metadata": metadata}, extra="ignore")
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            raise InputError(
+                f"{self.kind} {self.namespace}/{self.name}",
+                f"an object that this version of Wattloop cannot read ({'.'.join(map(str, first['loc']))}: "
+                f"{first['msg']})",
+                "one that `wattloop run` of this version wrote; use that version, or another output folder",
+            ) from error
 
 
 class ObjectExistsError(OperationError):

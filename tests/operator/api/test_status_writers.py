@@ -76,7 +76,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.cost.money": MONEY,
     },
     "reconcile.energy.attempt_usage:cost_status": {"trec.status.cost": "joules money"},
-    "reconcile.energy.figures:attempt_figures": {"trec.status.figures": "energy time cost metric"},
+    "reconcile.energy.attempt_usage:attempt_figures": {"trec.status.figures": "energy time cost metric"},
     "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE},
     "reconcile.energy.attempt_usage:usage_at_end": {
         "trec.status.usage": "reportedEnergyJoules maxPowerLimitWatts",

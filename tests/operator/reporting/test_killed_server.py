@@ -14,7 +14,8 @@ import pytest
 from support.free_ports import free_port
 from support.reporting.memory_progress_store import DECIDED
 from wattloop import Run
-from wattloop_operator.local.recurrence_store import RECURRENCE, recurrence_of
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.local.recurrence_store import RECURRENCE
 from wattloop_operator.store import open_store
 
 pytestmark = pytest.mark.processes
@@ -114,7 +115,7 @@ def test_all_ranks_end_after_the_same_epoch_although_the_operator_is_killed(
     with open_store(database) as store:
         stored = store.objects.get(RECURRENCE, NAMESPACE, NAME)
         assert stored is not None
-        progress = recurrence_of(stored).status.progress
+        progress = stored.read_as(TrainingRecurrence).status.progress
     assert progress is not None
     assert (progress.reached, progress.stop_epoch, progress.curve and progress.curve.epochs) == (
         True,

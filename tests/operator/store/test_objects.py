@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wattloop.errors import InputError
+from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.checks.documents import read_documents
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.store import ObjectConflictError, ObjectExistsError, ObjectMissingError, Store
 
 KIND = "TrainingRecurrence"
+MANIFEST = Path(__file__).parents[2] / "manifests" / "valid" / "training-recurrence.yaml"
+
+
+def recurrence(**replaced: object) -> dict[str, Any]:
+    body: dict[str, Any] = next(read_documents(str(MANIFEST), MANIFEST.read_text(encoding="utf-8"))).value
+    return body | replaced
 
 
 def test_an_object_is_read_as_it_was_created(store: Store) -> None:
@@ -137,3 +148,20 @@ def test_a_body_that_is_not_json_is_rejected(store: Store, body: dict[str, objec
     with pytest.raises(InputError, match="team/digits-0: found a body that is not JSON"):
         store.objects.create(KIND, "team", "digits-0", body)
     assert store.objects.list(KIND) == ()
+
+
+def test_a_field_that_this_version_does_not_know_is_left_out_of_a_stored_object(store: Store) -> None:
+    """A database outlives the version that wrote it: fields are removed from an unreleased API."""
+    status = {"devices": 2, "goneField": 1, "progress": {"sequence": 7, "goneField": {"deep": 1}}}
+    stored = store.objects.create(KIND, "team", "gone", recurrence(status=status))
+    read = stored.read_as(TrainingRecurrence)
+    assert (read.status.devices, read.status.progress) == (2, Progress(sequence=7))
+    assert read.metadata.resource_version == str(stored.resource_version)
+
+
+def test_an_object_without_a_field_that_this_version_needs_is_refused_by_its_name(store: Store) -> None:
+    body = recurrence()
+    del body["spec"]["batchSize"]
+    stored = store.objects.create(KIND, "team", "old", body)
+    with pytest.raises(InputError, match=r"TrainingRecurrence team/old: found an object .*spec\.batchSize: .*required"):
+        stored.read_as(TrainingRecurrence)

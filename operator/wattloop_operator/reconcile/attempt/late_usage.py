@@ -16,9 +16,13 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
 from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AGREES, energy_conditions
 from wattloop_operator.reconcile.energy.agent_energy import END_ROUNDING_SECONDS, agent_energy_of
-from wattloop_operator.reconcile.energy.attempt_usage import cost_of, cost_status, usage_at_end
-from wattloop_operator.reconcile.energy.figures import attempt_figures
-from wattloop_operator.reconcile.energy.unmeasured import without_unmeasured_message
+from wattloop_operator.reconcile.energy.attempt_usage import (
+    attempt_figures,
+    cost_of,
+    cost_status,
+    usage_at_end,
+    without_unmeasured_message,
+)
 
 # The usage at the outcome if none was known then. It has no devices.
 UNKNOWN_USAGE = LearnedUsage.model_validate({"gpu_energy_joules": 0, "duration_seconds": 0})

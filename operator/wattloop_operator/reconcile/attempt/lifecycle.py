@@ -34,11 +34,15 @@ from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
-from wattloop_operator.reconcile.energy.attempt_usage import cost_of, cost_status, usage_at_end
-from wattloop_operator.reconcile.energy.figures import attempt_figures
-from wattloop_operator.reconcile.energy.unmeasured import unmeasured_message
+from wattloop_operator.reconcile.energy.attempt_usage import (
+    attempt_figures,
+    cost_of,
+    cost_status,
+    unmeasured_message,
+    usage_at_end,
+)
+from wattloop_operator.reconcile.learning.changed_job import training_digest
 from wattloop_operator.reconcile.learning.same_place import places_before
-from wattloop_operator.reconcile.learning.warm_start import training_digest
 
 
 @dataclass(frozen=True)

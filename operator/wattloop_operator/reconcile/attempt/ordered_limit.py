@@ -10,10 +10,9 @@ epoch in which the limit was changed counts for neither limit, unless the change
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
-from wattloop.power.selectors import MeasuredLimit, selector_named
 from wattloop.wire.node_energy import PodLimitState
 from wattloop.wire.training_messages import MAX_LIMITS
 from wattloop_operator.api.attempt_state import (
@@ -28,7 +27,8 @@ from wattloop_operator.api.attempt_state import (
     Progress,
 )
 from wattloop_operator.api.power_fields import PowerLimit
-from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceSpec
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.reconcile.learning.power_profiles import best_limit
 
 # Each takes up to two epochs. Time and energy are smooth functions of the limit, so five suffice.
 MAX_ORDERED_LIMITS = 5
@@ -88,7 +88,10 @@ def ordered_limit(recurrence: TrainingRecurrence, power: PowerLimit) -> int | No
         return None
     measured = {point.power_limit_watts for point in progress.profile}
     missing = [watts for watts in limits_to_order(*allowed) if watts not in measured]
-    return missing[0] if missing else _best(spec, progress, power)
+    if missing:
+        return missing[0]
+    gpus = 1 if progress.agents is None else progress.agents.devices
+    return round(best_limit(power, spec.energy_weight_percent, progress.profile, gpus).power_limit_watts)
 
 
 def with_pod_limit(progress: Progress, state: PodLimitState, now: datetime) -> Progress:
@@ -164,26 +167,6 @@ def _point(watts: int, start: EpochMark, mark: EpochMark, ranks: int) -> Profile
         # The agents measure the GPUs of all ranks.
         ranks=f"{(1 << min(ranks, MAX_MEASURING_RANKS)) - 1:x}",
     )
-
-
-def _best(spec: TrainingRecurrenceSpec, progress: Progress, power: PowerLimit) -> int:
-    devices = 1 if progress.agents is None else progress.agents.devices
-    measurements = [
-        MeasuredLimit(
-            float(point.power_limit_watts),
-            float(point.energy_joules / point.epochs),
-            float(point.time_seconds / point.epochs),
-            devices,
-        )
-        for point in progress.profile
-    ]
-    return round(best_limit(spec, power, measurements))
-
-
-def best_limit(spec: TrainingRecurrenceSpec, power: PowerLimit, measurements: Sequence[MeasuredLimit]) -> float:
-    """The limit that the job's selector chooses among measurements of one epoch each."""
-    eta, slowdown = spec.energy_weight_percent / 100, power.max_slowdown_percent or 0
-    return selector_named(power.selector, eta=eta, max_slowdown_percent=slowdown).select(measurements).power_limit_watts
 
 
 def _pod(state: PodLimitState, before: PodPowerLimit | None, now: datetime) -> PodPowerLimit:

@@ -18,8 +18,7 @@ from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.model_output import AttemptModel
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.domain.output_paths import attempt_path
-from wattloop_operator.reconcile.attempt.attempt_curve import curve_with
-from wattloop_operator.reconcile.attempt.divergence import has_moved_away
+from wattloop_operator.reconcile.attempt.attempt_curve import curve_with, has_moved_away
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
 from wattloop_operator.reconcile.attempt.ended_ranks import ends_after
 from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of

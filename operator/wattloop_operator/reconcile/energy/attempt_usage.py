@@ -1,4 +1,8 @@
-"""Energy, time and cost of an attempt, from the reports of its processes and of the node agents."""
+"""Energy, time and cost of an attempt, from the reports of its processes and of the node agents.
+
+An attempt whose energy and time were not measured has no cost. It is not one that cost nothing: nothing is learned from
+it, and it counts in no mean and in no saving.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from datetime import datetime
 from decimal import Decimal
 
 from wattloop.energy.cost import CostModel
-from wattloop_operator.api.attempt_state import AgentReadings, Progress
+from wattloop_operator.api.attempt_state import AgentReadings, Progress, Result
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.objective import Carbon, Price
 from wattloop_operator.api.recurring_training_job_status import Money
@@ -14,11 +18,14 @@ from wattloop_operator.api.training_recurrence import (
     AttemptCost,
     Attribution,
     EnergySource,
+    Figures,
     LearnedUsage,
+    TrainingRecurrence,
     TrainingRecurrenceSpec,
+    TrainingRecurrenceStatus,
     Usage,
 )
-from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR
+from wattloop_operator.domain.quantities import JOULES_PER_KILOWATT_HOUR, energy_text, metric_text, time_text
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, process_uncertainty_joules
 
 # More than any run can cost. Counters that give more are invalid, so the cost counts as unknown.
@@ -29,6 +36,11 @@ DECIMALS = 3
 # attempt of a minute, because they ask the kubelet every two seconds; an attempt that they cover less is not
 # compared with others.
 MIN_COVERAGE_PERCENT = 95.0
+# Product name of the device that stands for the processors of a machine without a GPU.
+PROCESSORS_PRODUCT = "processors"
+READ_PROCESSORS = "run it as root on a machine with RAPL, or simulate a GPU: --simulated-gpus 1 --simulated-load cpu"
+# The results that something would be learned from.
+_LEARNED = frozenset({Result.REACHED, Result.STOPPED, Result.EXHAUSTED, Result.DIVERGED})
 
 
 def usage_of(progress: Progress) -> Usage | None:
@@ -176,3 +188,51 @@ def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
     if carbon is None:
         return None
     return round(float(carbon.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, 6)
+
+
+def attempt_figures(usage: Usage | None, cost: AttemptCost | None, progress: Progress) -> Figures:
+    """Energy, time, cost and metric of an attempt that has ended, with units."""
+    energy = None if usage is None else float(usage.gpu_energy_joules) or None
+    time = None if usage is None else float(usage.duration_seconds) or None
+    return Figures(
+        energy=energy_text(energy),
+        time=time_text(time),
+        cost=energy_text(None if cost is None else float(cost.joules)),
+        metric=metric_text(None if progress.metric is None else float(progress.metric)),
+    )
+
+
+def unmeasured_message(recurrence: TrainingRecurrence, result: Result, usage: Usage | None) -> str:
+    """Why no energy of an ended attempt was measured, and what to do; empty if it was, or if nothing is lost."""
+    progress = recurrence.status.progress or Progress()
+    max_power = max_power_of(progress, usage)
+    energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
+    seconds = 0.0 if usage is None else float(usage.duration_seconds)
+    if result not in _LEARNED or has_cost(energy, seconds, max_power):
+        return ""
+    return f"no energy was measured, so nothing is learned from it: {_cause(recurrence, usage, energy, seconds)}"
+
+
+def without_unmeasured_message(recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> str:
+    """The message of an ended attempt whose energy has become known."""
+    if status.result is None:
+        return status.message
+    return status.message.removesuffix(f"; {unmeasured_message(recurrence, status.result, status.usage)}")
+
+
+def _cause(recurrence: TrainingRecurrence, usage: Usage | None, energy: float, seconds: float) -> str:
+    if usage is None or not usage.devices:
+        if not recurrence.status.devices:
+            return "neither its processes nor a node agent saw a GPU; request one in its template"
+        return "neither its processes nor a node agent reported its GPUs; check that the node agent runs on its node"
+    if usage.gpu_product == PROCESSORS_PRODUCT:
+        return f"this machine has no GPU, and the energy of its processors cannot be read; {READ_PROCESSORS}"
+    if seconds <= 0:
+        return "no time passed on its GPUs; on simulated GPUs, add --time-scale 1 or simulate the training's work"
+    if energy <= 0:
+        gpus = "GPU" if usage.devices == 1 else f"{usage.devices} GPUs"
+        return (
+            f"the energy counters of its {gpus} did not advance in {seconds:g} s; check with nvidia-smi that they "
+            "count energy, and that the training runs on them"
+        )
+    return "the maximum power limit of its GPUs is not known; check that the node agent runs on its node"

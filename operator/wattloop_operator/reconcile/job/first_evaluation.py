@@ -8,17 +8,15 @@ easy target, and attempts under another direction would not compare with those b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.metric_words import HIGHER_IS_BETTER_PATTERN
 from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.learning.job_observations import known_records, target_values
 
 FIRST_EVALUATION = "TargetMetAtOnce"
@@ -82,17 +80,3 @@ def _beyond(metric: float, target: Target) -> float:
     """How far a metric is beyond the threshold; negative if it misses the target."""
     margin = metric - float(target.threshold)
     return margin if target.direction is Direction.MAXIMIZE else -margin
-
-
-def first_evaluation_event(before: Iterable[Condition], after: Iterable[Condition], name: str) -> EmitEvent | None:
-    """The event for the first such attempt towards a target; None otherwise.
-
-    Args:
-        before: The job's conditions as written before.
-        after: Its current conditions.
-        name: Namespace and name of the job.
-    """
-    if any(each.type == FIRST_EVALUATION for each in before):
-        return None
-    message = next((each.message for each in after if each.type == FIRST_EVALUATION), "")
-    return EmitEvent(True, FIRST_EVALUATION, f"{name}: {message}") if message else None

@@ -8,22 +8,21 @@ is a frequency plan for its pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.meta import Condition
+from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.conditions import condition
-from wattloop_operator.reconcile.job.first_evaluation import first_evaluation_condition
+from wattloop_operator.reconcile.job.first_evaluation import FIRST_EVALUATION, first_evaluation_condition
 from wattloop_operator.reconcile.job.job_state import PODS_STARTED, RunFailure, outcome_message, run_failure
 from wattloop_operator.reconcile.job.pipeline_plan import plan_available
-from wattloop_operator.reconcile.job.run_request import run_request_condition
-from wattloop_operator.reconcile.job.start import Readiness
-from wattloop_operator.reconcile.job.target import target_unreachable
+from wattloop_operator.reconcile.job.start import Readiness, is_new_request
+from wattloop_operator.reconcile.job.target import TARGET_UNREACHABLE, target_unreachable
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import source_observations
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
@@ -35,11 +34,19 @@ LAST_RUN = "LastRunSucceeded"
 LEARNS = "Learns"
 METRIC = "MetricKept"
 TRANSFER = "Transferred"
+RUN_REQUEST = "RunRequestWaits"
 # A message names at most this many batch sizes.
 MAX_SHORTFALLS_NAMED = 16
 SHORTFALL_REMEDY = (
     "It is not chosen until the target, the template or objective.metricGuard changes, or spec.policy.forget names it"
 )
+# Whether a condition as it was before and as it is now is an Event, by its type: while it holds, there is no second.
+BEGINS: dict[str, Callable[[Condition | None, Condition], bool]] = {
+    PODS_STARTED: lambda before, after: before is None or before.reason != after.reason,
+    RUN_REQUEST: lambda before, after: before is None or before.message != after.message,
+    TARGET_UNREACHABLE: lambda before, after: _is_true(after) and (before is None or not _is_true(before)),
+    FIRST_EVALUATION: lambda before, _: before is None,
+}
 
 
 def job_conditions(
@@ -62,7 +69,7 @@ def job_conditions(
     found: list[tuple[str, bool | None, str, str]] = []
     failure = run_failure(snapshot, ended)
     found += [_ready(readiness, failure)]
-    found += run_request_condition(snapshot, readiness)
+    found += _run_request(snapshot, readiness)
     found += _pods_started(snapshot)
     found += _last_run(snapshot, ended)
     found += _learns(snapshot, ended)
@@ -90,17 +97,36 @@ def _pods_started(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
             return
 
 
-def hindrance_event(before: Iterable[Condition], after: Iterable[Condition], name: str) -> EmitEvent | None:
-    """The event for pods that turn out to be hindered, or by something else than before; None if there is none.
+def condition_events(snapshot: Snapshot, conditions: Iterable[Condition]) -> Iterator[EmitEvent]:
+    """The events of conditions that begin: each tells once what has come to hinder the job.
 
     Args:
-        before: The job's conditions as written before.
-        after: Its current conditions.
-        name: Namespace and name of the job.
+        snapshot: The state of the job, with the conditions as written before.
+        conditions: Its current conditions.
     """
-    known = {each.reason for each in before if each.type == PODS_STARTED}
-    found = next((each for each in after if each.type == PODS_STARTED and each.reason not in known), None)
-    return None if found is None else EmitEvent(True, found.reason, f"{name}: {found.message}")
+    metadata = snapshot.job.metadata
+    name = f"{metadata.namespace}/{metadata.name}"
+    before = {each.type: each for each in snapshot.job.status.conditions}
+    after = {each.type: each for each in conditions}
+    for kind, begins in BEGINS.items():
+        found = after.get(kind)
+        if found is not None and found.message and begins(before.get(kind), found):
+            reason = found.reason if kind == PODS_STARTED else kind
+            yield EmitEvent(kind != RUN_REQUEST, reason, f"{name}: {found.message}")
+    known = before[METRIC].message if METRIC in before else ""
+    texts = [text for text in _shortfalls(snapshot)[:MAX_SHORTFALLS_NAMED] if text not in known]
+    if texts:
+        yield EmitEvent(True, "MetricFallsShort", f"{name}: {'; '.join(texts)}. {SHORTFALL_REMEDY}")
+
+
+def _run_request(snapshot: Snapshot, readiness: Readiness) -> Iterator[tuple[str, bool, str, str]]:
+    """That the run request was not started yet, and why; nothing if none waits."""
+    request = snapshot.job.spec.run_request
+    if request is None or readiness.last_run_request == request or not is_new_request(snapshot, request):
+        return
+    if readiness.message:
+        reason = "RunActive" if readiness.ready else readiness.reason
+        yield RUN_REQUEST, True, reason, f"spec.runRequest {request!r} waits: {readiness.message}"
 
 
 def _ready(readiness: Readiness, failure: RunFailure | None) -> tuple[str, bool, str, str]:
@@ -166,19 +192,6 @@ def _metric(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
         yield METRIC, True, "Compared", f"batch sizes {sizes} do not fall short of the default batch size {default}"
 
 
-def metric_event(before: Iterable[Condition], snapshot: Snapshot, name: str) -> EmitEvent | None:
-    """The event for batch sizes that turn out to fall short of the default; None if there is none.
-
-    Args:
-        before: The job's conditions as written before.
-        snapshot: The state of the job.
-        name: Namespace and name of the job.
-    """
-    known = next((each.message for each in before if each.type == METRIC), "")
-    texts = [text for text in _shortfalls(snapshot)[:MAX_SHORTFALLS_NAMED] if text not in known]
-    return EmitEvent(True, "MetricFallsShort", f"{name}: {'; '.join(texts)}. {SHORTFALL_REMEDY}") if texts else None
-
-
 def _shortfalls(snapshot: Snapshot) -> list[str]:
     """The verdicts of the metric guard as phrases, by rising batch size."""
     guard = guard_of(snapshot)
@@ -217,3 +230,7 @@ def _transfer(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
         "the cost of an epoch is transferred up to a factor, which is measured here"
     )
     yield TRANSFER, True, "LearnedFrom", text
+
+
+def _is_true(each: Condition) -> bool:
+    return each.status is ConditionStatus.TRUE

@@ -14,10 +14,9 @@ from wattloop_operator.reconcile.attempt.attempt_conditions import RUNNING
 from wattloop_operator.reconcile.conditions import true_since
 from wattloop_operator.reconcile.job.start import ALL_STARTED, SUSPENDED, Readiness
 from wattloop_operator.reconcile.job.target import TARGET_UNREACHABLE
-from wattloop_operator.reconcile.learning.changed_job import not_forgotten
+from wattloop_operator.reconcile.learning.changed_job import not_forgotten, training_digest
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
 from wattloop_operator.reconcile.learning.job_observations import target_values
-from wattloop_operator.reconcile.learning.warm_start import training_digest
 
 # Type of a condition of a job.
 PODS_STARTED = "PodsStarted"

@@ -13,9 +13,9 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import CreateRecurrence
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, recurrences_of
 from wattloop_operator.reconcile.learning import job_observations
+from wattloop_operator.reconcile.learning.changed_job import training_digest
 from wattloop_operator.reconcile.learning.decision import Attempt, Prescribed, decide
 from wattloop_operator.reconcile.learning.same_place import next_configuration
-from wattloop_operator.reconcile.learning.warm_start import training_digest
 from wattloop_planner.bandit.configuration import Configuration
 
 RETRIED_RESULTS = frozenset(

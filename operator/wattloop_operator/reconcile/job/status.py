@@ -28,12 +28,11 @@ from wattloop_operator.reconcile.job.savings_status import job_figures, recent_s
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice_check import advice_check
-from wattloop_operator.reconcile.learning.changed_job import known_attempts, with_current_target
+from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest, with_current_target
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, histories_of
 from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_decision
 from wattloop_operator.reconcile.learning.guarded_job import guard_of, shortfall_text
 from wattloop_operator.reconcile.learning.job_savings import JobSavings
-from wattloop_operator.reconcile.learning.warm_start import training_digest
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
 from wattloop_planner.bandit.policy import Arm, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome

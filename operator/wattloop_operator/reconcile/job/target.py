@@ -11,7 +11,6 @@ from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.domain.quantities import energy_text, epochs_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.job.recurrences import next_index
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
@@ -57,20 +56,6 @@ def target_unreachable(
     easier = "lower" if objective.target.direction is Direction.MAXIMIZE else "raise"
     remedy = f"{easier} objective.target.threshold, raise objective.maxEpochs, or fix the training"
     yield TARGET_UNREACHABLE, True, "NeverReached", f"{text}{_easier_threshold(snapshot)}; {remedy}"
-
-
-def target_event(before: Iterable[Condition], after: Iterable[Condition], name: str) -> EmitEvent | None:
-    """The event for the moment at which the target turns out not to be reachable; None otherwise.
-
-    Args:
-        before: The job's conditions as written before.
-        after: Its current conditions.
-        name: Namespace and name of the job.
-    """
-    never = unreachable_message(after)
-    if not never or unreachable_message(before):
-        return None
-    return EmitEvent(True, TARGET_UNREACHABLE, f"{name}: {never}")
 
 
 def unreachable_message(conditions: Iterable[Condition]) -> str:

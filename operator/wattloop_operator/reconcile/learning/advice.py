@@ -19,8 +19,11 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
-from wattloop_operator.reconcile.learning.power_limit import highest_measurement, selected_measurement
-from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
+from wattloop_operator.reconcile.learning.power_profiles import (
+    applicable_profile,
+    highest_measurement,
+    selected_measurement,
+)
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.default_cost import EPOCH_COST_ERROR
 from wattloop_planner.bandit.observation_order import comparable_models

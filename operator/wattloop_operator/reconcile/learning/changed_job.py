@@ -5,11 +5,16 @@ direction, the curve of the metric also says when the attempt reached the presen
 takes more epochs. A policy without a model of bounds gets no such attempts: it would give up a batch
 size for having stopped at an easier target. A crash counts only while the job has the template that
 crashed, so that a corrected template, or another image in it, frees a job whose batch sizes all
-crashed. Warm and cold starts count as different templates. What the user forgot by `spec.policy.forget` says nothing.
+crashed. What the user forgot by `spec.policy.forget` says nothing.
+
+An attempt that begins with a trained model needs fewer epochs than one that begins without, at every batch size. So
+warm and cold starts are two trainings, like two templates: the digest that distinguishes attempts differs, the
+epochs of one count for the other only until they are found to differ, and its crashes do not count.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,10 +32,11 @@ from wattloop_operator.reconcile.learning.job_observations import (
     observation_of,
     target_values,
 )
-from wattloop_operator.reconcile.learning.power_limit import at_policy_limits
-from wattloop_operator.reconcile.learning.warm_start import is_warm_start, training_digest
+from wattloop_operator.reconcile.learning.power_profiles import at_policy_limits
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.retargeting import retargeted
+
+DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -176,3 +182,22 @@ def _converted(record: ObservationRecord, observation: Observation, present: _Pr
     if target is None or (record.target_metric, record.target_direction) != present.target[:2]:
         return None
     return retargeted(observation, target)
+
+
+def is_warm_start(job: RecurringTrainingJob) -> bool:
+    """Whether the next attempt of a job begins with the current model: its user wants that, and there is one."""
+    output = job.spec.output
+    return output is not None and output.warm_start and job.status.published is not None
+
+
+def training_digest(job: RecurringTrainingJob, *, warm_start: bool | None = None) -> str:
+    """Digest of what an attempt trains: of the template, and whether it begins with the current model.
+
+    Args:
+        job: The job.
+        warm_start: Whether it begins with that; None: as the next attempt does.
+    """
+    digest = job.spec.template.digest
+    if not (is_warm_start(job) if warm_start is None else warm_start):
+        return digest
+    return hashlib.blake2b(f"warm start of {digest}".encode(), digest_size=DIGEST_BYTES).hexdigest()

@@ -28,12 +28,19 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_of, advice_text
-from wattloop_operator.reconcile.learning.changed_job import known_attempts, source_observations
+from wattloop_operator.reconcile.learning.changed_job import (
+    is_warm_start,
+    known_attempts,
+    source_observations,
+    training_digest,
+)
 from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations, is_comparison_due
 from wattloop_operator.reconcile.learning.policy_configurations import parameters_of
-from wattloop_operator.reconcile.learning.power_limit import selected_measurement
-from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
-from wattloop_operator.reconcile.learning.warm_start import is_warm_start, training_digest
+from wattloop_operator.reconcile.learning.power_profiles import (
+    applicable_profile,
+    must_be_measured_again,
+    selected_measurement,
+)
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.feasible_arms import crashes_in_a_row

@@ -12,9 +12,8 @@ from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
-from wattloop_operator.reconcile.learning.changed_job import known_attempts, with_current_target
+from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest, with_current_target
 from wattloop_operator.reconcile.learning.policy_configurations import configuration_of, default_configuration
-from wattloop_operator.reconcile.learning.warm_start import training_digest
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.metric_guard import MIN_DEFAULT_RUNS, WINDOW, GuardResult, Shortfall, guard_result
 

@@ -1,4 +1,4 @@
-"""Which power profile applies to the next attempt, and when power limits are measured again.
+"""Which power profile applies to the next attempt, which limit is chosen from it, and when limits are measured again.
 
 A profile applies to a batch size with all values of further parameters: most parameters do not change an
 epoch, and measuring the limits for each combination would cost more than it saves.
@@ -11,9 +11,22 @@ guess, which is used until an attempt shows that an epoch costs something else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
-from wattloop_operator.api.training_recurrence import Attribution
-from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
+from wattloop.power.selectors import MeasuredLimit, selector_named
+from wattloop.wire.training_messages import LimitMeasurement
+from wattloop_operator.api.attempt_state import ProfilePoint
+from wattloop_operator.api.power_fields import PowerLimit, PowerLimitMode
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJobSpec
+from wattloop_operator.api.training_recurrence import Attribution, DecisionKind
+from wattloop_operator.domain.records import (
+    ObservationRecord,
+    PowerMeasurement,
+    PowerProfileKey,
+    PowerProfileRecord,
+    once_per_record,
+)
 from wattloop_operator.reconcile.learning.job_observations import latest_gpus
 
 # Relative difference of the energy or the time of an epoch above which the limits are measured again.
@@ -104,3 +117,98 @@ def differs_from(profile: PowerProfileRecord, record: ObservationRecord) -> bool
             pairs = ((energy, each.energy_joules / each.epochs), (time, each.time_seconds / each.epochs))
             return any(abs(found - expected) > TOLERANCE * expected for found, expected in pairs)
     return None
+
+
+def best_limit(
+    limit: PowerLimit,
+    energy_weight_percent: int,
+    points: Iterable[ProfilePoint | LimitMeasurement | PowerMeasurement],
+    gpus: int,
+) -> MeasuredLimit:
+    """The measurement of one epoch at the limit that a job's selector chooses.
+
+    Args:
+        limit: How the job chooses its limit.
+        energy_weight_percent: Weight of energy in the cost.
+        points: Measurements at each limit, of any number of epochs.
+        gpus: Number of GPUs.
+    """
+    eta, slowdown = energy_weight_percent / 100, limit.max_slowdown_percent or 0
+    return selector_named(limit.selector, eta=eta, max_slowdown_percent=slowdown).select(_of_one_epoch(points, gpus))
+
+
+def selected_measurement(spec: RecurringTrainingJobSpec, profile: PowerProfileRecord) -> MeasuredLimit:
+    """The same of a profile, by the job's present spec."""
+    weight = spec.objective.energy_weight_percent
+    return best_limit(spec.power.limit, weight, profile.measurements, profile.key.gpu_count)
+
+
+def highest_measurement(profile: PowerProfileRecord) -> MeasuredLimit:
+    """The measurement of one epoch at the highest limit, which is that of the default configuration."""
+    return max(_of_one_epoch(profile.measurements, profile.key.gpu_count), key=lambda each: each.power_limit_watts)
+
+
+def _of_one_epoch(points: Iterable[Any], gpus: int) -> list[MeasuredLimit]:
+    # Decimals of a status are divided as decimals.
+    return [
+        MeasuredLimit(
+            float(each.power_limit_watts),
+            float(each.energy_joules / each.epochs),
+            float(each.time_seconds / each.epochs),
+            gpus,
+        )
+        for each in points
+    ]
+
+
+def at_policy_limits(
+    spec: RecurringTrainingJobSpec, records: tuple[ObservationRecord, ...], profiles: tuple[PowerProfileRecord, ...]
+) -> tuple[ObservationRecord, ...]:
+    """The records with the energies and times that mode Optimize would have had.
+
+    An attempt in mode Advise ran without the power limit. With a power profile of its batch size and
+    GPUs, its energy and time are scaled by the ratio between the selected limit and the highest one.
+    Otherwise a switch of the mode would look like a change of every epoch cost.
+    """
+    if spec.power.limit.mode is not PowerLimitMode.AUTO:
+        return records
+    advised = DecisionKind.ADVISE.value
+    sizes = {record.batch_size for record in records if record.decision_kind == advised}
+    if not sizes:
+        return records
+    profiles_found = ((size, applicable_profile(records, profiles, size)) for size in sizes)
+    applicable = {
+        size: (profile.key, _ratios(spec, profile)) for size, profile in profiles_found if profile is not None
+    }
+    return tuple(
+        _at_policy_limit(record, applicable.get(record.batch_size)) if record.decision_kind == advised else record
+        for record in records
+    )
+
+
+def _ratios(spec: RecurringTrainingJobSpec, profile: PowerProfileRecord) -> tuple[float, float]:
+    """Energy and time of an epoch at the limit that the selector chooses, relative to the highest limit."""
+    selected, highest = selected_measurement(spec, profile), highest_measurement(profile)
+    return selected.energy_joules / highest.energy_joules, selected.time_seconds / highest.time_seconds
+
+
+def _at_policy_limit(
+    record: ObservationRecord, applicable: tuple[PowerProfileKey, tuple[float, float]] | None
+) -> ObservationRecord:
+    if applicable is None:
+        return record
+    key, ratios = applicable
+    of_profile = (record.gpu_product, record.gpu_count) == (key.gpu_product, key.gpu_count)
+    return _scaled(record, ratios) if of_profile else record
+
+
+@once_per_record
+def _scaled(record: ObservationRecord, ratios: tuple[float, float]) -> ObservationRecord:
+    energy, time = ratios
+    return replace(
+        record,
+        energy_joules=record.energy_joules * energy,
+        time_seconds=record.time_seconds * time,
+        epoch_energy_joules=None if record.epoch_energy_joules is None else record.epoch_energy_joules * energy,
+        epoch_time_seconds=None if record.epoch_time_seconds is None else record.epoch_time_seconds * time,
+    )

@@ -10,7 +10,7 @@ import math
 
 from wattloop.pipeline.free_iterations import MAX_CYCLE_ITERATIONS, WARM_UP_ITERATIONS, FreeIterations
 from wattloop.pipeline.plan_messages import PLAN
-from wattloop_operator.reconcile.pipeline.iteration_times import MIN_ITERATION_SECONDS, slowest_iteration
+from wattloop_operator.reconcile.pipeline.liveness import MIN_ITERATION_SECONDS, slowest_iteration
 from wattloop_operator.reconcile.pipeline.measured_excess import reports_of_plan
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
 

@@ -1,4 +1,8 @@
-"""Which ranks of a pipeline are there: how often each reports, and which are missing or silent."""
+"""Which ranks of a pipeline are there: how often each reports, how long its iterations take, which are missing.
+
+The ranks of a pipeline run their iterations in step. So a rank of which no iteration is known yet, such as one that has
+just been replaced, takes as long as the others.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,8 @@ MAX_REPORTS_PER_SECOND = 50.0
 SILENT_REPORTS = 3
 MIN_SILENT_SECONDS = 30.0
 MAX_NAMED_RANKS = 3
+# No training is faster. A rank that states a shorter time would get as many iterations as no integer counts.
+MIN_ITERATION_SECONDS = 0.001
 
 
 def report_seconds(ranks: int, *, pending: bool = False) -> float:
@@ -63,3 +69,23 @@ def named(ranks: tuple[int, ...]) -> str:
         return f"rank {ranks[0]}"
     shown = ", ".join(map(str, ranks[:MAX_NAMED_RANKS]))
     return f"ranks {shown}" + (f" and {len(ranks) - MAX_NAMED_RANKS} others" if len(ranks) > MAX_NAMED_RANKS else "")
+
+
+def is_timed(state: PipelineState) -> bool:
+    """Whether a rank has told how long its iterations take."""
+    return any(rank.iteration_seconds for rank in state.ranks.values())
+
+
+def slowest_iteration(state: PipelineState) -> float:
+    """Time of an iteration of the slowest rank, in seconds. Call it with a state that `is_timed`."""
+    return max(_times(state))
+
+
+def iteration_of(state: PipelineState, rank: PipelineRank) -> float:
+    """Time of an iteration of a rank, in seconds; while it is not known, that of the fastest other one."""
+    return max(rank.iteration_seconds or min(_times(state)), MIN_ITERATION_SECONDS)
+
+
+def _times(state: PipelineState) -> list[float]:
+    known = (rank.iteration_seconds for rank in state.ranks.values())
+    return [max(seconds, MIN_ITERATION_SECONDS) for seconds in known if seconds]

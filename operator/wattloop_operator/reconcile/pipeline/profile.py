@@ -11,7 +11,7 @@ from wattloop.pipeline.clock_profiling import CLOCKS_OF_BLOCKING_POWER, clocks_l
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.plan_messages import PROFILE
 from wattloop.wire.item_cache import cached_by_items
-from wattloop_operator.reconcile.pipeline.iteration_times import slowest_iteration
+from wattloop_operator.reconcile.pipeline.liveness import slowest_iteration
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_CACHED_INSTRUCTIONS,
     GivenPlan,

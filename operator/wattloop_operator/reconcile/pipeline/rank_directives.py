@@ -15,8 +15,9 @@ from wattloop.pipeline.knobs import KnobChoices
 from wattloop.pipeline.plan_messages import FREE, MAX_ITERATIONS, PLAN, PROFILE, Directive, RankRegistration
 from wattloop.wire.training_messages import MAX_REASON_CHARACTERS
 from wattloop_operator.reconcile.pipeline.comparison_length import free_iterations_of, have_other_length
-from wattloop_operator.reconcile.pipeline.iteration_times import is_timed, iteration_of
 from wattloop_operator.reconcile.pipeline.liveness import (
+    is_timed,
+    iteration_of,
     missing_ranks,
     named,
     report_seconds,

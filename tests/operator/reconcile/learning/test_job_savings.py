@@ -1,9 +1,10 @@
-"""The one definition of a saving: what it compares, what it leaves out, and its interval."""
+"""The one definition of a saving: what it compares, what it leaves out, its interval, and what a status says of it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.backends.model_backend import ModelBackend
 from wattloop_operator.history.history_table import saving_cell
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose, RecurrenceSaving
 from wattloop_planner.estimate import Estimate
 
 Make = Callable[..., Any]
+Backends = Callable[..., ModelBackend]
+OBJECTIVE = {
+    "target": {"metric": "accuracy", "threshold": "0.9"},
+    "maxEpochs": 50,
+    "energyWeightPercent": 50,
+    "price": {"currency": "EUR", "perKilowattHour": "0.36"},
+    "carbon": {"gramsPerKilowattHour": "360"},
+}
 DEFAULT = {"batch_size": 32, "decision_kind": "Default"}
 TRIAL = {"batch_size": 64, "decision_kind": "Trial"}
 CHOSEN = {"batch_size": 64, "decision_kind": "Incumbent"}
@@ -152,3 +162,51 @@ def test_the_interval_of_a_saving_holds_the_truth_in_90_percent_of_jobs(
         assert saved is not None
         held += saved.low <= truth <= saved.high
     assert 0.85 <= held / jobs <= 0.97
+
+
+def run_once(backend: ModelBackend, **reported: Any) -> None:
+    """One recurrence that reaches its target."""
+    backend.reconcile()
+    (name,) = backend.running
+    backend.run_workload(name)
+    backend.report(name, metric=0.95, finished=True, **reported)
+    backend.end_workload(name)
+    backend.reconcile()
+    backend.advance(3600)
+
+
+def test_savings_show_cost_energy_money_and_emissions(backend_with: Backends) -> None:
+    backend = backend_with(objective=OBJECTIVE, policy={"fixed": {}})
+    run_once(backend, joules=4_000_000.0, seconds=1000.0)
+    run_once(backend, joules=1_000_000.0, seconds=500.0)
+    savings = backend.job.status.savings
+    assert savings is not None
+    # Both runs have the default batch size, so their mean is the expected value, and none of them saved.
+    assert savings.default_cost_joules == Decimal((4_000_000 + 400_000 + 1_000_000 + 200_000) // 4)
+    unknown = (savings.gpu_energy_joules, savings.cost_joules, savings.money, savings.carbon_grams)
+    assert unknown == (None, None, None, None)
+    assert [each.saving_percent for each in backend.job.status.recent_recurrences] == [None, None]
+    figures = backend.job.status.figures
+    assert figures is not None
+    assert (figures.saved, figures.metric) == ("not known yet", "0.95")
+
+
+def test_saved_energy_is_the_default_energy_minus_the_energy_used(backend_with: Backends) -> None:
+    backend = backend_with(objective=OBJECTIVE)
+    run_once(backend, joules=7_200_000.0, seconds=1000.0)
+    run_once(backend, joules=3_600_000.0, seconds=1000.0)
+    first, second = sorted(backend.recurrences.values(), key=lambda each: each.spec.index)[:2]
+    assert (first.spec.batch_size, second.spec.batch_size != 64) == (64, True)
+    savings = backend.job.status.savings
+    assert savings is not None
+    assert savings.gpu_energy_joules == pytest.approx(Decimal(3_600_000))
+    assert savings.money is not None
+    assert (savings.money.amount, savings.carbon_grams) == (Decimal("0.36"), Decimal(360))
+
+
+def test_without_price_and_intensity_there_are_no_money_and_emissions(backend: ModelBackend) -> None:
+    run_once(backend)
+    run_once(backend)
+    savings = backend.job.status.savings
+    assert savings is not None
+    assert (savings.money, savings.carbon_grams) == (None, None)

@@ -14,9 +14,9 @@ from wattloop.pipeline.compared_cycles import ComparedCycles
 from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState, RankMeasurements
-from wattloop_operator.reconcile.pipeline.plausibility import ImplausibleReportError, check_plausible
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.registrations import Registrar
+from wattloop_operator.reconcile.pipeline.reports import ImplausibleReportError, check_plausible
 
 FORWARD = InstructionMeasurement("forward", 0, 1410, 9, 0.1, 0.001, 30.0, 0.1)
 PLAIN = RankReport("", 1, 0, 9, iteration_seconds=0.5, iteration_joules=100.0, measurements=(FORWARD,))
