@@ -37,7 +37,7 @@ from wattloop_operator.controller.work_queue import WorkQueue
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.driver import reconcile
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
-from wattloop_operator.http.http_service import HttpService
+from wattloop_operator.http.http_service import PROBE_CONCURRENCY, HttpService
 from wattloop_operator.operator_settings import OperatorSettings
 from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
@@ -293,6 +293,7 @@ class Factory:
             create_health_app(live, ready),
             self.settings.health_bind,
             on_rejected=self.metrics.request_rejected,
+            max_concurrency=PROBE_CONCURRENCY,
         )
 
     def metrics_service(self, is_leader: Callable[[], bool]) -> HttpService | None:
@@ -313,6 +314,7 @@ class Factory:
             make_asgi_app(self.metrics.registry),
             self.settings.metrics_bind,
             on_rejected=self.metrics.request_rejected,
+            max_concurrency=PROBE_CONCURRENCY,
         )
 
     def election_times(self) -> ElectionTimes:

@@ -17,7 +17,7 @@ from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api_server import check_reachable
 from wattloop_operator.cluster.api_transport import Transport, UnavailableError
-from wattloop_operator.http.http_service import HttpService
+from wattloop_operator.http.http_service import PROBE_CONCURRENCY, HttpService
 from wattloop_operator.operator_settings import OperatorSettings
 from wattloop_operator.store import DatabaseUnavailableError, Store, open_store
 from wattloop_operator.store.address import database_url, display_name
@@ -154,4 +154,5 @@ class _Wait:
 def _health_service(bind: Address, problem: Check) -> HttpService:
     live = {"threads": threads.problem}
     # Not by the name of what is away: the chart's probe leaves the check of a running operator's database out.
-    return HttpService("health", create_health_app(live, live | {"start": problem}), bind)
+    app = create_health_app(live, live | {"start": problem})
+    return HttpService("health", app, bind, max_concurrency=PROBE_CONCURRENCY)

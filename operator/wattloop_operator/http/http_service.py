@@ -28,6 +28,7 @@ from wattloop_operator.http.connections import (
     limit_concurrency,
 )
 from wattloop_operator.http.open_connections import BoundedListener, OpenConnections
+from wattloop_operator.memory_shares import BYTES_OF_CONNECTION, CONNECTIONS
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +37,10 @@ TLS_BUFFER_BYTES = 32 * 1024
 SSLProtocol.max_size = TLS_BUFFER_BYTES
 
 KEEP_ALIVE_SECONDS = 10
-# A connection with TLS takes 145 kB, and a server has twice as many connections as running requests.
-MAX_CONCURRENCY = 1_250
+# A server has twice as many connections as running requests.
+MAX_CONCURRENCY = CONNECTIONS // BYTES_OF_CONNECTION // 2
+# Of a server that the kubelet or Prometheus reads.
+PROBE_CONCURRENCY = 64
 # One server's connections take at most this part of the process's file descriptors: the database,
 # the API server and the other servers need the rest.
 DESCRIPTORS_PART = 4
@@ -57,6 +60,7 @@ class HttpService:
         certificate: Serves HTTPS with it, unless None.
         on_rejected: Called with the reason of each request that the application does not receive, and of each
             connection that is closed for a new one: `malformed`, or `overloaded` (too many connections or requests).
+        max_concurrency: Number of requests that it runs at a time; None: `MAX_CONCURRENCY`.
         background: Entered before the server starts and left after it has ended, in the server's thread.
 
     Attributes:
@@ -77,11 +81,12 @@ class HttpService:
         *,
         certificate: ServingCertificate | None = None,
         on_rejected: Callable[[str], None] = lambda _: None,
+        max_concurrency: int | None = None,
         background: Sequence[AbstractContextManager[object]] = (),
     ) -> None:
         self.name = name
         self._background = background
-        self.max_concurrency = _max_concurrency()
+        self.max_concurrency = _max_concurrency(MAX_CONCURRENCY if max_concurrency is None else max_concurrency)
         rejected = RejectedRequests(name, on_rejected)
         connections = OpenConnections(2 * self.max_concurrency, lambda: rejected.count(OVERLOADED))
         self._socket = BoundedListener(_listen(name, bind), connections)
@@ -143,10 +148,10 @@ class HttpService:
             self._server.run(sockets=[self._socket])
 
 
-def _max_concurrency() -> int:
+def _max_concurrency(most: int) -> int:
     """Number of requests that one server runs; it holds twice as many connections."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_CONCURRENCY if files == resource.RLIM_INFINITY else min(MAX_CONCURRENCY, files // DESCRIPTORS_PART // 2)
+    return most if files == resource.RLIM_INFINITY else min(most, files // DESCRIPTORS_PART // 2)
 
 
 def _listen(name: str, bind: Address | Path) -> socket.socket:

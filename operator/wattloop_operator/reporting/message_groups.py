@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
+from wattloop_operator.memory_shares import WAITING_MESSAGES
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
 
 Key = TypeVar("Key", bound=Hashable)
@@ -15,8 +16,7 @@ Message = TypeVar("Message")
 MAX_WAITING = 16_384
 MAX_WAITING_OF_PIPELINE = 8_192
 # The longest message holds 7 MB.
-MAX_WAITING_BYTES = 128 * 1024**2
-MAX_WAITING_BYTES_OF_PIPELINE = 64 * 1024**2
+MAX_WAITING_BYTES_OF_PIPELINE = WAITING_MESSAGES // 2
 # After a group of a pipeline, its next one waits this many times as long as that one took. So groups grow when messages
 # arrive faster than they are committed, and a job with a large profile leaves the others their time.
 PAUSE_PER_SECOND = 2.0
@@ -59,7 +59,7 @@ class MessageGroups(Generic[Key, Message]):
         of_pipeline = self._bytes.get(key, 0) + size_bytes
         if len(self._waiting.get(key, ())) >= MAX_WAITING_OF_PIPELINE or of_pipeline > MAX_WAITING_BYTES_OF_PIPELINE:
             raise TooManyRequestsError(subject, 1.0)
-        if self._number >= MAX_WAITING or sum(self._bytes.values()) + size_bytes > MAX_WAITING_BYTES:
+        if self._number >= MAX_WAITING or sum(self._bytes.values()) + size_bytes > WAITING_MESSAGES:
             raise TooManyRequestsError("all pipelines together", 1.0)
         self._waiting.setdefault(key, []).append(message)
         self._bytes[key] = of_pipeline

@@ -23,6 +23,7 @@ from cachetools import TTLCache
 from wattloop.errors import OperationError
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop.threads import WatchedThread
+from wattloop_operator.memory_shares import REMEMBERED_PIPELINES
 from wattloop_operator.reconcile.pipeline.held_bytes import registration_bytes, report_bytes, state_bytes
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for
@@ -32,8 +33,7 @@ from wattloop_operator.reconcile.pipeline.straggling import with_notice
 from wattloop_operator.reporting.message_groups import MessageGroups
 from wattloop_operator.store.pipeline_store import Change, StoredPipeline, WaitingPipeline
 
-# What is remembered between messages. A larger pipeline, or one that was silent, is read from the store again.
-MAX_KNOWN_BYTES = 128 * 1024**2
+# A pipeline that was silent for so long, or is larger than all may be, is read from the store again.
 KNOWN_SECONDS = 300.0
 CLEANUP_INTERVAL = timedelta(hours=1)
 
@@ -135,7 +135,7 @@ class PipelineCommits:
         self._utc_now = utc_now
         self._clock = clock
         self._known: TTLCache[PipelineKey, StoredPipeline] = TTLCache(
-            MAX_KNOWN_BYTES, KNOWN_SECONDS, clock, lambda known: state_bytes(known.state)
+            REMEMBERED_PIPELINES, KNOWN_SECONDS, clock, lambda known: state_bytes(known.state)
         )
         # Attempts that have ended since the last group.
         self._ended: set[PipelineKey] = set()
@@ -233,7 +233,7 @@ class PipelineCommits:
         ranks = known.state.ranks.values()
         has_ended = len(ranks) == known.state.expected_ranks and all(rank.finished for rank in ranks)
         self._known.pop(key, None)
-        if ranks and not has_ended and state_bytes(known.state) <= MAX_KNOWN_BYTES:
+        if ranks and not has_ended and state_bytes(known.state) <= REMEMBERED_PIPELINES:
             self._known[key] = known
 
     def forget(self, key: PipelineKey) -> None:

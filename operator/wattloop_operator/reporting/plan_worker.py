@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from wattloop_operator.memory_shares import planner_bytes
 from wattloop_operator.parent_process import end_with_parent
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
@@ -74,20 +75,21 @@ def planned_in_process(
 
 
 def memory_bytes(limit_files: Sequence[Path] = MEMORY_LIMIT_FILES) -> int:
-    """The most memory that the planner may use: half of its container's, since exceeding that ends the operator too."""
+    """The most memory that the planner may use: its share of the container's, since the rest is the operator's."""
     for file in limit_files:
         try:
             text = file.read_text(encoding="ascii").strip()
         except OSError:
             continue
-        return min(int(text) // 2, MAX_MEMORY_BYTES) if text.isdecimal() else MAX_MEMORY_BYTES
+        return min(planner_bytes(int(text)), MAX_MEMORY_BYTES) if text.isdecimal() else MAX_MEMORY_BYTES
     return MAX_MEMORY_BYTES
 
 
 def limit_resources() -> int:
     """Bound the memory, the processor time and the priority of this process; returns the bytes of memory."""
     most_bytes, most_seconds = memory_bytes(), math.ceil(MAX_SECONDS)
-    resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+    # Not the address space: 60 MB of it are libraries, most of which the operator's process has mapped too.
+    resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
     resource.setrlimit(resource.RLIMIT_CPU, (most_seconds, most_seconds))
     os.nice(NICENESS)
     return most_bytes

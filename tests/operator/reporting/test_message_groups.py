@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.pipeline.plan_messages import RankReport
+from wattloop_operator.memory_shares import WAITING_MESSAGES
 from wattloop_operator.reconcile.pipeline.held_bytes import report_bytes
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
 from wattloop_operator.reporting.message_groups import (
     MAX_WAITING,
-    MAX_WAITING_BYTES,
     MAX_WAITING_BYTES_OF_PIPELINE,
     MAX_WAITING_OF_PIPELINE,
     MessageGroups,
@@ -79,7 +79,7 @@ def test_long_messages_that_wait_hold_a_bounded_number_of_bytes() -> None:
         groups.add("a", "recurrence a", number, mebibyte, 0.02)
     with pytest.raises(TooManyRequestsError, match="recurrence a"):
         groups.add("a", "recurrence a", 0, 1, 0.02)
-    for number in range((MAX_WAITING_BYTES - MAX_WAITING_BYTES_OF_PIPELINE) // mebibyte):
+    for number in range((WAITING_MESSAGES - MAX_WAITING_BYTES_OF_PIPELINE) // mebibyte):
         groups.add(f"b{number % 9}", "recurrence b", number, mebibyte, 0.02)
     with pytest.raises(TooManyRequestsError, match="all pipelines together"):
         groups.add("c", "recurrence c", 0, 1, 0.02)

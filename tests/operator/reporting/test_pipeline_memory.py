@@ -90,7 +90,7 @@ def test_many_pipelines_hold_no_more_bytes_than_the_bound(
     commits: PipelineCommits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = 4 * 1024**2
-    monkeypatch.setattr(pipeline_commits, "MAX_KNOWN_BYTES", bound)
+    monkeypatch.setattr(pipeline_commits, "REMEMBERED_PIPELINES", bound)
     monkeypatch.setattr(commits._known, "_Cache__maxsize", bound)
 
     async def attack() -> None:
@@ -112,7 +112,7 @@ def test_many_pipelines_hold_no_more_bytes_than_the_bound(
 def test_a_pipeline_larger_than_the_bound_is_answered_and_not_remembered(
     commits: PipelineCommits, monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
-    monkeypatch.setattr(pipeline_commits, "MAX_KNOWN_BYTES", 1_000_000)
+    monkeypatch.setattr(pipeline_commits, "REMEMBERED_PIPELINES", 1_000_000)
     context = context_of(0)
     asyncio.run(measure(commits, context, 8_000))
     state = store.pipelines.read(context.new.key)

@@ -218,9 +218,11 @@ def test_a_hundred_ranks_that_register_at_once_are_all_stored(api: Api) -> None:
 
 @pytest.mark.parametrize(
     ("limit", "allowed"),
-    [("max\n", MAX_MEMORY_BYTES), ("1073741824\n", 512 * 1024**2), ("9223372036854771712\n", MAX_MEMORY_BYTES)],
+    [("max\n", MAX_MEMORY_BYTES), ("1073741824\n", 256 * 1024**2), ("9223372036854771712\n", MAX_MEMORY_BYTES)],
 )
-def test_the_planner_uses_at_most_half_of_the_memory_of_its_container(tmp_path: Path, limit: str, allowed: int) -> None:
+def test_the_planner_uses_at_most_a_quarter_of_the_memory_of_its_container(
+    tmp_path: Path, limit: str, allowed: int
+) -> None:
     file = tmp_path / "memory.max"
     file.write_text(limit)
     assert memory_bytes((tmp_path / "missing", file)) == allowed

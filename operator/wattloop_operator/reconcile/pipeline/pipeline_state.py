@@ -29,8 +29,8 @@ MAX_CLOCK_LISTS = 8
 MAX_FRONTIER_POINTS, MIN_FRONTIER_POINTS = 64, 3
 # Of a frontier, in memory 40 MB: with more instructions it has fewer points.
 MAX_PLANNED_CLOCKS = 1_000_000
-# In memory 93 MB, and 130 MB while they are read. A pipeline of 1,000 ranks has about 64,000 measurements.
-MAX_PROFILE_MEASUREMENTS = 200_000
+# In memory 46 MB, and 65 MB while they are read. A pipeline of 1,000 ranks has about 64,000 measurements.
+MAX_PROFILE_MEASUREMENTS = 100_000
 # A graph of more instructions would take the planner over 200 MB.
 MAX_PIPELINE_INSTRUCTIONS = 100_000
 # Of all pipelines together, in each cache of what follows from a sequence of instructions.

@@ -1,0 +1,36 @@
+"""The parts of the operator and their shares of its container's memory, in bytes.
+
+Each part takes its bound from its share. All shares fit the limit that the chart gives the container;
+`tests/operator/test_memory_shares.py` adds them up and fills several at a time.
+"""
+
+from __future__ import annotations
+
+MEBIBYTE = 1024**2
+
+# Interpreter, modules, threads, clients: an operator without a job takes 130 MB. The models of policies have 24 MB.
+BASE = 148 * MEBIBYTE
+# The cache of the API server's objects, and a list while it is read. 800 of the largest jobs take 82 MB.
+OBJECTS = 116 * MEBIBYTE
+# Of the reporting API. A connection with TLS takes 145 kB.
+CONNECTIONS, BYTES_OF_CONNECTION = 192 * MEBIBYTE, 145_000
+# Messages of ranks that wait for a slow database.
+WAITING_MESSAGES = 32 * MEBIBYTE
+# What is remembered of pipelines between messages.
+REMEMBERED_PIPELINES = 48 * MEBIBYTE
+# The largest pipeline while it is read from the store, with its plans.
+READ_PIPELINE = 116 * MEBIBYTE
+# The largest pipeline that is planned, read likewise, with the plans that the planner returns.
+PLANNED_PIPELINE = 116 * MEBIBYTE
+
+OPERATOR = BASE + OBJECTS + CONNECTIONS + WAITING_MESSAGES + REMEMBERED_PIPELINES + READ_PIPELINE + PLANNED_PIPELINE
+
+
+def planner_bytes(container_bytes: int) -> int:
+    """The share of the planner's process: a quarter, or what the operator leaves if that is less, at least an eighth.
+
+    Example:
+        >>> [planner_bytes(each * MEBIBYTE) // MEBIBYTE for each in (512, 900, 1024, 4096)]
+        [64, 132, 256, 1024]
+    """
+    return min(container_bytes // 4, max(container_bytes - OPERATOR, container_bytes // 8))
