@@ -28,8 +28,8 @@ import nvml_simulator
 from wattloop.gpus.agent import AgentConnection
 from wattloop.gpus.agent_process import start_agent, stop_agent
 from wattloop.gpus.nvml import Session
+from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.devices import NvmlDevices
-from wattloop_agent.power_controller.lease import GpuSetting
 
 GPUS = 8
 LIMIT_SECONDS = 5.0

@@ -32,8 +32,8 @@ from wattloop.errors import OperationError
 from wattloop.gpus.agent import AgentConnection
 from wattloop.gpus.agent_process import start_agent, stop_agent
 from wattloop.gpus.nvml import Session
+from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.devices import NvmlDevices
-from wattloop_agent.power_controller.lease import GpuSetting
 
 MODEL = "H100"
 GPUS = 8

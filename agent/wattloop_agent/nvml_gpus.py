@@ -27,6 +27,7 @@ from wattloop.gpus.nvml import (
     Session,
 )
 from wattloop.gpus.nvml.nvml_errors import nvml_error
+from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.request_error import Reason, RequestError
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class NvmlGpus:
     def __init__(self, library: Path | None = None) -> None:
         self._library = library
         self._session: Session | None = None
+        self._allowed: dict[tuple[str, GpuSetting], AllowedRange] = {}
         self._gpus: dict[str, Gpu] = {}
         self._enumerated: dict[int, Gpu] = {}
         self.unnamed: Mapping[int, str] = {}
@@ -101,6 +103,24 @@ class NvmlGpus:
             RequestError: There is no driver, or it fails.
         """
         return sorted(self._known().values(), key=lambda gpu: gpu.index)
+
+    def allowed(self, uuid: str, setting: GpuSetting) -> AllowedRange:
+        """The values of a setting that a GPU accepts; read once, since they do not change.
+
+        Raises:
+            RequestError: There is no such GPU, or it has no such setting.
+        """
+        gpu, key = self.gpu(uuid), (uuid, setting)
+        if key not in self._allowed:
+            with self.request_errors():
+                if setting is GpuSetting.POWER_LIMIT:
+                    self._allowed[key] = AllowedRange(*gpu.power_limit_range_watts())
+                else:
+                    graphics = setting is GpuSetting.GRAPHICS_CLOCK
+                    clocks = gpu.graphics_clocks_megahertz() if graphics else gpu.memory_clocks_megahertz()
+                    steps = tuple(sorted(float(clock) for clock in clocks))
+                    self._allowed[key] = AllowedRange(steps[0], steps[-1], steps)
+        return self._allowed[key]
 
     def _known(self) -> dict[str, Gpu]:
         if time.monotonic() >= self._open_again_seconds:

@@ -12,9 +12,8 @@ from wattloop import interruption
 from wattloop.errors import OperationError
 from wattloop_agent.agent_settings import AgentSettings
 from wattloop_agent.boot import boot_id, boot_time_seconds
+from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller.devices import Devices, NvmlDevices
-from wattloop_agent.power_controller.lease import GpuSetting
-from wattloop_agent.power_controller.lease_decisions import AllowedRange
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.power_controller_loop import PowerControllerLoop
 from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs

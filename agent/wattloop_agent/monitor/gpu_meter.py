@@ -12,10 +12,10 @@ from typing import TypeVar
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.agent import GpuDescription
 from wattloop.wire.node_energy import Range
+from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.monitor.driver_thread import DriverThread
 from wattloop_agent.monitor.gpu_sampler import Sampler
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
-from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
 from wattloop_agent.request_error import Reason, RequestError
 
 TIMEOUT_SECONDS = 5.0
@@ -87,7 +87,7 @@ class Meter:
             self._products[uuid] = await self._in_thread(lambda: self._gpus.product(uuid))
         return self._products[uuid]
 
-    async def accepted(self, uuid: str, setting: LimitedSetting) -> Range:
+    async def accepted(self, uuid: str, setting: GpuSetting) -> Range:
         """The lowest and the highest value that a GPU accepts.
 
         Raises:

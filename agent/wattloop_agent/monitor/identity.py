@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from wattloop_agent import limit_refusals
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -52,10 +53,7 @@ class SocketCaller:
         """
         unseen = [gpu for gpu in gpus if not self.sees(gpu)]
         if unseen:
-            own = ", ".join(sorted((self.gpus or frozenset()) | self.shared)) or "none"
-            raise RequestError(
-                Reason.NOT_YOURS, f"GPU {', '.join(unseen)}: not assigned to {self.owner}, which has {own}"
-            )
+            raise limit_refusals.not_assigned(self.owner, unseen, (self.gpus or frozenset()) | self.shared)
 
     def require_own(self, gpus: tuple[str, ...]) -> None:
         """Refuse GPUs that the caller may not set.
@@ -66,11 +64,7 @@ class SocketCaller:
         self.require_seen(gpus)
         shared = [gpu for gpu in gpus if gpu in self.shared]
         if shared:
-            raise RequestError(
-                Reason.SHARED,
-                f"GPU {', '.join(shared)}: shared by time slicing or MIG, so a limit would affect its other users; "
-                "request an exclusive GPU",
-            )
+            raise limit_refusals.shared(shared)
 
 
 class Peer(Protocol):

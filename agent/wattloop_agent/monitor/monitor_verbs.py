@@ -10,19 +10,17 @@ from typing import Any
 from wattloop.gpus.agent import GpuDescription
 from wattloop.gpus.agent.answers import entry_of
 from wattloop.wire.node_energy import Range
+from wattloop_agent.gpu_setting import CLOCKS, GpuSetting
 from wattloop_agent.json_lines import boolean, gpu_names, number
 from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.leases import LeaseTracker, PowerControllerStatus
 from wattloop_agent.monitor.policies.admission import PolicyAdmission
-from wattloop_agent.monitor.policies.policy_limits import LimitedSetting, PolicyLimits
+from wattloop_agent.monitor.policies.policy_limits import PolicyLimits
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
 from wattloop_agent.monitor.processors import ProcessorMeter
 from wattloop_agent.request_error import Reason, RequestError
 
-CLOCKS = {"graphics": LimitedSetting.GRAPHICS_CLOCK, "memory": LimitedSetting.MEMORY_CLOCK}
-# By the power controller's name of the setting.
-SETTINGS = {"power_limit": LimitedSetting.POWER_LIMIT, "graphics_clock": LimitedSetting.GRAPHICS_CLOCK}
 NAMES = ("gpus", "energy", "hold_limit", "hold_clocks", "release", "list", "subscribe")
 
 
@@ -149,29 +147,29 @@ class MonitorVerbs:
             limits = asdict(gpu.power_limits)
             limits["found_watts"] = found.get(gpu.uuid, limits["current_watts"])
             accepted = gpu.power_limits.minimum_watts, gpu.power_limits.maximum_watts
-            limits["allowed_watts"] = await self._allowed(caller, gpu.uuid, "power_limit", accepted, status)
+            limits["allowed_watts"] = await self._allowed(caller, gpu.uuid, GpuSetting.POWER_LIMIT, accepted, status)
         clocks = None
         if gpu.clocks is not None:
             steps = gpu.clocks.supported_megahertz
-            allowed = await self._allowed(caller, gpu.uuid, "graphics_clock", (steps[0], steps[-1]), status)
+            allowed = await self._allowed(caller, gpu.uuid, GpuSetting.GRAPHICS_CLOCK, (steps[0], steps[-1]), status)
             clocks = {"supported_megahertz": steps, "allowed_megahertz": allowed}
         return {"uuid": gpu.uuid, "name": gpu.name, "index": gpu.index, "power_limits": limits, "clocks": clocks}
 
     async def _allowed(
-        self, caller: SocketCaller, gpu: str, setting: str, device: Range, status: PowerControllerStatus
+        self, caller: SocketCaller, gpu: str, setting: GpuSetting, device: Range, status: PowerControllerStatus
     ) -> Range | None:
         """The range of a setting that a caller may request; None: nothing."""
         if gpu in caller.shared:
             return None
         minimum, maximum = status.bounds.get(setting, (None, None))
         accepted = max(device[0], minimum or 0.0), min(device[1], maximum or math.inf)
-        return await self._admission.allowed(caller, gpu, SETTINGS[setting], accepted)
+        return await self._admission.allowed(caller, gpu, setting, accepted)
 
     async def _hold_limit(self, caller: SocketCaller, request: Mapping[str, object]) -> list[dict[str, object]]:
         gpus = gpu_names(request)
         caller.require_own(gpus)
         watts = number(request, "watts")
-        bounds = await self._admission.admit(caller, gpus, LimitedSetting.POWER_LIMIT, watts)
+        bounds = await self._admission.admit(caller, gpus, GpuSetting.POWER_LIMIT, watts)
         forwarded = {"verb": "hold_limit", "gpus": gpus, "watts": watts, **bounds, **_owner_fields(caller, request)}
         held = await self._power_controller.request(forwarded)
         self._lease_tracker.watch_owner(caller.owner)

@@ -12,8 +12,8 @@ from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.agent import GpuDescription, GraphicsClocks, PowerLimits
 from wattloop.gpus.nvml import Gpu, NvmlError
 from wattloop.wire.node_energy import Range
+from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.monitor.gpu_readings import GpuStatus
-from wattloop_agent.monitor.policies.policy_limits import LimitedSetting
 from wattloop_agent.nvml_gpus import NvmlGpus
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -119,18 +119,10 @@ class NvmlReadings:
         """A GPU's model."""
         return self._gpus.gpu(uuid).name
 
-    def accepted(self, uuid: str, setting: LimitedSetting) -> Range:
+    def accepted(self, uuid: str, setting: GpuSetting) -> Range:
         """The lowest and the highest value that a GPU accepts."""
-        gpu = self._gpus.gpu(uuid)
-        with self._gpus.request_errors():
-            match setting:
-                case LimitedSetting.POWER_LIMIT:
-                    return gpu.power_limit_range_watts()
-                case LimitedSetting.GRAPHICS_CLOCK:
-                    clocks = gpu.graphics_clocks_megahertz()
-                case LimitedSetting.MEMORY_CLOCK:
-                    clocks = gpu.memory_clocks_megahertz()
-            return float(min(clocks)), float(max(clocks))
+        allowed = self._gpus.allowed(uuid, setting)
+        return allowed.minimum, allowed.maximum
 
     def _energy(self, gpu: Gpu) -> GpuReading:
         with self._gpus.request_errors():

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
+from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.nvml_gpus import NvmlGpus
-from wattloop_agent.power_controller.lease import GpuSetting
-from wattloop_agent.power_controller.lease_decisions import AllowedRange
 
 
 class Devices(Protocol):
@@ -35,26 +34,14 @@ class NvmlDevices:
 
     def __init__(self, library: Path | None = None) -> None:
         self._gpus = NvmlGpus(library)
-        self._allowed: dict[tuple[str, GpuSetting], AllowedRange] = {}
 
     def close(self) -> None:
         """Close NVML; the next use reopens it."""
         self._gpus.close()
 
     def allowed(self, gpu: str, setting: GpuSetting) -> AllowedRange:
-        """The range that the device accepts; read once, since it does not change."""
-        key = (gpu, setting)
-        device = self._gpus.gpu(gpu)
-        if key not in self._allowed:
-            with self._gpus.request_errors():
-                if setting is GpuSetting.POWER_LIMIT:
-                    self._allowed[key] = AllowedRange(*device.power_limit_range_watts())
-                else:
-                    graphics = setting is GpuSetting.GRAPHICS_CLOCK
-                    clocks = device.graphics_clocks_megahertz() if graphics else device.memory_clocks_megahertz()
-                    steps = tuple(sorted(float(clock) for clock in clocks))
-                    self._allowed[key] = AllowedRange(steps[0], steps[-1], steps)
-        return self._allowed[key]
+        """The range that the device accepts."""
+        return self._gpus.allowed(gpu, setting)
 
     def current(self, gpu: str, setting: GpuSetting) -> float | None:
         """The power limit that is set; None for clocks."""

@@ -1,32 +1,17 @@
 """A lease: a setting of a GPU held for an owner, and the value to restore.
 
-Leases are data: `decisions` decides on them, `lease_file` stores them, `lease_manager` applies
+Leases are data: `lease_decisions` decides on them, `lease_file` stores them, `lease_manager` applies
 them.
 """
 
 from __future__ import annotations
 
-import enum
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-
-class GpuSetting(enum.StrEnum):
-    """A setting that can be held. Power limits are in watts, clocks in megahertz."""
-
-    POWER_LIMIT = "power_limit"
-    GRAPHICS_CLOCK = "graphics_clock"
-    MEMORY_CLOCK = "memory_clock"
-
-    @property
-    def label(self) -> str:
-        """Its name in messages."""
-        return self.value.replace("_", " ")
-
-
-UNITS = {GpuSetting.POWER_LIMIT: "watts", GpuSetting.GRAPHICS_CLOCK: "megahertz", GpuSetting.MEMORY_CLOCK: "megahertz"}
+from wattloop_agent.gpu_setting import GpuSetting
 
 LeaseKey = tuple[str, GpuSetting]
 

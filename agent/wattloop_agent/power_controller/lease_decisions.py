@@ -8,12 +8,13 @@ leases to store before any device is set, `finish_hold` those to store after all
 from __future__ import annotations
 
 import enum
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wattloop_agent.power_controller.lease import UNITS, GpuSetting, Lease, LeaseKey, Leases
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent import limit_refusals
+from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
+from wattloop_agent.power_controller.lease import Lease, LeaseKey, Leases
+from wattloop_agent.request_error import RequestError
 
 # NVML uses integer milliwatts; two readings of one limit can't differ by more.
 TOLERANCE_WATTS = 0.002
@@ -40,43 +41,6 @@ class HoldRequest:
     within: AllowedRange | None = None
 
 
-@dataclass(frozen=True)
-class AllowedRange:
-    """The values allowed for a setting: a range, and for clocks the steps in it.
-
-    Attributes:
-        minimum: The lowest value.
-        maximum: The highest value.
-        steps: The allowed values in ascending order; empty: every value in the range.
-    """
-
-    minimum: float
-    maximum: float
-    steps: tuple[float, ...] = ()
-
-    def narrowed(self, other: AllowedRange | None) -> AllowedRange:
-        """The intersection with another range, with the steps of this one."""
-        if other is None:
-            return self
-        minimum, maximum = max(self.minimum, other.minimum), min(self.maximum, other.maximum)
-        return AllowedRange(
-            minimum, maximum, self.steps[bisect_left(self.steps, minimum) : bisect_right(self.steps, maximum)]
-        )
-
-    def nearest(self, value: float) -> float:
-        """The value itself, or the nearest step if there are any (the lower one of two).
-
-        Example:
-            >>> clocks = AllowedRange(210.0, 240.0, (210.0, 225.0, 240.0))
-            >>> [clocks.nearest(value) for value in (0.0, 217.5, 218.0, 225.0, 999.0)]
-            [210.0, 210.0, 225.0, 225.0, 240.0]
-        """
-        if not self.steps:
-            return value
-        above = bisect_left(self.steps, value)
-        return min(self.steps[max(above - 1, 0) : above + 1], key=lambda step: (abs(step - value), step))
-
-
 def refuse_held_by_others(leases: Leases, request: HoldRequest) -> None:
     """Refuse GPUs of which another owner holds any setting.
 
@@ -86,10 +50,7 @@ def refuse_held_by_others(leases: Leases, request: HoldRequest) -> None:
     wanted = set(request.gpus)
     for lease in leases.values():
         if lease.gpu in wanted and lease.owner != request.owner:
-            raise RequestError(
-                Reason.NOT_YOURS,
-                f"GPU {lease.gpu}: {lease.owner} holds its {lease.setting.label} until it releases it or is gone",
-            )
+            raise limit_refusals.held_by_another(lease.gpu, lease.setting, lease.owner)
 
 
 def values_to_set(
@@ -122,17 +83,13 @@ def values_to_set(
 def _out_of_range(
     gpu: str, request: HoldRequest, device: AllowedRange, bounds: AllowedRange | None, how: str
 ) -> RequestError:
-    unit = UNITS[request.setting]
-    ranges = [f"the device accepts {device.minimum:g} to {device.maximum:g} {unit}"]
+    ranges = [f"the device accepts {device.minimum:g} to {device.maximum:g} {request.setting.unit}"]
     for label, bound in (("the administrator allows", bounds), ("the policies of this node allow", request.within)):
         if bound is not None:
             ranges.append(f"{label} {bound.minimum:g} to {bound.maximum:g}")
     if len(ranges) == 1:
         ranges.append("no other bounds")
-    return RequestError(
-        Reason.OUT_OF_RANGE,
-        f"GPU {gpu}: a {request.setting.label} of {request.value:g} {unit} {how}: {', '.join(ranges)}",
-    )
+    return limit_refusals.out_of_range(gpu, request.setting, request.value, ranges, how)
 
 
 def begin_hold(
@@ -188,9 +145,7 @@ def leases_to_release(
     if owner is not None and gpus is not None:
         for lease in leases.values():
             if lease.gpu in gpus and lease.owner != owner:
-                raise RequestError(
-                    Reason.NOT_YOURS, f"GPU {lease.gpu}: its {lease.setting.label} is held for {lease.owner}"
-                )
+                raise limit_refusals.held_by_another(lease.gpu, lease.setting, lease.owner)
     return [
         lease
         for lease in leases.values()

@@ -15,9 +15,10 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from wattloop_agent import limit_refusals
 from wattloop_agent.durable_file import read_bounded, write_durably
-from wattloop_agent.power_controller.lease import GpuSetting, Lease, lease_from_record, lease_to_record
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.gpu_setting import GpuSetting
+from wattloop_agent.power_controller.lease import Lease, lease_from_record, lease_to_record
 
 # A later format keeps the meaning of these fields, so that this agent restores after a downgrade too.
 FORMAT = 1
@@ -60,18 +61,15 @@ class LeaseFile:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise _not_durable(folder, error) from error
+            raise limit_refusals.not_stored(folder, error) from error
         try:
             # The lock is on the folder itself, so that it works for a read-only folder too.
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.close()
             if isinstance(error, BlockingIOError):
-                raise RequestError(
-                    Reason.STATE_NOT_DURABLE,
-                    f"{folder}: another agent uses this state folder; only one agent may run per node",
-                ) from error
-            raise _not_durable(folder, error) from error
+                raise limit_refusals.folder_in_use(folder) from error
+            raise limit_refusals.not_stored(folder, error) from error
 
     def close(self) -> None:
         """Release the lock."""
@@ -90,7 +88,7 @@ class LeaseFile:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise _not_durable(self.path, error) from error
+            raise limit_refusals.not_stored(self.path, error) from error
         try:
             return _decoded(data)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
@@ -105,7 +103,7 @@ class LeaseFile:
         try:
             write_durably(self.path, self._folder, _encoded(leases))
         except OSError as error:
-            raise _not_durable(self.path, error) from error
+            raise limit_refusals.not_stored(self.path, error) from error
 
     def _moved_aside(self) -> Path | None:
         for number in range(1000):
@@ -144,11 +142,3 @@ def _has_known_setting(record: object) -> bool:
 
 def _digest(records: object) -> str:
     return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()
-
-
-def _not_durable(path: Path, error: OSError) -> RequestError:
-    return RequestError(
-        Reason.STATE_NOT_DURABLE,
-        f"{path}: leases can't be stored there ({error.strerror}), so no GPU is changed; "
-        "the state folder must be writable, with space left",
-    )

@@ -1,4 +1,4 @@
-"""Applies what `decisions` decides: stores leases, then sets devices, and undoes both on a failure.
+"""Applies what `lease_decisions` decides: stores leases, then sets devices, and undoes both on a failure.
 
 At every instant each GPU has the value found before the hold, or the disk says which that was. So a
 power controller that is killed at any point leaves enough for the next one to restore the GPUs
@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from wattloop_agent import limit_refusals
+from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller import lease_decisions
 from wattloop_agent.power_controller.devices import Devices
-from wattloop_agent.power_controller.lease import UNITS, GpuSetting, Lease, LeaseKey
-from wattloop_agent.power_controller.lease_decisions import AllowedRange, HoldRequest, Restoration
+from wattloop_agent.power_controller.lease import Lease, LeaseKey
+from wattloop_agent.power_controller.lease_decisions import HoldRequest, Restoration
 from wattloop_agent.power_controller.lease_file import CorruptLeaseFileError, LeaseFile
 from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.request_error import Reason, RequestError
@@ -150,7 +152,7 @@ class LeaseManager:
         self._release(chosen)
         left = [lease.gpu for lease in chosen if lease.key in self.leases]
         if left:
-            raise RequestError(Reason.NOT_RESTORED, f"GPU {', '.join(left)}: not restored yet; the agent keeps trying")
+            raise limit_refusals.not_restored(left)
         return [lease.key for lease in chosen]
 
     def tick(self) -> None:
@@ -210,7 +212,7 @@ class LeaseManager:
             self._finish_pending()
             raise
         self.leases = finished
-        logger.info("held", extra={"gpus": request.gpus, UNITS[request.setting]: request.value, "owner": request.owner})
+        logger.info("held", extra={"gpus": request.gpus, request.setting.unit: request.value, "owner": request.owner})
 
     def _move_clocks(self, request: HoldRequest, values: dict[str, float]) -> None:
         # The stored lease already says how to restore the clocks, wherever they are moved. A plan

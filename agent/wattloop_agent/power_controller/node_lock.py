@@ -11,7 +11,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent import limit_refusals
 
 NAME = "power-controller.lock"
 MAX_NOTE_BYTES = 4096
@@ -36,20 +36,16 @@ class NodeLock:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise _unusable(path, error) from error
+            raise limit_refusals.node_not_locked(path, error) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = self._read_note()
             self.close()
-            raise RequestError(
-                Reason.ANOTHER_AGENT,
-                f"another power controller holds this node's GPUs ({holder or 'it left no note'}; {path}); "
-                "only one agent may run per node: this one changes nothing and takes over when the other ends",
-            ) from error
+            raise limit_refusals.node_in_use(path, holder) from error
         except OSError as error:
             self.close()
-            raise _unusable(path, error) from error
+            raise limit_refusals.node_not_locked(path, error) from error
         # On a full disk the note is missing; the lock is held all the same.
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)
@@ -63,11 +59,3 @@ class NodeLock:
         with contextlib.suppress(OSError):
             return os.pread(self._descriptor, MAX_NOTE_BYTES, 0).decode(errors="replace").strip()
         return ""
-
-
-def _unusable(path: Path, error: OSError) -> RequestError:
-    return RequestError(
-        Reason.STATE_NOT_DURABLE,
-        f"{path}: can't be locked ({error.strerror}), so another power controller might hold the same GPUs and "
-        "none is changed; choose another folder with --lock-directory",
-    )

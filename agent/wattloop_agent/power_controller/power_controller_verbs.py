@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+from wattloop_agent.gpu_setting import CLOCKS, AllowedRange, GpuSetting
 from wattloop_agent.json_lines import gpu_names, number, string
-from wattloop_agent.power_controller.lease import GpuSetting
-from wattloop_agent.power_controller.lease_decisions import AllowedRange, HoldRequest
+from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import HeldLease, LeaseManager
 from wattloop_agent.request_error import Reason, RequestError
 
 NAMES = ("hold_limit", "hold_clocks", "release", "list", "heartbeat")
 SETTINGS = {setting.value: setting for setting in GpuSetting}
-CLOCKS = {"graphics": GpuSetting.GRAPHICS_CLOCK, "memory": GpuSetting.MEMORY_CLOCK}
 
 
 class PowerControllerVerbs:

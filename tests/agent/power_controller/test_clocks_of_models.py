@@ -9,8 +9,8 @@ import pytest
 
 import nvml_simulator
 from nvml_simulator import Machine
+from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.devices import NvmlDevices
-from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.request_error import Reason, RequestError

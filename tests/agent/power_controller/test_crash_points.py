@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from support.agents.memory_devices import MemoryDevices
-from wattloop_agent.power_controller.lease import GpuSetting
+from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 

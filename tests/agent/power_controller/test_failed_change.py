@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.agents.memory_devices import MemoryDevices
-from wattloop_agent.power_controller.lease import GpuSetting
+from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.request_error import RequestError

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_agent.power_controller.lease import GpuSetting, Lease, lease_from_record, lease_to_record
+from wattloop_agent.gpu_setting import GpuSetting
+from wattloop_agent.power_controller.lease import Lease, lease_from_record, lease_to_record
 from wattloop_agent.power_controller.lease_file import NAME, CorruptLeaseFileError, LeaseFile
 from wattloop_agent.request_error import Reason, RequestError
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from support.agents.memory_devices import CLOCK_STEPS, MemoryDevices
-from wattloop_agent.power_controller.lease import GpuSetting
+from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.request_error import Reason, RequestError

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents.memory_devices import CLOCK_STEPS, MemoryDevices
-from wattloop_agent.power_controller.lease import GpuSetting
-from wattloop_agent.power_controller.lease_decisions import AllowedRange, HoldRequest, values_to_set
+from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
+from wattloop_agent.power_controller.lease_decisions import HoldRequest, values_to_set
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
 from wattloop_agent.request_error import Reason, RequestError

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import nvml_simulator
+from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.devices import NvmlDevices
-from wattloop_agent.power_controller.lease import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from wattloop_agent.power_controller.lease import GpuSetting
-from wattloop_agent.power_controller.lease_decisions import AllowedRange
+from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.request_error import Reason, RequestError
 
 CLOCK_STEPS = tuple(float(step) for step in range(210, 1411, 15))

@@ -4,36 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from wattloop.wire.node_energy import Range
+from wattloop_agent import limit_refusals
+from wattloop_agent.gpu_setting import GpuSetting
+from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.identity import SocketCaller
-from wattloop_agent.monitor.policies.policy_limits import (
-    LimitedSetting,
-    Limits,
-    PolicyLimits,
-    out_of_range,
-    refuse_closed,
-)
+from wattloop_agent.monitor.policies.policy_limits import Limits, PolicyLimits, in_words
 from wattloop_agent.request_error import RequestError
-
-
-class GpuProperties(Protocol):
-    """What a policy needs to know of a GPU; `Meter` implements it."""
-
-    async def product(self, uuid: str) -> str:
-        """A GPU's model.
-
-        Raises:
-            RequestError: The driver does not report it.
-        """
-
-    async def accepted(self, uuid: str, setting: LimitedSetting) -> Range:
-        """The lowest and the highest value that a GPU accepts.
-
-        Raises:
-            RequestError: The driver does not report it.
-        """
 
 
 class PolicyAdmission:
@@ -44,12 +22,12 @@ class PolicyAdmission:
         limits: Gives the policies in force; it raises `RequestError` where they are unknown.
     """
 
-    def __init__(self, gpus: GpuProperties, limits: Callable[[], PolicyLimits]) -> None:
+    def __init__(self, gpus: Meter, limits: Callable[[], PolicyLimits]) -> None:
         self._gpus = gpus
         self._limits = limits
 
     async def admit(
-        self, caller: SocketCaller, gpus: Sequence[str], setting: LimitedSetting, value: float
+        self, caller: SocketCaller, gpus: Sequence[str], setting: GpuSetting, value: float
     ) -> dict[str, float]:
         """Refuse a request that a policy does not allow.
 
@@ -63,10 +41,12 @@ class PolicyAdmission:
         """
         bounds: dict[str, float] = {}
         for gpu, limits in [(gpu, await self._limits_of(caller, gpu)) for gpu in gpus]:
-            refuse_closed(gpu, limits, caller.namespace)
+            if limits.closed_by:
+                policy, admitted = limits.closed_by[0].policy, limits.closed_by[0].namespaces or ()
+                raise limit_refusals.namespace_not_admitted(gpu, policy, admitted, caller.namespace)
             violation = limits.violation(setting, value)
             if violation is not None:
-                raise out_of_range(gpu, setting, value, violation, await self._accepted(gpu, setting))
+                raise limit_refusals.out_of_range(gpu, setting, value, [violation, await self._accepted(gpu, setting)])
             minimum, maximum = limits.range(setting)
             if minimum > 0:
                 bounds["minimum"] = max(minimum, bounds.get("minimum", minimum))
@@ -74,7 +54,7 @@ class PolicyAdmission:
                 bounds["maximum"] = min(maximum, bounds.get("maximum", maximum))
         return bounds
 
-    async def allowed(self, caller: SocketCaller, gpu: str, setting: LimitedSetting, accepted: Range) -> Range | None:
+    async def allowed(self, caller: SocketCaller, gpu: str, setting: GpuSetting, accepted: Range) -> Range | None:
         """The range that a caller may request of a GPU that accepts `accepted`; None: nothing."""
         try:
             limits = await self._limits_of(caller, gpu)
@@ -86,9 +66,9 @@ class PolicyAdmission:
         limits = self._limits()
         return limits.of(await self._gpus.product(gpu), caller.namespace) if limits.bounds else Limits()
 
-    async def _accepted(self, gpu: str, setting: LimitedSetting) -> Range | None:
+    async def _accepted(self, gpu: str, setting: GpuSetting) -> str:
         try:
-            return await self._gpus.accepted(gpu, setting)
+            return f"the device accepts {in_words(setting, await self._gpus.accepted(gpu, setting))}"
         except RequestError:
             # The policy decides; the device's range only completes the message.
-            return None
+            return "the device does not report what it accepts"

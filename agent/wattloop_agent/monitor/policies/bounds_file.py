@@ -12,13 +12,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from wattloop.errors import OperationError
-from wattloop.files.atomic_write import open_atomic
 from wattloop.wire.message_fields import MessageError
 from wattloop.wire.node_energy import MAX_NODE_ANSWER_BYTES, GpuBounds, NodeAnswer
-from wattloop_agent.durable_file import read_bounded
+from wattloop_agent import limit_refusals
+from wattloop_agent.durable_file import read_bounded, write_durably
 from wattloop_agent.monitor.policies.policy_limits import PolicyLimits
-from wattloop_agent.request_error import Reason, RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -53,11 +51,7 @@ class BoundsFile:
             RequestError: `Reason.UNAVAILABLE`: they are unknown.
         """
         if self._limits is None:
-            raise RequestError(
-                Reason.UNAVAILABLE,
-                f"it is unknown which limits GPUPowerPolicies allow ({self.problem}); the operator sends them again, "
-                "or an administrator repairs or removes the file and restarts the agent",
-            )
+            raise limit_refusals.policies_unknown(self.problem)
         return self._limits
 
     def replace(self, bounds: Sequence[GpuBounds]) -> None:
@@ -86,14 +80,13 @@ class BoundsFile:
         self._durable = None
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open_atomic(self._path) as stream:
-                json.dump(NodeAnswer(bounds=bounds).to_json(), stream, allow_nan=False, indent=1)
+            content = json.dumps(NodeAnswer(bounds=bounds).to_json(), allow_nan=False, indent=1).encode()
             folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
-                os.fsync(folder)
+                write_durably(self._path, folder, content)
             finally:
                 os.close(folder)
-        except (OSError, OperationError) as error:
+        except OSError as error:
             problem = f"policies apply, but are not stored for a restart: {error}"
             if problem != self.problem:
                 logger.error("policies not written, retrying", extra={"error": problem})  # noqa: TRY400

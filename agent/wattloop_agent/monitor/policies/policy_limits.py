@@ -7,46 +7,17 @@ all of them.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wattloop.wire.node_energy import MAX_CLOCK_MEGAHERTZ, GpuBounds, Range
 from wattloop.wire.training_messages import MAX_LIMIT_WATTS
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.gpu_setting import GpuSetting
 
 # Number of cached (product, namespace) pairs; a node has few products and, at a time, few
 # namespaces.
 CACHE_SIZE = 256
-
-
-class LimitedSetting(enum.Enum):
-    """A setting that policies bound: field of `GpuBounds`, label, unit, largest upper bound."""
-
-    POWER_LIMIT = ("power_limit_watts", "power limit", "watts", MAX_LIMIT_WATTS)
-    GRAPHICS_CLOCK = ("graphics_clock_megahertz", "graphics clock", "megahertz", MAX_CLOCK_MEGAHERTZ)
-    MEMORY_CLOCK = ("memory_clock_megahertz", "memory clock", "megahertz", MAX_CLOCK_MEGAHERTZ)
-
-    def __init__(self, field: str, label: str, unit: str, no_maximum: float) -> None:
-        self.field = field
-        self.label = label
-        self.unit = unit
-        self.no_maximum = no_maximum
-
-    def describe(self, bounds: Range) -> str:
-        """A range in words.
-
-        Example:
-            >>> LimitedSetting.POWER_LIMIT.describe((100, 300)), LimitedSetting.POWER_LIMIT.describe((0, 300))
-            ('100 to 300 watts', 'at most 300 watts')
-        """
-        minimum, maximum = bounds
-        if minimum <= 0:
-            return f"at most {maximum:g} {self.unit}"
-        if maximum >= self.no_maximum:
-            return f"at least {minimum:g} {self.unit}"
-        return f"{minimum:g} to {maximum:g} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -61,7 +32,7 @@ class Limits:
     bounds: tuple[GpuBounds, ...] = ()
     closed_by: tuple[GpuBounds, ...] = ()
 
-    def range(self, setting: LimitedSetting) -> Range:
+    def range(self, setting: GpuSetting) -> Range:
         """The range that all of them allow, both ends included.
 
         No value is allowed if the minimum is above the maximum.
@@ -69,16 +40,16 @@ class Limits:
         ranges = [bounds for each in self.bounds if (bounds := _range(each, setting)) is not None]
         return max((low for low, _ in ranges), default=0.0), min((high for _, high in ranges), default=math.inf)
 
-    def narrowed(self, setting: LimitedSetting, device: Range) -> Range | None:
+    def narrowed(self, setting: GpuSetting, device: Range) -> Range | None:
         """The allowed part of the range that a device accepts; None: nothing."""
         minimum, maximum = self.range(setting)
         minimum, maximum = max(minimum, device[0]), min(maximum, device[1])
         return None if self.closed_by or minimum > maximum else (minimum, maximum)
 
-    def violation(self, setting: LimitedSetting, value: float) -> str | None:
+    def violation(self, setting: GpuSetting, value: float) -> str | None:
         """The policies that a value violates, with their ranges, in words; None: none."""
         violated = [
-            f"GPUPowerPolicy {each.policy} allows {setting.describe(bounds)}"
+            f"GPUPowerPolicy {each.policy} allows {in_words(setting, bounds)}"
             for each in self.bounds
             if (bounds := _range(each, setting)) is not None and not bounds[0] <= value <= bounds[1]
         ]
@@ -112,30 +83,21 @@ class PolicyLimits:
         return limits
 
 
-def refuse_closed(gpu: str, limits: Limits, namespace: str | None) -> None:
-    """Refuse a namespace that may not set a GPU.
+def in_words(setting: GpuSetting, bounds: Range) -> str:
+    """A range of a setting in words.
 
-    Raises:
-        RequestError: `Reason.NOT_PERMITTED`, with the policy and the namespaces that it admits.
+    Example:
+        >>> in_words(GpuSetting.POWER_LIMIT, (100, 300)), in_words(GpuSetting.POWER_LIMIT, (0, 300))
+        ('100 to 300 watts', 'at most 300 watts')
     """
-    for bounds in limits.closed_by:
-        refused = f"pods of namespace {namespace}" if namespace else "processes outside of pods"
-        raise RequestError(
-            Reason.NOT_PERMITTED,
-            f"GPU {gpu}: GPUPowerPolicy {bounds.policy} lets pods of {', '.join(bounds.namespaces or ())} ask for "
-            f"limits and clocks, not {refused}; an administrator can add it to the policy's namespaces",
-        )
+    minimum, maximum = bounds
+    if minimum <= 0:
+        return f"at most {maximum:g} {setting.unit}"
+    if maximum >= (MAX_LIMIT_WATTS if setting is GpuSetting.POWER_LIMIT else MAX_CLOCK_MEGAHERTZ):
+        return f"at least {minimum:g} {setting.unit}"
+    return f"{minimum:g} to {maximum:g} {setting.unit}"
 
 
-def out_of_range(gpu: str, setting: LimitedSetting, value: float, violation: str, device: Range | None) -> RequestError:
-    """The error for a value that violates a policy, with the policy's range and the device's."""
-    accepts = "does not report what it accepts" if device is None else f"accepts {setting.describe(device)}"
-    return RequestError(
-        Reason.OUT_OF_RANGE,
-        f"GPU {gpu}: a {setting.label} of {value:g} {setting.unit} is out of range: {violation}, the device {accepts}",
-    )
-
-
-def _range(bounds: GpuBounds, setting: LimitedSetting) -> Range | None:
-    found: Range | None = getattr(bounds, setting.field)
+def _range(bounds: GpuBounds, setting: GpuSetting) -> Range | None:
+    found: Range | None = getattr(bounds, f"{setting}_{setting.unit}")
     return found

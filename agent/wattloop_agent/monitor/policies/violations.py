@@ -11,16 +11,11 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from wattloop_agent.monitor.policies.policy_limits import LimitedSetting, PolicyLimits
+from wattloop_agent.gpu_setting import GpuSetting
+from wattloop_agent.monitor.policies.policy_limits import PolicyLimits
 from wattloop_agent.request_error import RequestError
 
 logger = logging.getLogger(__name__)
-
-_SETTINGS = {
-    "power_limit": LimitedSetting.POWER_LIMIT,
-    "graphics_clock": LimitedSetting.GRAPHICS_CLOCK,
-    "memory_clock": LimitedSetting.MEMORY_CLOCK,
-}
 
 
 def policy_violations(
@@ -36,7 +31,7 @@ def policy_violations(
     """
     found = {}
     for lease in leases:
-        setting, held = _SETTINGS[lease["setting"]], lease["held"]
+        setting, held = GpuSetting(lease["setting"]), lease["held"]
         # Ranges apply to every pod; namespaces only say who may set them.
         violation = None if held is None else limits.of(products.get(lease["uuid"], ""), None).violation(setting, held)
         if violation is not None:

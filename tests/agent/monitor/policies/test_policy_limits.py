@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from wattloop.wire.node_energy import GpuBounds, Range
 from wattloop.wire.training_messages import MAX_LIMIT_WATTS
-from wattloop_agent.monitor.policies.policy_limits import LimitedSetting, PolicyLimits, out_of_range, refuse_closed
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent import limit_refusals
+from wattloop_agent.gpu_setting import GpuSetting
+from wattloop_agent.monitor.policies.policy_limits import PolicyLimits
+from wattloop_agent.request_error import Reason
 
 A100, H200 = "NVIDIA A100-SXM4-80GB", "NVIDIA H200"
-POWER = LimitedSetting.POWER_LIMIT
+POWER = GpuSetting.POWER_LIMIT
 FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 350.0), graphics_clock_megahertz=(600.0, 1300.0))
 TEAM = GpuBounds("team", namespaces=("vision", "speech"), power_limit_watts=(200.0, MAX_LIMIT_WATTS))
 BIG = GpuBounds("big", products=(H200,), memory_clock_megahertz=(2000.0, 2500.0))
@@ -43,14 +45,12 @@ def test_a_policy_applies_to_its_products_and_admits_its_namespaces(
     ("product", "setting", "found"),
     [
         (A100, POWER, (200.0, 350.0)),
-        (A100, LimitedSetting.GRAPHICS_CLOCK, (600.0, 1300.0)),
-        (A100, LimitedSetting.MEMORY_CLOCK, (0.0, math.inf)),
-        (H200, LimitedSetting.MEMORY_CLOCK, (2000.0, 2500.0)),
+        (A100, GpuSetting.GRAPHICS_CLOCK, (600.0, 1300.0)),
+        (A100, GpuSetting.MEMORY_CLOCK, (0.0, math.inf)),
+        (H200, GpuSetting.MEMORY_CLOCK, (2000.0, 2500.0)),
     ],
 )
-def test_a_request_must_be_within_every_policy_that_applies(
-    product: str, setting: LimitedSetting, found: Range
-) -> None:
+def test_a_request_must_be_within_every_policy_that_applies(product: str, setting: GpuSetting, found: Range) -> None:
     assert NODE.of(product, "vision").range(setting) == found
 
 
@@ -85,7 +85,8 @@ def test_a_violation_names_every_policy_with_its_range(value: float, violation: 
 
 
 def test_a_refusal_names_the_policys_range_and_the_devices() -> None:
-    refused = out_of_range("GPU-1", POWER, 360.0, "GPUPowerPolicy fleet allows 150 to 350 watts", (100.0, 400.0))
+    ranges = ["GPUPowerPolicy fleet allows 150 to 350 watts", "the device accepts 100 to 400 watts"]
+    refused = limit_refusals.out_of_range("GPU-1", POWER, 360.0, ranges)
     assert refused.reason is Reason.OUT_OF_RANGE
     assert refused.message == (
         "GPU GPU-1: a power limit of 360 watts is out of range: GPUPowerPolicy fleet allows 150 to 350 watts, the "
@@ -94,14 +95,12 @@ def test_a_refusal_names_the_policys_range_and_the_devices() -> None:
 
 
 def test_the_refusal_of_a_namespace_names_the_policy_and_the_admitted_ones() -> None:
-    with pytest.raises(RequestError) as refused:
-        refuse_closed("GPU-1", NODE.of(A100, "search"), "search")
-    assert refused.value.reason is Reason.NOT_PERMITTED
+    refused = limit_refusals.namespace_not_admitted("GPU-1", "team", ("vision", "speech"), "search")
+    assert refused.reason is Reason.NOT_PERMITTED
     assert (
         "GPUPowerPolicy team lets pods of vision, speech ask for limits and clocks, not pods of namespace search"
-        in (refused.value.message)
+        in refused.message
     )
-    refuse_closed("GPU-1", NODE.of(A100, "vision"), "vision")
 
 
 def test_without_a_policy_only_the_device_limits_a_request() -> None:
