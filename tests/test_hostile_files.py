@@ -21,8 +21,10 @@ from support.forked_process import forked
 from wattloop.commands.main import main
 
 # Imported here once, and not in each child.
-for module in ("numpy", "wattloop_operator.commands.run", "wattloop_operator.commands.plot"):
+for module in ("numpy", "rich.live", "wattloop_operator.local.live_view", "wattloop_operator.local.local_run"):
     importlib.import_module(module)
+for module in ("history_table", "cluster_history", "stored_history"):
+    importlib.import_module(f"wattloop_operator.history.{module}")
 for module in ("pipeline", "plan", "power", "replay", "simulate"):
     importlib.import_module(f"wattloop_planner.commands.{module}")
 

@@ -38,7 +38,7 @@ def test_every_package_is_typed_and_no_file_is_too_long(root: str) -> None:
 
 def test_a_module_name_stands_for_one_module() -> None:
     modules = [path for root in ROOTS for path in (ROOT / root).rglob("*.py") if not path.stem.startswith("__")]
-    # The options of a command, in command_line, have the name of what the command does, in commands.
+    # A module of command_line has the name of its command.
     found = Counter(path.stem for path in modules if path.parent.name != "command_line")
     assert {name: count for name, count in found.items() if count > 1} == {}
 

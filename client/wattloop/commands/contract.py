@@ -1,10 +1,10 @@
 """The interface between the ``wattloop`` command and the packages that contribute subcommands.
 
 A package registers its subcommands in the entry-point group ``wattloop.commands``: ``simulate =
-"wattloop_planner.command_line.simulate:COMMAND"``. The module declares a subcommand: its options, its
-help and the checks of its arguments. It imports no slow module, so that ``--help`` and usage errors are
-fast. A `Deferred` names the function that runs the subcommand, and imports it when it is called, so that
-a missing extra affects only that subcommand.
+"wattloop_planner.command_line.simulate:COMMAND"``. The module has all of a subcommand: its options, its
+help, the checks of its arguments and what it does. It imports no slow module, so that ``--help`` and usage
+errors are fast: the function that runs the subcommand imports what it needs, so that a missing extra affects
+only that subcommand. A `Deferred` names a function of another module, and imports it when it is called.
 """
 
 from __future__ import annotations

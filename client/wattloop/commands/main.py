@@ -89,28 +89,29 @@ def _order(name: str) -> tuple[int, str]:
 
 
 def _run(name: str, entry: EntryPoint, arguments: list[str]) -> int:
-    interruption.set_title(f"wattloop {name}")
+    title = f"wattloop {name}"
+    interruption.set_title(title)
+    return _exit_code(title, lambda: _subcommand(title, entry, arguments))
+
+
+def _subcommand(title: str, entry: EntryPoint, arguments: list[str]) -> int:
     try:
         command = entry.load()
-    except ModuleNotFoundError as error:
-        return _print_error(f"wattloop {name}: {missing_module(entry.module, error)}", EXIT_FAILURE)
-    if not isinstance(command, Command):
-        raise TypeError(f"entry point {entry.value} of {GROUP} is not a wattloop.commands.contract.Command")
-    parser = argparse.ArgumentParser(
-        prog=f"wattloop {name}",
-        description=command.description,
-        epilog=f"example:\n{command.example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    command.configure(parser)
-
-    def run() -> int:
+        if not isinstance(command, Command):
+            raise TypeError(f"entry point {entry.value} of {GROUP} is not a wattloop.commands.contract.Command")
+        parser = argparse.ArgumentParser(
+            prog=title,
+            description=command.description,
+            epilog=f"example:\n{command.example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        command.configure(parser)
         options = parser.parse_args(arguments)
         command.check(options)
         return command.run(options)
-
-    return _exit_code(parser.prog, run)
+    except ModuleNotFoundError as error:
+        raise OperationError(missing_module(entry.module, error)) from error
 
 
 def _exit_code(title: str, call: Callable[[], int]) -> int:

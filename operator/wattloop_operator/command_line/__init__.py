@@ -1,4 +1,4 @@
-"""Options, help and checks of the operator's subcommands; `commands` runs them.
+"""The operator's subcommands: one module a command, with its options, their checks and what it does.
 
-The modules import nothing that takes long to import, so that `--help` and usage errors appear at once.
+A function imports what takes long to import, so that `--help` and usage errors appear at once.
 """

@@ -1,12 +1,15 @@
-"""Options of `wattloop check`."""
+"""`wattloop check`: runs one small recurrence in a cluster, to check that all parts of Wattloop work there."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+import uuid
 from importlib.metadata import version
 from pathlib import Path
 
-from wattloop.commands.contract import Command, Deferred
+from wattloop import interruption
+from wattloop.commands.contract import Command
 from wattloop.errors import UsageError
 
 
@@ -53,6 +56,36 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--timeout-seconds: found {arguments.timeout_seconds:g}, expected a number above 0")
 
 
+def _run(arguments: argparse.Namespace) -> int:
+    from wattloop_operator.cluster.api import ClusterApi
+    from wattloop_operator.cluster.api_server import ClusterAddress, own_namespace
+    from wattloop_operator.cluster.api_transport import HttpTransport
+    from wattloop_operator.cluster_check import ClusterCheck, check_job
+
+    job = check_job(
+        arguments.namespace or own_namespace(),
+        f"wattloop-check-{uuid.uuid4().hex[:8]}",
+        arguments.image,
+        pull_policy=arguments.image_pull_policy,
+        pull_secrets=arguments.image_pull_secret,
+    )
+    # Signals are deferred so that the job is deleted also if one ends the check, for example at a pod's deadline.
+    with (
+        ClusterAddress(arguments.kubeconfig, arguments.context).client(connections=2) as client,
+        interruption.deferred(),
+    ):
+        check = ClusterCheck(ClusterApi(HttpTransport(client)), show=_print)
+        recurrence = check.run(job, arguments.timeout_seconds)
+    usage = recurrence.status.usage
+    _print(f"check passed: a training ran, reported and ended{f' in {usage.duration_seconds} s' if usage else ''}")
+    return 0
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 COMMAND = Command(
     description="Creates a RecurringTrainingJob whose training has two epochs without work and needs no GPU, waits for "
     "the end of its one recurrence, and deletes the job. The check passes if the operator starts the recurrence, the "
@@ -62,6 +95,6 @@ COMMAND = Command(
     example="  wattloop check --namespace team-a\n"
     "  wattloop check --context production --image registry.example/wattloop/operator:0.1.0",
     configure=_configure,
-    run=Deferred("wattloop_operator.commands.check:run"),
+    run=_run,
     check=_check,
 )

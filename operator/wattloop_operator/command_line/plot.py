@@ -1,11 +1,14 @@
-"""Options of `wattloop plot`."""
+"""`wattloop plot`: plots a job's costs and its energy/time trade-off."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 
-from wattloop.commands.contract import Command, Deferred
-from wattloop_operator.command_line.history import add_source_arguments, check_source
+from wattloop.commands.contract import Command
+from wattloop.errors import OperationError
+from wattloop_operator.command_line.history import add_source_arguments, check_source, job_history
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -15,12 +18,28 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _run(arguments: argparse.Namespace) -> int:
+    from wattloop_operator.plots import write_plots
+
+    history = job_history(arguments)
+    folder = Path(arguments.output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OperationError(
+            f"{folder}: cannot create the output folder: {error.strerror}; choose another --output"
+        ) from error
+    for path in write_plots(folder, history):
+        sys.stderr.write(f"{path}\n")
+    return 0
+
+
 COMMAND = Command(
     description="Plots cost.png (the cost of each recurrence by batch size, and the cumulative saving) and "
     "tradeoff.png (energy against time of every batch size and power limit in use so far, with the Pareto front).",
     example="  wattloop plot wattloop-output/digits --output plots\n"
     "  wattloop plot digits --context production --namespace research",
     configure=_configure,
-    run=Deferred("wattloop_operator.commands.plot:run"),
+    run=_run,
     check=check_source,
 )

@@ -1,15 +1,35 @@
-"""Options of `wattloop run`."""
+"""`wattloop run`: runs a job's recurrences on this machine, from one manifest."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from wattloop.commands.contract import Command, Deferred
-from wattloop_operator.local.local_gpus import MAX_GPUS, MAX_TIME_SCALE, MODELS
+from wattloop.commands.contract import Command
+from wattloop.commands.main import EXIT_FAILURE, EXIT_INTERRUPTED
+from wattloop.errors import UsageError
+from wattloop.interruption import Interrupted
+from wattloop_operator.command_line.gpu_options import (
+    add_gpu_options,
+    non_negative_integer,
+    positive_integer,
+    simulation_of,
+)
+from wattloop_operator.local.local_gpus import Simulation, has_driver
 
-# Of an integer; more do not fit into the store.
-MAX_DIGITS = 18
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+    from wattloop_operator.domain.snapshot import Snapshot
+    from wattloop_operator.history.job_history import JobHistory
+    from wattloop_operator.local.display import AttemptReporter
+    from wattloop_operator.local.local_run import LocalRun
+    from wattloop_operator.local.processor_agent import LocalProcessorMeter
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -40,71 +60,124 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_gpu_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose the GPUs of a local run."""
-    parser.add_argument(
-        "--simulated-gpus",
-        type=_gpu_count,
-        metavar="N",
-        help="simulate N GPUs (default: use this machine's own; without an NVIDIA driver, `wattloop run` measures its "
-        "processors by RAPL, or the time alone, and `wattloop sweep` simulates one)",
+def _run(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from wattloop_operator.history.cost_history import summary
+    from wattloop_operator.history.job_history import JobHistory
+    from wattloop_operator.local.display import AttemptReporter
+    from wattloop_operator.local.job_file import read_job
+    from wattloop_operator.local.local_run import LocalRun
+    from wattloop_operator.reconcile.job.target import unreachable_message
+
+    job = read_job(arguments.file)
+    output = arguments.output or Path("wattloop-output") / job.metadata.name
+    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
+
+    def print_line(text: str) -> None:
+        stderr.print(text, markup=False)
+
+    simulation = _with_time(simulation_of(arguments, job, else_processors=True), job)
+    local_run = LocalRun(
+        source=arguments.file,
+        job=job,
+        output=output,
+        database=arguments.database,
+        recurrences=arguments.recurrences,
+        simulation=simulation,
+        processors=_processors() if simulation is None and not has_driver() else None,
+        seed=arguments.seed,
+        print_line=print_line,
     )
-    parser.add_argument(
-        "--gpu-model",
-        choices=MODELS,
-        default="A100",
-        metavar="NAME",
-        help=f"model of simulated GPUs: {', '.join(MODELS)} (default: A100)",
-    )
-    parser.add_argument(
-        "--simulated-load",
-        metavar="LOAD",
-        help="load that a training puts on the simulated GPUs without knowing them: cpu (busy as long as the training "
-        "uses a processor) or busy=F (busy for this share of its time); default: the manifest's annotation "
-        "wattloop.dev/simulated-load, else none, and the GPUs are idle unless the training occupies them",
-    )
-    parser.add_argument(
-        "--time-scale",
-        type=_positive_number,
-        metavar="F",
-        help="simulated seconds per real second (default: simulated time advances only with the training's work, so "
-        "that the same seed gives the same results on every machine; for a job with power.frequencyPlan: 1)",
-    )
-
-
-def positive_integer(text: str) -> int:
-    """An integer of at least 1."""
-    return _integer(text, 1)
-
-
-def _gpu_count(text: str) -> int:
-    value = positive_integer(text)
-    if value > MAX_GPUS:
-        raise argparse.ArgumentTypeError(f"found {text}, expected at most {MAX_GPUS}")
-    return value
-
-
-def non_negative_integer(text: str) -> int:
-    """An integer of at least 0."""
-    return _integer(text, 0)
-
-
-def _integer(text: str, minimum: int) -> int:
-    is_integer = text.isascii() and text.isdecimal()
-    if not is_integer or len(text) > MAX_DIGITS or int(text) < minimum:
-        digits = f" and at most {MAX_DIGITS} digits" if is_integer and len(text) > MAX_DIGITS else ""
-        raise argparse.ArgumentTypeError(f"found {text[:40]!r}, expected an integer of at least {minimum}{digits}")
-    return int(text)
-
-
-def _positive_number(text: str) -> float:
+    # Without a live table, stderr has a line for each attempt. A reader of JSON lines has the attempts on stdout.
+    has_table = stderr.is_terminal or arguments.format == "jsonl"
+    reporter = AttemptReporter(print_line, table=has_table)
     try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= MAX_TIME_SCALE:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a number above 0, at most {MAX_TIME_SCALE:g}")
-    return value
+        snapshot = _carry_out(local_run, arguments.format, stderr, reporter)
+    except Interrupted:
+        stderr.print(f"wattloop run: interrupted; the same command continues the run in {output}")
+        return EXIT_INTERRUPTED
+    history = JobHistory.of_snapshot(snapshot)
+    if arguments.format == "table" and not (stderr.is_terminal and sys.stdout.isatty()):
+        _print_table(history)
+    stderr.print(f"\n{summary(history)}\nTable with the whole reasons, and plots: {output}")
+    unreachable = unreachable_message(snapshot.job.status.conditions)
+    if unreachable:
+        print_line(f"The target was not reached: {unreachable}.")
+    if not reporter.results:
+        stderr.print(
+            "Nothing was left to run. To continue, give a larger --recurrences; to start over, another --output."
+        )
+    return 0 if reporter.is_informative else EXIT_FAILURE
+
+
+def _carry_out(run: LocalRun, output_format: str, stderr: Console, reporter: AttemptReporter) -> Snapshot:
+    """Carry out the run and show its progress."""
+    from rich.live import Live
+
+    from wattloop_operator.local.display import JsonLinesWriter
+    from wattloop_operator.local.live_view import LiveView
+
+    if output_format == "jsonl":
+        lines = JsonLinesWriter(sys.stdout)
+        return run.carry_out(_both(reporter.show, lines.show))
+    if not stderr.is_terminal:
+        return run.carry_out(reporter.show)
+    with Live(console=stderr, transient=True, auto_refresh=False) as live:
+        view = LiveView(live, stderr, run.recurrences or run.job.spec.max_recurrences)
+        return run.carry_out(_both(reporter.show, view.show))
+
+
+def _both(first: Callable[[Snapshot], None], second: Callable[[Snapshot], None]) -> Callable[[Snapshot], None]:
+    def show(snapshot: Snapshot) -> None:
+        first(snapshot)
+        second(snapshot)
+
+    return show
+
+
+def _print_table(history: JobHistory) -> None:
+    """Print a line for each attempt on stdout, without control characters."""
+    from wattloop_operator.history.energy_origin import energy_note
+    from wattloop_operator.local.attempt_line import PLAIN_WIDTH, ended_attempts, header, line_text
+
+    attempts = ended_attempts(history)
+    lines = [header(PLAIN_WIDTH), *(line_text(each, PLAIN_WIDTH) for each in attempts)] if attempts else []
+    lines += [note] if (note := energy_note([each.row.energy_origin for each in attempts])) else []
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
+def _with_time(simulation: Simulation | None, job: RecurringTrainingJob) -> Simulation | None:
+    """The simulated GPUs of a job; in real time if it plans a pipeline and no other time is chosen."""
+    from wattloop_operator.api.power_fields import FrequencyPlanMode
+    from wattloop_operator.api.recurring_training_job import Mode
+
+    plan = job.spec.power.frequency_plan
+    if simulation is None or simulation.time_scale is not None or plan is None:
+        return simulation
+    if plan.mode is not FrequencyPlanMode.AUTO or job.spec.mode is Mode.ADVISE:
+        return simulation
+    if simulation.load is not None:
+        raise UsageError(
+            "a simulated load is for a training of its own GPUs; the job has a frequencyPlan, whose pipeline "
+            "occupies simulated GPUs by nvml_simulator.occupy: leave --simulated-load out"
+        )
+    sys.stderr.write(
+        "the job has a frequencyPlan, and the energy of a pipeline's instructions is measured in real time: simulated "
+        "GPUs run at --time-scale 1\n"
+    )
+    return replace(simulation, time_scale=1.0)
+
+
+def _processors() -> LocalProcessorMeter:
+    """The processors of a machine without a GPU."""
+    from wattloop_operator.history.energy_origin import EnergyOrigin, energy_advice
+    from wattloop_operator.local.processor_agent import LocalProcessorMeter
+
+    meter = LocalProcessorMeter()
+    origin = EnergyOrigin.PROCESSOR if meter.is_readable else EnergyOrigin.UNKNOWN
+    sys.stderr.write(f"{energy_advice([origin])}\n")
+    return meter
 
 
 COMMAND = Command(
@@ -114,5 +187,5 @@ COMMAND = Command(
     example="  wattloop run examples/digits/job.yaml --recurrences 24 --simulated-gpus 1\n"
     "  wattloop run examples/digits/job.yaml --recurrences 24 --simulated-gpus 1 --format jsonl > recurrences.jsonl",
     configure=_configure,
-    run=Deferred("wattloop_operator.commands.run:run"),
+    run=_run,
 )

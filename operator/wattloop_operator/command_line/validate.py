@@ -1,10 +1,20 @@
-"""Options of `wattloop validate`."""
+"""`wattloop validate`: checks manifests as the API server would, without an API server."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import json
+import sys
+from typing import TYPE_CHECKING
 
-from wattloop.commands.contract import Command, Deferred
+from wattloop.commands.contract import Command
+
+if TYPE_CHECKING:
+    from wattloop_operator.api.manifests import CheckResult
+    from wattloop_operator.api.schemas import Kind
+
+EXIT_PROBLEMS = 2
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +27,81 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _run(arguments: argparse.Namespace) -> int:
+    from wattloop_operator.api.manifests import check_file, check_namespaces
+
+    results = {file: check_file(file) for file in dict.fromkeys(arguments.files)}
+    check_namespaces(results)
+    if arguments.format == "json":
+        json.dump(_as_json(results), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for file, result in results.items() for line in _lines(file, result))
+    return EXIT_PROBLEMS if any(result.problems or _is_empty(result) for result in results.values()) else 0
+
+
+def _is_empty(result: CheckResult) -> bool:
+    """Whether a file contains no object at all, which is an error, as it is for `kubectl apply`."""
+    return not (result.problems or result.valid or result.skipped)
+
+
+def _lines(file: str, result: CheckResult) -> list[str]:
+    lines = [str(problem) for problem in result.problems]
+    lines += [f"{file}: {_title(manifest)}: {_verdict(manifest)}" for manifest in result.valid]
+    lines += [f"{file}: {title}: skipped, not a kind of Wattloop" for title in result.skipped]
+    return lines or [f"{file}: found no manifest, expected at least one"]
+
+
+def _as_json(results: dict[str, CheckResult]) -> dict[str, object]:
+    return {
+        "problems": [dataclasses.asdict(problem) for result in results.values() for problem in result.problems],
+        "valid": [
+            {"source": file, "manifest": _title(manifest)}
+            for file, result in results.items()
+            for manifest in result.valid
+        ],
+        "not_supported": [
+            {"source": file, "manifest": _title(manifest), "reason": reason}
+            for file, result in results.items()
+            for manifest in result.valid
+            for reason in [not_supported(manifest)]
+            if reason
+        ],
+        "skipped": [
+            {"source": file, "manifest": title} for file, result in results.items() for title in result.skipped
+        ],
+    }
+
+
+def _verdict(manifest: Kind) -> str:
+    reason = not_supported(manifest)
+    return f"valid, but not supported: {reason}" if reason else "valid"
+
+
+def not_supported(manifest: Kind) -> str | None:
+    """Return why the operator would start no run of a valid object, or None."""
+    from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+    from wattloop_operator.workloads.injection import TemplateError
+    from wattloop_operator.workloads.other_kind import check_pod_templates
+    from wattloop_operator.workloads.workload_manifest import requested_devices
+
+    if not isinstance(manifest, RecurringTrainingJob):
+        return None
+    workload = manifest.spec.template.workload
+    try:
+        if workload is not None:
+            check_pod_templates(workload)
+        requested_devices(manifest)
+    except TemplateError as error:
+        return str(error)
+    return None
+
+
+def _title(manifest: Kind) -> str:
+    namespace = f"{manifest.metadata.namespace}/" if manifest.metadata.namespace else ""
+    return f"{manifest.kind} {namespace}{manifest.metadata.name}"
+
+
 COMMAND = Command(
     description="Checks objects of Wattloop's kinds as the API server would: schema, unknown fields, rules and cron "
     "schedules. Each problem has its file, line, column and field, the value found and the value expected. The command "
@@ -25,5 +110,5 @@ COMMAND = Command(
     example="  wattloop validate examples/digits/job.yaml\n"
     "  kustomize build overlays/production | wattloop validate --format json -",
     configure=_configure,
-    run=Deferred("wattloop_operator.commands.validate:run"),
+    run=_run,
 )

@@ -148,6 +148,21 @@ def test_a_subcommand_without_its_extra_is_an_error_that_names_the_extra(
     assert how_to_install("planner") in captured
 
 
+def test_a_module_that_a_running_subcommand_lacks_is_an_error_that_names_the_extra(
+    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(arguments: argparse.Namespace) -> int:
+        import no_such_module  # noqa: F401, PLC0415
+
+        return 0
+
+    subcommand(run)
+    assert command_line.main(["try"]) == 1
+    captured = capsys.readouterr().err
+    assert captured.startswith("wattloop try: needs the module no_such_module, which is not installed; ")
+    assert how_to_install("operator") in captured
+
+
 def test_the_check_of_arguments_runs_before_the_subcommand(
     monkeypatch: pytest.MonkeyPatch, subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

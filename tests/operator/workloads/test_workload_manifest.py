@@ -11,7 +11,7 @@ import pytest
 from wattloop.wire.environment import RunEnvironment
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.commands.validate import not_supported
+from wattloop_operator.command_line.validate import not_supported
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.rendezvous import service
 from wattloop_operator.workloads.workload_manifest import devices_of, manifest

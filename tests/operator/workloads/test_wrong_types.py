@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.commands.validate import not_supported
+from wattloop_operator.command_line.validate import not_supported
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.kubernetes_job import training_container
 from wattloop_operator.workloads.other_kind import other_training_container

@@ -121,9 +121,11 @@ def main() -> None:
     """Import what an operator imports, then fork one for each request on standard input."""
     # As the operator does for its imports. The modules are never freed, and a collection would copy their pages.
     gc.disable()
-    import wattloop_operator.commands.operator  # noqa: PLC0415 - only in the parent
+    import wattloop_operator.command_line.operator  # noqa: PLC0415 - only in the parent
     import wattloop_operator.factory  # noqa: PLC0415
-    import wattloop_operator.running  # noqa: F401, PLC0415
+    import wattloop_operator.running  # noqa: PLC0415
+    import wattloop_operator.start_up_wait  # noqa: PLC0415
+    import wattloop_operator.telemetry.operator_logs  # noqa: F401, PLC0415
     from wattloop.commands.entry import main as wattloop  # noqa: PLC0415
     from wattloop_operator.parent_process import end_with_parent  # noqa: PLC0415
 

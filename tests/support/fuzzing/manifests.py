@@ -8,7 +8,7 @@ from pathlib import Path
 from support.fuzzing.target import DefectError
 from wattloop_operator.api.manifests import check_bytes, check_text
 from wattloop_operator.api.schemas import Kind
-from wattloop_operator.commands.validate import not_supported
+from wattloop_operator.command_line.validate import not_supported
 
 TESTS = Path(__file__).parents[2]
 SOURCE = "manifest.yaml"

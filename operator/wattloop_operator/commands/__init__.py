@@ -1,1 +1,0 @@
-"""The operator's subcommands of the `wattloop` command; `command_line` has their options."""
