@@ -20,6 +20,7 @@ from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPat
 from wattloop_operator.domain.training_output import Evaluation
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reporting.interfaces import (
+    Observe,
     ProgressTooLargeError,
     TooManyRequestsError,
     UnknownRecurrenceError,
@@ -36,9 +37,6 @@ MIN_LINE_BYTES = 256
 RETRY_SECONDS = 1.0
 # One hour of failures of one report; then the next line is read.
 MAX_TRIES = 3_600
-
-Observe = Callable[[str, str, OutputReport], None]
-"""Merges a report of an attempt, given its namespace and name; see `ReportService.observe`."""
 
 
 @dataclass(frozen=True)

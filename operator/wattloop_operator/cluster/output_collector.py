@@ -22,12 +22,17 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.pod_ownership import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.log_follower import LogFollower, Observe, stoppable_flow
+from wattloop_operator.cluster.log_follower import LogFollower, stoppable_flow
 from wattloop_operator.cluster.pod_logs import ContainerLog, OpenLog
 from wattloop_operator.domain.training_output import OutputReader, PatternError
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
-from wattloop_operator.reporting.interfaces import ProgressTooLargeError, TooManyRequestsError, UnknownRecurrenceError
+from wattloop_operator.reporting.interfaces import (
+    Observe,
+    ProgressTooLargeError,
+    TooManyRequestsError,
+    UnknownRecurrenceError,
+)
 from wattloop_operator.workloads.kubernetes_job import training_container
 from wattloop_operator.workloads.pod_state import (
     condition_of,

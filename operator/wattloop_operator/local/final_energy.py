@@ -15,8 +15,8 @@ from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavail
 from wattloop.wire.training_messages import GpuEnergy
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.local.output_follower import Observe
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
+from wattloop_operator.reporting.interfaces import Observe
 
 logger = logging.getLogger(__name__)
 

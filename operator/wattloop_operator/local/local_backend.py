@@ -23,7 +23,7 @@ from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of
 from wattloop_operator.local.final_energy import FinalEnergy
-from wattloop_operator.local.output_follower import Observe, OutputFollower
+from wattloop_operator.local.output_follower import OutputFollower
 from wattloop_operator.local.processes import ProcessStartError, TrainingProcess, last_output
 from wattloop_operator.local.recurrence_store import RECURRENCE, replace_recurrence
 from wattloop_operator.local.report_server import LocalTokens
@@ -32,6 +32,7 @@ from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
+from wattloop_operator.reporting.interfaces import Observe
 from wattloop_operator.store.objects import ObjectExistsError, ObjectMissingError
 from wattloop_operator.store.store import Store
 from wattloop_operator.store.store_cache import StoreCache

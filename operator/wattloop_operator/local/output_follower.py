@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wattloop.errors import OperationError
@@ -23,6 +23,7 @@ from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPat
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation
 from wattloop_operator.local.output_limits import OutputLimits
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
+from wattloop_operator.reporting.interfaces import Observe
 
 logger = logging.getLogger(__name__)
 
@@ -30,9 +31,6 @@ READ_BYTES = 256 * 1024
 POLL_SECONDS = 0.2
 # Energy between two evaluations, for the cost limit.
 GPU_REPORT_SECONDS = 2.0
-
-Observe = Callable[[str, str, OutputReport], None]
-"""Merges a report of an attempt, given its namespace and name; see `ReportService.observe`."""
 
 
 class OutputFollower:

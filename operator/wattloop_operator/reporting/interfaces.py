@@ -12,10 +12,14 @@ from wattloop.wire.node_energy import GpuBounds, PodGpuUsage, PodLimit, PodLimit
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.records import PodEnergy
+from wattloop_operator.reconcile.attempt.output_report import OutputReport
 
 Review = Callable[[TrainingRecurrence, Progress], Progress]
 """Has the policy review the cost limit of an attempt: returns the progress with the new limit, or the same
 progress if there is no review."""
+
+Observe = Callable[[str, str, OutputReport], None]
+"""Merges a report of an attempt, given its namespace and name; see `ReportService.observe`."""
 
 
 class UnknownCallerError(Exception):
