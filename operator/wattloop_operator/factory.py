@@ -140,7 +140,7 @@ class Factory:
         planner = PipelinePlanner(
             self.store.pipelines,
             self.metrics.time_planner(planned_in_process),
-            pipelines.read_context,
+            pipelines.read_state,
             self.clock,
             leads=lambda: self.leader.controller is not None,
         )

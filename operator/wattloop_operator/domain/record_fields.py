@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, NoReturn, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
@@ -41,7 +41,6 @@ Name = Annotated[str, Field(pattern=NAME, description=NAME_EXPECTED)]
 OptionalName = Annotated[str | None, Field(pattern=NAME, description=NAME_EXPECTED)]
 Index = Annotated[int, Field(ge=0, le=MAX_INTEGER, description="an integer of at least 0 in 64 bits")]
 Count = Annotated[int, Field(ge=1, le=MAX_INTEGER, description="an integer of at least 1 in 64 bits")]
-OptionalCount = Annotated[int | None, Field(ge=1, le=MAX_INTEGER, description="an integer of at least 1 in 64 bits")]
 Amount = Annotated[float, Field(ge=0, lt=LIMIT, description=AMOUNT_EXPECTED)]
 OptionalAmount = Annotated[float | None, Field(ge=0, lt=LIMIT, description=AMOUNT_EXPECTED)]
 PositiveAmount = Annotated[float, Field(gt=0, lt=LIMIT, description="a finite number above 0 and below 1e15")]
@@ -65,30 +64,21 @@ class StoredRecord:
 
     @model_validator(mode="wrap")
     @classmethod
-    def _translate_errors(cls, values: ArgsKwargs, handler: Callable[[ArgsKwargs], Self]) -> Self:
+    def _translate_errors(cls, values: ArgsKwargs | dict[str, Any], handler: Callable[[Any], Self]) -> Self:
         try:
             return handler(values)
         except ValidationError as error:
+            if not isinstance(values, ArgsKwargs):
+                # Read from the JSON of a row, of which the error names the column.
+                raise
             names = [field.name for field in fields(cls)]
             found = dict(zip(names, values.args, strict=False)) | (values.kwargs or {})
             first = error.errors(include_url=False)[0]["loc"][0]
             column = names[first] if isinstance(first, int) else first
             if column not in names:
                 raise
-            cls.refuse(found, column, found.get(column))
-
-    @classmethod
-    def refuse(cls, known: dict[str, Any], column: str, value: object, expected: str = "") -> NoReturn:
-        """Raise the error for an invalid value.
-
-        Args:
-            known: Values of the record, which name it.
-            column: The column of the value.
-            value: The value.
-            expected: What is expected; empty for the description of the field's type.
-        """
-        shown = repr(value)
-        if len(shown) > MAX_SHOWN_CHARACTERS:
-            shown = f"{shown[:MAX_SHOWN_CHARACTERS]}…"
-        described: Any = cls.__pydantic_fields__[column].description  # type: ignore[attr-defined]
-        raise InputError(cls.source.format(**known), shown, expected or described, column=column)
+            shown = repr(found.get(column))
+            if len(shown) > MAX_SHOWN_CHARACTERS:
+                shown = f"{shown[:MAX_SHOWN_CHARACTERS]}…"
+            described: Any = cls.__pydantic_fields__[column].description  # type: ignore[attr-defined]
+            raise InputError(cls.source.format(**found), shown, described, column=column) from None

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import AfterValidator, Field, InstanceOf, model_validator
+from pydantic import AfterValidator, Field, InstanceOf
 from pydantic.dataclasses import dataclass
 
 from wattloop_operator.api.attempt_state import Result
@@ -27,7 +27,6 @@ from wattloop_operator.domain.record_fields import (
     Index,
     Name,
     OptionalAmount,
-    OptionalCount,
     OptionalName,
     OptionalSigned,
     OptionalTime,
@@ -42,9 +41,9 @@ from wattloop_planner.metric_curve import MetricCurve
 MAX_OBSERVATIONS_OF_JOB = 20_000
 RESULTS = tuple(sorted(result.value for result in Result))
 DIRECTIONS = tuple(sorted(direction.value for direction in Direction))
-TARGET_COLUMNS = ("target_metric", "target_direction", "target_threshold", "target_evaluations")
 
-TargetValues = tuple[str | None, str | None, float | None, int | None]
+# Metric, direction, threshold and consecutive evaluations of a target.
+TargetValues = tuple[str, str, float, int]
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
 
@@ -67,9 +66,9 @@ def _by_rising_names(parameters: tuple[tuple[str, str], ...]) -> tuple[tuple[str
 
 ResultName = Annotated[str, Field(pattern=rf"^({'|'.join(RESULTS)})$", description=f"one of {', '.join(RESULTS)}")]
 DirectionName = Annotated[
-    str | None, Field(pattern=rf"^({'|'.join(DIRECTIONS)})$", description=f"one of {', '.join(DIRECTIONS)}")
+    str, Field(pattern=rf"^({'|'.join(DIRECTIONS)})$", description=f"one of {', '.join(DIRECTIONS)}")
 ]
-Threshold = Annotated[float | None, Field(description="a finite number")]
+Threshold = Annotated[float, Field(description="a finite number")]
 ImageDigest = Annotated[
     str | None,
     Field(pattern=IMAGE_DIGEST_PATTERN, description="a digest such as sha256:… with 64 hexadecimal digits"),
@@ -126,11 +125,11 @@ class ObservationRecord(StoredRecord):
         reason: Why it was chosen, as a sentence.
         scheduled_at: When the recurrence was due (with a time zone; stored in UTC).
         finished_at: When the attempt ended (with a time zone; stored in UTC).
-        template_digest: Digest of the job's template that it was decided with; None if not known.
-        target_metric: Metric of its target; None, as in the next three, if the target is not known.
+        target_metric: Metric of its target.
         target_direction: A value of `Direction`.
         target_threshold: The value to reach.
         target_evaluations: Number of consecutive evaluations that must meet the threshold.
+        template_digest: Digest of the job's template that it was decided with; None if not known.
         image_digest: Digest of the image that it ran; None if it is not known.
         curve: Evaluations of the target metric; None if there were none, or if they are not known.
         parameters: Values of the further parameters, by rising names; empty if it had none.
@@ -168,11 +167,11 @@ class ObservationRecord(StoredRecord):
     reason: Text
     scheduled_at: Time
     finished_at: Time
+    target_metric: Name
+    target_direction: DirectionName
+    target_threshold: Threshold
+    target_evaluations: Count
     template_digest: OptionalName = None
-    target_metric: OptionalName = None
-    target_direction: DirectionName = None
-    target_threshold: Threshold = None
-    target_evaluations: OptionalCount = None
     image_digest: ImageDigest = None
     curve: Curve = None
     parameters: Parameters = ()
@@ -185,19 +184,10 @@ class ObservationRecord(StoredRecord):
         """Values that are computed from the record once; see `once_per_record`."""
         return {}
 
-    @functools.cached_property
-    def target(self) -> TargetValues | None:
-        """Metric, direction, threshold and evaluations of its target; None if the target is not known."""
-        values = (self.target_metric, self.target_direction, self.target_threshold, self.target_evaluations)
-        return None if values == (None, None, None, None) else values
-
-    @model_validator(mode="after")
-    def _check_target(self) -> Self:
-        """Check that the columns of the target have values together."""
-        missing = next((column for column in TARGET_COLUMNS if getattr(self, column) is None), None)
-        if missing is not None and self.target is not None:
-            self.refuse(vars(self), missing, None, "a value in each of the target's columns, or in none")
-        return self
+    @property
+    def target(self) -> TargetValues:
+        """Metric, direction, threshold and evaluations of its target."""
+        return self.target_metric, self.target_direction, self.target_threshold, self.target_evaluations
 
 
 def once_per_record(

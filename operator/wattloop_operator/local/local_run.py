@@ -241,9 +241,7 @@ class LocalRun:
         pipelines = PipelineService(
             recurrences, tokens, commits, limits, plan_of=lambda recurrence: job_plan(self.job, recurrence, None)
         )
-        planner = PipelinePlanner(
-            store.pipelines, planned_in_process, pipelines.read_context, lambda: datetime.now(UTC)
-        )
+        planner = PipelinePlanner(store.pipelines, planned_in_process, pipelines.read_state, lambda: datetime.now(UTC))
         address = report_address(self.job.spec.reporting.source, watchdog.folder)
         app = create_app(service, pipelines=pipelines)
         server = stack.enter_context(HttpService("reporting API", app, address, background=[commits, planner]))

@@ -142,8 +142,7 @@ def _draw_metric(axes: Axes, history: JobHistory, rows: Sequence[RecurrenceRow])
         axes.plot(
             *zip(*points, strict=True) if points else ([], []), "o", color=INK if reached else FAINT, markersize=4
         )
-    name, _, threshold, _ = history.records[-1].target or (None, None, None, None)
-    if threshold is not None:
-        axes.axhline(threshold, color=INK, linestyle=DASHES, linewidth=1.0, label=f"target, {metric_text(threshold)}")
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    axes.set_ylabel(name or "metric")
+    name, _, threshold, _ = history.records[-1].target
+    axes.axhline(threshold, color=INK, linestyle=DASHES, linewidth=1.0, label=f"target, {metric_text(threshold)}")
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.set_ylabel(name)

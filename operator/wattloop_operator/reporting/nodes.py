@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from datetime import datetime, timedelta
 
 from wattloop.wire.node_energy import MAX_POD_LIMITS, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage, PodLimit
@@ -27,6 +28,8 @@ CLEANUP_INTERVAL = timedelta(hours=1)
 # An agent asks the kubelet every two seconds, which takes at most three. A larger difference of the clocks is
 # not an age: simulated GPUs have simulated clocks, and the GPU of an ended usage runs on.
 MAX_AGE_SECONDS = 5.0
+# What a record has of a usage as it was reported.
+MEASURED = {each.name for each in fields(PodEnergy)} & {each.name for each in fields(PodGpuUsage)}
 
 logger = logging.getLogger(__name__)
 
@@ -149,20 +152,12 @@ class NodeService:
                     attempt=attempt.attempt,
                     node=report.node,
                     ledger=report.ledger,
-                    pod_uid=usage.pod_uid,
-                    pod=usage.pod,
-                    container=usage.container,
                     gpu_uuid=usage.gpu,
                     gpu_product="" if gpu is None else gpu.product,
-                    shared=usage.shared,
-                    energy_millijoules=usage.energy_millijoules,
-                    uncertainty_millijoules=usage.uncertainty_millijoules,
-                    start_time_seconds=usage.start_time_seconds,
-                    time_seconds=usage.time_seconds,
-                    ended=usage.ended,
                     reported_at=now,
                     measured_at=now - _age(usage, gpu),
                     max_power_limit_watts=None if gpu is None else gpu.max_power_limit_watts or None,
+                    **{name: getattr(usage, name) for name in MEASURED},
                 )
 
 

@@ -27,7 +27,7 @@ from wattloop_operator.memory_shares import REMEMBERED_PIPELINES
 from wattloop_operator.reconcile.pipeline.held_bytes import registration_bytes, report_bytes, state_bytes
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, RegistrationConflictError
+from wattloop_operator.reconcile.pipeline.registrations import Registrar, RegistrationConflictError
 from wattloop_operator.reconcile.pipeline.reports import ImplausibleReportError, check_plausible, with_report
 from wattloop_operator.reconcile.pipeline.straggling import with_notice
 from wattloop_operator.reporting.message_groups import MessageGroups
@@ -76,19 +76,6 @@ class PipelineStore(Protocol):
 
 
 @dataclass(frozen=True)
-class PipelineContext:
-    """What a message's recurrence says of its pipeline.
-
-    Attributes:
-        new: The state of a pipeline of which nothing is stored.
-        work: The attempt's part of the profile's key.
-    """
-
-    new: PipelineState
-    work: PipelineWork
-
-
-@dataclass(frozen=True)
 class ReportOfRank:
     """A report and the rank in its path."""
 
@@ -101,7 +88,7 @@ Message = RankRegistration | ReportOfRank | StragglerNotice
 
 @dataclass(frozen=True)
 class _Waiting:
-    context: PipelineContext
+    new: PipelineState
     message: Message
     answer: asyncio.Future[Directive | None]
 
@@ -158,8 +145,12 @@ class PipelineCommits:
             self._arrived.notify()
         self._thread.join()
 
-    async def committed(self, context: PipelineContext, message: Message) -> Directive | None:
+    async def committed(self, new: PipelineState, message: Message) -> Directive | None:
         """Commit a message; returns its directive once it is durable.
+
+        Args:
+            new: The state of a pipeline of which nothing is stored, as its recurrence gives it now.
+            message: The message.
 
         Raises:
             RegistrationConflictError: A registration contradicts another one.
@@ -167,11 +158,11 @@ class PipelineCommits:
             OperationError: The service ends, or the write failed for now.
         """
         answer: asyncio.Future[Directive | None] = asyncio.get_running_loop().create_future()
-        self._submit(_Waiting(context, message, answer))
+        self._submit(_Waiting(new, message, answer))
         return await answer
 
     def _submit(self, waiting: _Waiting) -> None:
-        new, is_report = waiting.context.new, isinstance(waiting.message, ReportOfRank)
+        new, is_report = waiting.new, isinstance(waiting.message, ReportOfRank)
         wait_seconds = REPORT_WAIT_SECONDS if is_report else REGISTRATION_WAIT_SECONDS
         with self._arrived:
             if self._ending:
@@ -204,25 +195,25 @@ class PipelineCommits:
 
     def _commit(self, group: Sequence[_Waiting]) -> None:
         """Commit a group; whatever fails is the answer to its messages, and those of other pipelines follow."""
-        context, now = group[-1].context, self._utc_now()
+        new, now = group[-1].new, self._utc_now()
         try:
             _deliver(self._committed(group, now))
         except Exception as error:
             if not isinstance(error, OperationError):
-                where = f"{context.new.namespace}/{context.new.name}"
+                where = f"{new.namespace}/{new.name}"
                 logger.exception("unexpected failure of the plan service for %s", where)
-            self._known.pop(context.new.key, None)
+            self._known.pop(new.key, None)
             _deliver([(waiting.answer, error) for waiting in group])
 
     def _committed(self, group: Sequence[_Waiting], now: datetime) -> Answers:
-        context = group[-1].context
-        key, rejected = context.new.key, dict[int, RegistrationConflictError]()
+        new = group[-1].new
+        key, rejected = new.key, dict[int, RegistrationConflictError]()
 
         def merge(state: PipelineState) -> PipelineState:
             rejected.clear()
-            return _merged(state, group, context.work, now, rejected)
+            return _merged(state, group, now, rejected)
 
-        known = self._store.change(context.new, self._known.get(key), merge, lambda state: decided(state, now), now)
+        known = self._store.change(new, self._known.get(key), merge, lambda state: decided(state, now), now)
         self._remember(key, known)
         return [
             (waiting.answer, rejected.get(place) or _guarded_answer(known.state, waiting, now))
@@ -280,11 +271,10 @@ def _resolve(answers: Answers) -> None:
 def _merged(
     state: PipelineState,
     group: Sequence[_Waiting],
-    work: PipelineWork,
     now: datetime,
     rejected: dict[int, RegistrationConflictError],
 ) -> PipelineState:
-    registrar = Registrar(state, work, now)
+    registrar = Registrar(state, now)
     for place, waiting in enumerate(group):
         if isinstance(waiting.message, RankRegistration):
             try:

@@ -23,7 +23,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, planning_request, profile_digest
 from wattloop_operator.reconcile.pipeline.rank_directives import decided
 from wattloop_operator.reporting.interfaces import UnknownRecurrenceError
-from wattloop_operator.reporting.pipeline_commits import PipelineContext, PipelineStore
+from wattloop_operator.reporting.pipeline_commits import PipelineStore
 from wattloop_operator.store.pipeline_store import WaitingPipeline
 
 POLL_SECONDS = 1.0
@@ -35,7 +35,7 @@ MAX_TURNS = 10_000
 logger = logging.getLogger(__name__)
 
 Plan = Callable[[PlanningRequest, datetime], PipelineFrontier]
-ContextOf = Callable[[str, str], PipelineContext | None]
+StateOf = Callable[[str, str], PipelineState | None]
 """What a recurrence says of its pipeline; None if its attempt has ended. Raises OperationError or
 UnknownRecurrenceError."""
 
@@ -46,7 +46,7 @@ class PipelinePlanner:
     Args:
         store: The pipelines' store.
         plan: Plans a pipeline.
-        context_of: What a recurrence says of its pipeline, by namespace and name.
+        state_of: What a recurrence says of its pipeline, by namespace and name.
         utc_now: The time, with a time zone.
         leads: Whether this process plans; the other replicas of the operator wait.
         clock: Monotonic seconds.
@@ -56,7 +56,7 @@ class PipelinePlanner:
         self,
         store: PipelineStore,
         plan: Plan,
-        context_of: ContextOf,
+        state_of: StateOf,
         utc_now: Callable[[], datetime],
         *,
         leads: Callable[[], bool] = lambda: True,
@@ -64,7 +64,7 @@ class PipelinePlanner:
     ) -> None:
         self._store = store
         self._plan = plan
-        self._context_of = context_of
+        self._state_of = state_of
         self._utc_now = utc_now
         self._leads = leads
         # Number of the last turn of a namespace and of a job.
@@ -117,13 +117,13 @@ class PipelinePlanner:
         return self._turns.get(f"namespace {waiting.namespace}", 0), self._turns.get(f"job {job_uid}", 0)
 
     def _plan_stored(self, chosen: WaitingPipeline) -> None:
-        context = self._context_of(chosen.namespace, chosen.name)
-        if context is None:
+        new = self._state_of(chosen.namespace, chosen.name)
+        if new is None:
             self._resting[chosen.key] = True
             return
         now = self._utc_now()
         # The row may say what was so before the job changed.
-        known = self._store.change(context.new, None, _unchanged, lambda state: decided(state, now), now)
+        known = self._store.change(new, None, _unchanged, lambda state: decided(state, now), now)
         if not known.state.waits_for_plan:
             return
         frontier = self._plan(planning_request(known.state), now)
@@ -131,7 +131,7 @@ class PipelinePlanner:
             return
         now = self._utc_now()
         self._store.change(
-            context.new, known, lambda state: with_frontier(state, frontier), lambda state: decided(state, now), now
+            new, known, lambda state: with_frontier(state, frontier), lambda state: decided(state, now), now
         )
 
 

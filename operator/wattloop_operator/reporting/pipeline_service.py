@@ -15,14 +15,13 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
 from wattloop_operator.reconcile.pipeline.liveness import REPORT_SECONDS
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork
 from wattloop_operator.reporting.interfaces import Authorizer, BearerToken, ProgressStore, UnknownRecurrenceError
-from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, PipelineContext, ReportOfRank
+from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, ReportOfRank
 from wattloop_operator.reporting.report_limits import ReportLimits
 
 # After so long a change of the job's choice reaches its ranks.
-CONTEXT_SECONDS = 5.0
-MAX_CONTEXTS = 1_000
+STATE_SECONDS = 5.0
+MAX_STATES = 1_000
 ENDED = Directive(first_iteration=0, report_seconds=60.0, reason="the attempt has ended")
 
 
@@ -62,14 +61,10 @@ class PipelineService:
         self._commits = commits
         self._limits = limits
         self._plan_of = plan_of
-        self._contexts: TTLCache[tuple[str, str], PipelineContext | None] = TTLCache(
-            MAX_CONTEXTS, CONTEXT_SECONDS, clock
-        )
-        self._reading: dict[tuple[str, str], asyncio.Future[PipelineContext | None]] = {}
+        self._states: TTLCache[tuple[str, str], PipelineState | None] = TTLCache(MAX_STATES, STATE_SECONDS, clock)
+        self._reading: dict[tuple[str, str], asyncio.Future[PipelineState | None]] = {}
 
-    async def authorize(
-        self, token: BearerToken, namespace: str, name: str, address: str = ""
-    ) -> PipelineContext | None:
+    async def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> PipelineState | None:
         """Check that the caller may report for a recurrence, before the body is read.
 
         A thread asks the cluster, and only where nothing is remembered: a change of threads costs a message a tenth
@@ -88,9 +83,9 @@ class PipelineService:
         if not self._authorizer.is_authorized(token, namespace, name):
             await run_in_threadpool(self._authorizer.authorize, token, namespace, name, address)
         self._limits.count_pipeline_message(namespace, name)
-        return await self._context((namespace, name))
+        return await self._state((namespace, name))
 
-    async def register(self, context: PipelineContext | None, registration: RankRegistration) -> Directive:
+    async def register(self, new: PipelineState | None, registration: RankRegistration) -> Directive:
         """Register a rank of an authorized caller.
 
         Raises:
@@ -98,51 +93,51 @@ class PipelineService:
             TooManyRequestsError: Too many messages wait to be written.
             OperationError: The write failed for now; the registration may be sent again.
         """
-        return await self._directive(context, registration)
+        return await self._directive(new, registration)
 
-    async def report(self, context: PipelineContext | None, rank: int, report: RankReport) -> Directive:
+    async def report(self, new: PipelineState | None, rank: int, report: RankReport) -> Directive:
         """Merge a report of a rank; a repeated or late one changes nothing.
 
         Raises:
             TooManyRequestsError: Too many messages wait to be written.
             OperationError: The write failed for now; the report may be sent again.
         """
-        return await self._directive(context, ReportOfRank(rank, report))
+        return await self._directive(new, ReportOfRank(rank, report))
 
-    async def receive_notice(self, context: PipelineContext | None, notice: StragglerNotice) -> None:
+    async def receive_notice(self, new: PipelineState | None, notice: StragglerNotice) -> None:
         """Take an announcement of a straggler, or of its end.
 
         Raises:
             TooManyRequestsError: Too many messages wait to be written.
             OperationError: The write failed for now; the notice may be sent again.
         """
-        if context is not None:
-            await self._commits.committed(context, notice)
+        if new is not None:
+            await self._commits.committed(new, notice)
 
-    async def _directive(self, context: PipelineContext | None, message: Message) -> Directive:
-        if context is None:
+    async def _directive(self, new: PipelineState | None, message: Message) -> Directive:
+        if new is None:
             return ENDED
-        answer = await self._commits.committed(context, message)
+        answer = await self._commits.committed(new, message)
         return Directive(report_seconds=REPORT_SECONDS) if answer is None else answer
 
-    async def _context(self, name: tuple[str, str]) -> PipelineContext | None:
+    async def _state(self, name: tuple[str, str]) -> PipelineState | None:
         """What the recurrence says, read once for all ranks that ask at the same time."""
         # One look-up: between two of them it may expire.
         with contextlib.suppress(KeyError):
-            return self._contexts[name]
+            return self._states[name]
         if name not in self._reading:
-            reading = asyncio.ensure_future(run_in_threadpool(self.read_context, *name))
+            reading = asyncio.ensure_future(run_in_threadpool(self.read_state, *name))
             self._reading[name] = reading
             reading.add_done_callback(lambda done: self._keep(name, done))
         # A rank that is gone ends its own wait alone.
         return await asyncio.shield(self._reading[name])
 
-    def _keep(self, name: tuple[str, str], read: asyncio.Future[PipelineContext | None]) -> None:
+    def _keep(self, name: tuple[str, str], read: asyncio.Future[PipelineState | None]) -> None:
         del self._reading[name]
         if not read.cancelled() and read.exception() is None:
-            self._contexts[name] = read.result()
+            self._states[name] = read.result()
 
-    def read_context(self, namespace: str, name: str) -> PipelineContext | None:
+    def read_state(self, namespace: str, name: str) -> PipelineState | None:
         """What a recurrence says of its pipeline; None if its attempt has ended. From any thread.
 
         Raises:
@@ -158,5 +153,13 @@ class PipelineService:
             self._commits.forget(key)
             return None
         plan = self._plan_of(recurrence)
-        new = PipelineState(key, namespace, name, choice=plan.choice, enabled=plan.enabled, given=plan.given)
-        return PipelineContext(new, PipelineWork(spec.batch_size, recurrence.status.image_digest or ""))
+        return PipelineState(
+            key,
+            namespace,
+            name,
+            spec.batch_size,
+            recurrence.status.image_digest or "",
+            choice=plan.choice,
+            enabled=plan.enabled,
+            given=plan.given,
+        )

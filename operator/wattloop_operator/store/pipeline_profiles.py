@@ -13,9 +13,8 @@ from sqlalchemy import ColumnElement, Connection, delete, select, update
 
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineProfileKey
 from wattloop_operator.store.database import Database
-from wattloop_operator.store.tables import PIPELINE_PROFILES, PIPELINES
+from wattloop_operator.store.tables import PIPELINE_PROFILE_KEY, PIPELINE_PROFILES, PIPELINES
 
-PROFILE_KEY = ("job_uid", "batch_size", "model", "partition", "gpu_product", "image_digest")
 MAX_PROFILES_OF_JOB = 8
 # A rank that trains reports at least every minute. Later its attempt counts as ended, and measures again if it is not.
 IN_USE = timedelta(hours=1)
@@ -34,7 +33,7 @@ def use_profile(database: Database, on: Connection, key: PipelineProfileKey, now
     profile_id: int = on.execute(
         database.insert(PIPELINE_PROFILES)
         .values(**asdict(key), used_at=now)
-        .on_conflict_do_update(index_elements=PROFILE_KEY, set_={"used_at": now})
+        .on_conflict_do_update(index_elements=PIPELINE_PROFILE_KEY, set_={"used_at": now})
         .returning(table.id)
     ).scalar_one()
     if beyond := _beyond_bound(on, key.job_uid, profile_id, now):
@@ -44,7 +43,7 @@ def use_profile(database: Database, on: Connection, key: PipelineProfileKey, now
 
 def profile_id_of(on: Connection, key: PipelineProfileKey) -> int | None:
     """The id of a profile; None if it does not exist."""
-    same = (PIPELINE_PROFILES.c[name] == getattr(key, name) for name in PROFILE_KEY)
+    same = (PIPELINE_PROFILES.c[name] == getattr(key, name) for name in PIPELINE_PROFILE_KEY)
     return on.execute(select(PIPELINE_PROFILES.c.id).where(*same)).scalar_one_or_none()
 
 

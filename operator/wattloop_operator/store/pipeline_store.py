@@ -56,6 +56,8 @@ RETENTION = timedelta(days=30)
 # A pipeline whose ranks are silent for so long is not planned: without them nobody runs the plan.
 MAX_WAIT = timedelta(minutes=5)
 Change = Callable[[PipelineState], PipelineState]
+# What the job and the recurrence say of a pipeline, which may have changed since it was stored.
+OF_RECURRENCE = ("batch_size", "image_digest", "choice", "enabled", "given")
 
 
 class WaitingPipeline(NamedTuple):
@@ -145,7 +147,7 @@ class Pipelines:
         """Change a pipeline in one transaction, durably when this returns.
 
         Args:
-            new: The state of a pipeline that is not stored yet; its choice also replaces the stored one.
+            new: The state of a pipeline that is not stored yet; what its recurrence says replaces what is stored.
             known: The state as this replica last stored or read it; None if it is not known.
             merge: Merges messages. Called with the present state.
             decide: Decides what the ranks do. Called with the merged state and its stored profile.
@@ -162,7 +164,7 @@ class Pipelines:
                     f"the pipeline of {_name(key)} is that of {before.state.namespace}/{before.state.name}, and not of "
                     f"{new.namespace}/{new.name}"
                 )
-            present = replace(before.state, choice=new.choice, enabled=new.enabled, given=new.given)
+            present = replace(before.state, **{name: getattr(new, name) for name in OF_RECURRENCE})
             merged = merge(present)
             after = before
             is_missing = merged.profile is not None and before.profile_id is None

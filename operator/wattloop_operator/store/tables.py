@@ -36,6 +36,7 @@ from sqlalchemy import (
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.record_fields import StoredRecord
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PodEnergy, PowerMeasurement, PowerProfileKey
+from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineProfileKey
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import ParameterValues
 
@@ -180,7 +181,7 @@ def columns_of(
         found = next(each for each in get_args(hint) if each is not NoneType) if optional else hint
         yield Column(
             field.name,
-            NAME if field.name in names else COLUMN_TYPES[found],
+            NAME if field.name in names and found is str else COLUMN_TYPES[found],
             primary_key=field.name in key,
             # Without parameters there is no text.
             nullable=optional or found == ParameterValues,
@@ -285,23 +286,17 @@ PIPELINE_RANKS = Table(
     _of_pipeline(),
 )
 
+PIPELINE_PROFILE_KEY = tuple(field.name for field in fields(PipelineProfileKey))
 PIPELINE_PROFILES = Table(
     "pipeline_profiles",
     METADATA,
     Column("id", SERIAL, primary_key=True),
-    Column("job_uid", NAME, nullable=False),
-    Column("batch_size", BigInteger, nullable=False),
-    Column("model", NAME, nullable=False),
-    Column("partition", NAME, nullable=False),
-    Column("gpu_product", NAME, nullable=False),
-    Column("image_digest", NAME, nullable=False),
+    *columns_of(PipelineProfileKey, names=PIPELINE_PROFILE_KEY),
     Column("frontier_digest", Text),
     Column("frontier", LargeBinary),
     # When an attempt last began to use it; NULL in rows of older versions.
     Column("used_at", UtcDateTime),
-    UniqueConstraint(
-        "job_uid", "batch_size", "model", "partition", "gpu_product", "image_digest", name="pipeline_profiles_key"
-    ),
+    UniqueConstraint(*PIPELINE_PROFILE_KEY, name="pipeline_profiles_key"),
 )
 
 PIPELINE_MEASUREMENTS = Table(

@@ -15,7 +15,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reporting.interfaces import BearerToken
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
-from wattloop_operator.reporting.pipeline_service import CONTEXT_SECONDS, PipelineService
+from wattloop_operator.reporting.pipeline_service import STATE_SECONDS, PipelineService
 from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.store import open_store
 
@@ -67,7 +67,7 @@ def test_the_recurrence_is_read_once_for_all_ranks_and_again_later(asked: Asked)
     assert len({id(each) for each in first}) == 1
     assert asked.ask() == first
     assert asked.recurrences.reads == 1
-    asked.recurrences.now = CONTEXT_SECONDS
+    asked.recurrences.now = STATE_SECONDS
     asked.ask()
     assert asked.recurrences.reads == 2
 

@@ -24,9 +24,9 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
 )
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.rank_directives import decided
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
+from wattloop_operator.reconcile.pipeline.registrations import Registrar
 from wattloop_operator.reporting import pipeline_commits
-from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineContext, ReportOfRank
+from wattloop_operator.reporting.pipeline_commits import PipelineCommits, ReportOfRank
 from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
 from wattloop_operator.store import Store, open_store
 from wattloop_operator.store.pipeline_store import StoredPipeline
@@ -42,15 +42,14 @@ def measurements(count: int) -> tuple[InstructionMeasurement, ...]:
     )
 
 
-def context_of(job: int) -> PipelineContext:
+def context_of(job: int) -> PipelineState:
     name = f"job-{job}-0-0"
-    return PipelineContext(PipelineState(PipelineKey(f"job-{job}", 0, 0), "team", name), PipelineWork(64))
+    return PipelineState(PipelineKey(f"job-{job}", 0, 0), "team", name)
 
 
-def given_context(job: int) -> PipelineContext:
+def given_context(job: int) -> PipelineState:
     """An attempt that runs a plan of its user, so that nothing is measured before it is planned."""
-    context = context_of(job)
-    return replace(context, new=replace(context.new, given=GivenPlan("mine", f"digest-{job}")))
+    return replace(context_of(job), given=GivenPlan("mine", f"digest-{job}"))
 
 
 def no_plan(request: PlanningRequest, _: datetime) -> PipelineFrontier:
@@ -69,7 +68,7 @@ def commits(store: Store) -> Iterator[PipelineCommits]:
         yield running
 
 
-async def measure(commits: PipelineCommits, context: PipelineContext, count: int) -> None:
+async def measure(commits: PipelineCommits, context: PipelineState, count: int) -> None:
     """Register the ranks of a pipeline, and report their measurements."""
     for registration in REGISTRATIONS:
         await commits.committed(context, registration)
@@ -115,7 +114,7 @@ def test_a_pipeline_larger_than_the_bound_is_answered_and_not_remembered(
     monkeypatch.setattr(pipeline_commits, "REMEMBERED_PIPELINES", 1_000_000)
     context = context_of(0)
     asyncio.run(measure(commits, context, 8_000))
-    state = store.pipelines.read(context.new.key)
+    state = store.pipelines.read(context.key)
     assert state is not None
     assert state_bytes(state) > 1_000_000
     assert known_bytes(commits) == 0
@@ -127,7 +126,7 @@ def test_the_size_of_a_state_is_what_it_takes_in_memory(commits: PipelineCommits
     gc.collect()
     tracemalloc.start()
     try:
-        state = store.pipelines.read(context.new.key)
+        state = store.pipelines.read(context.key)
         gc.collect()
         taken = tracemalloc.get_traced_memory()[0]
     finally:
@@ -143,9 +142,9 @@ def test_an_ended_attempt_is_not_remembered(commits: PipelineCommits, by: str) -
     async def run() -> None:
         await measure(commits, context, 0)
         await measure(commits, other, 0)
-        assert set(commits._known) == {context.new.key, other.new.key}
+        assert set(commits._known) == {context.key, other.key}
         if by == "its recurrence":
-            commits.forget(context.new.key)
+            commits.forget(context.key)
         else:
             for registration in REGISTRATIONS:
                 last = RankReport(registration.process, 9, 1, 99, finished=True)
@@ -153,7 +152,7 @@ def test_an_ended_attempt_is_not_remembered(commits: PipelineCommits, by: str) -
         await measure(commits, other, 0)
 
     asyncio.run(run())
-    assert set(commits._known) == {other.new.key}
+    assert set(commits._known) == {other.key}
 
 
 def test_profiles_that_wait_for_the_planner_take_no_memory(store: Store) -> None:
@@ -167,12 +166,12 @@ def test_profiles_that_wait_for_the_planner_take_no_memory(store: Store) -> None
             read.append(new.name)
             return store.pipelines.change(new, *arguments)
 
-    contexts = {context.new.name: context for context in map(given_context, range(9))}
+    contexts = {context.name: context for context in map(given_context, range(9))}
     for context in contexts.values():
-        registrar = Registrar(context.new, context.work, NOW)
+        registrar = Registrar(context, NOW)
         registrar.merge(rank_registration(0, stages=1))
         state = registrar.state
-        store.pipelines.change(context.new, None, lambda _, state=state: state, lambda each: decided(each, NOW), NOW)
+        store.pipelines.change(context, None, lambda _, state=state: state, lambda each: decided(each, NOW), NOW)
     assert len(store.pipelines.waiting(NOW)) == 9
 
     def plan(request: PlanningRequest, now: datetime) -> PipelineFrontier:

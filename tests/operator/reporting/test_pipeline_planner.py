@@ -22,20 +22,17 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
 )
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reconcile.pipeline.rank_directives import decided
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
+from wattloop_operator.reconcile.pipeline.registrations import Registrar
 from wattloop_operator.reporting import pipeline_planner
-from wattloop_operator.reporting.pipeline_commits import PipelineContext
 from wattloop_operator.reporting.pipeline_planner import REST_SECONDS, PipelinePlanner
 from wattloop_operator.store import Store, open_store
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-WORK = PipelineWork(64)
 
 
-def context_of(job: str, digest: str, namespace: str = "team") -> PipelineContext:
+def context_of(job: str, digest: str, namespace: str = "team") -> PipelineState:
     """An attempt that runs a plan of its user, so that nothing is measured before it is planned."""
-    new = PipelineState(PipelineKey(job, 0, 0), namespace, f"{job}-0-0", given=GivenPlan("mine", digest))
-    return PipelineContext(new, WORK)
+    return PipelineState(PipelineKey(job, 0, 0), namespace, f"{job}-0-0", given=GivenPlan("mine", digest))
 
 
 @dataclass
@@ -43,7 +40,7 @@ class Replica:
     """An operator whose planner runs when the test says so."""
 
     store: Store
-    contexts: dict[str, PipelineContext | None] = field(default_factory=dict)
+    contexts: dict[str, PipelineState | None] = field(default_factory=dict)
     planned: list[str] = field(default_factory=list)
     during_plan: Callable[[], None] = lambda: None
     seconds: float = 0.0
@@ -65,11 +62,11 @@ class Replica:
         context = self.contexts[f"{job}-0-0"] = context_of(job, digest, namespace)
 
         def registered(state: PipelineState) -> PipelineState:
-            registrar = Registrar(state, WORK, NOW)
+            registrar = Registrar(state, NOW)
             registrar.merge(rank_registration(0, stages=1))
             return registrar.state
 
-        self.store.pipelines.change(context.new, None, registered, lambda state: decided(state, NOW), NOW)
+        self.store.pipelines.change(context, None, registered, lambda state: decided(state, NOW), NOW)
 
 
 @pytest.fixture
@@ -175,7 +172,7 @@ def test_a_pipeline_whose_attempt_has_ended_is_not_planned(replica: Replica) -> 
 def test_a_job_that_wants_no_plan_any_more_is_not_planned(replica: Replica) -> None:
     replica.waits("job", "d1")
     context = context_of("job", "d1")
-    replica.contexts["job-0-0"] = replace(context, new=replace(context.new, enabled=False))
+    replica.contexts["job-0-0"] = replace(context, enabled=False)
     assert replica.planner.plan_next()
     assert not replica.planner.plan_next()
     assert replica.planned == []
@@ -185,8 +182,6 @@ PLANS_WITHOUT_END = """
 import sys, threading
 from datetime import datetime
 from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, PipelineKey, PipelineState
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork
-from wattloop_operator.reporting.pipeline_commits import PipelineContext
 from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
 from wattloop_operator.store import open_store
 
@@ -194,8 +189,7 @@ def plan(request, now):
     print("plans", flush=True)
     threading.Event().wait()
 
-new = PipelineState(PipelineKey("job", 0, 0), "team", "job-0-0", given=GivenPlan("mine", "d1"))
-context = PipelineContext(new, PipelineWork(64))
+context = PipelineState(PipelineKey("job", 0, 0), "team", "job-0-0", given=GivenPlan("mine", "d1"))
 with open_store(sys.argv[1]) as store:
     now = datetime.fromisoformat(sys.argv[2])
     PipelinePlanner(store.pipelines, plan, lambda *_: context, lambda: now).plan_next()

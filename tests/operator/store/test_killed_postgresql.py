@@ -21,7 +21,7 @@ from support.databases.postgresql_server import (
     serving_postgresql,
 )
 from support.pipelines.registrations import rank_registration
-from support.pipelines.simulated_ranks import NEW_STATE, WORK
+from support.pipelines.simulated_ranks import NEW_STATE
 from wattloop.errors import OperationError
 from wattloop.pipeline.plan_messages import RankReport
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
@@ -97,7 +97,7 @@ def test_a_pipeline_whose_server_is_killed_continues_from_its_last_commit(
     registration = rank_registration(0)
 
     def registered(state: PipelineState) -> PipelineState:
-        registrar = Registrar(state, WORK, NOW)
+        registrar = Registrar(state, NOW)
         registrar.merge(registration)
         return registrar.state
 

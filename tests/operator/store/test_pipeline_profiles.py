@@ -13,7 +13,7 @@ from wattloop.pipeline.plan_messages import RankReport
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import profile_digest
 from wattloop_operator.reconcile.pipeline.rank_directives import decided
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
+from wattloop_operator.reconcile.pipeline.registrations import Registrar
 from wattloop_operator.reconcile.pipeline.reports import with_report
 from wattloop_operator.store import Store
 from wattloop_operator.store.pipeline_profiles import MAX_PROFILES_OF_JOB
@@ -43,7 +43,7 @@ def register(
         registration = replace(rank_registration(0, clocks=clocks), model=model)
 
         def merge(state: PipelineState, registration: object = registration) -> PipelineState:
-            registrar = Registrar(state, PipelineWork(64), now)
+            registrar = Registrar(state, now)
             registrar.merge(registration)  # type: ignore[arg-type]
             return registrar.state
 

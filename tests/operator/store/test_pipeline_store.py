@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from support.pipelines.registrations import rank_registration
-from wattloop.errors import OperationError
+from wattloop.errors import InputError, OperationError
 from wattloop.pipeline.plan_messages import PLAN, InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     FrontierPoint,
@@ -25,6 +26,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
     WithdrawnPoint,
 )
 from wattloop_operator.store import Store
+from wattloop_operator.store.pipeline_rows import decode, encode
 from wattloop_operator.store.pipeline_store import MAX_WAIT, Change, StoredPipeline
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -214,3 +216,25 @@ def test_a_recurrence_that_names_the_attempt_of_another_one_reads_and_writes_not
     with pytest.raises(OperationError, match="is that of team/bert-3-0, and not of hostile/bert-3-0"):
         store.pipelines.change(replace(NEW, namespace="hostile"), None, registered(1), unchanged, NOW)
     assert store.pipelines.read(KEY) == known.state
+
+
+def test_what_the_recurrence_says_now_replaces_what_is_stored(store: Store) -> None:
+    """The image of an attempt is known only once its pods run."""
+    known = apply(store, registered(0))
+    now = replace(NEW, batch_size=128, image_digest="sha256:0a", enabled=False)
+    store.pipelines.change(now, known, unchanged, unchanged, NOW)
+    read = store.pipelines.read(KEY)
+    assert read is not None
+    assert (read.batch_size, read.image_digest, read.enabled) == (128, "sha256:0a", False)
+
+
+def test_a_row_with_an_invalid_key_of_a_profile_is_damaged() -> None:
+    state = replace(NEW, profile=PipelineProfile(PROFILE))
+    body = zlib.compress(zlib.decompress(encode(state)).replace(b'"batch_size":64', b'"batch_size":0'))
+    with pytest.raises(OperationError, match="a stored PipelineState is damaged"):
+        decode(PipelineState, body)
+
+
+def test_a_profile_of_a_model_whose_name_no_database_stores_is_refused() -> None:
+    with pytest.raises(InputError, match=r"profile of the pipelines of job 0c3b2d9e.*column model: found 'g\\x00t'"):
+        replace(PROFILE, model="g\0t")

@@ -23,11 +23,11 @@ from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
 from wattloop_operator.reconcile.pipeline.pipeline_state import MAX_RANKS, PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, common_clocks
 from wattloop_operator.reconcile.pipeline.rank_directives import needs_plan
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar, check_schedule, contradict
+from wattloop_operator.reconcile.pipeline.registrations import Registrar, check_schedule, contradict
 from wattloop_operator.reporting import pipeline_commits, pipeline_planner
 from wattloop_operator.reporting.message_groups import MessageGroups
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineStore
-from wattloop_operator.reporting.pipeline_planner import ContextOf, PipelinePlanner
+from wattloop_operator.reporting.pipeline_planner import PipelinePlanner, StateOf
 from wattloop_operator.store import Store
 from wattloop_operator.store.pipeline_store import RETENTION, Change, StoredPipeline, WaitingPipeline
 
@@ -162,7 +162,7 @@ class PipelineChecks:
 
     def _created(self, new: PipelineState) -> None:
         def registered(state: PipelineState) -> PipelineState:
-            registrar = Registrar(state, PipelineWork(64), self._utc_now())
+            registrar = Registrar(state, self._utc_now())
             for rank in range(RANKS):
                 registrar.merge(rank_registration(rank))
             return registrar.state
@@ -225,7 +225,7 @@ class ObservedPlanner(PipelinePlanner):
     def __init__(
         self,
         store: PipelineStore,
-        context_of: ContextOf,
+        context_of: StateOf,
         utc_now: Callable[[], datetime],
         may_plan: threading.Event | None = None,
     ) -> None:
@@ -254,7 +254,7 @@ class ObservedPlanner(PipelinePlanner):
 @contextmanager
 def running_planner(
     store: PipelineStore,
-    context_of: ContextOf,
+    context_of: StateOf,
     utc_now: Callable[[], datetime],
     may_plan: threading.Event | None = None,
 ) -> Iterator[ObservedPlanner]:

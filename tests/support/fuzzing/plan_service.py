@@ -25,12 +25,12 @@ from support.pipelines.registrations import CLOCKS, instructions_of, rank_regist
 from support.reporting.node_api import NOW
 from wattloop import threads
 from wattloop.pipeline.plan_messages import MODES, Directive, RankReport
+from wattloop_operator.api.frequency_plan import FrequencyPlanSpec
 from wattloop_operator.api.meta import OwnerReference
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
-    GivenOperation,
     GivenPlan,
     PipelineKey,
     PipelineState,
@@ -38,9 +38,9 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
 )
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_status
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, RegistrationConflictError
+from wattloop_operator.reconcile.pipeline.registrations import RegistrationConflictError
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
-from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, PipelineContext, ReportOfRank
+from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, ReportOfRank
 from wattloop_operator.store import open_store
 
 # A bound for a busy machine; an answer takes a few milliseconds.
@@ -50,17 +50,17 @@ MAX_PASSED_SECONDS = 60.0
 # The answers of the API that are no directive: 409 and 429.
 REFUSALS = (RegistrationConflictError, TooManyRequestsError)
 OWNER = OwnerReference(api_version="wattloop.dev/v1alpha1", kind="RecurringTrainingJob", name="gpt", uid="job-uid")
-WORK = PipelineWork(64)
 
 
 def given_plans() -> tuple[GivenPlan | None, ...]:
     """No plan of the user, one that fits the ranks, one that does not, and one that does not exist."""
-    rows = tuple(
-        tuple(GivenOperation(text.split(":")[0], clock) for text in instructions_of(stage))
+    stages = [
+        {"operations": [{"instruction": text.split(":")[0], "megahertz": clock} for text in instructions_of(stage)]}
         for stage, clock in enumerate(CLOCKS[:2])
-    )
-    fits = GivenPlan("mine", "fits", stages=rows, time_seconds=1.0, energy_joules=90.0)
-    other = replace(fits, digest="other", gpu_product="NVIDIA H100")
+    ]
+    spec = FrequencyPlanSpec.from_wire({"stages": stages, "timeSeconds": "1", "energyJoules": "90"})
+    fits = GivenPlan("mine", "fits", spec)
+    other = GivenPlan("mine", "other", spec.model_copy(update={"gpu_product": "NVIDIA H100"}))
     return None, fits, other, GivenPlan("mine", "missing", problem="FrequencyPlan team/mine does not exist")
 
 
@@ -149,7 +149,7 @@ class PlanServiceTarget:
         self._seconds += SECONDS_PER_INPUT
         self._checks.reset()
         self._recorded.newest.pop(self._new.key, None)
-        self._ranks, self._context = Ranks(), PipelineContext(self._new, WORK)
+        self._ranks, self._context = Ranks(), self._new
         self._checks.job_plan = JobPlan()
         self._commits.forget(self._new.key)
         self._planner_may_run.set()
@@ -186,15 +186,15 @@ class PlanServiceTarget:
         self._planner = self._running.enter_context(planner)
         return self._running.enter_context(running_commits(self._recorded, self._now))
 
-    def _context_of(self, _: str, name: str) -> PipelineContext:
-        return self._context if name == self._new.name else PipelineContext(self._victim, WORK)
+    def _context_of(self, _: str, name: str) -> PipelineState:
+        return self._context if name == self._new.name else self._victim
 
     def _change(self, step: Step) -> None:
         match step.verb:
             case "plan":
                 plan = self._checks.job_plan = _job_plan(step)
                 new = replace(self._new, enabled=plan.enabled, choice=plan.choice, given=plan.given)
-                self._context = PipelineContext(new, WORK)
+                self._context = new
             case "pass":
                 self._seconds += min(step.rank, MAX_PASSED_SECONDS)
             case "hold":
@@ -262,7 +262,7 @@ class PlanServiceTarget:
     def _check_victim(self) -> None:
         self._victim_reports += 1
         report = RankReport(rank_registration(0).process, self._victim_reports, 0, self._victim_reports)
-        context, self._context = self._context, PipelineContext(self._victim, WORK)
+        context, self._context = self._context, self._victim
         (answer,) = self._answers([ReportOfRank(0, report)])
         self._context = context
         if not isinstance(answer, Directive) or not answer.known or answer.mode not in MODES:

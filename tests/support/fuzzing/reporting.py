@@ -36,7 +36,7 @@ from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.local.recurrence_store import RECURRENCE, LocalProgressStore, recurrence_of
+from wattloop_operator.local.recurrence_store import RECURRENCE, LocalProgressStore
 from wattloop_operator.local.report_server import LocalTokens
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.app import create_app
@@ -133,7 +133,7 @@ class ReportingTarget:
         service = ReportService(progress_store, tokens, limits=limits, max_wait_seconds=0.0)
         commits = self._stack.enter_context(running_commits(self._store.pipelines, self._now))
         pipelines = PipelineService(progress_store, tokens, commits, limits, clock=lambda: self._seconds)
-        self._stack.enter_context(running_planner(self._store.pipelines, pipelines.read_context, self._now))
+        self._stack.enter_context(running_planner(self._store.pipelines, pipelines.read_state, self._now))
         self._pipelines = PipelineChecks(self._store, self._recurrence, other, self._now)
         self.app = create_app(service, nodes, pipelines)
         self._names = {
@@ -244,7 +244,7 @@ class ReportingTarget:
         size = len(json.dumps(stored.body))
         if size > MAX_OBJECT_BYTES:
             raise DefectError(f"a recurrence of {size} bytes")
-        return recurrence_of(stored)
+        return stored.read_as(TrainingRecurrence)
 
     def _requests(self, data: bytes) -> Iterator[Request]:
         for part in data.split(SEPARATOR)[:MAX_REQUESTS]:

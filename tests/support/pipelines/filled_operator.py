@@ -32,9 +32,8 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
     RankMeasurements,
 )
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork
 from wattloop_operator.reporting.interfaces import TooManyRequestsError
-from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineContext, ReportOfRank
+from wattloop_operator.reporting.pipeline_commits import PipelineCommits, ReportOfRank
 from wattloop_operator.reporting.plan_worker import planned_in_process
 from wattloop_operator.store import open_store
 
@@ -60,9 +59,9 @@ def measurements(
     )  # fmt: skip
 
 
-def context_of(job: int) -> PipelineContext:
+def context_of(job: int) -> PipelineState:
     """The pipeline of a job."""
-    return PipelineContext(PipelineState(PipelineKey(f"job-{job}", 0, 0), "team", f"job-{job}-0-0"), PipelineWork(64))
+    return PipelineState(PipelineKey(f"job-{job}", 0, 0), "team", f"job-{job}-0-0", 64)
 
 
 def report_of(rank: int, sequence: int, measured: tuple[InstructionMeasurement, ...]) -> ReportOfRank:
@@ -76,7 +75,7 @@ def report_of(rank: int, sequence: int, measured: tuple[InstructionMeasurement, 
     )  # fmt: skip
 
 
-async def measure(commits: PipelineCommits, context: PipelineContext, count: int) -> None:
+async def measure(commits: PipelineCommits, context: PipelineState, count: int) -> None:
     """Register the ranks of a pipeline, and report their measurements."""
     for registration in REGISTRATIONS:
         await commits.committed(context, registration)

@@ -22,12 +22,11 @@ from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import planning_request
 from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for, needs_plan
-from wattloop_operator.reconcile.pipeline.registrations import PipelineWork, Registrar
+from wattloop_operator.reconcile.pipeline.registrations import Registrar
 from wattloop_operator.reconcile.pipeline.reports import with_report
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
-NEW_STATE = PipelineState(PipelineKey("0c3b2d9e", 3, 0), "team", "gpt-3-0")
-WORK = PipelineWork(64)
+NEW_STATE = PipelineState(PipelineKey("0c3b2d9e", 3, 0), "team", "gpt-3-0", 64)
 BLOCKING_WATTS = 60.0
 
 
@@ -150,7 +149,7 @@ class SimulatedOperator:
 
     def register(self, rank: SimulatedRank) -> Directive:
         """Receive a registration."""
-        registrar = Registrar(self.state, WORK, self.now)
+        registrar = Registrar(self.state, self.now)
         registrar.merge(rank.registration)
         self._decide(registrar.state)
         return directive_for(self.state, rank.registration.rank, rank.registration.process, self.now)

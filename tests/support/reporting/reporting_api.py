@@ -154,7 +154,7 @@ def running_api(
         commits = PipelineCommits(store.pipelines, lambda: datetime.now(UTC))
         pipelines = PipelineService(recurrences, tokens, commits, service.limits)
         app = create_app(service, pipelines=pipelines)
-        planner = PipelinePlanner(store.pipelines, plan, pipelines.read_context, lambda: datetime.now(UTC))
+        planner = PipelinePlanner(store.pipelines, plan, pipelines.read_state, lambda: datetime.now(UTC))
         server = HttpService("reporting API", app, Address("127.0.0.1", 0), background=[commits, planner])
         with mock.patch.object(pipeline_planner, "POLL_SECONDS", 0.005), server:
             yield Api(server.url, store, tokens, woken=woken)

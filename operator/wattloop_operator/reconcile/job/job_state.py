@@ -68,7 +68,7 @@ def _is_present(snapshot: Snapshot, record: ObservationRecord) -> bool:
     """Whether an attempt trained what the next one trains."""
     job = snapshot.job
     same_template = record.template_digest in (None, job.spec.template.digest, training_digest(job))
-    same_target = record.target in (None, target_values(job.spec.objective.target))
+    same_target = record.target == target_values(job.spec.objective.target)
     return same_template and same_target and bool(not_forgotten(job, (record,)))
 
 

@@ -23,10 +23,9 @@ from typing import NamedTuple
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
-from wattloop_operator.domain.records import ObservationRecord, once_per_record
+from wattloop_operator.domain.records import ObservationRecord, TargetValues, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.learning.job_observations import (
-    KnownTarget,
     known_profiles,
     known_records,
     observation_of,
@@ -137,7 +136,7 @@ class _PresentTraining(NamedTuple):
             not use such attempts.
     """
 
-    target: KnownTarget
+    target: TargetValues
     template_digest: str
     converted_to: RunTarget | None
 
@@ -171,7 +170,7 @@ def _of_source(record: ObservationRecord, present: _PresentTraining) -> Observat
     observation = observation_of(record, True)
     if observation is None or observation.outcome is Outcome.CRASHED:
         return None
-    if record.target is not None and record.target[:3] == present.target[:3]:
+    if record.target[:3] == present.target[:3]:
         return observation
     return _converted(record, observation, present)
 

@@ -10,7 +10,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.objective import Target
@@ -23,12 +22,12 @@ from wattloop_operator.api.training_recurrence import (
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.records import (
     MAX_OBSERVATIONS_OF_JOB,
-    TARGET_COLUMNS,
     LateUsage,
     ObservationRecord,
     PowerMeasurement,
     PowerProfileKey,
     PowerProfileRecord,
+    TargetValues,
     once_per_record,
 )
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
@@ -51,15 +50,12 @@ OUTCOMES = {
 }
 MIN_MEASUREMENTS = 2
 
-KnownTarget = tuple[str, str, float, int]
-
 
 @once_per_snapshot
 def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     """The records of all outcomes, ordered by (recurrence, attempt).
 
-    The store has precedence over the objects. What a record of an older version lacks is taken from
-    its object.
+    The store has precedence over the objects.
     """
     records = list(snapshot.records)
     for recurrence in snapshot.recurrences:
@@ -67,31 +63,13 @@ def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
             continue
         key = (recurrence.spec.index, recurrence.spec.attempt)
         place = bisect_left(records, key, key=_attempt_of)
-        if place < len(records) and _attempt_of(records[place]) == key:
-            records[place] = _completed(records[place], recurrence)
-        else:
+        if place == len(records) or _attempt_of(records[place]) != key:
             records.insert(place, record_of(recurrence))
     return tuple(records)
 
 
 def _attempt_of(record: ObservationRecord) -> tuple[int, int]:
     return record.recurrence, record.attempt
-
-
-def _completed(record: ObservationRecord, recurrence: TrainingRecurrence) -> ObservationRecord:
-    """The record with the values that the database did not have when it was stored."""
-    progress = recurrence.status.progress or Progress()
-    known: dict[str, Any] = {
-        "template_digest": recurrence.spec.template_digest,
-        "image_digest": recurrence.status.image_digest,
-        "curve": progress.curve,
-        "pipeline": _pipeline_result(recurrence.status),
-    }
-    missing = {name: value for name, value in known.items() if value is not None and getattr(record, name) is None}
-    if record.target is None:
-        missing |= _target_columns(recurrence.spec.target)
-    # Usually nothing is missing, and a replaced record is checked again.
-    return replace(record, **missing) if missing else record
 
 
 def is_beyond_bound(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
@@ -178,13 +156,12 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         parameters=sorted_values(spec.parameters),
         start_up_energy_joules=None if epoch.start_up is None else epoch.start_up.energy_joules,
         start_up_time_seconds=None if epoch.start_up is None else epoch.start_up.time_seconds,
-        pipeline=_pipeline_result(status),
-        **_target_columns(spec.target),
+        pipeline=None if status.frequency_plan is None else PipelineResult.of_status(status.frequency_plan),
+        target_metric=spec.target.metric,
+        target_direction=spec.target.direction.value,
+        target_threshold=float(spec.target.threshold),
+        target_evaluations=spec.target.consecutive_evaluations,
     )
-
-
-def _pipeline_result(status: TrainingRecurrenceStatus) -> PipelineResult | None:
-    return None if status.frequency_plan is None else PipelineResult.of_status(status.frequency_plan)
 
 
 def gpus_of(progress: Progress, usage: LearnedUsage | None) -> tuple[str, int]:
@@ -201,13 +178,9 @@ def sorted_values(parameters: Mapping[str, str]) -> ParameterValues:
     return tuple(sorted(parameters.items()))
 
 
-def target_values(target: Target) -> KnownTarget:
+def target_values(target: Target) -> TargetValues:
     """A target in the form of `ObservationRecord.target`."""
     return target.metric, target.direction.value, float(target.threshold), target.consecutive_evaluations
-
-
-def _target_columns(target: Target) -> dict[str, Any]:
-    return dict(zip(TARGET_COLUMNS, target_values(target), strict=True))
 
 
 def ended_at(recurrence: TrainingRecurrence) -> datetime:

@@ -175,7 +175,7 @@ def job_savings(
     records: Sequence[ObservationRecord],
     profiles: Sequence[PowerProfileRecord],
     *,
-    target: TargetValues | None,
+    target: TargetValues,
     default_batch_size: int,
     default_parameters: Mapping[str, str],
     eta: float,
@@ -187,7 +187,7 @@ def job_savings(
     Args:
         records: Records of the job, ordered by (recurrence, attempt).
         profiles: Its power profiles.
-        target: The target; recurrences with another one are not compared. None: a target that is not known.
+        target: The target; recurrences with another one are not compared.
         default_batch_size: The job's default batch size.
         default_parameters: Default of each further parameter.
         eta: Weight of energy in the cost, 0 to 1.

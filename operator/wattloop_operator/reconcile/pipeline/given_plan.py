@@ -9,6 +9,7 @@ from wattloop.errors import InputError, UsageError
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS, KnobChoices
 from wattloop.wire.message_fields import MessageError
+from wattloop_operator.api.frequency_plan import PlannedOperation
 from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     FrontierPoint,
@@ -31,46 +32,47 @@ def given_frontier(request: PlanningRequest, given: GivenPlan) -> PipelineFronti
         UsageError: The plan does not exist, or a message to the ranks cannot have its knobs.
         InputError: It is invalid, or does not fit the ranks; the message names both sides.
     """
-    source = f"FrequencyPlan {given.name}"
-    if given.problem:
+    spec, source = given.spec, f"FrequencyPlan {given.name}"
+    if spec is None:
         raise UsageError(given.problem)
-    product = given.gpu_product
-    if given.archive:
-        archive = decode_archive(given.archive)
-        product = product or archive.gpu_product
-        _check_product(source, product, request)
+    product = spec.gpu_product or ""
+    if spec.archive is not None:
+        archive = decode_archive(spec.archive)
+        _check_product(source, product or archive.gpu_product, request)
         _check_instructions(source, archive.instructions, request.instructions)
         _check_clocks(source, archive.clocks_megahertz, request)
         return _frontier_of(source, archive.thinned(max_points(sum(map(len, archive.instructions)))), request)
+    rows = [stage.operations for stage in spec.stages or ()]
     _check_product(source, product, request)
-    _check_stages(source, given, request)
-    clocks = tuple(tuple(each.megahertz for each in stage) for stage in given.stages)
+    # The operations of a listed plan have no microbatch.
+    planned = [[canonical_instruction(each.instruction) for each in row] for row in rows]
+    registered = [[Instruction.of(text).kind for text in texts] for texts in request.instructions]
+    _check_instructions(source, planned, registered)
+    clocks = tuple(tuple(each.megahertz for each in row) for row in rows)
     _check_clocks(source, (clock for row in clocks for clock in row), request)
-    knobs = _listed_knobs(source, given)
+    time, energy = float(spec.time_seconds or 0), float(spec.energy_joules or 0)
+    knobs = _listed_knobs(source, rows)
     if knobs is None:
-        return PipelineFrontier(
-            request.profile_digest, (FrontierPoint(given.time_seconds, given.energy_joules, clocks),)
-        )
+        return PipelineFrontier(request.profile_digest, (FrontierPoint(time, energy, clocks),))
     choices = iter(knobs.choices)
-    rows = tuple(tuple(itertools.islice(choices, len(stage))) for stage in given.stages)
-    point = FrontierPoint(given.time_seconds, given.energy_joules, clocks, rows)
+    chosen = tuple(tuple(itertools.islice(choices, len(row))) for row in rows)
+    point = FrontierPoint(time, energy, clocks, chosen)
     return PipelineFrontier(request.profile_digest, (point,), knobs=knobs.names, knob_settings=knobs.settings)
 
 
-def _listed_knobs(source: str, given: GivenPlan) -> KnobChoices | None:
+def _listed_knobs(source: str, rows: Sequence[Sequence[PlannedOperation]]) -> KnobChoices | None:
     """The knobs of a listed plan over all its operations; None if they have none."""
-    operations = [(stage, place, each) for stage, row in enumerate(given.stages) for place, each in enumerate(row)]
-    names = [name for name, _ in operations[0][2].knobs]
+    operations = [(stage, place, each) for stage, row in enumerate(rows) for place, each in enumerate(row)]
+    names = sorted(operations[0][2].knobs)
     for stage, place, each in operations:
-        if [name for name, _ in each.knobs] != names:
-            found = ", ".join(name for name, _ in each.knobs) or "none"
+        if sorted(each.knobs) != names:
             raise InputError(
                 source,
-                f"operation {place} of stage {stage} with the knobs {found}",
+                f"operation {place} of stage {stage} with the knobs {', '.join(sorted(each.knobs)) or 'none'}",
                 f"those of the plan's first operation: {', '.join(names) or 'none'}",
             )
     try:
-        return KnobChoices.of([dict(each.knobs) for _, _, each in operations])
+        return KnobChoices.of([dict(sorted(each.knobs.items())) for _, _, each in operations])
     except MessageError as error:
         raise UsageError(f"{source}: {error}") from error
 
@@ -106,13 +108,6 @@ def _check_product(source: str, product: str, request: PlanningRequest) -> None:
     if product and request.gpu_product and product != request.gpu_product:
         expected = f"one for {request.gpu_product}, which the ranks have"
         raise InputError(source, f"a plan for {product}", expected)
-
-
-def _check_stages(source: str, given: GivenPlan, request: PlanningRequest) -> None:
-    """Check a listed plan, whose operations have no microbatch."""
-    planned = [[canonical_instruction(each.instruction) for each in stage] for stage in given.stages]
-    registered = [[Instruction.of(text).kind for text in texts] for texts in request.instructions]
-    _check_instructions(source, planned, registered)
 
 
 def _check_instructions(source: str, planned: Sequence[Sequence[str]], registered: Sequence[Sequence[str]]) -> None:

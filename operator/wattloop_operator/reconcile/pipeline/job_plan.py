@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconcile.pipeline.pipeline_state import GivenOperation, GivenPlan, PlanChoice
+from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, PlanChoice
 from wattloop_operator.reconcile.pipeline.point_choice import choice_of_job
 
 
@@ -48,20 +48,5 @@ def _given(namespace: str, name: str, plan: FrequencyPlan | None) -> GivenPlan:
     if plan is None:
         problem = f"FrequencyPlan {namespace}/{name} does not exist; create it, or leave power.frequencyPlanRef out"
         return GivenPlan(name, digest="missing", problem=problem)
-    spec = plan.spec
-    stages = tuple(
-        tuple(
-            GivenOperation(each.instruction, each.megahertz, tuple(sorted(each.knobs.items())))
-            for each in stage.operations
-        )
-        for stage in spec.stages or ()
-    )
-    return GivenPlan(
-        name,
-        digest=hashlib.sha256(json.dumps(spec.to_wire(), sort_keys=True).encode()).hexdigest()[:32],
-        gpu_product=spec.gpu_product or "",
-        archive=spec.archive or "",
-        stages=stages,
-        time_seconds=float(spec.time_seconds or 0),
-        energy_joules=float(spec.energy_joules or 0),
-    )
+    digest = hashlib.sha256(json.dumps(plan.spec.to_wire(), sort_keys=True).encode()).hexdigest()[:32]
+    return GivenPlan(name, digest, plan.spec)

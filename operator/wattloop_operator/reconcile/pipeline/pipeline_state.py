@@ -13,10 +13,15 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import ClassVar
+
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.knobs import KnobChoices
 from wattloop.pipeline.plan_messages import FREE, PLAN, InstructionMeasurement, RankRegistration, RankReport
+from wattloop_operator.api.frequency_plan import FrequencyPlanSpec
+from wattloop_operator.domain.record_fields import RECORD, Count, Name, StoredRecord, Text
 
 # A registration lists its instructions; of more ranks, the messages alone would keep an operator busy.
 MAX_RANKS = 4_096
@@ -57,8 +62,8 @@ class PipelineKey:
     attempt: int
 
 
-@dataclass(frozen=True)
-class PipelineProfileKey:
+@pydantic_dataclass(frozen=True, config=RECORD)
+class PipelineProfileKey(StoredRecord):
     """What a profile of instructions applies to: the same work on the same kind of GPUs.
 
     Attributes:
@@ -68,14 +73,19 @@ class PipelineProfileKey:
         partition: Digest of degrees, stages, microbatches and schedule; see `partition_digest`.
         gpu_product: Product name of the GPUs.
         image_digest: Digest of the training image; empty if it is not known.
+
+    Raises:
+        InputError: A value is invalid.
     """
 
-    job_uid: str
-    batch_size: int
-    model: str
-    partition: str
-    gpu_product: str
-    image_digest: str = ""
+    source: ClassVar[str] = "profile of the pipelines of job {job_uid}, batch size {batch_size}"
+
+    job_uid: Name
+    batch_size: Count
+    model: Text
+    partition: Name
+    gpu_product: Text
+    image_digest: Text = ""
 
 
 @dataclass(frozen=True)
@@ -370,42 +380,19 @@ class PlanChoice:
 
 
 @dataclass(frozen=True)
-class GivenOperation:
-    """An operation of a user's plan that lists its stages.
-
-    Attributes:
-        instruction: Its instruction.
-        megahertz: Its clock.
-        knobs: Names and values of its knobs, by rising names.
-    """
-
-    instruction: str
-    megahertz: int
-    knobs: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
 class GivenPlan:
     """A FrequencyPlan of the user, which ranks run instead of one that is planned from their profile.
 
     Attributes:
         name: Its name.
         digest: Digest of its spec.
-        gpu_product: The GPUs that it is for; empty if it does not say.
-        archive: All plans along a frontier, as base64; empty if it has stages.
-        stages: Its operations by pipeline rank and in execution order; empty if it has an archive.
-        time_seconds: With stages, the planned time; 0 if unknown.
-        energy_joules: With stages, the planned energy; 0 if unknown.
+        spec: Its spec; None if it cannot be used.
         problem: Why it cannot be used; empty if it may.
     """
 
     name: str
     digest: str
-    gpu_product: str = ""
-    archive: str = ""
-    stages: tuple[tuple[GivenOperation, ...], ...] = ()
-    time_seconds: float = 0.0
-    energy_joules: float = 0.0
+    spec: FrequencyPlanSpec | None = None
     problem: str = ""
 
 
@@ -417,6 +404,8 @@ class PipelineState:
         key: The attempt.
         namespace: Namespace of its TrainingRecurrence.
         name: Name of its TrainingRecurrence.
+        batch_size: Batch size of the attempt, as each message brings it.
+        image_digest: Digest of the training image; empty if it is not known.
         ranks: The registered ranks by global rank.
         profile: The stored profile; None before the first registration.
         frontier: The plans; None until the planner has finished.
@@ -432,6 +421,8 @@ class PipelineState:
     key: PipelineKey
     namespace: str
     name: str
+    batch_size: int = 1
+    image_digest: str = ""
     ranks: Mapping[int, PipelineRank] = field(default_factory=dict)
     profile: PipelineProfile | None = None
     frontier: PipelineFrontier | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from wattloop.pipeline.instruction import Instruction
@@ -43,34 +43,19 @@ class RegistrationConflictError(Exception):
     """A registration is incomplete, or contradicts that of another rank: HTTP 409."""
 
 
-@dataclass(frozen=True)
-class PipelineWork:
-    """What the recurrence of a pipeline adds to the key of its profile.
-
-    Attributes:
-        batch_size: Batch size of the attempt.
-        image_digest: Digest of the training image; empty if it is not known.
-    """
-
-    batch_size: int
-    image_digest: str = ""
-
-
 class Registrar:
     """Merges registrations into a state, one after another.
 
     Args:
         state: The state before.
-        work: The attempt's part of the profile's key.
         now: When the registrations arrived.
 
     Attributes:
         state: The state with all registrations that were merged.
     """
 
-    def __init__(self, state: PipelineState, work: PipelineWork, now: datetime) -> None:
+    def __init__(self, state: PipelineState, now: datetime) -> None:
         self.state = state
-        self._work = work
         self._now = now
         self._ranks = dict(state.ranks)
         self._is_indexed = False
@@ -187,11 +172,11 @@ class Registrar:
     def _profile(self, registration: RankRegistration) -> PipelineProfile:
         key = PipelineProfileKey(
             self.state.key.job_uid,
-            self._work.batch_size,
+            self.state.batch_size,
             registration.model,
             partition_digest(registration),
             registration.gpu_product,
-            self._work.image_digest,
+            self.state.image_digest,
         )
         used = self.state.profile_keys
         if key not in used and len(used) >= MAX_PROFILES_OF_ATTEMPT:

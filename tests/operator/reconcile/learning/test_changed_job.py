@@ -11,7 +11,6 @@ import pytest
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.records import TARGET_COLUMNS
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context
 from wattloop_planner.bandit.policy import NoFeasibleArmError
@@ -121,15 +120,11 @@ def test_a_change_elsewhere_in_the_spec_keeps_the_crashes(backend_with: Callable
     assert isinstance(decision_or_error(backend), str)
 
 
-def test_a_crash_with_an_unknown_template_counts_unless_its_object_knows_it(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
+def test_a_crash_with_an_unknown_template_counts(backend_with: Callable[..., ModelBackend]) -> None:
     backend = backend_with(**TWO_SIZES, failedHistoryLimit=1000)
     crash_until_blocked(backend)
     backend.records = {key: replace(record, template_digest=None) for key, record in backend.records.items()}
     backend.change_spec(template=CORRECTED)
-    assert isinstance(decision_or_error(backend), TrainingRecurrence)
-    backend.recurrences.clear()
     assert isinstance(decision_or_error(backend), str)
 
 
@@ -312,22 +307,6 @@ def test_the_original_target_gets_its_observations_back(backend_with: Callable[.
     assert decision_or_error(backend) != decided
     change_target(backend, metric="accuracy", threshold="0.90")
     assert decision_or_error(backend) == decided
-
-
-def test_runs_with_an_unknown_target_teach_epochs_only_if_their_object_has_it(
-    backend_with: Callable[..., ModelBackend],
-) -> None:
-    backend = backend_with(**KEEP_ALL)
-    for _ in range(3):
-        run_once(backend, 10)
-    decided = decision_or_error(backend)
-    unknown = dict.fromkeys(TARGET_COLUMNS)
-    backend.records = {key: replace(record, **unknown) for key, record in backend.records.items()}  # type: ignore[arg-type]
-    assert decision_or_error(backend) == decided
-    backend.recurrences.clear()
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
-    assert [each.other_target for each in decision_context(snapshot, 99, 0).observations] == [True] * 3
 
 
 def test_an_attempt_that_ends_after_its_target_changed_is_not_compared(

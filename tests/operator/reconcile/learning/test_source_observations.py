@@ -11,7 +11,7 @@ import pytest
 from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import Forgotten, ForgottenBatchSize
-from wattloop_operator.domain.records import TARGET_COLUMNS, ObservationRecord
+from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.learning.changed_job import source_observations
 
 SOURCE_UID = "source-uid"
@@ -59,7 +59,6 @@ def recurrences_used(
         ({"target_threshold": 0.8, "curve": None}, [1, 2, 3]),
         # A curve says when the other threshold was reached.
         ({"target_threshold": 0.8}, [0, 1, 2, 3]),
-        (dict.fromkeys(TARGET_COLUMNS), [1, 2, 3]),
         ({"result": "Crashed"}, [1, 2, 3]),
         ({"result": "Cancelled"}, [1, 2, 3]),
     ],

@@ -126,7 +126,8 @@ def test_each_rank_gets_the_knobs_of_a_plan_with_its_clocks(tmp_path: Path) -> N
     operator, ranks = SimulatedOperator(replace(NEW_STATE, given=given)), ranks_of(2)
     run_until_planned(operator, ranks, rounds=8)
     assert operator.state.frontier is not None
-    archive = decode_archive(given.archive)
+    assert given.spec is not None
+    archive = decode_archive(given.spec.archive or "")
     point = operator.state.directive.point
     assert point is not None
     for stage, rank in enumerate(ranks):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pipelines.registrations import rank_registration
-from support.pipelines.simulated_ranks import NEW_STATE, START, WORK, measurements_of
+from support.pipelines.simulated_ranks import NEW_STATE, START, measurements_of
 from wattloop.pipeline.plan_messages import (
     MAX_INSTRUCTION_SECONDS,
     MAX_ITERATIONS,
@@ -54,7 +54,7 @@ SIZES = st.sampled_from([0.0, 5e-324, 1.0, 1e6])
 def test_extreme_numbers_lead_to_valid_directives(
     messages: list[tuple[int, RankReport, float, float, float | None]],
 ) -> None:
-    registrar = Registrar(NEW_STATE, WORK, START)
+    registrar = Registrar(NEW_STATE, START)
     registrations = [rank_registration(rank) for rank in range(2)]
     for registration in registrations:
         registrar.merge(registration)
@@ -91,22 +91,22 @@ def test_a_stated_million_of_microbatches_takes_no_memory() -> None:
 
 
 def test_silent_ranks_that_agree_with_another_start_stay() -> None:
-    registrar = Registrar(NEW_STATE, WORK, START)
+    registrar = Registrar(NEW_STATE, START)
     for rank in range(4):
         registrar.merge(rank_registration(rank, data_parallel=2))
-    later = Registrar(registrar.state, WORK, START + timedelta(seconds=31))
+    later = Registrar(registrar.state, START + timedelta(seconds=31))
     # This is rank 3 at the place of rank 1, which gives way; the others agree with it.
     later.merge(replace(rank_registration(1, data_parallel=2), rank=3, process="e" * 32))
     assert set(later.state.ranks) == {0, 2, 3}
 
 
 def test_a_living_rank_keeps_its_place_whatever_silent_ranks_register() -> None:
-    registrar = Registrar(NEW_STATE, WORK, START)
+    registrar = Registrar(NEW_STATE, START)
     for rank in range(3):
         registrar.merge(rank_registration(rank, data_parallel=2))
     later = START + timedelta(seconds=31)
     alive = with_report(registrar.state, 2, RankReport(rank_registration(2).process, 1, 0, 9), later)
-    again = Registrar(alive, WORK, later)
+    again = Registrar(alive, later)
     with pytest.raises(RegistrationConflictError, match="and rank 2 2"):
         again.merge(rank_registration(0, process="e" * 32))
     assert 2 in again.state.ranks

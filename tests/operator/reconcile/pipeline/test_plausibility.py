@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pipelines.registrations import rank_registration
-from support.pipelines.simulated_ranks import NEW_STATE, START, WORK
+from support.pipelines.simulated_ranks import NEW_STATE, START
 from wattloop.pipeline.compared_cycles import ComparedCycles
 from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
@@ -23,7 +23,7 @@ PLAIN = RankReport("", 1, 0, 9, iteration_seconds=0.5, iteration_joules=100.0, m
 
 
 def registered(gpus: int = 2) -> PipelineState:
-    registrar = Registrar(NEW_STATE, WORK, START)
+    registrar = Registrar(NEW_STATE, START)
     registrar.merge(replace(rank_registration(0), gpus=gpus))
     return registrar.state
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from support.pipelines.registrations import rank_registration
-from support.pipelines.simulated_ranks import NEW_STATE, START, WORK
+from support.pipelines.simulated_ranks import NEW_STATE, START
 from wattloop.pipeline.plan_messages import RankRegistration
 from wattloop_operator.reconcile.pipeline import registrations
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
@@ -16,7 +16,7 @@ from wattloop_operator.reconcile.pipeline.registrations import Registrar, Regist
 
 
 def state_of(*registrations: RankRegistration) -> PipelineState:
-    registrar = Registrar(NEW_STATE, WORK, START)
+    registrar = Registrar(NEW_STATE, START)
     for registration in registrations:
         registrar.merge(registration)
     return registrar.state
@@ -47,7 +47,7 @@ def state_of(*registrations: RankRegistration) -> PipelineState:
 def test_a_rank_that_contradicts_another_one_is_refused(new: RankRegistration, message: str) -> None:
     before = state_of(rank_registration(0))
     with pytest.raises(RegistrationConflictError) as caught:
-        Registrar(before, WORK, START).merge(new)
+        Registrar(before, START).merge(new)
     assert str(caught.value) == message
 
 
@@ -56,7 +56,7 @@ def test_ranks_of_a_pipeline_rank_run_the_same_instructions() -> None:
     other = rank_registration(2, data_parallel=2)
     swapped = (*other.instructions[:2][::-1], *other.instructions[2:])
     with pytest.raises(RegistrationConflictError) as caught:
-        Registrar(before, WORK, START).merge(replace(other, instructions=swapped))
+        Registrar(before, START).merge(replace(other, instructions=swapped))
     assert "rank 2 and rank 0, both at pipeline rank 0, differ: instruction 0 is" in str(caught.value)
 
 
@@ -82,14 +82,14 @@ def test_a_job_of_too_many_ranks_is_refused() -> None:
 
 def test_a_repeated_registration_changes_nothing() -> None:
     before = state_of(rank_registration(0), rank_registration(1))
-    again = Registrar(before, WORK, START + timedelta(seconds=9))
+    again = Registrar(before, START + timedelta(seconds=9))
     again.merge(rank_registration(1))
     assert again.state == before
 
 
 def test_silent_ranks_of_an_earlier_start_give_way_to_another_configuration() -> None:
     before = state_of(*(rank_registration(rank, data_parallel=2) for rank in range(4)))
-    registrar = Registrar(before, WORK, START + timedelta(seconds=31))
+    registrar = Registrar(before, START + timedelta(seconds=31))
     registrar.merge(rank_registration(0, process="e" * 32))
     assert set(registrar.state.ranks) == {0}
     assert registrar.state.expected_ranks == 2
@@ -98,7 +98,7 @@ def test_silent_ranks_of_an_earlier_start_give_way_to_another_configuration() ->
 def test_a_rank_may_move_to_another_place_when_it_starts_again() -> None:
     before = state_of(rank_registration(0))
     moved = replace(rank_registration(1), rank=0, process="e" * 32)
-    registrar = Registrar(before, WORK, START)
+    registrar = Registrar(before, START)
     registrar.merge(moved)
     registrar.merge(replace(rank_registration(0), rank=1, process="d" * 32))
     assert {rank: each.registration.pipeline_rank for rank, each in registrar.state.ranks.items()} == {0: 1, 1: 0}
@@ -115,10 +115,10 @@ def test_a_pipeline_of_too_many_instructions_is_refused(monkeypatch: pytest.Monk
 def test_an_attempt_registers_a_bounded_number_of_configurations() -> None:
     state = NEW_STATE
     for number in range(4):
-        registrar = Registrar(state, WORK, START)
+        registrar = Registrar(state, START)
         registrar.merge(replace(rank_registration(0), model=f"model-{number}"))
         state = registrar.state
-    registrar = Registrar(state, WORK, START)
+    registrar = Registrar(state, START)
     with pytest.raises(RegistrationConflictError) as caught:
         registrar.merge(replace(rank_registration(0), model="model-4"))
     assert str(caught.value) == (
@@ -133,7 +133,7 @@ def test_an_attempt_registers_a_bounded_number_of_configurations() -> None:
 
 
 def test_the_ranks_of_a_pipeline_register_a_bounded_number_of_lists_of_clocks() -> None:
-    registrar = Registrar(NEW_STATE, WORK, START)
+    registrar = Registrar(NEW_STATE, START)
     for rank in range(8):
         registrar.merge(rank_registration(rank, data_parallel=5, clocks=(900, 1000 + rank)))
     with pytest.raises(RegistrationConflictError, match="expected at most 8 different lists of clocks in a pipeline"):
