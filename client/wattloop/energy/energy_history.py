@@ -54,7 +54,7 @@ class EnergyHistory:
         >>> for second in range(5):
         ...     history.add(second, second, 10_000.0 * second)
         >>> energy_at(history.edges(), 2.5)
-        Energy(joules=25.0, uncertainty_joules=0.0)
+        EnergyEstimate(joules=25.0, uncertainty_joules=0.0)
         >>> history.mean_watts()
         10.0
         >>> history.last_edge_before(2.5).energy_millijoules

@@ -164,7 +164,7 @@ def energy_of_power(readings: Sequence[tuple[float, float]]) -> EnergyEstimate:
 
     Example:
         >>> energy_of_power([(0.0, 100.0), (4.0, 100.0), (10.0, 100.0)])
-        Energy(joules=1000.0, uncertainty_joules=0.0)
+        EnergyEstimate(joules=1000.0, uncertainty_joules=0.0)
     """
     joules = sum((end - begin) * (before + after) / 2 for (begin, before), (end, after) in itertools.pairwise(readings))
     return EnergyEstimate(joules, _unseen_changes(readings))

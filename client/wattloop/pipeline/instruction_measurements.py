@@ -270,7 +270,7 @@ def product(power: RegressionEstimate, time: RegressionEstimate) -> RegressionEs
 
     Example:
         >>> product(RegressionEstimate(300.0, 4.0), RegressionEstimate(0.05, 0.0005))
-        Estimate(value=15.0, error=0.25)
+        RegressionEstimate(value=15.0, error=0.25)
     """
     return RegressionEstimate(power.value * time.value, math.hypot(power.error * time.value, power.value * time.error))
 
