@@ -6,6 +6,8 @@ that is compared must be cheaper than the default by more than they differ.
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
 
 from support.strangers.stranger import Stranger
@@ -52,11 +54,18 @@ RECURRENCES = 7
 COMPARED = 3
 """So many of the last recurrences are compared with as many of the default."""
 MAX_RATIO = 1.05
+# The standard error of a median is so many times that of the mean.
+EFFICIENCY_OF_MEDIAN = 1.25
 
 
 def compared_cost(costs: Sequence[float]) -> float:
     """The median cost of the last recurrences: the metric's noise is no cost of the choice."""
     return sorted(costs[-COMPARED:])[COMPARED // 2]
+
+
+def cost_error(costs: Sequence[float]) -> float:
+    """Standard error of `compared_cost`, where runs are timed by a real clock beside other work."""
+    return EFFICIENCY_OF_MEDIAN * statistics.stdev(costs[-COMPARED:]) / math.sqrt(COMPARED)
 
 
 def default_recurrences(stranger: Stranger) -> int:
