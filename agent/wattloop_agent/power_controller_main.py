@@ -1,16 +1,23 @@
-"""The main program of the power controller process, and of ``wattloop agent --restore-only``."""
+"""The main program of the power controller process, and of ``wattloop agent --restore-only``.
+
+A monitor starts it as ``python -m wattloop_agent.power_controller_main``.
+"""
 
 from __future__ import annotations
 
+import argparse
 import errno
 import logging
 import math
+import os
 import socket
+import sys
 from collections.abc import Callable, Sequence
 
 from wattloop import interruption
 from wattloop.errors import OperationError
-from wattloop_agent.agent_settings import AgentSettings
+from wattloop_agent.agent_logs import set_up_logs
+from wattloop_agent.agent_settings import AgentSettings, add_options, settings_from
 from wattloop_agent.boot import boot_id, boot_time_seconds
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller.devices import Devices, NvmlDevices
@@ -21,6 +28,28 @@ from wattloop_agent.request_error import RequestError
 from wattloop_agent.unix_socket import listening_socket, removed_on_exit
 
 logger = logging.getLogger(__name__)
+
+
+def main() -> int:
+    """Run the power controller that a monitor starts, on the inherited connections."""
+    parser = argparse.ArgumentParser(
+        prog="python -m wattloop_agent.power_controller_main",
+        description="The power controller that a monitor starts.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--connection", type=int, nargs="+", required=True, metavar="FD", help="the inherited sockets")
+    add_options(parser)
+    arguments = parser.parse_args()
+    # Only the command line counts: the monitor has read the environment and the config file.
+    settings = settings_from(arguments, {})
+    set_up_logs(settings.log_format, settings.log_level)
+    for descriptor in arguments.connection:
+        os.set_inheritable(descriptor, False)
+    try:
+        return run_power_controller(settings, [socket.socket(fileno=descriptor) for descriptor in arguments.connection])
+    except OperationError as error:
+        sys.stderr.write(f"wattloop agent: {error}\n")
+        return 1
 
 
 def run_power_controller(settings: AgentSettings, connections: Sequence[socket.socket] = ()) -> int:
@@ -117,3 +146,7 @@ def _listening(settings: AgentSettings) -> socket.socket:
     except OSError as error:
         cause = "another power controller listens there" if error.errno == errno.EADDRINUSE else error.strerror
         raise OperationError(f"{path}: cannot listen: {cause}; only one agent may run per node") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,1 @@
-"""Options, help and checks of the agent's subcommands; `commands` runs them."""
+"""The agent's subcommands of ``wattloop``, one module each; ``--help`` imports only the standard library."""

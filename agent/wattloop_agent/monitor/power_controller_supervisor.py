@@ -107,7 +107,7 @@ class PowerControllerSupervisor:
                     # No file of the current folder is imported instead of a module.
                     "-P",
                     "-m",
-                    "wattloop_agent.commands.power_controller",
+                    "wattloop_agent.power_controller_main",
                     "--connection",
                     *map(str, descriptors),
                     *self._options,

@@ -207,6 +207,25 @@ class BoundedHandler(BaseHTTPRequestHandler):
         super().setup()
         self.rfile: Any = _Head(self.rfile)
 
+    def begin(self, status: int, headers: dict[str, str]) -> None:
+        """Send status and headers."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def send(self, data: bytes) -> None:
+        """Send a part of the body.
+
+        Raises:
+            OSError: The client has disconnected.
+        """
+        self.wfile.write(data)
+
+    def release_connection(self) -> None:
+        """Exempt the connection from the limits of requests: streams have their own limits."""
+        self.server.limiter.release(self.connection)
+
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
         """Log nothing, because a client could fill the log."""
 

@@ -8,10 +8,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Protocol
 from urllib.parse import parse_qs, urlsplit
 
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
+from wattloop_agent.telemetry.bounded_server import BoundedHandler
 
 PATH = "/v1/energy/events"
 # Each subscriber takes a thread.
@@ -21,22 +21,6 @@ INTERVAL_SECONDS = 5.0
 MIN_INTERVAL_SECONDS = 1.0
 MAX_INTERVAL_SECONDS = 60.0
 RETRY_MILLISECONDS = 2000
-
-
-class Response(Protocol):
-    """The part of an HTTP handler that a stream needs; `OSError` after a disconnection."""
-
-    def begin(self, status: int, headers: dict[str, str]) -> None:
-        """Send status and headers."""
-        ...
-
-    def send(self, data: bytes) -> None:
-        """Send a part of the body."""
-        ...
-
-    def release_connection(self) -> None:
-        """Exempt the connection from the limits of requests: streams have their own limits."""
-        ...
 
 
 class EnergyEvents:
@@ -62,7 +46,7 @@ class EnergyEvents:
         """Number of active streams."""
         return self._by_address.total()
 
-    def stream(self, target: str, address: str, response: Response) -> None:
+    def stream(self, target: str, address: str, response: BoundedHandler) -> None:
         """Answer a request with events until the client disconnects or the agent ends.
 
         ``Last-Event-ID`` of a client that reconnects is ignored, because the first event is
@@ -141,7 +125,7 @@ def _interval(target: str) -> float:
     return seconds
 
 
-def _reject(response: Response, status: int, message: str) -> None:
+def _reject(response: BoundedHandler, status: int, message: str) -> None:
     headers = {"Content-Type": "text/plain; charset=utf-8"} | ({"Retry-After": "5"} if status == 503 else {})
     response.begin(status, headers)
     response.send(f"{message}\n".encode())

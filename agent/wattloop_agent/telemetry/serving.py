@@ -109,18 +109,6 @@ class _Handler(BoundedHandler):
             paths = f"{METRICS_PATHS[0]}, {energy_events.PATH} and {HEALTH_PATH}"
             self._respond(404, _TEXT, f"not found; the paths are {paths}\n".encode())
 
-    def begin(self, status: int, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-
-    def send(self, data: bytes) -> None:
-        self.wfile.write(data)
-
-    def release_connection(self) -> None:
-        self.server.limiter.release(self.connection)
-
     def _respond(self, status: int, headers: dict[str, str], body: bytes) -> None:
         self.begin(status, headers | {"Content-Length": str(len(body))})
         self.send(body)

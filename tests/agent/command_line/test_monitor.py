@@ -11,8 +11,7 @@ import pytest
 from rich.console import Console
 
 from support.agents.agent_fixture import AgentFixture
-from wattloop_agent.commands.energy_use import usage_between
-from wattloop_agent.commands.monitor_table import usage_table
+from wattloop_agent.command_line.monitor import usage_between, usage_table
 from wattloop_agent.monitor.gpu_readings import GpuStatus
 
 

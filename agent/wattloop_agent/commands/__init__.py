@@ -1,1 +1,0 @@
-"""The agent's subcommands of ``wattloop``."""
