@@ -1,4 +1,4 @@
-"""Writes a file atomically and durably, and reads one with a bound on its size.
+"""Files that survive a kill and a power cut, and the file of state that one process owns.
 
 A process that is killed at any instruction, or a power cut, leaves the old or the new file intact.
 """
@@ -6,8 +6,15 @@ A process that is killed at any instruction, or a power cut, leaves the old or t
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Generic, TypeVar
+
+# Damaged files that are kept; the last one is replaced, so that they can't fill the disk.
+MAX_CORRUPT_FILES = 10
+Content = TypeVar("Content")
 
 
 def write_durably(path: Path, folder: int, data: bytes) -> None:
@@ -56,3 +63,97 @@ def read_bounded(path: Path, limit_bytes: int) -> bytes:
     finally:
         os.close(descriptor)
     return data
+
+
+class CorruptFileError(Exception):
+    """A state file is damaged, and was moved aside, so that the next read is a clean one.
+
+    Attributes:
+        moved_to: Its new path, for an administrator to inspect; None: it could not be moved.
+    """
+
+    def __init__(self, message: str, moved_to: Path | None) -> None:
+        super().__init__(message)
+        self.moved_to = moved_to
+
+
+class StateFile(Generic[Content]):
+    """A file in a state folder that is locked for this process.
+
+    Args:
+        path: The file; its folder exists.
+        kind: Its name in messages.
+        max_bytes: The largest size that is read.
+        encoded: Encodes the content.
+        decoded: Decodes it; a `ValueError`, `TypeError`, `KeyError` or `RecursionError`
+            says that it is damaged.
+
+    Raises:
+        BlockingIOError: Another process has locked the folder.
+        OSError: The folder can't be used.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        kind: str,
+        max_bytes: int,
+        encoded: Callable[[Content], bytes],
+        decoded: Callable[[bytes], Content],
+    ) -> None:
+        self.path = path
+        self._kind = kind
+        self._max_bytes = max_bytes
+        self._encoded = encoded
+        self._decoded = decoded
+        self._folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # The lock is on the folder itself, so that it works for a read-only folder too.
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            if isinstance(error, BlockingIOError):
+                message = "another agent uses this state folder; only one agent may run per node"
+                raise BlockingIOError(error.errno, message) from error
+            raise
+
+    def close(self) -> None:
+        """Release the lock."""
+        os.close(self._folder)
+
+    def read(self) -> Content | None:
+        """The content as last written; None: there is no file.
+
+        Raises:
+            CorruptFileError: It is damaged; it was moved aside.
+            OSError: It can't be read.
+        """
+        try:
+            data = read_bounded(self.path, self._max_bytes)
+        except FileNotFoundError:
+            return None
+        if len(data) > self._max_bytes:
+            raise self.move_aside(f"more than {self._max_bytes} bytes")
+        try:
+            return self._decoded(data)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise self.move_aside(str(error)) from error
+
+    def write(self, content: Content) -> None:
+        """Replace the content; durable on return.
+
+        Raises:
+            OSError: The disk is full, the folder is read-only, ….
+        """
+        write_durably(self.path, self._folder, self._encoded(content))
+
+    def move_aside(self, reason: str) -> CorruptFileError:
+        """Move an invalid file aside; return the error that describes it."""
+        invalid = f"{self.path}: not a valid {self._kind} ({reason})"
+        for number in range(MAX_CORRUPT_FILES):
+            target = self.path.with_name(f"{self.path.name}.corrupt-{number}")
+            if not target.exists() or number == MAX_CORRUPT_FILES - 1:
+                with contextlib.suppress(OSError):
+                    self.path.rename(target)
+                    return CorruptFileError(f"{invalid}; moved to {target}", target)
+        return CorruptFileError(f"{invalid}; it could not be moved aside", None)

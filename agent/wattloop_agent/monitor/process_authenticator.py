@@ -99,8 +99,6 @@ class ProcessAuthenticator:
             return None
         try:
             process = WatchedProcess.opened(pid)
-        except ProcessLookupError:
-            return None
         except OSError:
             return None
         if owner_name(pid, process.start_ticks) == owner:

@@ -6,17 +6,14 @@ A process that is killed at any instruction leaves the old or the new file intac
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from wattloop_agent import limit_refusals
-from wattloop_agent.durable_file import read_bounded, write_durably
+from wattloop_agent.durable_file import StateFile
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.lease import Lease, lease_from_record, lease_to_record
 
@@ -31,19 +28,6 @@ LIMIT_BYTES = 1024 * 1024
 logger = logging.getLogger(__name__)
 
 
-class CorruptLeaseFileError(Exception):
-    """The file has no valid leases and was moved aside; the values to restore are unknown.
-
-    Attributes:
-        moved_to: Its new path, for an administrator to inspect; None: it could not be moved.
-    """
-
-    def __init__(self, path: Path, why: str, moved_to: Path | None) -> None:
-        moved = f"moved to {moved_to}" if moved_to else "it could not be moved aside"
-        super().__init__(f"{path}: not a valid lease file ({why}); {moved}; compare each GPU's limit with its default")
-        self.moved_to = moved_to
-
-
 class LeaseFile:
     """The lease file of a state folder, locked for this process.
 
@@ -56,43 +40,29 @@ class LeaseFile:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / NAME
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._file = StateFile(folder / NAME, "lease file", LIMIT_BYTES, encoded=_encoded, decoded=_decoded)
+        except BlockingIOError as error:
+            raise limit_refusals.folder_in_use(folder) from error
         except OSError as error:
-            raise limit_refusals.not_stored(folder, error) from error
-        try:
-            # The lock is on the folder itself, so that it works for a read-only folder too.
-            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            self.close()
-            if isinstance(error, BlockingIOError):
-                raise limit_refusals.folder_in_use(folder) from error
             raise limit_refusals.not_stored(folder, error) from error
 
     def close(self) -> None:
         """Release the lock."""
-        os.close(self._folder)
+        self._file.close()
 
     def read(self) -> list[Lease]:
         """The leases as last written; none if there is no file.
 
         Raises:
-            CorruptLeaseFileError: It is damaged; it was moved aside, so that the next start is a
-                clean one.
+            CorruptFileError: It is damaged; it was moved aside.
             RequestError: `Reason.STATE_NOT_DURABLE`: it can't be read.
         """
         try:
-            data = read_bounded(self.path, LIMIT_BYTES)
-        except FileNotFoundError:
-            return []
+            return self._file.read() or []
         except OSError as error:
-            raise limit_refusals.not_stored(self.path, error) from error
-        try:
-            return _decoded(data)
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise CorruptLeaseFileError(self.path, str(error), self._moved_aside()) from error
+            raise limit_refusals.not_stored(self._file.path, error) from error
 
     def write(self, leases: Iterable[Lease]) -> None:
         """Replace the leases on disk; durable on return.
@@ -101,28 +71,17 @@ class LeaseFile:
             RequestError: `Reason.STATE_NOT_DURABLE`: the disk is full, the folder is read-only, ….
         """
         try:
-            write_durably(self.path, self._folder, _encoded(leases))
+            self._file.write(list(leases))
         except OSError as error:
-            raise limit_refusals.not_stored(self.path, error) from error
-
-    def _moved_aside(self) -> Path | None:
-        for number in range(1000):
-            target = self.path.with_name(f"{NAME}.corrupt-{number}")
-            if not target.exists():
-                with contextlib.suppress(OSError):
-                    self.path.rename(target)
-                    return target
-        return None
+            raise limit_refusals.not_stored(self._file.path, error) from error
 
 
-def _encoded(leases: Iterable[Lease]) -> bytes:
+def _encoded(leases: list[Lease]) -> bytes:
     records = [lease_to_record(lease) for lease in leases]
     return json.dumps({"format": FORMAT, "sha256": _digest(records), "leases": records}, indent=1).encode() + b"\n"
 
 
 def _decoded(data: bytes) -> list[Lease]:
-    if len(data) > LIMIT_BYTES:
-        raise ValueError(f"more than {LIMIT_BYTES} bytes")
     content = json.loads(data)
     if not isinstance(content["format"], int) or content["format"] < FORMAT:
         raise ValueError(f"format {content['format']!r}, this agent reads {FORMAT} and later")

@@ -16,12 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wattloop_agent import limit_refusals
+from wattloop_agent.durable_file import CorruptFileError
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller import lease_decisions
 from wattloop_agent.power_controller.devices import Devices
 from wattloop_agent.power_controller.lease import Lease, LeaseKey
 from wattloop_agent.power_controller.lease_decisions import HoldRequest, Restoration
-from wattloop_agent.power_controller.lease_file import CorruptLeaseFileError, LeaseFile
+from wattloop_agent.power_controller.lease_file import LeaseFile
 from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.request_error import Reason, RequestError
 
@@ -101,9 +102,9 @@ class LeaseManager:
                 self._lock = self._lock or NodeLock(self._lock_folder, note)
             self._file = self._file or LeaseFile(self._folder)
             found = self._file.read()
-        except CorruptLeaseFileError as error:
-            self._corruption = str(error)
-            logger.error("lease file corrupt", extra={"folder": str(self._folder), "error": str(error)})  # noqa: TRY400
+        except CorruptFileError as error:
+            self._corruption = f"{error}; compare each GPU's limit with its default"
+            logger.error("lease file corrupt", extra={"folder": str(self._folder), "error": self._corruption})  # noqa: TRY400
             found = []
         except RequestError as refusal:
             if self.state != refusal.message:

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wattloop_agent.durable_file import CorruptFileError
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.lease import Lease, lease_from_record, lease_to_record
-from wattloop_agent.power_controller.lease_file import NAME, CorruptLeaseFileError, LeaseFile
+from wattloop_agent.power_controller.lease_file import NAME, LeaseFile
 from wattloop_agent.request_error import Reason, RequestError
 
 LEASE = Lease("GPU-1", GpuSetting.POWER_LIMIT, 300.0, 200.0, None, "process:1:2", "boot")
@@ -58,7 +59,7 @@ def test_what_was_written_last_is_read(tmp_path: Path) -> None:
 def read_or_moved(file: LeaseFile) -> list[Lease] | None:
     try:
         return file.read()
-    except CorruptLeaseFileError as error:
+    except CorruptFileError as error:
         if error.moved_to is not None:
             error.moved_to.unlink()
         return None
@@ -81,7 +82,7 @@ def test_a_truncated_file_is_moved_aside_once_and_the_next_read_is_clean(tmp_pat
     file.write([LEASE])
     path = tmp_path / NAME
     path.write_bytes(path.read_bytes()[:length])
-    with pytest.raises(CorruptLeaseFileError, match="not a valid lease file") as caught:
+    with pytest.raises(CorruptFileError, match="not a valid lease file") as caught:
         file.read()
     assert caught.value.moved_to is not None
     assert len(caught.value.moved_to.read_bytes()) == length
@@ -95,7 +96,7 @@ def test_a_truncated_file_is_moved_aside_once_and_the_next_read_is_clean(tmp_pat
 def test_a_file_of_another_kind_counts_as_corrupt(tmp_path: Path, content: str) -> None:
     (tmp_path / NAME).write_text(content)
     file = LeaseFile(tmp_path)
-    with pytest.raises(CorruptLeaseFileError):
+    with pytest.raises(CorruptFileError):
         file.read()
     file.close()
 
@@ -136,7 +137,7 @@ def test_a_pipe_in_its_place_does_not_block(tmp_path: Path, writers: int) -> Non
     os.mkfifo(tmp_path / NAME)
     ends = [os.open(tmp_path / NAME, os.O_RDWR) for _ in range(writers)]
     file = LeaseFile(tmp_path)
-    with pytest.raises(CorruptLeaseFileError):
+    with pytest.raises(CorruptFileError):
         file.read()
     assert (tmp_path / f"{NAME}.corrupt-0").is_fifo()
     file.write([LEASE])

@@ -15,9 +15,10 @@ from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.nvml import driver_load
 from wattloop.gpus.rapl import Rapl
 from wattloop_agent.boot import boot_id
+from wattloop_agent.durable_file import CorruptFileError
 from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
-from wattloop_agent.monitor.energy.ledger_file import CorruptLedger, FolderInUse, LedgerFile
+from wattloop_agent.monitor.energy.ledger_file import LedgerFile, opened_ledger_file
 from wattloop_agent.request_error import RequestError
 
 logger = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ class LedgerWriter:
             return
         try:
             if self._file is None:
-                self._file = LedgerFile(self._folder)
+                self._file = opened_ledger_file(self._folder)
                 if self._file.path.exists():
                     # The file could not be read at the start, so it must not be overwritten.
                     self._damage = str(self._file.move_aside("it could not be read at the start"))
@@ -140,12 +141,12 @@ class LedgerWriter:
         self._tried_seconds = self._clock()
         self._in_use = False
         try:
-            self._file = LedgerFile(self._folder)
+            self._file = opened_ledger_file(self._folder)
             return self._read(self._file)
-        except FolderInUse as error:
+        except BlockingIOError as error:
             self._in_use = True
             self._set_problem(_storage_problem(self._folder, error))
-        except CorruptLedger as damage:
+        except CorruptFileError as damage:
             self._damage = str(damage)
             self._set_problem(self._damage)
         except OSError as error:

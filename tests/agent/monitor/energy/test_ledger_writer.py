@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.agents.simulated_day import TrueGpu, observation_at, pod
-from wattloop_agent.monitor.energy.ledger_file import MAX_BYTES, NAME, CorruptLedger, LedgerFile
+from wattloop_agent.durable_file import CorruptFileError
+from wattloop_agent.monitor.energy.ledger_file import MAX_BYTES, NAME, opened_ledger_file
 from wattloop_agent.monitor.energy.recorder import WRITE_SECONDS, LedgerWriter
 
 GPU = TrueGpu([(0.0, 300.0)])
@@ -146,14 +147,14 @@ def test_damaged_ledgers_do_not_fill_the_disk(tmp_path: Path) -> None:
 def test_any_invalid_bytes_are_rejected(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     folder = tmp_path_factory.mktemp("ledger")
     (folder / NAME).write_bytes(data)
-    file = LedgerFile(folder)
-    with pytest.raises(CorruptLedger):
+    file = opened_ledger_file(folder)
+    with pytest.raises(CorruptFileError):
         file.read()
     file.close()
 
 
 def test_an_intact_file_with_an_invalid_record_is_moved_aside(tmp_path: Path) -> None:
-    file = LedgerFile(tmp_path)
+    file = opened_ledger_file(tmp_path)
     file.write({"id": "x", "boot": "boot", "accounts": [{"uuid": "GPU-1"}]})
     file.close()
     monitor = Monitor(tmp_path)
@@ -280,7 +281,7 @@ def killed_at(point: int, patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("point", range(8))
 def test_a_kill_at_any_point_of_a_write_leaves_the_older_or_the_newer_ledger(tmp_path: Path, point: int) -> None:
-    file = LedgerFile(tmp_path)
+    file = opened_ledger_file(tmp_path)
     file.write({"number": 1})
     with pytest.MonkeyPatch.context() as patch:
         killed_at(point, patch)
@@ -295,7 +296,7 @@ def test_a_kill_at_any_point_of_a_write_leaves_the_older_or_the_newer_ledger(tmp
 
 
 def test_a_write_has_no_further_points(tmp_path: Path) -> None:
-    file = LedgerFile(tmp_path)
+    file = opened_ledger_file(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         killed_at(8, patch)
         file.write({"number": 1})
