@@ -25,8 +25,10 @@ for module in ("numpy", "rich.live", "wattloop_operator.local.live_view", "wattl
     importlib.import_module(module)
 for module in ("history_table", "cluster_history", "stored_history"):
     importlib.import_module(f"wattloop_operator.history.{module}")
-for module in ("pipeline", "plan", "power", "replay", "simulate"):
-    importlib.import_module(f"wattloop_planner.commands.{module}")
+for module in ("pipeline_emulation", "plan_folder", "replayed_steps"):
+    importlib.import_module(f"wattloop_planner.command_line.{module}")
+for module in ("frequency.files.recorded_run_file", "power_profile", "simulation.replayed_history", "simulation.tasks"):
+    importlib.import_module(f"wattloop_planner.{module}")
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 

@@ -1,1 +1,4 @@
-"""Options, help and validation of the planner's subcommands; `commands` executes them."""
+"""The planner's subcommands: one module a command, with its options, their checks and what it does.
+
+A function imports what takes long to import, so that `--help` and usage errors appear at once.
+"""

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from wattloop.commands.contract import Command, Deferred
+from wattloop.commands.contract import Command
 from wattloop.errors import UsageError
 from wattloop_planner.command_line.pipeline_options import add_pipeline_options, check_pipeline_options
+from wattloop_planner.command_line.row_output import finite, write_rows
+
+if TYPE_CHECKING:
+    from wattloop_planner.frequency.recorded_runs import RunSummary
 
 ANALYZE_EXAMPLE = "  wattloop pipeline analyze runs"
 COMPARE_EXAMPLE = "  wattloop pipeline compare --plans plans --runs runs --output comparison.png"
@@ -132,10 +141,93 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--seed {arguments.seed}: must be at least 0")
 
 
+def _run(arguments: argparse.Namespace) -> int:
+    actions = {"analyze": _analyze, "compare": _compare, "emulate": _emulate}
+    return actions[arguments.action](arguments)
+
+
+def _analyze(arguments: argparse.Namespace) -> int:
+    found = _summaries(arguments.folder, arguments.warm_up)
+    rows = [_row(summary, found[0]) for summary in found]
+    if arguments.format == "json":
+        documents = [
+            row | {"instructions": {name: asdict(mean) for name, mean in summary.instructions.items()}}
+            for row, summary in zip(rows, found, strict=True)
+        ]
+        sys.stdout.write(json.dumps(finite(documents), indent=2, allow_nan=False) + "\n")
+    elif arguments.format == "csv":
+        write_rows(rows)
+    else:
+        _print_table(found)
+    return 0
+
+
+def _summaries(folder: str, warm_up_iterations: int) -> list[RunSummary]:
+    from wattloop_planner.frequency.files.recorded_run_file import read_runs
+    from wattloop_planner.frequency.recorded_runs import summarise
+
+    return [summarise(found, warm_up_iterations) for found in read_runs(folder)]
+
+
+def _row(summary: RunSummary, first: RunSummary) -> dict[str, float]:
+    return {
+        "run": summary.number,
+        "ranks": summary.ranks,
+        "iterations": summary.iterations,
+        "time_seconds": summary.time_seconds,
+        "time_error_seconds": summary.time_error_seconds,
+        "energy_joules": summary.energy_joules,
+        "energy_error_joules": summary.energy_error_joules,
+        "average_power_watts": summary.average_power_watts,
+        "slowdown_percent": summary.slowdown_percent(first),
+        "energy_reduction_percent": summary.reduction_percent(first),
+    }
+
+
+def _print_table(found: Sequence[RunSummary]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for name in ("run", "ranks", "iterations", "time", "energy", "power", "slowdown", "energy saved"):
+        table.add_column(name, justify="right")
+    for summary in found:
+        table.add_row(
+            str(summary.number),
+            str(summary.ranks),
+            str(summary.iterations),
+            f"{summary.time_seconds:.4g} ± {summary.time_error_seconds:.2g} s",
+            f"{summary.energy_joules:.5g} ± {summary.energy_error_joules:.2g} J",
+            f"{summary.average_power_watts:.4g} W",
+            f"{summary.slowdown_percent(found[0]):.2f} %",
+            f"{summary.reduction_percent(found[0]):.2f} %",
+        )
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from wattloop_planner.frequency.pipeline.plans import Realised
+    from wattloop_planner.frequency.plots.comparison_figure import write_comparison
+
+    summaries = _summaries(arguments.runs, arguments.warm_up)
+    runs = {
+        summary.number: Realised(summary.time_seconds, summary.energy_joules / arguments.pipelines)
+        for summary in summaries
+    }
+    write_comparison(arguments.output, arguments.plans, runs)
+    return 0
+
+
+def _emulate(arguments: argparse.Namespace) -> int:
+    from wattloop_planner.command_line.pipeline_emulation import emulate
+
+    return emulate(arguments)
+
+
 COMMAND = Command(
     description="Analyses, compares and emulates pipelines that run under frequency plans.",
     example=f"{ANALYZE_EXAMPLE}\n{COMPARE_EXAMPLE}\n{EMULATE_EXAMPLE}",
     configure=_configure,
-    run=Deferred("wattloop_planner.commands.pipeline:run"),
+    run=_run,
     check=_check,
 )

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import json
 import math
+import sys
+from typing import TYPE_CHECKING
 
-from wattloop.commands.contract import Command, Deferred
+from wattloop.commands.contract import Command
 from wattloop.errors import UsageError
 from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS
-from wattloop_planner.command_line.pipeline_options import add_pipeline_options, check_pipeline_options
+from wattloop_planner.command_line.pipeline_options import add_pipeline_options, check_pipeline_options, read_problem
+
+if TYPE_CHECKING:
+    from wattloop_planner.frequency.files.result import PlannedResult
 
 # The slowest plan, the plan of minimum energy and the fastest plan are always drawn.
 MIN_PLOTS = 3
@@ -134,12 +141,91 @@ def _check(arguments: argparse.Namespace) -> None:
         )
 
 
+def _run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "choose":
+        return _choose(arguments)
+    if arguments.action == "evaluate":
+        return _evaluate(arguments)
+    from wattloop_planner.command_line.plan_folder import write_plan_folder
+
+    return write_plan_folder(arguments)
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from wattloop_planner.frequency.files.plan_file import read_plan
+    from wattloop_planner.frequency.pipeline.plans import evaluate
+
+    problem = read_problem(arguments)
+    rows = []
+    for file in arguments.files:
+        rows_of_plan = read_plan(file, problem.graph, problem.profile.knobs)
+        try:
+            found = evaluate(problem, rows_of_plan)
+        except UsageError as error:
+            raise UsageError(f"{file}: {error}") from error
+        rows.append((file, repr(found.time_seconds), repr(found.energy_joules)))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(("file", "time", "energy"))
+    writer.writerows(rows)
+    return 0
+
+
+def _choose(arguments: argparse.Namespace) -> int:
+    from wattloop_planner.frequency.files.result import read_result
+    from wattloop_planner.frequency.stragglers import choose
+
+    result = read_result(arguments.directory)
+    if arguments.deadline is None:
+        return _choose_by_rule(arguments, result)
+    chosen = choose(result.realised, arguments.deadline, result.waiting_power_watts)
+    document = _chosen(result, chosen.plan) | {
+        "energy_until_deadline_joules": chosen.energy_until_deadline_joules,
+        "meets_deadline": chosen.meets_deadline,
+    }
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    if not chosen.meets_deadline:
+        sys.stderr.write(
+            f"no plan in {arguments.directory} ends within {arguments.deadline:.9g} s; the fastest takes "
+            f"{chosen.realised.time_seconds:.9g} s\n"
+        )
+    return 0 if chosen.meets_deadline else 1
+
+
+def _choose_by_rule(arguments: argparse.Namespace, result: PlannedResult) -> int:
+    from wattloop.energy.cost import CostModel
+    from wattloop_planner.frequency.choice_rules import CostRule, FastestRule, Rule, choose_point
+
+    rule: Rule = FastestRule() if arguments.eta is None else CostRule(CostModel(arguments.eta, arguments.max_power))
+    chosen = choose_point(
+        result.realised,
+        rule,
+        max_clocks=result.max_clocks,
+        waiting_power_watts=result.waiting_power_watts,
+        straggler_seconds=arguments.straggler,
+    )
+    document = _chosen(result, chosen.plan) | {"for_straggler": chosen.for_straggler}
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    return 0
+
+
+def _chosen(result: PlannedResult, plan: int) -> dict[str, object]:
+    from wattloop_planner.frequency.files.plan_file import plan_file_name
+
+    number, realised = result.numbers[plan], result.realised[plan]
+    return {
+        "plan": number,
+        "file": plan_file_name(number),
+        "time_seconds": realised.time_seconds,
+        "energy_joules": realised.energy_joules,
+    }
+
+
 COMMAND = Command(
     description="Finds the time-energy frontier of a pipeline-parallel training iteration, and plans along it: "
     "one GPU frequency for each operation of each stage.",
     example="  wattloop plan --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 --output plans\n"
     f"{CHOOSE_EXAMPLE}\n{EVALUATE_EXAMPLE}",
     configure=_configure,
-    run=Deferred("wattloop_planner.commands.plan:run"),
+    run=_run,
     check=_check,
 )

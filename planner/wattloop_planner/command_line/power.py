@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
+from dataclasses import asdict
 
-from wattloop.commands.contract import Command, Deferred
+from wattloop.commands.contract import Command
 
 EXAMPLE = "  wattloop power select --profile profile.csv --selector cost --eta 0.5"
 SELECTORS = ("energy", "time", "cost", "max-slowdown")
@@ -28,9 +31,30 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     select.add_argument("--factor", type=float, default=1.1, help="maximum slowdown for max-slowdown (default: 1.1)")
 
 
+def _run(arguments: argparse.Namespace) -> int:
+    from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Selector, Time
+    from wattloop_planner.power_profile import read_profile
+
+    cost = Cost(arguments.eta)
+    selectors: dict[str, Selector] = {"energy": Energy(), "time": Time(), "cost": cost}
+    selector = selectors.get(arguments.selector) or MaxSlowdown(arguments.factor)
+    profile = read_profile(arguments.profile)
+    chosen = selector.select(profile.measurements)
+    document = {
+        "power_limit_watts": chosen.power_limit_watts,
+        "energy_joules": chosen.energy_joules,
+        "time_seconds": chosen.time_seconds,
+        "cost_joules": cost.cost_joules(chosen, profile.measurements),
+        "selector": arguments.selector,
+        "measurements": [asdict(measurement) for measurement in profile.measurements],
+    }
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    return 0
+
+
 COMMAND = Command(
     description="Selects the power limit of minimum energy, time or cost, or the lowest limit within a slowdown.",
     example=EXAMPLE,
     configure=_configure,
-    run=Deferred("wattloop_planner.commands.power:run"),
+    run=_run,
 )

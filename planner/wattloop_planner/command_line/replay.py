@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import csv
+import sys
 from collections.abc import Sequence
 
-from wattloop.commands.contract import Command, Deferred
+from wattloop.commands.contract import Command
 from wattloop.errors import UsageError
+from wattloop.files.atomic_write import open_atomic
 from wattloop.wire.message_fields import shown
 from wattloop_planner.bandit.configuration import (
     MAX_CONFIGURATIONS,
+    Configuration,
     ConfigurationSpace,
     Parameter,
     Scale,
     inferred_scale,
 )
 from wattloop_planner.bandit.named_policies import POLICIES
+from wattloop_planner.observations import PARAMETER_PREFIX
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -93,6 +98,48 @@ def _parameter(text: str) -> Parameter:
         raise UsageError(f"--parameter: {error}") from None
 
 
+def _run(arguments: argparse.Namespace) -> int:
+    from wattloop_planner.bandit.named_policies import policy_named
+    from wattloop_planner.bandit.policy import DecisionContext
+    from wattloop_planner.bandit.zeus_policy import ZeusPolicy
+    from wattloop_planner.command_line.replayed_steps import replayed_steps
+    from wattloop_planner.plots.posterior_figure import write_posterior_plot
+    from wattloop_planner.simulation.replayed_history import read_replayed_history
+
+    sizes = batch_sizes_of(arguments.batch_sizes)
+    policy = policy_named(arguments.policy, **({} if arguments.window is None else {"window": arguments.window}))
+    parameters = parameters_of(arguments.parameter)
+    history, left_out = read_replayed_history(arguments.history, sizes, parameters)
+    if left_out:
+        text = "attempt(s) are not replayed: their cost is not known, or their outcome says nothing about a batch size"
+        sys.stderr.write(f"{arguments.history}: {left_out} {text}\n")
+    context = DecisionContext(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0, parameters=parameters)
+    columns = tuple(f"{PARAMETER_PREFIX}{parameter.name}" for parameter in parameters)
+    steps = list(replayed_steps(policy, context, history, arguments.seed))
+    with open_atomic(arguments.output) as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(("step", "stage", "decided", "drawn", *columns))
+        for step in steps:
+            drawn, values = (None, [""] * len(columns)) if step.drawn is None else _cells(step.drawn)
+            writer.writerow((step.step, step.stage, step.decided, drawn, *values))
+    if arguments.arms:
+        with open_atomic(arguments.arms) as stream:
+            writer = csv.writer(stream, lineterminator="\n")
+            spread = "precision" if isinstance(policy, ZeusPolicy) else "sd"
+            writer.writerow(("step", "batch_size", "observations", "mean", spread, *columns))
+            writer.writerows(row for step in steps for row in step.arms)
+    if arguments.picture:
+        panels = [step.panel for step in steps if step.panel is not None]
+        write_posterior_plot(
+            arguments.picture, f"What the policy {arguments.policy} expects before each recurrence", panels
+        )
+    return 0
+
+
+def _cells(drawn: Configuration) -> tuple[int, list[str]]:
+    return drawn.batch_size, [value for _, value in drawn.parameters]
+
+
 COMMAND = Command(
     description=(
         "Runs a policy before each observation of a history, and after the last. Policy zeus follows the published "
@@ -107,6 +154,6 @@ COMMAND = Command(
         "    --batch-sizes 8,16,32 --default-batch-size 32 --output -"
     ),
     configure=_configure,
-    run=Deferred("wattloop_planner.commands.replay:run"),
+    run=_run,
     check=_check,
 )

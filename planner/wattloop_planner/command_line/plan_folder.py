@@ -1,22 +1,18 @@
-"""`wattloop plan`: GPU frequency plans of a training pipeline."""
+"""`wattloop plan --output`: plans a pipeline, and writes the folder of the result."""
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattloop.energy.cost import CostModel
 from wattloop.errors import InputError, UsageError
 from wattloop.wire.message_fields import MessageError, String
 from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS
-from wattloop_planner.commands.pipeline_inputs import read_problem
+from wattloop_planner.command_line.pipeline_options import read_problem
 from wattloop_planner.frequency.baselines import baselines, max_frequency
-from wattloop_planner.frequency.choice_rules import CostRule, FastestRule, Rule, choose_point
 from wattloop_planner.frequency.files.archive import (
     ARCHIVE,
     MAX_COMPRESSED_BYTES,
@@ -25,11 +21,8 @@ from wattloop_planner.frequency.files.archive import (
     write_within,
 )
 from wattloop_planner.frequency.files.folder import check_output, replaced
-from wattloop_planner.frequency.files.plan_file import plan_file_name, read_plan
 from wattloop_planner.frequency.files.plan_manifest import MANIFEST, MAX_APPLIED_CHARACTERS, check_name, plan_manifest
 from wattloop_planner.frequency.files.result import (
-    PlannedResult,
-    read_result,
     write_baselines,
     write_frontier,
     write_plans,
@@ -37,25 +30,16 @@ from wattloop_planner.frequency.files.result import (
     write_summary,
 )
 from wattloop_planner.frequency.pipeline.planning_problem import Problem
-from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, plan_energy_joules
+from wattloop_planner.frequency.pipeline.plans import Realised, plan_energy_joules
 from wattloop_planner.frequency.pipeline.profile_file import read_gpu_product
 from wattloop_planner.frequency.solver.planning import MAX_PLANS, Planning, plan_pipeline
-from wattloop_planner.frequency.stragglers import choose
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Execute ``wattloop plan``."""
-    if arguments.action == "choose":
-        return _choose(arguments)
-    if arguments.action == "evaluate":
-        return _evaluate(arguments)
-    return _plan(arguments)
-
-
-def _plan(arguments: argparse.Namespace) -> int:
+def write_plan_folder(arguments: argparse.Namespace) -> int:
+    """Execute ``wattloop plan`` without an action."""
     check_output(arguments.output)
     if arguments.manifest is not None:
         check_name(arguments.manifest)
@@ -63,14 +47,14 @@ def _plan(arguments: argparse.Namespace) -> int:
     started = time.perf_counter()
     problem, product = read_problem(arguments, seconds), _gpu_product(arguments)
     for note in problem.profile.notes:
-        _print_message(f"{problem.profile.source}: {note}")
+        print_message(f"{problem.profile.source}: {note}")
     with _ProgressBar() as progress:
         planning = plan_pipeline(
             problem, arguments.plans, use_steady_state=arguments.steady_state == "auto", on_progress=progress.update
         )
         seconds |= planning.phase_seconds
         if arguments.plans is None and len(planning.frontier.times_seconds) > MAX_PLANS:
-            _print_message(
+            print_message(
                 f"{len(planning.frontier.times_seconds)} breakpoints were thinned evenly to {len(planning.plans)} plans"
             )
         _write(arguments, problem, planning, seconds, progress, product=product)
@@ -104,7 +88,7 @@ def _write(
             write_baselines(folder, points)
         if arguments.pictures != 0:
             # Deferred, because the import of matplotlib takes longer than most plans.
-            from wattloop_planner.frequency.plots import (  # noqa: PLC0415
+            from wattloop_planner.frequency.plots import (
                 draw_frontier,
                 draw_plans,
                 plans_to_draw,
@@ -141,7 +125,7 @@ def _write_archive(folder: Path, archive: PlanArchive) -> None:
     try:
         (folder / ARCHIVE).write_bytes(write_within(archive, MAX_COMPRESSED_BYTES)[1])
     except InputError as error:
-        _print_message(f"no archive of the plans was written: {error}")
+        print_message(f"no archive of the plans was written: {error}")
 
 
 def _write_manifest(arguments: argparse.Namespace, folder: Path, archive: PlanArchive) -> None:
@@ -150,19 +134,19 @@ def _write_manifest(arguments: argparse.Namespace, folder: Path, archive: PlanAr
     (folder / MANIFEST).write_text(text, encoding="utf-8")
     server_side = " --server-side" if len(text) > MAX_APPLIED_CHARACTERS else ""
     fewer = f" (with {len(held.points)} of {len(archive.points)} plans)" if held is not archive else ""
-    _print_message(f"kubectl apply{server_side} -f {Path(arguments.output) / MANIFEST}{fewer}")
+    print_message(f"kubectl apply{server_side} -f {Path(arguments.output) / MANIFEST}{fewer}")
 
 
 def _report(arguments: argparse.Namespace, problem: Problem, planning: Planning, seconds: float) -> None:
     frontier, gaps = planning.frontier, planning.gaps * 100
     steady = planning.steady_microbatches
-    _print_message(
+    print_message(
         f"{problem.graph.operations} operations, {len(frontier.times_seconds)} breakpoints"
         + (f" (by the repeated structure, from {steady} microbatches)" if steady else "")
         + f": {frontier.min_time_seconds:.6g} s to {frontier.max_time_seconds:.6g} s, "
         f"minimum energy at {frontier.min_energy_time_seconds:.6g} s"
     )
-    _print_message(
+    print_message(
         f"{len(planning.plans)} plans in {arguments.output}, above the lower bound of energy by "
         f"{_rounded(gaps.mean())} % on average and {_rounded(gaps.max())} % at most; {seconds:.2f} s"
     )
@@ -173,65 +157,8 @@ def _rounded(percent: float) -> str:
     return f"{round(float(percent), 3) + 0.0:.3f}"
 
 
-def _evaluate(arguments: argparse.Namespace) -> int:
-    problem = read_problem(arguments)
-    rows = []
-    for file in arguments.files:
-        rows_of_plan = read_plan(file, problem.graph, problem.profile.knobs)
-        try:
-            found = evaluate(problem, rows_of_plan)
-        except UsageError as error:
-            raise UsageError(f"{file}: {error}") from error
-        rows.append((file, repr(found.time_seconds), repr(found.energy_joules)))
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(("file", "time", "energy"))
-    writer.writerows(rows)
-    return 0
-
-
-def _choose(arguments: argparse.Namespace) -> int:
-    result = read_result(arguments.directory)
-    if arguments.deadline is None:
-        return _choose_by_rule(arguments, result)
-    chosen = choose(result.realised, arguments.deadline, result.waiting_power_watts)
-    document = _chosen(result, chosen.plan) | {
-        "energy_until_deadline_joules": chosen.energy_until_deadline_joules,
-        "meets_deadline": chosen.meets_deadline,
-    }
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    if not chosen.meets_deadline:
-        _print_message(
-            f"no plan in {arguments.directory} ends within {arguments.deadline:.9g} s; the fastest takes "
-            f"{chosen.realised.time_seconds:.9g} s"
-        )
-    return 0 if chosen.meets_deadline else 1
-
-
-def _choose_by_rule(arguments: argparse.Namespace, result: PlannedResult) -> int:
-    rule: Rule = FastestRule() if arguments.eta is None else CostRule(CostModel(arguments.eta, arguments.max_power))
-    chosen = choose_point(
-        result.realised,
-        rule,
-        max_clocks=result.max_clocks,
-        waiting_power_watts=result.waiting_power_watts,
-        straggler_seconds=arguments.straggler,
-    )
-    document = _chosen(result, chosen.plan) | {"for_straggler": chosen.for_straggler}
-    sys.stdout.write(json.dumps(document, indent=2) + "\n")
-    return 0
-
-
-def _chosen(result: PlannedResult, plan: int) -> dict[str, object]:
-    number, realised = result.numbers[plan], result.realised[plan]
-    return {
-        "plan": number,
-        "file": plan_file_name(number),
-        "time_seconds": realised.time_seconds,
-        "energy_joules": realised.energy_joules,
-    }
-
-
-def _print_message(text: str) -> None:
+def print_message(text: str) -> None:
+    """Print a line on stderr."""
     sys.stderr.write(text + "\n")
 
 
@@ -257,8 +184,8 @@ class _ProgressBar:
 
 def _bar() -> Progress:
     # Deferred, because the import takes as long as planning a small pipeline.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     bar = Progress(*columns, console=Console(stderr=True), transient=True)

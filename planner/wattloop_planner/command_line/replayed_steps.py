@@ -1,17 +1,13 @@
-"""`wattloop replay`: the decisions of a policy on a given history."""
+"""The decisions of a policy before each observation of a history, and after the last."""
 
 from __future__ import annotations
 
-import argparse
-import csv
 import math
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from wattloop.files.atomic_write import open_atomic
 from wattloop_planner.bandit.configuration import Configuration
-from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import (
     ChoiceKind,
     Decision,
@@ -21,10 +17,8 @@ from wattloop_planner.bandit.policy import (
     decision_seed,
 )
 from wattloop_planner.bandit.zeus_policy import MIN_OBSERVATIONS, NINETY_PERCENT, ZeusPolicy
-from wattloop_planner.command_line.replay import batch_sizes_of, parameters_of
-from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
-from wattloop_planner.plots.posterior_figure import PosteriorPanel, write_posterior_plot
-from wattloop_planner.simulation.replayed_history import read_replayed_history
+from wattloop_planner.observations import Observation, Outcome
+from wattloop_planner.plots.posterior_figure import PosteriorPanel
 
 STAGES = {ChoiceKind.PRUNE: "pruning", ChoiceKind.TRIAL: "trial"}
 
@@ -50,39 +44,10 @@ class Step:
     panel: PosteriorPanel | None = None
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Execute ``wattloop replay``."""
-    sizes = batch_sizes_of(arguments.batch_sizes)
-    policy = policy_named(arguments.policy, **({} if arguments.window is None else {"window": arguments.window}))
-    parameters = parameters_of(arguments.parameter)
-    history, left_out = read_replayed_history(arguments.history, sizes, parameters)
-    if left_out:
-        text = "attempt(s) are not replayed: their cost is not known, or their outcome says nothing about a batch size"
-        sys.stderr.write(f"{arguments.history}: {left_out} {text}\n")
-    context = DecisionContext(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0, parameters=parameters)
-    columns = tuple(f"{PARAMETER_PREFIX}{parameter.name}" for parameter in parameters)
-    steps = list(_steps(policy, context, history, arguments.seed))
-    with open_atomic(arguments.output) as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(("step", "stage", "decided", "drawn", *columns))
-        for step in steps:
-            drawn, values = (None, [""] * len(columns)) if step.drawn is None else _cells(step.drawn)
-            writer.writerow((step.step, step.stage, step.decided, drawn, *values))
-    if arguments.arms:
-        with open_atomic(arguments.arms) as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            spread = "precision" if isinstance(policy, ZeusPolicy) else "sd"
-            writer.writerow(("step", "batch_size", "observations", "mean", spread, *columns))
-            writer.writerows(row for step in steps for row in step.arms)
-    if arguments.picture:
-        panels = [step.panel for step in steps if step.panel is not None]
-        write_posterior_plot(
-            arguments.picture, f"What the policy {arguments.policy} expects before each recurrence", panels
-        )
-    return 0
-
-
-def _steps(policy: Policy, context: DecisionContext, history: Sequence[Observation], seed: int) -> Iterator[Step]:
+def replayed_steps(
+    policy: Policy, context: DecisionContext, history: Sequence[Observation], seed: int
+) -> Iterator[Step]:
+    """Yield the step before each observation, and the one after the last."""
     for step in range(len(history) + 1):
         recurrence, attempt = _recurrence_and_attempt(history, step)
         context_at_step = replace(
@@ -137,10 +102,6 @@ def _step(policy: Policy, context: DecisionContext, decision: Decision, step: in
     chosen = decision.configuration
     panel = PosteriorPanel(context.recurrence, decision.arms, chosen, runs)
     return Step(step, stage, decision.batch_size if certain else None, chosen, rows, panel)
-
-
-def _cells(drawn: Configuration) -> tuple[int, list[str]]:
-    return drawn.batch_size, [value for _, value in drawn.parameters]
 
 
 def _log_cost(low: float | None, high: float | None) -> tuple[str, str]:

@@ -1,112 +1,24 @@
-"""`wattloop pipeline`: analyses, compares and emulates pipelines that run under frequency plans."""
+"""`wattloop pipeline emulate`: plans in virtual time, with clock latency."""
 
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
-from wattloop_planner.commands.pipeline_inputs import read_problem
+from wattloop_planner.command_line.pipeline_options import read_problem
+from wattloop_planner.command_line.row_output import write_rows
 from wattloop_planner.frequency.baselines import max_frequency
 from wattloop_planner.frequency.clock_groups import GroupedPlan, best_grouping
 from wattloop_planner.frequency.emulation import Conditions, Emulation
 from wattloop_planner.frequency.files.plan_file import read_plan, write_plan
-from wattloop_planner.frequency.files.recorded_run_file import read_runs
 from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, evaluate, planned_options
-from wattloop_planner.frequency.recorded_runs import RunSummary, summarise
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Execute ``wattloop pipeline``."""
-    actions = {"analyze": _analyze, "compare": _compare, "emulate": _emulate}
-    return actions[arguments.action](arguments)
-
-
-def _analyze(arguments: argparse.Namespace) -> int:
-    found = _summaries(arguments.folder, arguments.warm_up)
-    rows = [_row(summary, found[0]) for summary in found]
-    if arguments.format == "json":
-        documents = [
-            row | {"instructions": {name: asdict(mean) for name, mean in summary.instructions.items()}}
-            for row, summary in zip(rows, found, strict=True)
-        ]
-        sys.stdout.write(json.dumps(_finite(documents), indent=2, allow_nan=False) + "\n")
-    elif arguments.format == "csv":
-        _write_csv(rows)
-    else:
-        _print_table(found)
-    return 0
-
-
-def _summaries(folder: str, warm_up_iterations: int) -> list[RunSummary]:
-    return [summarise(found, warm_up_iterations) for found in read_runs(folder)]
-
-
-def _row(summary: RunSummary, first: RunSummary) -> dict[str, float]:
-    return {
-        "run": summary.number,
-        "ranks": summary.ranks,
-        "iterations": summary.iterations,
-        "time_seconds": summary.time_seconds,
-        "time_error_seconds": summary.time_error_seconds,
-        "energy_joules": summary.energy_joules,
-        "energy_error_joules": summary.energy_error_joules,
-        "average_power_watts": summary.average_power_watts,
-        "slowdown_percent": summary.slowdown_percent(first),
-        "energy_reduction_percent": summary.reduction_percent(first),
-    }
-
-
-def _finite(value: object) -> object:
-    """The value with None in place of NaN, which JSON does not have."""
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if _is_nan(value) else value
-
-
-def _print_table(found: Sequence[RunSummary]) -> None:
-    # Deferred, because the import takes longer than the analysis.
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Table  # noqa: PLC0415
-
-    table = Table(box=None, pad_edge=False)
-    for name in ("run", "ranks", "iterations", "time", "energy", "power", "slowdown", "energy saved"):
-        table.add_column(name, justify="right")
-    for summary in found:
-        table.add_row(
-            str(summary.number),
-            str(summary.ranks),
-            str(summary.iterations),
-            f"{summary.time_seconds:.4g} ± {summary.time_error_seconds:.2g} s",
-            f"{summary.energy_joules:.5g} ± {summary.energy_error_joules:.2g} J",
-            f"{summary.average_power_watts:.4g} W",
-            f"{summary.slowdown_percent(found[0]):.2f} %",
-            f"{summary.reduction_percent(found[0]):.2f} %",
-        )
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
-
-
-def _compare(arguments: argparse.Namespace) -> int:
-    summaries = _summaries(arguments.runs, arguments.warm_up)
-    # Deferred, because the import of matplotlib takes longer than everything else.
-    from wattloop_planner.frequency.plots.comparison_figure import write_comparison  # noqa: PLC0415
-
-    runs = {
-        summary.number: Realised(summary.time_seconds, summary.energy_joules / arguments.pipelines)
-        for summary in summaries
-    }
-    write_comparison(arguments.output, arguments.plans, runs)
-    return 0
 
 
 @dataclass(frozen=True)
@@ -139,7 +51,8 @@ class _EmulatedPlan:
         }
 
 
-def _emulate(arguments: argparse.Namespace) -> int:
+def emulate(arguments: argparse.Namespace) -> int:
+    """Execute ``wattloop pipeline emulate``."""
     problem = read_problem(arguments)
     conditions = _conditions(arguments, problem)
     found = [_emulated(problem, file, conditions) for file in arguments.files]
@@ -147,7 +60,7 @@ def _emulate(arguments: argparse.Namespace) -> int:
     if arguments.format == "json":
         sys.stdout.write(json.dumps(rows, indent=2, allow_nan=False) + "\n")
     else:
-        _write_csv(rows)
+        write_rows(rows)
     for plan in found:
         if plan.best.min_group_seconds:
             _report_groups(plan, conditions)
@@ -210,16 +123,6 @@ def _write_groups(folder: str, problem: Problem, found: Sequence[_EmulatedPlan])
             )
             with open_atomic(path / Path(plan.file).name) as stream:
                 write_plan(stream, problem.graph, plan.best.rows, comments, problem.profile.knobs)
-
-
-def _write_csv(rows: Sequence[Mapping[str, object]]) -> None:
-    writer = csv.DictWriter(sys.stdout, tuple(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: "" if _is_nan(value) else value for name, value in row.items()} for row in rows)
-
-
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def _percent_beyond(value: float, base: float) -> float:

@@ -1,0 +1,28 @@
+"""Rows of numbers on stdout: CSV or JSON, neither of which has NaN."""
+
+from __future__ import annotations
+
+import csv
+import math
+import sys
+from collections.abc import Mapping, Sequence
+
+
+def finite(value: object) -> object:
+    """The value with None in place of NaN, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: finite(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [finite(entry) for entry in value]
+    return None if _is_nan(value) else value
+
+
+def write_rows(rows: Sequence[Mapping[str, object]]) -> None:
+    """Write rows as CSV on stdout; NaN is an empty cell."""
+    writer = csv.DictWriter(sys.stdout, tuple(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: "" if _is_nan(value) else value for name, value in row.items()} for row in rows)
+
+
+def _is_nan(value: object) -> bool:
+    return isinstance(value, float) and math.isnan(value)

@@ -1,1 +1,0 @@
-"""Executes the planner's subcommands."""
