@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from bandit import FILES, HEADER, LIMITED_DEFAULT_NEVER_REACHES, LIMITED_DEFAULT_REACHES, all_jobs, limited
+from bandit import HEADER
+from bandit_jobs import FILES, LIMITED_DEFAULT_NEVER_REACHES, LIMITED_DEFAULT_REACHES, all_jobs, limited
 
 from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.configuration import Configuration
