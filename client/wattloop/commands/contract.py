@@ -52,7 +52,7 @@ class Deferred:
     """A command's ``run`` that imports its function when it is called.
 
     Attributes:
-        function: Module and name of the function, as in ``wattloop_planner.commands.plan:run``.
+        function: Module and name of the function, as in ``package.module:function``.
     """
 
     function: str
