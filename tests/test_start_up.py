@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wattloop.commands.contract import Command, Deferred
+from wattloop.commands.contract import Command
 from wattloop.commands.main import GROUP
 
 ROOT = Path(__file__).parents[1]
@@ -132,7 +132,7 @@ def test_every_subcommand_has_an_implementation(name: str) -> None:
     (entry,) = entry_points(group=GROUP, name=name)
     command = entry.load()
     assert isinstance(command, Command)
-    assert callable(command.run.load() if isinstance(command.run, Deferred) else command.run)
+    assert callable(command.run)
 
 
 def test_a_plan_imports_only_numpy(tmp_path: Path) -> None:

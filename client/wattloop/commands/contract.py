@@ -4,7 +4,7 @@ A package registers its subcommands in the entry-point group ``wattloop.commands
 "wattloop_planner.command_line.simulate:COMMAND"``. The module has all of a subcommand: its options, its
 help, the checks of its arguments and what it does. It imports no slow module, so that ``--help`` and usage
 errors are fast: the function that runs the subcommand imports what it needs, so that a missing extra affects
-only that subcommand. A `Deferred` names a function of another module, and imports it when it is called.
+only that subcommand.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 
-from wattloop.errors import OperationError
 from wattloop.installation import how_to_install
 
 EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_planner": "planner"}
@@ -45,34 +43,6 @@ class Command:
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     check: Callable[[argparse.Namespace], None] = _accept
-
-
-@dataclass(frozen=True)
-class Deferred:
-    """A command's ``run`` that imports its function when it is called.
-
-    Attributes:
-        function: Module and name of the function, as in ``package.module:function``.
-    """
-
-    function: str
-
-    def load(self) -> Callable[[argparse.Namespace], int]:
-        """Import the function.
-
-        Raises:
-            OperationError: A required module is not installed.
-        """
-        module, _, name = self.function.partition(":")
-        try:
-            function: Callable[[argparse.Namespace], int] = getattr(import_module(module), name)
-        except ModuleNotFoundError as error:
-            raise OperationError(missing_module(module, error)) from error
-        return function
-
-    def __call__(self, arguments: argparse.Namespace) -> int:
-        """Run the subcommand."""
-        return self.load()(arguments)
 
 
 def missing_module(module: str, error: ModuleNotFoundError) -> str:

@@ -15,7 +15,7 @@ import pytest
 
 from wattloop.commands import main as command_line
 from wattloop.commands.blas_threads import VARIABLE
-from wattloop.commands.contract import Command, Deferred
+from wattloop.commands.contract import Command
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.installation import how_to_install
 
@@ -138,16 +138,6 @@ def test_an_entry_point_without_its_extra_is_an_error_that_names_the_extra(
     assert how_to_install("planner") in capsys.readouterr().err
 
 
-def test_a_subcommand_without_its_extra_is_an_error_that_names_the_extra(
-    subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    subcommand(Deferred("wattloop_planner.no_such_module:run"))
-    assert command_line.main(["try"]) == 1
-    captured = capsys.readouterr().err
-    assert captured.startswith("wattloop try: needs the module wattloop_planner.no_such_module, which is not installed")
-    assert how_to_install("planner") in captured
-
-
 def test_a_module_that_a_running_subcommand_lacks_is_an_error_that_names_the_extra(
     subcommand: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,7 +210,7 @@ def test_a_full_output_is_an_error(program: str, title: str, monkeypatch: pytest
 CLOSED = """
 import os, sys
 from wattloop.commands import main as command_line
-from wattloop.commands.contract import Command, Deferred
+from wattloop.commands.contract import Command
 def run(arguments):
     # A file opened now must not get the descriptor of a stream.
     assert os.open(os.devnull, os.O_RDONLY) > 2
