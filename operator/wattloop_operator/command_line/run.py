@@ -72,10 +72,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     job = read_job(arguments.file)
     output = arguments.output or Path("wattloop-output") / job.metadata.name
-    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-
-    def print_line(text: str) -> None:
-        stderr.print(text, markup=False)
+    stderr = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     simulation = _with_time(simulation_of(arguments, job, else_processors=True), job)
     local_run = LocalRun(
@@ -87,11 +84,11 @@ def _run(arguments: argparse.Namespace) -> int:
         simulation=simulation,
         processors=_processors() if simulation is None and not has_driver() else None,
         seed=arguments.seed,
-        print_line=print_line,
+        print_line=stderr.print,
     )
     # Without a live table, stderr has a line for each attempt. A reader of JSON lines has the attempts on stdout.
     has_table = stderr.is_terminal or arguments.format == "jsonl"
-    reporter = AttemptReporter(print_line, table=has_table)
+    reporter = AttemptReporter(stderr.print, table=has_table)
     try:
         snapshot = _carry_out(local_run, arguments.format, stderr, reporter)
     except Interrupted:
@@ -103,7 +100,7 @@ def _run(arguments: argparse.Namespace) -> int:
     stderr.print(f"\n{summary(history)}\nTable with the whole reasons, and plots: {output}")
     unreachable = unreachable_message(snapshot.job.status.conditions)
     if unreachable:
-        print_line(f"The target was not reached: {unreachable}.")
+        stderr.print(f"The target was not reached: {unreachable}.")
     if not reporter.results:
         stderr.print(
             "Nothing was left to run. To continue, give a larger --recurrences; to start over, another --output."

@@ -96,8 +96,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--batch-sizes: found {max(grid.batch_sizes)}, expected at most {MAX_BATCH_SIZE}")
     output = arguments.output or Path("wattloop-sweep") / job.metadata.name
     sweep = Sweep(arguments.file, job, output, grid, simulation_of(arguments, job), arguments.seed)
-    stderr = Console(stderr=True, highlight=False, soft_wrap=True)
-    reporter = AttemptReporter(lambda text: stderr.print(text, markup=False))
+    stderr = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
+    reporter = AttemptReporter(stderr.print)
     # Of the stream itself: notebooks force colours, by which rich takes a pipe for a terminal.
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:

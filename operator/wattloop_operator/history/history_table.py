@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.table import Table
+from rich.text import Text
 
 from wattloop.pipeline.standard_errors import NORMAL_95
+from wattloop.printable import printable
 from wattloop_operator.domain.quantities import (
     NONE,
     NOT_KNOWN_YET,
@@ -32,7 +34,7 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
 
     The columns on pipelines are there only if an attempt ran as one.
     """
-    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=_untrusted(title) if title else None, title_justify="left", box=None, pad_edge=False)
     for name in NUMBERS:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("outcome", no_wrap=True)
@@ -55,7 +57,7 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
         table.add_row(
             str(row.recurrence),
             str(row.attempt),
-            str(row.configuration),
+            _untrusted(str(row.configuration)),
             number_text(row.power_limit_watts),
             number_text(row.epochs),
             row.outcome,
@@ -65,10 +67,15 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
             metric_text(row.metric),
             saving_cell(row),
             *(_pipeline_cells(row) if pipelines else ()),
-            row.reason,
+            _untrusted(row.reason),
             style=None if row.reached else "dim",
         )
     return table
+
+
+def _untrusted(text: str) -> Text:
+    """A text of a user or a stored file. Rich reads markup in a string, and prints escape characters of either."""
+    return Text(printable(text))
 
 
 def _pipeline_cells(row: RecurrenceRow) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from wattloop_operator.plots.figure_style import (
     LOST,
     SAVED,
     colours_of,
+    label_of,
     new_figure,
     save,
     show_text,
@@ -88,7 +89,9 @@ def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default: Estimate
                 linewidth=0.0 if succeeded else 0.4,
             )
             bottom += cost
-    handles: list[Artist] = [Patch(color=colour, label=str(configuration)) for configuration, colour in colours.items()]
+    handles: list[Artist] = [
+        Patch(color=colour, label=label_of(configuration)) for configuration, colour in colours.items()
+    ]
     if any(len(each.attempts) > 1 or not each.reached for each in costs):
         handles.append(Patch(facecolor=FAINT, edgecolor="white", hatch="////", label="target missed"))
     if default is not None:
@@ -145,4 +148,4 @@ def _draw_metric(axes: Axes, history: JobHistory, rows: Sequence[RecurrenceRow])
     name, _, threshold, _ = history.records[-1].target
     axes.axhline(threshold, color=INK, linestyle=DASHES, linewidth=1.0, label=f"target, {metric_text(threshold)}")
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    axes.set_ylabel(name)
+    axes.set_ylabel(label_of(name))

@@ -12,10 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from wattloop.files.atomic_write import open_atomic_bytes
+from wattloop.printable import printable
 from wattloop_planner.bandit.configuration import Configuration
 
 WIDTH_INCHES = 10.0
 DOTS_PER_INCH = 144
+# A longer one would leave no room for the axes.
+MAX_LABEL_CHARACTERS = 48
 INK = "#26323d"
 FAINT = "#8a96a3"
 SAVED = "#2f9e6e"
@@ -25,6 +28,8 @@ STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10.0,
     "text.color": INK,
+    # A user's text with two dollar signs is no formula.
+    "text.parse_math": False,
     "axes.labelcolor": INK,
     "axes.edgecolor": FAINT,
     "axes.titlesize": 12.0,
@@ -50,6 +55,11 @@ def colours_of(configurations: Iterable[Configuration]) -> dict[Configuration, C
     # The lightest colours of the map are hardly visible on white.
     steps = max(len(ordered) - 1, 1) / 0.88
     return {configuration: colormaps["viridis"](number / steps) for number, configuration in enumerate(ordered)}
+
+
+def label_of(text: object) -> str:
+    """A printable label of what a user named, short enough for the legend."""
+    return printable(str(text), MAX_LABEL_CHARACTERS)
 
 
 def new_figure(height_inches: float) -> Figure:

@@ -16,6 +16,7 @@ from wattloop_operator.plots.figure_style import (
     DASHES,
     INK,
     colours_of,
+    label_of,
     new_figure,
     save,
     show_text,
@@ -64,7 +65,7 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
             color=colours[configuration],
             linewidth=1.2,
             alpha=0.7,
-            label=str(configuration),
+            label=label_of(configuration),
         )
         for point in of_configuration:
             # Filled if runs were measured, open if it follows from the profile. Measured points are
@@ -81,7 +82,7 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
     _draw_front(axes, pareto_front(points), scale)
     axes.set_xlabel(f"time to the target ({time_name})")
     axes.set_ylabel(f"energy to the target ({energy_name})")
-    handles = [Line2D([], [], color=colour, marker="o", label=str(each)) for each, colour in colours.items()]
+    handles = [Line2D([], [], color=colour, marker="o", label=label_of(each)) for each, colour in colours.items()]
     handles += [
         Line2D([], [], color=INK, linestyle=DASHES, linewidth=1.6, label="Pareto front"),
         Line2D([], [], color=INK, marker="o", linestyle="", label="runs measured"),
@@ -140,7 +141,7 @@ def _points_to_label(axes: Axes, front: Sequence[TradeoffPoint], energy_scale: f
 
 def _label(point: TradeoffPoint) -> str:
     limit = "no limit" if point.power_limit_watts is None else f"{point.power_limit_watts:g} W"
-    return f"{point.configuration} at {limit}"
+    return f"{label_of(point.configuration)} at {limit}"
 
 
 def _coordinates(points: Sequence[TradeoffPoint], scale: tuple[float, float]) -> tuple[list[float], list[float]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
+from wattloop.printable import printable
 from wattloop_planner.observations import ParameterValues
 
 # Coordinates of a linear parameter cover this range, which is that of a logarithmic one from 1 to 8.
@@ -131,9 +132,9 @@ class Configuration:
     parameters: ParameterValues = ()
 
     def __str__(self) -> str:
-        """The batch size, and the parameters if there are any."""
+        """The batch size, and the parameters if there are any, as printable text."""
         values = ", ".join(f"{name} {value}" for name, value in self.parameters)
-        return f"{self.batch_size} with {values}" if values else str(self.batch_size)
+        return printable(f"{self.batch_size} with {values}") if values else str(self.batch_size)
 
 
 @dataclass(frozen=True)

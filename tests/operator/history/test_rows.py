@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from wattloop.printable import printable
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.history.history_table import table_of
 from wattloop_operator.history.rows import COLUMNS, rows_of, write_csv, write_json
@@ -133,6 +134,17 @@ def test_the_table_has_plans_only_if_an_attempt_ran_as_a_pipeline(history: Make,
     # Withdrawn: no plan runs, and its measured saving stays.
     withdrawn = PipelineResult("Free", "digits-1", saving_percent=-3.5, saving_error_percent=0.25)
     assert "free  –  –  -3.5 ± 0.49  every" in re.sub(" {2,}", "  ", lines(record(pipeline=withdrawn))[1])
+
+
+@pytest.mark.parametrize(
+    "hostile", ["[/a]", "[red]b[/red]", "\x1b]0;c\x07", "d\ne", "\u202ef", "\x9b2J", "[link=http://g]h"]
+)
+def test_the_table_shows_hostile_texts_whole_and_printable(history: Make, record: Make, hostile: str) -> None:
+    stream = io.StringIO()
+    shown = history(record(reason=hostile, parameters=(("tokenizer", hostile),)))
+    Console(file=stream, width=160, force_terminal=True, color_system=None).print(table_of(rows_of(shown), hostile))
+    assert all(line.isprintable() for line in stream.getvalue().splitlines())
+    assert stream.getvalue().count(printable(hostile)) == 3
 
 
 def test_the_table_shows_every_attempt_and_its_reason(history: Make, record: Make) -> None:

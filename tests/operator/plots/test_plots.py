@@ -54,6 +54,15 @@ def test_a_plot_is_large_enough_and_the_same_each_time(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.png", "second.png"]
 
 
+@pytest.mark.parametrize("hostile", [r"$\frac$", "$", "\x1b[2J", "a\nb", "\u202e", "\x9b", "w" * 256])
+@pytest.mark.parametrize("write", [write_cost, write_tradeoff])
+def test_any_value_and_metric_name_is_drawn_without_a_warning(
+    history: Make, record: Make, tmp_path: Path, hostile: str, write: Callable[[Path, Any], None]
+) -> None:
+    write(tmp_path / "plot.png", history(record(parameters=(("tokenizer", hostile),), target_metric=hostile)))
+    assert (tmp_path / "plot.png").stat().st_size > 1000
+
+
 def test_each_attempt_is_a_bar_in_the_colour_of_its_batch_size(job_history: Any) -> None:
     figure = cost_plot._draw(job_history)
     above, below, metric = figure.axes
