@@ -6,10 +6,12 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from support.databases.sample_record import RECORD
+from support.local_runs.local_runs import LocalJob
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.store import ObservationRecord, PowerMeasurement, PowerProfileKey, PowerProfileRecord
 
@@ -26,6 +28,14 @@ def restored_logging() -> Iterator[None]:
     for name, before in levels.items():
         logging.getLogger(name).setLevel(before)
     logging.captureWarnings(capture=False)
+
+
+@pytest.fixture
+def local_job(tmp_path: Path) -> LocalJob:
+    """A job for local runs."""
+    job = LocalJob(tmp_path / "run")
+    job.folder.mkdir()
+    return job
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ from wattloop_agent.monitor_main import MAX_STALL_TIMEOUTS
 
 pytestmark = pytest.mark.processes
 
-PROGRAM = Path(__file__).parents[1] / "support" / "agents" / "hostile_client.py"
+PROGRAM = Path(__file__).parents[2] / "support" / "agents" / "hostile_client.py"
 SET_CLOCKS = "nvmlDeviceSetGpuLockedClocks"
 ATTACK_SECONDS = 4.5
 # When a latecomer connects, as a share of the attack.

@@ -64,13 +64,13 @@ def record_with_retries(store: Store, record: ObservationRecord) -> int:
 
 
 def test_observations_committed_while_the_server_is_killed_are_there_once(
-    programs: PostgreSqlPrograms, folder: Path, observation: Make
+    programs: PostgreSqlPrograms, folder: Path, record: Make
 ) -> None:
     recorded: list[int] = []
     total = 300
 
-    def record(store: Store, number: int) -> int:
-        failed = record_with_retries(store, observation(recurrence=number))
+    def record_number(store: Store, number: int) -> int:
+        failed = record_with_retries(store, record(number))
         recorded.append(number)
         return failed
 
@@ -78,14 +78,14 @@ def test_observations_committed_while_the_server_is_killed_are_there_once(
         with serving_postgresql(programs, folder, durable=True) as server:
             store = running.enter_context(open_store(server.new_database()))
             threads = running.enter_context(ThreadPoolExecutor(4))
-            calls = [threads.submit(record, store, number) for number in range(total)]
+            calls = [threads.submit(record_number, store, number) for number in range(total)]
             until(lambda: len(recorded) >= 50, "observations are recorded")
             server.kill()
             acknowledged = list(recorded)
         assert len(acknowledged) < total
         with serving_postgresql(programs, folder, durable=True):
             failed = sum(call.result() for call in calls)
-            stored = [each.recurrence for each in store.observations.of_job(observation().job_uid)]
+            stored = [each.recurrence for each in store.observations.of_job(record().job_uid)]
             store.close()
     assert failed > 0
     assert stored == list(range(total))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from support.pipelines.simulated_ranks import SimulatedRank, measurements_of, ranks_of
-from support.reporting.reporting_api import Api
+from support.reporting.reporting_api import Api, running_api
 from wattloop.pipeline.plan_messages import FREE, PLAN, Directive, RankReport
 
 
@@ -40,6 +43,12 @@ def exchange_until(
             report = rank.report()
             send(api, name, token, rank, changed(report) if rank is ranks[-1] else report)
     raise AssertionError([rank.directive for rank in ranks])
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with running_api(tmp_path) as running:
+        yield running
 
 
 def test_a_finished_rank_and_another_profile_end_no_other_pipeline(api: Api) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.processes
 
-PROGRAM = Path(__file__).parents[1] / "support" / "agents" / "killed_at_points.py"
+PROGRAM = Path(__file__).parents[2] / "support" / "agents" / "killed_at_points.py"
 FOUND = [[400.0, None], [400.0, None]]
 
 
