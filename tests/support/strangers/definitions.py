@@ -23,9 +23,9 @@ CRASH_LATE = Stranger("crash_late.py", threshold="0.85", default=64)
 GROWING_DATA = Stranger("growing_data.py", threshold="0.8", default=250, candidates=(25, 50, 125, 250, 500), grows=True)
 # Four sizes more would be measured at each power limit, which costs more than seven runs save.
 TWO_RANKS = Stranger("two_ranks.py", candidates=(64, 128, 256), gpus=2)
-# It prints all of its epochs at once on the virtual clock, so the energy of its later epochs is in its cost.
+# Without a pace it prints all of its epochs before the operator reads the first: all are in its cost.
 LOWER_IS_BETTER = Stranger(
-    "lower_is_better.py", metric="val_loss", threshold="0.02", default=64, target=MINIMIZE, spec=LOGS
+    "lower_is_better.py", metric="val_loss", threshold="0.02", default=64, target=MINIMIZE, spec=LOGS, pace=0.05
 )
 PLATEAU = Stranger("plateau.py", threshold="0.95", candidates=(64, 128), max_epochs=40)
 PROCESSOR_ONLY = Stranger(

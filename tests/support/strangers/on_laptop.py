@@ -15,7 +15,13 @@ def local_job(stranger: Stranger, folder: Path, **spec: Any) -> LocalJob:
     folder.mkdir(parents=True, exist_ok=True)
     local = LocalJob(folder)
     command = ["python", stranger.script]
-    container = {"name": "train", "image": "none", "command": command, "args": [*stranger.arguments]}
+    container = {
+        "name": "train",
+        "image": "none",
+        "command": command,
+        "args": [*stranger.arguments],
+        "env": [{"name": "DEVICE_PACE", "value": str(stranger.pace)}],
+    }
     template = {"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}}
     local.job(name=stranger.name, **stranger.fields(template=template, **spec))
     for name in (stranger.script, DEVICE):

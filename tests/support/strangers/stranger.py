@@ -27,6 +27,8 @@ class Stranger:
         spec: More fields of the spec.
         gpus: GPUs of a run.
         grows: Whether a run costs more each night.
+        pace: Real seconds that a second of its GPU takes on a laptop. A script that waits for nobody is stopped in
+            time only if its epochs take some.
     """
 
     script: str
@@ -40,6 +42,7 @@ class Stranger:
     spec: dict[str, Any] = field(default_factory=dict)
     gpus: int = 1
     grows: bool = False
+    pace: float = 0.0
 
     @property
     def name(self) -> str:

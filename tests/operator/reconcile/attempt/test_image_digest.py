@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend
+from support.backends.model_backend import ModelBackend
 from wattloop.wire.training_messages import LimitMeasurement
-from wattloop_operator.reconcile.learning.job_observations import known_records
 
 OLD, NEW = "sha256:" + "0" * 64, "sha256:" + "1" * 64
 PROFILE = tuple(LimitMeasurement(watts, 100.0, 10.0, 0.1) for watts in (200.0, 300.0))
@@ -57,15 +56,3 @@ def test_an_object_that_is_not_wattloops_has_no_image(backend: ModelBackend) -> 
     backend.workloads[name] = replace(backend.workloads[name], owned=False)
     backend.reconcile()
     assert backend.recurrences[name].status.image_digest is None
-
-
-def test_a_stored_record_without_an_image_gets_that_of_its_object(backend: ModelBackend) -> None:
-    backend.reconcile()
-    (name,) = backend.running
-    backend.run_workload(name, OLD)
-    backend.end_workload(name)
-    backend.reconcile()
-    backend.records = {key: replace(record, image_digest=None) for key, record in backend.records.items()}
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
-    assert [record.image_digest for record in known_records(snapshot)] == [OLD]
