@@ -29,11 +29,15 @@ from wattloop_operator.cluster.api import LEASES
 from wattloop_operator.cluster.api_transport import Request, StatusError, Transport
 
 logger = logging.getLogger(__name__)
+# The library logs an error at each try while the API server is away. `LeaseLock` says it once a minute.
+logging.getLogger(LeaderElection.__module__).setLevel(logging.CRITICAL)
 
 REQUEST_TIMEOUT_SECONDS = 3.0
 FORBIDDEN, NOT_FOUND = 403, 404
 # A candidate reads the Lease every few seconds; readiness fails within 10 s of the API server's end.
 MAX_SILENT_SECONDS = 6.0
+# A Lease that cannot be read or written is logged so often, not at each try.
+REPEATED_LOG_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,7 @@ class LeaseLock(BaseLock):
         name: Name of the Lease.
         namespace: Its namespace.
         identity: Name of this operator process.
+        clock: Monotonic seconds.
 
     Attributes:
         renewed_at: Start of the last successful renewal on the monotonic clock; None if there is
@@ -71,12 +76,21 @@ class LeaseLock(BaseLock):
         answered_at: Time of the API server's last answer, on the same clock.
     """
 
-    def __init__(self, transport: Transport, name: str, namespace: str, identity: str) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        name: str,
+        namespace: str,
+        identity: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         super().__init__(name, namespace, identity)
         self._transport = transport
+        self._clock = clock
+        self._logged_at: float | None = None
         self._lease: dict[str, Any] = {}
         self.renewed_at: float | None = None
-        self.answered_at = time.monotonic()
+        self.answered_at = self._clock()
 
     async def get(
         self, name: str, namespace: str
@@ -90,9 +104,12 @@ class LeaseLock(BaseLock):
             self._lease = await self._call("GET", LEASES.path(namespace, name))
         except StatusError as error:
             self._check_allowed(error)
+            if error.status != NOT_FOUND:
+                self._log_failure("read", error)
             body = json.dumps({"code": error.status})
             return False, ApiException(status=error.status, reason=str(error), body=body)
         except OperationError as error:
+            self._log_failure("read", error)
             return False, ApiException(status=0, reason=str(error))
         spec = self._lease.get("spec") or {}
         self._check_kept(str(spec.get("holderIdentity") or ""))
@@ -144,7 +161,7 @@ class LeaseLock(BaseLock):
         }
 
     async def _renew(self, method: str, path: str, lease: dict[str, Any]) -> bool:
-        started = time.monotonic()
+        started = self._clock()
         try:
             self._lease = await self._call(method, path, lease)
         except StatusError as error:
@@ -153,15 +170,28 @@ class LeaseLock(BaseLock):
             logger.debug("the Lease %s/%s was not acquired: %s", self.namespace, self.name, error)
             return False
         except OperationError as error:
-            logger.warning("the Lease %s/%s was not renewed: %s", self.namespace, self.name, error)
+            self._log_failure("renewed", error)
             return False
         self.renewed_at = started
         return True
 
+    def _log_failure(self, action: str, error: Exception) -> None:
+        """Log at most once a minute, with what is tried next."""
+        now = self._clock()
+        if self._logged_at is None or now - self._logged_at >= REPEATED_LOG_SECONDS:
+            self._logged_at = now
+            logger.warning(
+                "the Lease %s/%s was not %s: %s; tried again until the API server answers",
+                self.namespace,
+                self.name,
+                action,
+                error,
+            )
+
     def _check_kept(self, holder: str) -> None:
         """Raise an error if another operator has held the Lease since this one did."""
         if self.renewed_at is not None and holder != self.identity:
-            age = time.monotonic() - self.renewed_at
+            age = self._clock() - self.renewed_at
             raise LostLeadError(
                 f"the Lease {self.namespace}/{self.name} was not renewed for {age:.0f} s, and "
                 f"{holder or 'another operator'} has acquired it; another operator may lead now"
@@ -186,9 +216,9 @@ class LeaseLock(BaseLock):
         try:
             answer = await asyncio.to_thread(self._transport, request)
         except StatusError:
-            self.answered_at = time.monotonic()
+            self.answered_at = self._clock()
             raise
-        self.answered_at = time.monotonic()
+        self.answered_at = self._clock()
         return answer
 
 

@@ -138,7 +138,12 @@ REMEDIES = (
     ("does not exist", "create it (createdb), or name another one in the URL"),
     ("permission denied", "grant this user the right to create and change tables in this database"),
     ("read-only transaction", "name the primary server: this one is a standby or read-only"),
+    ("certificate", "check sslmode, sslrootcert, sslcert and sslkey in the URL, and the server's certificate"),
+    ("does not support ssl", "set sslmode in the URL to what the server supports, or serve TLS"),
+    ("invalid", "correct this part of the URL"),
 )
+# What no waiting changes, in messages without a code: libpq checks the URL's options as it connects.
+MISCONFIGURED = ("invalid ", "certificate", "does not support SSL")
 # PostgreSQL's message if it accepts no connection now. An error of the connection has no code.
 NOT_NOW = ("starting up", "shutting down", "in recovery", "not yet accepting", "too many clients", "connection slots")
 
@@ -148,7 +153,8 @@ def _is_unavailable(error: DBAPIError, message: str) -> bool:
     if code is not None:
         return str(code).startswith(("08", "57P"))
     is_rejection = "FATAL" in message and not any(text in message for text in NOT_NOW)
-    return isinstance(error, OperationalError) and not is_rejection
+    is_misconfigured = any(text in message for text in MISCONFIGURED)
+    return isinstance(error, OperationalError) and not is_rejection and not is_misconfigured
 
 
 def _sqlite_engine(url: URL) -> Engine:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -20,7 +23,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
 from wattloop.errors import OperationError, UsageError, WattloopError
-from wattloop_operator.store import LateUsage, ObservationRecord, Store, open_store
+from wattloop_operator.store import DatabaseUnavailableError, LateUsage, ObservationRecord, Store, open_store
 from wattloop_operator.store.address import database_url as address
 from wattloop_operator.store.address import display_name
 from wattloop_operator.store.schema import MIGRATIONS, Marker, read_marker
@@ -354,6 +357,39 @@ def test_the_servers_errors_are_reported_without_the_password(
     assert f"postgresql://{user}:***@/{database}" in str(raised.value)
     assert "secret" not in str(raised.value)
     assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("127.0.0.1:1/database?sslmode=required", 'invalid sslmode value: "required"; correct this part of the URL'),
+        ("127.0.0.1:99999/database", 'invalid port number: "99999"; correct this part of the URL'),
+        ("127.0.0.1:1/database?timeout=3", 'invalid connection option "timeout"; correct this part of the URL'),
+    ],
+)
+def test_a_wrong_option_is_no_server_that_is_away(place: str, problem: str) -> None:
+    with pytest.raises(OperationError, match=re.escape(problem)) as raised:
+        open_store(f"postgresql://user:secret-word@{place}")
+    assert not isinstance(raised.value, DatabaseUnavailableError)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_server_without_tls_is_no_server_that_is_away() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def refuse_tls() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(8)
+                connection.sendall(b"N")
+
+        refusing = threading.Thread(target=refuse_tls)
+        refusing.start()
+        url = f"postgresql://user@127.0.0.1:{server.getsockname()[1]}/database?sslmode=require"
+        with pytest.raises(OperationError, match="set sslmode in the URL to what the server supports") as raised:
+            open_store(url)
+        refusing.join()
+    assert not isinstance(raised.value, DatabaseUnavailableError)
 
 
 @pytest.mark.parametrize("query", ["", "?sslpassword=secret-secret", "?password=secret-secret"])
