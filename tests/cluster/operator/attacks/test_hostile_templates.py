@@ -16,6 +16,7 @@ from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.victims import assert_within_memory, assert_works, await_reached, peak_memory_bytes
 from support.control_plane.waiting import Object, wait_until
+from wattloop_operator.api.resource import GROUP, VERSION
 from wattloop_operator.api.template_limits import MAX_TEMPLATE_BYTES
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
@@ -177,3 +178,30 @@ def test_a_deep_job_that_its_watch_has_missed_ends_no_repair(
     assert refused is not None
     assert "it is nested more than 200 levels deep" in refused.problem
     assert Resync(ClusterApi(transport), kind, lambda _: True, namespaces).run() == set(), "it is known"
+
+
+def test_a_wrong_type_in_a_template_is_named_by_the_condition(
+    admin: client.ApiClient,
+    operators: Callable[..., Callable[[], OperatorProcess]],
+    make_job: Callable[..., JobKey],
+    namespace: str,
+    pod_runner: PodRunner,
+    cluster: DynamicClient,
+) -> None:
+    operator = operators()()
+    hostile = job_manifest("hostile")
+    hostile["spec"]["template"]["job"]["template"]["spec"]["containers"][0]["volumeMounts"] = [5]
+    problem = "containers[0].volumeMounts[0]: found 5, expected an object"
+    # As kubectl create does: a server-side apply would refuse it.
+    jobs = RECURRING_TRAINING_JOBS
+    client.CustomObjectsApi(admin).create_namespaced_custom_object(GROUP, VERSION, namespace, jobs.plural, hostile)
+    wait_until(
+        cluster,
+        api_version=f"{GROUP}/{VERSION}",
+        kind=jobs.kind,
+        namespace=namespace,
+        condition=lambda jobs: any(problem in str(job.get("status", {}).get("conditions")) for job in jobs),
+        what=f"a condition that says: {problem}",
+    )
+    await_reached(cluster, make_job(), 1)
+    assert_works(operator)
