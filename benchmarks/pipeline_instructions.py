@@ -167,8 +167,8 @@ def measure(
             found[HOLD_CLOCKS].latencies_seconds += latencies(machine, gpus, ends)
             agent.release(uuids)
         with contextlib.closing(ClockStream(path, uuids, TIMEOUT_SECONDS)) as stream:
-            stream.hold(CLOCKS[0])
-            lines = [stream.request(clock).line for clock in reversed(CLOCKS)]
+            stream.hold(stream.request(CLOCKS[0]))
+            lines = [stream.request(clock) for clock in reversed(CLOCKS)]
             run_writes(stream.send, lines, work, found[AGENT_WRITE].costs_seconds)
             stream.release()
         with reading_process() as connection:

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from wattloop.gpus.agent import AgentRequestError, AgentUnavailable, ClockRequest, ClockStream
+from wattloop.gpus.agent import AgentRequestError, AgentUnavailable, ClockStream
 from wattloop.threads import TaskThread
 
 logger = logging.getLogger("wattloop")
@@ -58,10 +58,10 @@ class ClockTarget(Protocol):
     def problem(self) -> str:
         """Why no agent has held the clocks for some seconds; empty if one does, or none is wanted."""
 
-    def request(self, megahertz: int) -> ClockRequest:
+    def request(self, megahertz: int) -> bytes:
         """The request for a clock on all GPUs of the process, for `send`; the same for the same clock."""
 
-    def send(self, request: ClockRequest) -> None:
+    def send(self, request: bytes) -> None:
         """Hold this clock, as soon as possible. Cheap; never waits or fails."""
 
     def free(self) -> None:
@@ -76,11 +76,11 @@ class NoClocks:
     interruptions = 0
     problem = ""
 
-    def request(self, megahertz: int) -> ClockRequest:
+    def request(self, megahertz: int) -> bytes:
         """See `ClockTarget`."""
-        return ClockRequest(megahertz, b"")
+        return b"%d" % megahertz
 
-    def send(self, request: ClockRequest) -> None:
+    def send(self, request: bytes) -> None:
         """Do nothing."""
 
     def free(self) -> None:
@@ -108,7 +108,7 @@ class ClockSender:
         for end in (self._wake_sender, self._wake_receiver):
             end.setblocking(False)
         # The newest clock; None: free clocks.
-        self._wanted: ClockRequest | None = None
+        self._wanted: bytes | None = None
         # Whether the training thread may send, and whether it does or is about to.
         self._is_open = self._is_sending = False
         # Whether the newest clock has to be sent by the thread.
@@ -142,11 +142,11 @@ class ClockSender:
         since = self._failed_since_seconds
         return "" if since is None or time.monotonic() < since + PROBLEM_SECONDS else self._last_failure
 
-    def request(self, megahertz: int) -> ClockRequest:
+    def request(self, megahertz: int) -> bytes:
         """See `ClockTarget`."""
         return self._stream.request(megahertz)
 
-    def send(self, request: ClockRequest) -> None:
+    def send(self, request: bytes) -> None:
         """See `ClockTarget`."""
         before = self._wanted
         if request is before:
@@ -155,7 +155,7 @@ class ClockSender:
         try:
             self._is_sending = True
             if self._is_open:
-                self._stream.send(request.line)
+                self._stream.send(request)
                 return
         except OSError:
             # The agent does not read, or has disconnected: the thread sends it later, or sees the end.
@@ -189,7 +189,7 @@ class ClockSender:
         while self._is_sending:
             time.sleep(0)
 
-    def _open_to_training(self, sent: ClockRequest | None) -> None:
+    def _open_to_training(self, sent: bytes | None) -> None:
         """Let the training thread send, and send the clocks that are newer than the one that was sent last."""
         self._unsent = False
         with self._lock:
@@ -198,7 +198,7 @@ class ClockSender:
         # The training thread may send at the same time. What is older than its request is followed by that again.
         while (newest := self._wanted) is not sent and newest is not None:
             try:
-                self._stream.send(newest.line)
+                self._stream.send(newest)
             except OSError:
                 self._unsent = True
                 return
@@ -228,7 +228,7 @@ class ClockSender:
             self._has_lease = False
         elif wanted is not None and not self._is_open:
             self._has_lease = True
-            self._stream.hold(wanted.megahertz)
+            self._stream.hold(wanted)
             self._open_to_training(wanted)
             if self._warned:
                 logger.warning("the agent holds the clocks of this rank's instructions again")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from wattloop.energy.energy_timeline import CounterEdge
 from wattloop.pipeline.activities import (
@@ -34,20 +34,6 @@ SETTLED_SECONDS = 5.0
 
 Edges = Callable[[int, bool], Sequence[CounterEdge]]
 """The edges of a GPU's counter from a number on; with False also those whose times are not final."""
-
-
-@dataclass(frozen=True)
-class PhaseResult:
-    """What a phase has measured.
-
-    Attributes:
-        powers: Power of each activity, of all GPUs of the process, with errors of any size.
-        iteration: Energy and time of all instructions of an iteration; None if they are not known, or the phase has
-            several clocks.
-    """
-
-    powers: dict[Activity, RegressionEstimate]
-    iteration: ClockResult | None
 
 
 class ProcessMeasurements:
@@ -96,37 +82,38 @@ class ProcessMeasurements:
         if self._open:
             self._open[-1].ended = True
 
-    def collect(self, now_seconds: float) -> list[PhaseResult]:
-        """Take the edges since the last call; returns the results of the phases that have become complete.
+    def collect(self, now_seconds: float) -> list[ClockResult | None]:
+        """Take the edges since the last call.
 
         Args:
             now_seconds: System monotonic clock; infinity takes all that is known, also of the current phase.
+
+        Returns:
+            For each phase that has become complete, energy and time of all instructions of an iteration; None if they
+            are not known, or the phase has several clocks.
         """
-        completed = []
+        completed: list[ClockResult | None] = []
         while self._open:
             phase = self._open[0]
             settled = now_seconds > phase.end_seconds + SETTLED_SECONDS
             phase.collect(final=not (phase.ended and settled) and now_seconds < math.inf)
             if not (phase.ended and settled):
                 break
-            completed.append(phase.result(self._times))
-            del self._open[0]
-        for result in completed:
-            for activity, power in result.powers.items():
+            completed.append(phase.iteration(self._times))
+            for activity, power in phase.powers().items():
                 before = self._powers.get(activity)
                 self._powers[activity] = power if before is None else combined([before, power])
+            del self._open[0]
         return completed
 
     def blocking(self) -> RegressionEstimate | None:
         """Power of the GPUs while they wait, in watts; None if it is not known."""
-        found = [
-            power for powers in self._all_powers() for activity, power in powers.items() if activity.kind == BLOCKING
-        ]
+        found = [power for powers in self.powers() for activity, power in powers.items() if activity.kind == BLOCKING]
         return known(combined(found)) if found else None
 
     def measurements(self) -> tuple[InstructionMeasurement, ...]:
         """All measurements so far, in the order in which the instructions came first."""
-        all_powers = self._all_powers()
+        all_powers = self.powers()
         found = []
         for activity in self._times.activities[:MAX_MEASUREMENTS]:
             time = self._times.time(activity)
@@ -149,8 +136,12 @@ class ProcessMeasurements:
             )
         return tuple(found)
 
-    def _all_powers(self) -> list[dict[Activity, RegressionEstimate]]:
-        return [self._powers, *(phase.result(self._times).powers for phase in self._open)]
+    def powers(self) -> list[dict[Activity, RegressionEstimate]]:
+        """Power of each activity, of all GPUs of the process, with errors of any size.
+
+        Of the complete phases together, then of each phase that is not complete.
+        """
+        return [self._powers, *(phase.powers() for phase in self._open)]
 
 
 class _Phase:
@@ -191,19 +182,19 @@ class _Phase:
         if reached:
             self._history.forget_before(min(reached))
 
-    def result(self, times: InstructionTimes) -> PhaseResult:
-        solved = [powers for regression in self._regressions if (powers := regression.solved()) is not None]
-        if not solved or len(solved) < len(self._gpus):
-            return PhaseResult({}, None)
+    def powers(self) -> dict[Activity, RegressionEstimate]:
+        """Power of each activity, of all GPUs of the process, with errors of any size."""
+        solved = self._solved()
         found: dict[Activity, RegressionEstimate] = {}
-        for activity in set.intersection(*(set(each.numbers) for each in solved)):
+        for activity in solved[0].numbers if solved else ():
             power = total([each.power(activity) for each in solved])
             if power is not None:
                 found[activity] = power
-        return PhaseResult(found, self._iteration(solved, times))
+        return found
 
-    def _iteration(self, solved: Sequence[Powers], times: InstructionTimes) -> ClockResult | None:
-        clocks = {activity.megahertz for activity in self._counts}
+    def iteration(self, times: InstructionTimes) -> ClockResult | None:
+        """Energy and time of all instructions of an iteration; None if not known, or at several clocks."""
+        solved, clocks = self._solved(), {activity.megahertz for activity in self._counts}
         if len(clocks) != 1:
             return None
         seconds = {
@@ -213,6 +204,11 @@ class _Phase:
         if joules is None:
             return None
         return ClockResult(clocks.pop(), joules, sum(seconds.values()))
+
+    def _solved(self) -> list[Powers]:
+        """The powers of each GPU; none if one has too few rows."""
+        solved = [powers for regression in self._regressions if (powers := regression.solved()) is not None]
+        return solved if len(solved) == len(self._gpus) else []
 
 
 class _Gpu:

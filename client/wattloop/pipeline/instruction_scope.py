@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from wattloop.errors import UsageError
-from wattloop.gpus.agent import ClockRequest
 from wattloop.pipeline.instruction_sequence import InstructionSequence, Key
 
 # In place of the key after the last instruction; no key is equal to it.
@@ -59,8 +58,8 @@ class InstructionScope:
 
     def begin(
         self,
-        requests: Sequence[ClockRequest | None],
-        send: Callable[[ClockRequest], None],
+        requests: Sequence[bytes | None],
+        send: Callable[[bytes], None],
         synchronize: Callable[[], None] | None,
     ) -> None:
         """Begin an iteration.
@@ -72,7 +71,7 @@ class InstructionScope:
         """
         self._keys: list[Key | tuple[()]] = [*self._sequence.keys, END]
         count = len(self._keys)
-        self._requests: list[ClockRequest | None] = [*requests, *[None] * (count - len(requests))]
+        self._requests: list[bytes | None] = [*requests, *[None] * (count - len(requests))]
         self.stamps = [0.0] * (2 * count)
         self._send = send
         self._synchronize = synchronize

@@ -6,9 +6,8 @@ from array import array
 from dataclasses import dataclass
 from typing import Protocol
 
-from wattloop.pipeline.compared_cycles import ComparedCycles
 from wattloop.pipeline.instruction import Instruction
-from wattloop.pipeline.plan_messages import Directive, InstructionMeasurement
+from wattloop.pipeline.plan_messages import Directive, RankReport
 
 
 @dataclass(frozen=True)
@@ -37,20 +36,6 @@ class IterationRecord:
     interrupted: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class RankFigures:
-    """What a rank has measured: the fields of `RankReport` of the same names."""
-
-    measured_iterations: int = 0
-    iteration_seconds: float | None = None
-    iteration_joules: float | None = None
-    iteration_error_joules: float | None = None
-    blocking_watts: float | None = None
-    measurements: tuple[InstructionMeasurement, ...] = ()
-    profiled: bool = False
-    compared: tuple[ComparedCycles, ...] = ()
-
-
 class Observer(Protocol):
     """Measures a pipeline."""
 
@@ -68,8 +53,8 @@ class Observer(Protocol):
     def iteration_done(self, record: IterationRecord) -> None:
         """Take the record of an iteration. Called in the training thread, so it must be quick."""
 
-    def measured(self) -> RankFigures:
-        """What has been measured so far. Called in the thread that reports."""
+    def measured(self, report: RankReport) -> RankReport:
+        """The report with what has been measured so far. Called in the thread that reports."""
 
     def close(self) -> None:
         """Stop measuring."""

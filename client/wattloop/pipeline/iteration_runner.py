@@ -8,7 +8,6 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from wattloop.errors import UsageError
-from wattloop.gpus.agent import ClockRequest
 from wattloop.pipeline.clock_sender import ClockTarget
 from wattloop.pipeline.directives import IterationClocks
 from wattloop.pipeline.instruction_scope import InstructionScope
@@ -61,7 +60,7 @@ class IterationRunner:
         self._now = now
         self._in_iteration = False
         self.instructions = InstructionScope(sequence, now, self._run_free)
-        self._requests: tuple[object, list[ClockRequest | None]] = None, []
+        self._requests: tuple[object, list[bytes | None]] = None, []
         self._begin_seconds = 0.0
         self._interruptions = -1
         self._reported_mismatch = ""
@@ -145,7 +144,7 @@ class IterationRunner:
         else:
             self.clocks.free()
 
-    def _prepared_requests(self) -> list[ClockRequest | None]:
+    def _prepared_requests(self) -> list[bytes | None]:
         """What is sent at the end of each instruction: the clock of the next one, if it differs."""
         clocks, megahertz = self.clocks, self.megahertz
         key = clocks, megahertz

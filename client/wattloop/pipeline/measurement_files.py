@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from wattloop.errors import InputError, OperationError
 from wattloop.pipeline.iteration_energy import JoulesBetween
-from wattloop.pipeline.iteration_record import IterationRecord, RankFigures
+from wattloop.pipeline.iteration_record import IterationRecord
+from wattloop.pipeline.plan_messages import InstructionMeasurement
 from wattloop.pipeline.profile_csv import ProfileFile
 from wattloop.pipeline.run_dump import RunDump
 
@@ -65,18 +66,18 @@ class MeasurementFiles:
         if self._dump is not None:
             self._dump.collect(before_seconds, joules_between)
 
-    def store_profile(self, measured: RankFigures) -> None:
+    def store_profile(self, measurements: Sequence[InstructionMeasurement], blocking_watts: float | None) -> None:
         """Write what has been measured so far, after each clock: a process that is killed loses no clock."""
         if self._profile is None:
             return
         try:
-            self._profile.store(measured.measurements, measured.blocking_watts)
+            self._profile.store(measurements, blocking_watts)
         except (InputError, OperationError) as error:
             logger.warning("the profile of this rank is not written: %s", error)
             self._profile = None
 
-    def _warn_of_unknown_energies(self, measured: RankFigures) -> None:
-        unknown = [each for each in measured.measurements if each.megahertz and each.energy_joules is None]
+    def _warn_of_unknown_energies(self, measurements: Sequence[InstructionMeasurement]) -> None:
+        unknown = [each for each in measurements if each.megahertz and each.energy_joules is None]
         if self._profile is None or not unknown:
             return
         clocks = sorted({each.megahertz for each in unknown}, reverse=True)
@@ -89,9 +90,9 @@ class MeasurementFiles:
             shown,
         )
 
-    def close(self, measured: RankFigures) -> None:
+    def close(self, measurements: Sequence[InstructionMeasurement], blocking_watts: float | None) -> None:
         """Write everything."""
-        self.store_profile(measured)
-        self._warn_of_unknown_energies(measured)
+        self.store_profile(measurements, blocking_watts)
+        self._warn_of_unknown_energies(measurements)
         if self._dump is not None:
-            self._dump.write(measured.measurements)
+            self._dump.write(measurements)

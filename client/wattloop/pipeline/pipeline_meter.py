@@ -12,17 +12,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 from wattloop.energy.energy_timeline import CounterEdge
-from wattloop.pipeline.clock_profiling import ProfileSchedule, Profiling
-from wattloop.pipeline.instruction_measurements import PhaseResult, ProcessMeasurements
+from wattloop.pipeline.clock_profiling import ClockResult, ProfileSchedule, Profiling
+from wattloop.pipeline.instruction_measurements import ProcessMeasurements
 from wattloop.pipeline.iteration_energy import IterationMeans
-from wattloop.pipeline.iteration_record import IterationRecord, RankFigures
+from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.measurement_files import MeasurementFiles
 from wattloop.pipeline.plan_comparison import PlanComparison
-from wattloop.pipeline.plan_messages import PLAN, PROFILE, Directive
+from wattloop.pipeline.plan_messages import PLAN, PROFILE, Directive, RankReport
 from wattloop.threads import TaskThread
 
 logger = logging.getLogger("wattloop")
@@ -103,11 +104,21 @@ class PipelineMeter:
         """See `Observer`."""
         self._records.append(record)
 
-    def measured(self) -> RankFigures:
+    def measured(self, report: RankReport) -> RankReport:
         """See `Observer`."""
         with self._lock:
             self._collect(self._now())
-            return self._measured()
+            return replace(
+                report,
+                measured_iterations=self._means.count,
+                iteration_seconds=self._means.seconds,
+                iteration_joules=self._means.joules,
+                iteration_error_joules=self._means.joules_error,
+                blocking_watts=self._blocking_watts(),
+                measurements=self._measurements.measurements(),
+                profiled=self._is_profiled(),
+                compared=() if self._comparison is None else self._comparison.groups,
+            )
 
     def close(self) -> None:
         """See `Observer`; waits for the counters' last steps, and takes all that is known."""
@@ -122,7 +133,7 @@ class PipelineMeter:
             self._measurements.end_phase()
             self._collect(math.inf)
             if self._files is not None:
-                self._files.close(self._measured())
+                self._files.close(self._measurements.measurements(), self._blocking_watts())
             # The sampler ends with its last user.
             self._files = None
 
@@ -130,8 +141,7 @@ class PipelineMeter:
     def blocking_watts(self) -> float | None:
         """Power of all GPUs of the process while they wait; None if it is not known."""
         with self._lock:
-            blocking = self._measurements.blocking()
-            return None if blocking is None else blocking.value
+            return self._blocking_watts()
 
     def _run(self) -> None:
         while not self._wake.wait(COLLECT_SECONDS):
@@ -141,18 +151,9 @@ class PipelineMeter:
             # The steps and readings after the last iteration.
             time.sleep(READ_SECONDS)
 
-    def _measured(self) -> RankFigures:
+    def _blocking_watts(self) -> float | None:
         blocking = self._measurements.blocking()
-        return RankFigures(
-            measured_iterations=self._means.count,
-            iteration_seconds=self._means.seconds,
-            iteration_joules=self._means.joules,
-            iteration_error_joules=self._means.joules_error,
-            blocking_watts=None if blocking is None else blocking.value,
-            measurements=self._measurements.measurements(),
-            profiled=self._is_profiled(),
-            compared=() if self._comparison is None else self._comparison.groups,
-        )
+        return None if blocking is None else blocking.value
 
     def _is_profiled(self) -> bool:
         directive, known = self._directive, self._profiling
@@ -164,25 +165,25 @@ class PipelineMeter:
         while self._records:
             self._take(self._records.popleft())
         completed = self._measurements.collect(now)
-        for phase in completed:
-            self._consider(phase)
+        for result in completed:
+            self._consider(result)
         self._means.collect(now - READ_SECONDS)
         if self._comparison is not None:
             self._comparison.collect(now - READ_SECONDS)
         if self._files is not None:
             self._files.collect(now - READ_SECONDS, self._joules_between)
             if completed and now < math.inf:
-                self._files.store_profile(self._measured())
+                self._files.store_profile(self._measurements.measurements(), self._blocking_watts())
 
-    def _consider(self, phase: PhaseResult) -> None:
+    def _consider(self, result: ClockResult | None) -> None:
         """End the profile of this rank, if lower clocks than that of a phase are of no use."""
         known = self._profiling
-        if phase.iteration is None or known is None:
+        if result is None or known is None:
             return
         profiling = known[1]
-        if profiling.stopped or phase.iteration.megahertz not in profiling.schedule.clocks_megahertz:
+        if profiling.stopped or result.megahertz not in profiling.schedule.clocks_megahertz:
             return
-        profiling.add(phase.iteration, self._measurements.blocking())
+        profiling.add(result, self._measurements.blocking())
         if profiling.stopped:
             logger.info("this rank measures no lower clocks: %s", profiling.stopped)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.directives import DirectiveState
 from wattloop.pipeline.instruction_sequence import InstructionSequence
-from wattloop.pipeline.iteration_record import Observer, RankFigures
+from wattloop.pipeline.iteration_record import Observer
 from wattloop.pipeline.iteration_runner import IterationRunner
 from wattloop.pipeline.place import PipelinePlace
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport
@@ -84,18 +84,17 @@ class RankMessages:
 
     def report(self) -> RankReport:
         """See `wattloop.pipeline.plan_service.Rank`."""
-        measured = RankFigures() if self.observer is None else self.observer.measured()
         refusal = self.choice.chosen.refusal or self.runner.clocks.problem
-        return RankReport(
+        report = RankReport(
             process=self.process,
             sequence=0,
             directive=self.state.acknowledged,
             iterations=self.runner.iterations,
             applied_directive=self.runner.applied_directive,
-            **vars(measured),
             mismatch=ascii_text(self.sequence.mismatch, MAX_REASON_CHARACTERS),
             refusal=ascii_text(refusal, MAX_REASON_CHARACTERS),
         )
+        return report if self.observer is None else self.observer.measured(report)
 
     def receive(self, directive: Directive) -> None:
         """See `wattloop.pipeline.plan_service.Rank`."""

@@ -87,28 +87,26 @@ def read_plan_file(path: str | Path, place: PipelinePlace) -> RankPlan:
     Raises:
         InputError: The file is not readable, is no plan, or is one for another number of ranks.
     """
-    source, text = str(path), read_text(path, MAX_FILE_BYTES, "a plan file")
-    rows = rows_of(text, source)
+    source, (rows, gpu_product) = str(path), read_rows(path)
     if len(rows) != place.pipeline_parallel:
         raise InputError(
             source, f"a plan for {len(rows)} pipeline ranks", f"one for {place.pipeline_parallel}, as this job has"
         )
-    product = GPU_PRODUCT.search(text)
-    return RankPlan(
-        plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}"), product[1] if product else ""
-    )
+    return RankPlan(plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}"), gpu_product)
 
 
-def rows_of(text: str, source: str) -> list[object]:
-    """The list in a plan file, unchecked.
+def read_rows(path: str | Path) -> tuple[list[object], str]:
+    """The list in a plan file, unchecked, and the GPU model that it is for; empty if it names none.
 
     Raises:
-        InputError: The text is no list of numbers, texts, tuples and dicts, or too large.
+        InputError: The file is not readable, or is no list of numbers, texts, tuples and dicts, or too large.
     """
+    source, text = str(path), read_text(path, MAX_FILE_BYTES, "a plan file")
     rows = parse_literal(text, source)
     if not isinstance(rows, list):
         raise InputError(source, f"a {type(rows).__name__}", FORM)
-    return rows
+    product = GPU_PRODUCT.search(text)
+    return rows, product[1] if product else ""
 
 
 def plan_row(row: object, source: str, column: str | None = None) -> PlanRow:

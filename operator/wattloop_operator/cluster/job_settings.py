@@ -14,7 +14,8 @@ from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import FREQUENCY_PLANS, RECURRING_TRAINING_JOBS, ClusterApi, RejectedError
-from wattloop_operator.reconcile.pipeline.job_plan import JobPlan, job_plan
+from wattloop_operator.reconcile.pipeline.job_plan import job_plan
+from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan
 
 MAX_JOBS = 10_000
 # After a change of a job's selector, its running attempts hold the limit of the former for so long.

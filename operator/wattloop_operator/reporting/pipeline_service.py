@@ -12,9 +12,8 @@ from starlette.concurrency import run_in_threadpool
 
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
 from wattloop_operator.reconcile.pipeline.liveness import REPORT_SECONDS
-from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
+from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan, PipelineKey, PipelineState
 from wattloop_operator.reporting.interfaces import Authorizer, BearerToken, ProgressStore, UnknownRecurrenceError
 from wattloop_operator.reporting.pipeline_commits import Message, PipelineCommits, ReportOfRank
 from wattloop_operator.reporting.report_limits import ReportLimits
@@ -152,14 +151,11 @@ class PipelineService:
         if recurrence.status.result is not None:
             self._commits.forget(key)
             return None
-        plan = self._plan_of(recurrence)
         return PipelineState(
             key,
             namespace,
             name,
             spec.batch_size,
             recurrence.status.image_digest or "",
-            choice=plan.choice,
-            enabled=plan.enabled,
-            given=plan.given,
+            job_plan=self._plan_of(recurrence),
         )

@@ -1,8 +1,9 @@
 """Plans a pipeline in a process of its own, with bounds on its memory and its time.
 
 `python -m wattloop_operator.reporting.plan_worker` reads a `PlanningRequest` from its standard input and writes a
-`PipelineFrontier` to its standard output. A planner in the operator's own process would hold its interpreter lock
-for seconds, and its memory until the operator ends. It ends with the thread that waits for it, so with the operator.
+`PipelineFrontier` to its standard output, as the store keeps them. A planner in the operator's own process would hold
+its interpreter lock for seconds, and its memory until the operator ends. It ends with the thread that waits for it, so
+with the operator.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
+from wattloop.errors import OperationError
 from wattloop_operator.memory_shares import planner_bytes
 from wattloop_operator.parent_process import end_with_parent
+from wattloop_operator.reconcile.pipeline.pipeline_json import decode, encode
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 
@@ -34,9 +35,6 @@ NICENESS = 10
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 MAX_SHOWN_CHARACTERS = 300
 RETRY_AFTER = timedelta(minutes=10)
-
-REQUEST = TypeAdapter(PlanningRequest)
-FRONTIER = TypeAdapter(PipelineFrontier)
 
 logger = logging.getLogger(__name__)
 
@@ -56,19 +54,19 @@ def planned_in_process(
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter and a module of this package
             command,
-            input=REQUEST.dump_json(request),
+            input=encode(request),
             capture_output=True,
             timeout=max_seconds,
             check=False,
             env={**os.environ, **ONE_THREAD},
         )
         if done.returncode == 0:
-            return replace(FRONTIER.validate_json(done.stdout), planned_at=now)
+            return replace(decode(PipelineFrontier, done.stdout), planned_at=now)
         lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
         problem = f"the planner ended with status {done.returncode}: {lines[-1][:MAX_SHOWN_CHARACTERS]}"
     except subprocess.TimeoutExpired:
         problem = f"the planner took more than {max_seconds:g} s for {sum(map(len, request.instructions))} instructions"
-    except (OSError, ValidationError) as error:
+    except (OSError, OperationError) as error:
         problem = f"the planner failed: {' '.join(str(error).split())[:MAX_SHOWN_CHARACTERS]}"
     logger.warning("%s", problem)
     return PipelineFrontier(request.profile_digest, problem=problem, planned_at=now, retry_at=now + RETRY_AFTER)
@@ -102,13 +100,13 @@ def main() -> int:
     from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier  # noqa: PLC0415
 
     most_bytes = limit_resources()
-    request = REQUEST.validate_json(sys.stdin.buffer.read())
+    request = decode(PlanningRequest, sys.stdin.buffer.read())
     try:
         frontier = plan_frontier(request)
     except MemoryError:
         problem = f"the planner needs more than {most_bytes // 1024**2} MiB of memory"
         frontier = PipelineFrontier(request.profile_digest, problem=problem)
-    sys.stdout.buffer.write(FRONTIER.dump_json(frontier))
+    sys.stdout.buffer.write(encode(frontier))
     return 0
 
 

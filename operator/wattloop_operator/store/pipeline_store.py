@@ -14,6 +14,16 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Table, delete, select, tuple_, update
 
 from wattloop.errors import OperationError
+from wattloop_operator.reconcile.pipeline.pipeline_json import (
+    Part,
+    decode,
+    encode,
+    part_digest,
+    part_of,
+    with_part,
+    without_part,
+    without_rows,
+)
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     PipelineFrontier,
     PipelineKey,
@@ -29,16 +39,6 @@ from wattloop_operator.store.pipeline_profiles import (
     delete_unused_profiles,
     profile_id_of,
     use_profile,
-)
-from wattloop_operator.store.pipeline_rows import (
-    Part,
-    decode,
-    encode,
-    part_digest,
-    part_of,
-    with_part,
-    without_part,
-    without_rows,
 )
 from wattloop_operator.store.tables import (
     ATTEMPT,
@@ -57,7 +57,7 @@ RETENTION = timedelta(days=30)
 MAX_WAIT = timedelta(minutes=5)
 Change = Callable[[PipelineState], PipelineState]
 # What the job and the recurrence say of a pipeline, which may have changed since it was stored.
-OF_RECURRENCE = ("batch_size", "image_digest", "choice", "enabled", "given")
+OF_RECURRENCE = ("batch_size", "image_digest", "job_plan")
 
 
 class WaitingPipeline(NamedTuple):

@@ -157,8 +157,9 @@ def instructions(gpu: RecordedGpu) -> Iterator[Error]:
     listed = tuple(Instruction(kind, 0, number) for number, kind in enumerate(kinds))
     found.add(IterationRecord(0, Directive(), listed, (), stamps[0], stamps[-1], array("d", both)))
     found.end_phase()
-    (result,) = found.collect(math.inf)
-    for activity, power in sorted(result.powers.items()):
+    found.collect(math.inf)
+    (powers,) = filter(None, found.powers())
+    for activity, power in sorted(powers.items()):
         own = [pair for pair, kind in zip(itertools.pairwise(stamps), kinds, strict=True) if kind == activity.kind]
         inside = [(begin, end) for begin, end in own if gpu.steps[0] <= begin and end <= gpu.steps[-1]]
         exact, seconds = sum(gpu.joules(*pair) for pair in inside), sum(end - begin for begin, end in inside)

@@ -108,12 +108,12 @@ def test_instructions_that_are_always_in_the_same_proportion_are_not_told_apart(
     for record in records:
         found.add(record)
     found.end_phase()
-    (phase,) = found.collect(math.inf)
+    (iteration,) = found.collect(math.inf)
     assert [each.energy_joules for each in found.measurements()] == [None, None]
     assert [each.time_error_seconds is not None for each in found.measurements()] == [True, True]
     # Their sum is known all the same.
-    assert phase.iteration is not None
-    assert phase.iteration.joules.value == pytest.approx(300.0, rel=0.01)
+    assert iteration is not None
+    assert iteration.joules.value == pytest.approx(300.0, rel=0.01)
 
 
 def test_a_pause_within_an_instruction_changes_neither_its_time_nor_its_energy() -> None:
@@ -156,24 +156,24 @@ def test_the_clocks_of_a_profile_are_measured_separately() -> None:
         for _ in range(12):
             records[-1].append(gpu.run(rank.at(clock), number, clock))
             number += 1
-    found, phases = ProcessMeasurements([edges_of(gpu.timeline())], first_rank=False), []
+    found, results = ProcessMeasurements([edges_of(gpu.timeline())], first_rank=False), []
     for of_clock in records:
         found.begin_phase()
         for record in of_clock:
             found.add(record)
         found.end_phase()
-        phases += found.collect(of_clock[-1].end_seconds + 6.0)
+        results += found.collect(of_clock[-1].end_seconds + 6.0)
     assert len(found.measurements()) == 6
     for each in found.measurements():
         exact = rank.at(each.megahertz)
         assert each.energy_joules == pytest.approx(exact.joules(each.kind), rel=0.02)
         assert each.time_seconds == pytest.approx(exact.seconds[each.kind], rel=0.01)
-    assert [phase.iteration.megahertz for phase in phases if phase.iteration] == [1410, 1200, 990]
-    for phase in phases:
-        assert phase.iteration is not None
-        exact = rank.at(phase.iteration.megahertz)
+    assert [result.megahertz for result in results if result] == [1410, 1200, 990]
+    for result in results:
+        assert result is not None
+        exact = rank.at(result.megahertz)
         joules = 16 * sum(map(exact.joules, ("forward", "backward")))
-        assert phase.iteration.joules.value == pytest.approx(joules, rel=0.01)
+        assert result.joules.value == pytest.approx(joules, rel=0.01)
 
 
 def test_phases_at_the_same_clocks_are_combined() -> None:
@@ -242,7 +242,7 @@ def test_without_a_counter_the_times_alone_are_measured() -> None:
     for record in iterations(gpu, RankOfPipeline(), 5):
         found.add(record)
     found.end_phase()
-    (phase,) = found.collect(math.inf)
-    assert phase.iteration is None
+    (iteration,) = found.collect(math.inf)
+    assert iteration is None
     assert all(each.energy_joules is None and each.time_seconds > 0 for each in found.measurements())
     assert found.blocking() is None

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.errors import UsageError
-from wattloop.gpus.agent import ClockRequest
 from wattloop.pipeline.directives import IterationClocks
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_scope import InstructionScope
@@ -52,11 +51,11 @@ class Rank:
             now=lambda: self.seconds,
         )
 
-    def request(self, megahertz: int) -> ClockRequest:
-        return ClockRequest(megahertz, b"")
+    def request(self, megahertz: int) -> bytes:
+        return f"{megahertz} MHz".encode()
 
-    def send(self, request: ClockRequest) -> None:
-        self.journal.append((self.seconds, f"{request.megahertz} MHz"))
+    def send(self, request: bytes) -> None:
+        self.journal.append((self.seconds, request.decode()))
 
     def free(self) -> None:
         self.journal.append((self.seconds, "free"))

@@ -19,10 +19,10 @@ from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.knobs import KnobChoices
 from wattloop.pipeline.measurement_files import MeasurementFiles, dump_folder, run_number
 from wattloop.pipeline.pipeline_meter import PipelineMeter
-from wattloop.pipeline.plan_messages import PLAN, PROFILE, Directive
+from wattloop.pipeline.plan_messages import PLAN, PROFILE, Directive, RankReport
 from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
 from wattloop.pipeline.run_dump import RunDump
-from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, Group
+from wattloop_operator.reconcile.pipeline.measured_excess import Comparison
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
 from wattloop_planner.frequency.recorded_runs import summarise
@@ -62,8 +62,11 @@ class MeteredRank:
             clock = self.meter.profiling_clock(directive, self.iterations)
             found.append(clock or 0)
             self.iterate(directive, clock or 0)
-            self.meter.measured()
+            self.measured()
         return found
+
+    def measured(self) -> RankReport:
+        return self.meter.measured(RankReport(process="", sequence=0, directive=0, iterations=0))
 
     def idle(self, seconds: float) -> None:
         self.gpu.trace.add(seconds, 60.0)
@@ -91,11 +94,11 @@ def test_a_profile_measures_each_clock_and_says_when_it_is_through() -> None:
     ranks.iterate(Directive(), 0)
     held = ranks.profile(directive, 30)
     assert held == [clock for clock in clocks for _ in range(10)]
-    assert not ranks.meter.measured().profiled
+    assert not ranks.measured().profiled
     # Through once the counter's steps after the last clock are read.
     assert ranks.profile(directive, 4) == [0] * 4
     ranks.idle(6.0)
-    found = ranks.meter.measured()
+    found = ranks.measured()
     assert found.profiled
     assert found.measured_iterations == 24
     assert sorted({each.megahertz for each in found.measurements}) == sorted(clocks)
@@ -116,8 +119,8 @@ def test_a_rank_whose_effective_energy_rises_measures_no_lower_clock() -> None:
     held = rank.profile(directive, 14 * len(clocks))
     stopped = next(index for index, clock in enumerate(held) if index > 14 and clock == 1410)
     assert set(held[stopped:]) == {1410}
-    assert rank.meter.measured().profiled
-    measured = {each.megahertz for each in rank.meter.measured().measurements if each.energy_joules is not None}
+    assert rank.measured().profiled
+    measured = {each.megahertz for each in rank.measured().measurements if each.energy_joules is not None}
     assert len(measured) < len(clocks)
     assert measured >= {1410, 1200}
 
@@ -130,11 +133,11 @@ def test_the_energy_of_an_iteration_under_a_plan_is_measured_without_its_first()
     for _ in range(15):
         rank.iterate(plan, 1200)
     rank.idle(2.0)
-    found = rank.meter.measured()
+    found = rank.measured()
     assert found.measured_iterations == 14
     assert found.iteration_joules == pytest.approx(sum(rank.energies[7:]) / 14, rel=0.01)
     rank.iterate(Directive(number=3), 0)
-    assert rank.meter.measured().measured_iterations == 0
+    assert rank.measured().measured_iterations == 0
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -143,9 +146,9 @@ def test_the_exact_energy_of_an_iteration_is_in_a_narrow_interval(seed: int) -> 
     plan = Directive(number=2, mode=PLAN, first_iteration=0, clocks_megahertz=(1200,) * 16)
     for _ in range(120):
         rank.iterate(plan, 1200)
-        rank.meter.measured()
+        rank.measured()
     rank.idle(2.0)
-    found = rank.meter.measured()
+    found = rank.measured()
     assert found.iteration_joules is not None
     assert found.iteration_error_joules is not None
     exact = sum(rank.energies[1:]) / 119
@@ -158,10 +161,10 @@ def test_instructions_at_clocks_that_the_agent_did_not_hold_are_not_measured() -
     plan = Directive(number=1, mode=PLAN, first_iteration=0, clocks_megahertz=(1200,) * 16)
     for number in range(12):
         rank.iterate(plan, 1200, interrupted=number >= 6)
-    assert sum(each.repetitions for each in rank.meter.measured().measurements) == 5 * 16
+    assert sum(each.repetitions for each in rank.measured().measurements) == 5 * 16
     rank.iterate(Directive(number=2, mode=PLAN, first_iteration=12), 0)
     rank.iterate(Directive(number=2, mode=PLAN, first_iteration=12), 0)
-    assert sum(each.repetitions for each in rank.meter.measured().measurements) == 5 * 16
+    assert sum(each.repetitions for each in rank.measured().measurements) == 5 * 16
 
 
 def profile_file(path: Path, rank: int = 0) -> ProfileFile:
@@ -175,7 +178,7 @@ def test_instructions_with_knobs_are_not_measured_and_their_iterations_are() -> 
     for _ in range(12):
         rank.iterate(plan, 1200)
     rank.idle(2.0)
-    measured = rank.meter.measured()
+    measured = rank.measured()
     assert measured.measurements == ()
     assert measured.measured_iterations > 0
     assert measured.iteration_joules is not None
@@ -312,7 +315,7 @@ def run_plan(rank: MeteredRank, cycles: int, *, drift: float = 0.0) -> list[tupl
         )
         begin = rank.gpu.trace.now
         rank.iterate(plan, 0 if part.is_free else 1200)
-        rank.meter.measured()
+        rank.measured()
         if part.is_measured:
             found.append((part.cycle, part.is_free, rank.gpu.trace.now - begin, rank.energies[-1]))
         number += 1
@@ -327,12 +330,7 @@ def run_plan(rank: MeteredRank, cycles: int, *, drift: float = 0.0) -> list[tupl
 def test_the_measured_saving_and_slowdown_have_the_true_ones_in_their_intervals(seed: int, drift: float) -> None:
     rank = MeteredRank(seed=seed)
     exact = run_plan(rank, 12, drift=drift)
-    found = Comparison(
-        tuple(
-            Group(each.cycles, each.plan_seconds, each.free_seconds, each.plan_joules, each.free_joules)
-            for each in rank.meter.measured().compared
-        )
-    )
+    found = Comparison(rank.measured().compared)
     assert found.cycles == 12
 
     def true_percent(column: int) -> float:
@@ -353,7 +351,7 @@ def test_the_measured_saving_and_slowdown_have_the_true_ones_in_their_intervals(
 def test_iterations_at_free_clocks_are_none_of_the_realised_ones() -> None:
     rank = MeteredRank()
     plan = [joules for _, is_free, _, joules in run_plan(rank, 8) if not is_free]
-    measured = rank.meter.measured()
+    measured = rank.measured()
     assert measured.measured_iterations == len(plan) + 1
     assert measured.iteration_joules == pytest.approx(statistics.fmean(plan), rel=0.01)
     assert {each.megahertz for each in measured.measurements} == {1200}
@@ -373,7 +371,7 @@ def test_a_cycle_whose_iterations_did_not_run_as_the_directive_says_does_not_cou
             clock = 1200
         rank.iterate(plan, clock, interrupted=in_second and broken == "interrupted" and clock > 0)
     rank.idle(2.0)
-    assert [each.group for each in rank.meter.measured().compared] == [0, 2]
+    assert [each.group for each in rank.measured().compared] == [0, 2]
 
 
 def test_groups_are_joined_in_pairs_and_a_report_stays_small() -> None:
@@ -383,7 +381,7 @@ def test_groups_are_joined_in_pairs_and_a_report_stays_small() -> None:
     for number in range(6 * 70 + 1):
         rank.iterate(plan, 0 if free.part(number).is_free else 1200)
     rank.idle(2.0)
-    compared = rank.meter.measured().compared
+    compared = rank.measured().compared
     assert len(compared) <= MAX_GROUPS
     assert {each.width for each in compared} == {8}
     assert sum(each.cycles for each in compared) == 70

@@ -18,7 +18,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.frequency_plans import KEPT_PLANS, FrequencyPlanWriter
 from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
-from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
+from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan, PipelineKey, PipelineState
 from wattloop_operator.store import Store
 
 NO_LIMITS = {"limit": {"mode": "None"}}
@@ -227,7 +227,7 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
     missing = JobSettings(operator.api, time.monotonic).plan_of(pipeline.recurrence).given
     assert missing is not None
     assert f"FrequencyPlan {namespace}/mine does not exist" in missing.problem
-    waiting = SimulatedOperator(replace(NEW_STATE, given=missing))
+    waiting = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=missing)))
     run_until_planned(waiting, ranks_of(1, stages=1), rounds=8)
     pipeline.now = waiting.now
     pipeline.store_state(waiting.state)
@@ -245,7 +245,7 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
     given = JobSettings(operator.api, time.monotonic).plan_of(pipeline.recurrence).given
     assert given is not None
     assert given.problem == ""
-    running = SimulatedOperator(replace(NEW_STATE, given=given))
+    running = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=given)))
     run_until_planned(running, ranks_of(1, stages=1))
     pipeline.now = running.now
     pipeline.store_state(running.state)

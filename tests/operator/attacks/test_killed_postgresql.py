@@ -24,7 +24,7 @@ from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import NEW_STATE
 from wattloop.errors import OperationError
 from wattloop.pipeline.plan_messages import RankReport
-from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
+from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan, PipelineState
 from wattloop_operator.reconcile.pipeline.registrations import Registrar
 from wattloop_operator.reconcile.pipeline.reports import with_report
 from wattloop_operator.store import ObservationRecord, Store, open_store
@@ -115,7 +115,7 @@ def test_a_pipeline_whose_server_is_killed_continues_from_its_last_commit(
 
         def killed_in_the_transaction(state: PipelineState) -> PipelineState:
             server.kill()
-            return replace(state, enabled=False)
+            return replace(state, job_plan=JobPlan(enabled=False))
 
         with pytest.raises(OperationError, match=r"cannot change the pipeline of job 0c3b2d9e.*check that the server"):
             store.pipelines.change(NEW_STATE, known, reported(2), killed_in_the_transaction, NOW)

@@ -18,6 +18,7 @@ from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.held_bytes import state_bytes
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     GivenPlan,
+    JobPlan,
     PipelineFrontier,
     PipelineKey,
     PipelineState,
@@ -49,7 +50,7 @@ def context_of(job: int) -> PipelineState:
 
 def given_context(job: int) -> PipelineState:
     """An attempt that runs a plan of its user, so that nothing is measured before it is planned."""
-    return replace(context_of(job), given=GivenPlan("mine", f"digest-{job}"))
+    return replace(context_of(job), job_plan=JobPlan(given=GivenPlan("mine", f"digest-{job}")))
 
 
 def no_plan(request: PlanningRequest, _: datetime) -> PipelineFrontier:

@@ -16,6 +16,7 @@ import pytest
 from support.pipelines.registrations import rank_registration
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     GivenPlan,
+    JobPlan,
     PipelineFrontier,
     PipelineKey,
     PipelineState,
@@ -32,7 +33,8 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 def context_of(job: str, digest: str, namespace: str = "team") -> PipelineState:
     """An attempt that runs a plan of its user, so that nothing is measured before it is planned."""
-    return PipelineState(PipelineKey(job, 0, 0), namespace, f"{job}-0-0", given=GivenPlan("mine", digest))
+    plan = JobPlan(given=GivenPlan("mine", digest))
+    return PipelineState(PipelineKey(job, 0, 0), namespace, f"{job}-0-0", job_plan=plan)
 
 
 @dataclass
@@ -172,7 +174,7 @@ def test_a_pipeline_whose_attempt_has_ended_is_not_planned(replica: Replica) -> 
 def test_a_job_that_wants_no_plan_any_more_is_not_planned(replica: Replica) -> None:
     replica.waits("job", "d1")
     context = context_of("job", "d1")
-    replica.contexts["job-0-0"] = replace(context, enabled=False)
+    replica.contexts["job-0-0"] = replace(context, job_plan=JobPlan(enabled=False))
     assert replica.planner.plan_next()
     assert not replica.planner.plan_next()
     assert replica.planned == []
@@ -181,7 +183,7 @@ def test_a_job_that_wants_no_plan_any_more_is_not_planned(replica: Replica) -> N
 PLANS_WITHOUT_END = """
 import sys, threading
 from datetime import datetime
-from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, PipelineKey, PipelineState
+from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, JobPlan, PipelineKey, PipelineState
 from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
 from wattloop_operator.store import open_store
 
@@ -189,7 +191,7 @@ def plan(request, now):
     print("plans", flush=True)
     threading.Event().wait()
 
-context = PipelineState(PipelineKey("job", 0, 0), "team", "job-0-0", given=GivenPlan("mine", "d1"))
+context = PipelineState(PipelineKey("job", 0, 0), "team", "job-0-0", job_plan=JobPlan(given=GivenPlan("mine", "d1")))
 with open_store(sys.argv[1]) as store:
     now = datetime.fromisoformat(sys.argv[2])
     PipelinePlanner(store.pipelines, plan, lambda *_: context, lambda: now).plan_next()

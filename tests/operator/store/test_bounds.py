@@ -18,6 +18,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_CLOCK_LISTS,
     MAX_PROCESSES_PER_RANK,
     MAX_RANKS,
+    JobPlan,
     PipelineKey,
     PipelineState,
 )
@@ -134,9 +135,9 @@ def test_of_a_job_the_pipelines_that_are_silent_longest_are_deleted(
         new = PipelineState(PipelineKey(job, number, 0), "team", f"digits-{number}")
         # The first of the job is heard again.
         for at in (now + timedelta(hours=number), now + timedelta(hours=10 if number == 1 else number)):
-            enabled = at.hour % 2 == 0
+            plan = JobPlan(enabled=at.hour % 2 == 0)
             store.pipelines.change(
-                new, None, lambda state: state, lambda state, on=enabled: replace(state, enabled=on), at
+                new, None, lambda state: state, lambda state, plan=plan: replace(state, job_plan=plan), at
             )  # fmt: skip
     assert {(key.job_uid, key.recurrence) for key in store.pipelines.revisions()} == {
         ("another", 0), ("job", 1), ("job", 3), ("job", 4),

@@ -11,9 +11,11 @@ import pytest
 from support.pipelines.registrations import rank_registration
 from wattloop.errors import InputError, OperationError
 from wattloop.pipeline.plan_messages import PLAN, InstructionMeasurement, RankReport
+from wattloop_operator.reconcile.pipeline.pipeline_json import decode, encode
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     FrontierPoint,
     IssuedDirective,
+    JobPlan,
     PipelineFrontier,
     PipelineKey,
     PipelineProfile,
@@ -26,7 +28,6 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
     WithdrawnPoint,
 )
 from wattloop_operator.store import Store
-from wattloop_operator.store.pipeline_rows import decode, encode
 from wattloop_operator.store.pipeline_store import MAX_WAIT, Change, StoredPipeline
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -93,14 +94,14 @@ def test_everything_of_a_state_is_read_as_it_was_written(store: Store) -> None:
     def complete(state: PipelineState) -> PipelineState:
         return replace(state, frontier=frontier, directive=directive, straggler=straggler)
 
-    new = replace(NEW, choice=PlanChoice("Deadline", 1.6))
+    new = replace(NEW, job_plan=JobPlan(choice=PlanChoice("Deadline", 1.6)))
     known = store.pipelines.change(new, None, registered(0, 1), complete, NOW)
     known = store.pipelines.change(new, known, measured(0, "a" * 32), unchanged, NOW)
     known = store.pipelines.change(new, known, reported(1, 7), unchanged, NOW)
     assert store.pipelines.read(KEY) == known.state
     assert known.state.frontier == frontier
     assert known.state.ranks[1].registration == rank_registration(1)
-    assert known.state.choice == PlanChoice("Deadline", 1.6)
+    assert known.state.job_plan.choice == PlanChoice("Deadline", 1.6)
 
 
 def test_a_change_that_changes_nothing_writes_nothing(store: Store) -> None:
@@ -221,11 +222,11 @@ def test_a_recurrence_that_names_the_attempt_of_another_one_reads_and_writes_not
 def test_what_the_recurrence_says_now_replaces_what_is_stored(store: Store) -> None:
     """The image of an attempt is known only once its pods run."""
     known = apply(store, registered(0))
-    now = replace(NEW, batch_size=128, image_digest="sha256:0a", enabled=False)
+    now = replace(NEW, batch_size=128, image_digest="sha256:0a", job_plan=JobPlan(enabled=False))
     store.pipelines.change(now, known, unchanged, unchanged, NOW)
     read = store.pipelines.read(KEY)
     assert read is not None
-    assert (read.batch_size, read.image_digest, read.enabled) == (128, "sha256:0a", False)
+    assert (read.batch_size, read.image_digest, read.job_plan.enabled) == (128, "sha256:0a", False)
 
 
 def test_a_row_with_an_invalid_key_of_a_profile_is_damaged() -> None:

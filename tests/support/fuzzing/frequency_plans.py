@@ -29,6 +29,7 @@ from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
+from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan, plan_status
 from wattloop_operator.reconcile.pipeline.profile import common_clocks
@@ -111,7 +112,7 @@ class FrequencyPlanTarget:
 
     def _check_plan(self, plan: FrequencyPlan) -> None:
         given = job_plan(JOB, self._recurrence, plan).given
-        operator = SimulatedOperator(replace(NEW_STATE, given=given))
+        operator = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=given)))
         ranks = ranks_of(2)
         for _ in range(ROUNDS):
             exchange(operator, ranks)

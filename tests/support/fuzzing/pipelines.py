@@ -19,8 +19,13 @@ from wattloop.pipeline.plan_messages import PLAN, Directive, RankRegistration, R
 from wattloop.wire.wire_form import WireForm
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
-from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
-from wattloop_operator.reconcile.pipeline.pipeline_state import MAX_RANKS, PipelineFrontier, PipelineKey, PipelineState
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
+    MAX_RANKS,
+    JobPlan,
+    PipelineFrontier,
+    PipelineKey,
+    PipelineState,
+)
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, common_clocks
 from wattloop_operator.reconcile.pipeline.rank_directives import needs_plan
 from wattloop_operator.reconcile.pipeline.registrations import Registrar, check_schedule, contradict
@@ -180,7 +185,7 @@ class PipelineChecks:
 
     def _read(self) -> PipelineState | None:
         state, plan = self._newest(self._own.key), self.job_plan
-        return None if state is None else replace(state, enabled=plan.enabled, choice=plan.choice, given=plan.given)
+        return None if state is None else replace(state, job_plan=plan)
 
 
 class RecordingStore:

@@ -29,9 +29,9 @@ from wattloop_operator.api.frequency_plan import FrequencyPlanSpec
 from wattloop_operator.api.meta import OwnerReference
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconcile.pipeline.job_plan import JobPlan
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     GivenPlan,
+    JobPlan,
     PipelineKey,
     PipelineState,
     PlanChoice,
@@ -193,7 +193,7 @@ class PlanServiceTarget:
         match step.verb:
             case "plan":
                 plan = self._checks.job_plan = _job_plan(step)
-                new = replace(self._new, enabled=plan.enabled, choice=plan.choice, given=plan.given)
+                new = replace(self._new, job_plan=plan)
                 self._context = new
             case "pass":
                 self._seconds += min(step.rank, MAX_PASSED_SECONDS)

@@ -19,6 +19,7 @@ from support.fuzzing.campaign import open_target
 from support.fuzzing.mutation import mutations
 from support.fuzzing.target import Target
 from wattloop.files.csv_table import Row
+from wattloop.pipeline import rank_plan_file
 from wattloop.pipeline.directives import AllowedClocks
 from wattloop.pipeline.plan_messages import PLAN, Directive
 from wattloop_operator.api import template_limits
@@ -27,7 +28,6 @@ from wattloop_operator.reconcile.pipeline import given_plan
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineState
 from wattloop_operator.reconcile.pipeline.registrations import Registrar
 from wattloop_operator.reporting import pipeline_commits
-from wattloop_planner.frequency.files import plan_file
 
 SEED = 20261123
 MAX_SECONDS = 60.0
@@ -90,7 +90,7 @@ DEFECTS = (
     PlantedDefect("templates", "Python's parser in the watch", watch_objects, "parse", _json),
     PlantedDefect("frequency-plans", "clocks that GPUs lack", given_plan, "_check_clocks", _nothing),
     PlantedDefect("frequency-plans", "plans of other instructions", given_plan, "_check_instructions", _nothing),
-    PlantedDefect("plan-files", "Python's parser for plans", plan_file, "rows_of", _literal),
+    PlantedDefect("plan-files", "Python's parser for plans", rank_plan_file, "parse_literal", _literal),
     PlantedDefect("plan-files", "numbers that are not finite", Row, "number", _float),
 )  # fmt: skip
 

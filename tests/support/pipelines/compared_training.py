@@ -20,8 +20,8 @@ from pathlib import Path
 import nvml_simulator
 import wattloop
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.iteration_record import IterationRecord, Observer, RankFigures
-from wattloop.pipeline.plan_messages import FREE, PLAN, Directive, InstructionMeasurement
+from wattloop.pipeline.iteration_record import IterationRecord, Observer
+from wattloop.pipeline.plan_messages import FREE, PLAN, Directive, InstructionMeasurement, RankReport
 
 STAGES, MICROBATCHES = 2, 4
 MODEL = nvml_simulator.model_named("A100")
@@ -72,9 +72,9 @@ class Measured:
         )
         self._meter.iteration_done(record)
 
-    def measured(self) -> RankFigures:
+    def measured(self, report: RankReport) -> RankReport:
         """See `Observer`."""
-        found = self._meter.measured()
+        found = self._meter.measured(report)
         if not self._clocks:
             return found
         rows = tuple(

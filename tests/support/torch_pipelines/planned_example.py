@@ -66,7 +66,7 @@ import json, os, time
 import torch, torch.distributed as dist
 import train
 from wattloop.integrations.torch_pipelining import attach
-from wattloop.pipeline.iteration_record import RankFigures
+from dataclasses import replace
 from wattloop.pipeline.plan_messages import PLAN, InstructionMeasurement
 
 ITERATIONS, MAX_ITERATIONS, BLOCKING_WATTS = 4, 2000, json.loads(os.environ["TEST"])
@@ -87,10 +87,10 @@ class Measured:
         global planned
         planned += record.directive.mode == PLAN
 
-    def measured(self):
+    def measured(self, report):
         if not self._asked:
-            return RankFigures()
-        return RankFigures(blocking_watts=BLOCKING_WATTS, measurements=self._measurements, profiled=True)
+            return report
+        return replace(report, blocking_watts=BLOCKING_WATTS, measurements=self._measurements, profiled=True)
 
     def close(self):
         pass

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,9 @@ import nvml_simulator
 from wattloop.integrations.torch_pipelining import attach
 from wattloop.pipeline import Pipeline
 from wattloop.pipeline.clock_profiling import ProfileSchedule
-from wattloop.pipeline.iteration_record import IterationRecord, RankFigures
+from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_comparison import PlanComparison
-from wattloop.pipeline.plan_messages import PROFILE, Directive, InstructionMeasurement
+from wattloop.pipeline.plan_messages import PROFILE, Directive, InstructionMeasurement, RankReport
 
 ENOUGH = "trained-enough"
 MICROBATCHES = 4
@@ -119,13 +120,14 @@ class SimulatorMeter:
                 RELATIVE_ERROR * joules,
             )
 
-    def measured(self) -> RankFigures:
+    def measured(self, report: RankReport) -> RankReport:
         """See `Observer`."""
         with self._lock:
             count, seconds, joules = self._totals
             if self._comparison is not None:
                 self._comparison.collect()
-            return RankFigures(
+            return replace(
+                report,
                 measured_iterations=count,
                 iteration_seconds=seconds / count if count else None,
                 iteration_joules=joules / count if count else None,

@@ -23,7 +23,7 @@ from wattloop.gpus.agent.answers import (
     PowerLimits,
     StreamedReadings,
 )
-from wattloop.gpus.agent.clock_stream import ClockRequest, ClockStream
+from wattloop.gpus.agent.clock_stream import ClockStream
 from wattloop.gpus.agent.socket_transport import (
     ANSWER_LIMIT_BYTES,
     REQUEST_LIMIT_BYTES,
@@ -40,7 +40,6 @@ __all__ = [
     "AgentConnection",
     "AgentRequestError",
     "AgentUnavailable",
-    "ClockRequest",
     "ClockStream",
     "GpuDescription",
     "GraphicsClocks",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +15,6 @@ from wattloop.gpus.agent.socket_transport import ANSWER_LIMIT_BYTES, AgentReques
 BUFFERED_REQUESTS = 8
 # What the kernel adds to a message of a Unix socket, generously.
 OVERHEAD_BYTES = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class ClockRequest:
-    """A request for a clock.
-
-    Attributes:
-        megahertz: The clock.
-        line: The request in the form that the agent receives and answers only if it refuses it.
-    """
-
-    megahertz: int
-    line: bytes
 
 
 class ClockStream:
@@ -42,7 +28,7 @@ class ClockStream:
         timeout_seconds: Timeout of an answer to `hold` and `release`.
 
     Attributes:
-        send: Sends the line of a request for another clock without waiting, after `hold`. It raises
+        send: Sends a request for another clock without waiting, after `hold`. It raises
             `BlockingIOError` if the agent does not read its requests, and `OSError` if it has disconnected; then
             nothing is sent. It is the function of the socket itself, since a rank calls it at each instruction.
     """
@@ -54,28 +40,34 @@ class ClockStream:
         self._transport = AgentTransport(path, timeout_seconds)
         self._socket: socket.socket | None = None
         self._received = b""
-        self._requests: dict[int, ClockRequest] = {}
+        self._requests: dict[int, bytes] = {}
         self.send: Callable[[bytes], int] = _disconnected
 
     def fileno(self) -> int:
         """The descriptor of the connection, readable when a refusal or the end has arrived."""
         return -1 if self._socket is None else self._socket.fileno()
 
-    def request(self, megahertz: int) -> ClockRequest:
-        """The request for a clock; the same object for the same clock."""
+    def request(self, megahertz: int) -> bytes:
+        """The line that requests a clock, which the agent answers only if it refuses it.
+
+        It is the same object for the same clock.
+        """
         found = self._requests.get(megahertz)
         if found is None:
-            found = self._requests[megahertz] = ClockRequest(megahertz, self._line(megahertz))
+            message = {"verb": "hold_clocks", "unanswered": True, "gpus": self._uuids, "megahertz": megahertz}
+            found = self._requests[megahertz] = _line(message)
         return found
 
-    def hold(self, megahertz: int) -> None:
-        """Lock the clock, and wait for the answer.
+    def hold(self, request: bytes) -> None:
+        """Lock the clock of a request, and wait for the answer.
 
         Raises:
             AgentUnavailable: No agent answers.
             AgentRequestError: The agent refuses the clock.
         """
-        self._exchange({"verb": "hold_clocks", "gpus": self._uuids, "megahertz": megahertz})
+        message = json.loads(request)
+        del message["unanswered"]
+        self._exchange(message)
 
     def release(self) -> None:
         """Unlock the clock, and wait for the answer.
@@ -107,19 +99,15 @@ class ClockStream:
         self.send = _disconnected
         self._received = b""
 
-    def _line(self, megahertz: int) -> bytes:
-        request = {"verb": "hold_clocks", "unanswered": True, "gpus": self._uuids, "megahertz": megahertz}
-        return json.dumps(request).encode() + b"\n"
-
     def _exchange(self, request: dict[str, object]) -> None:
         with self._failures():
             if self._socket is None:
                 self._socket = self._transport.connect()
                 # A message is sent wholly or not at all if the buffer has room for two of them.
-                size_bytes = BUFFERED_REQUESTS * (len(self._line(0)) + OVERHEAD_BYTES)
+                size_bytes = BUFFERED_REQUESTS * (len(self.request(0)) + OVERHEAD_BYTES)
                 self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size_bytes)
             self._socket.settimeout(self._timeout_seconds)
-            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            self._socket.sendall(_line(request))
             message = self._message()
             while "unanswered" in message:
                 # The refusal of an earlier request, which this one replaces.
@@ -153,7 +141,11 @@ class ClockStream:
             raise AgentUnavailable(f"{self._path}: no agent answers ({cause}); is one running?") from error
 
 
-def _disconnected(_line: bytes) -> int:
+def _line(message: Mapping[str, object]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+def _disconnected(_request: bytes) -> int:
     raise ConnectionResetError("the agent disconnected")
 
 

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
 
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, PlanChoice
+from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, JobPlan
 from wattloop_operator.reconcile.pipeline.point_choice import choice_of_job
-
-
-@dataclass(frozen=True)
-class JobPlan:
-    """How a job plans its pipelines.
-
-    Attributes:
-        enabled: Whether its ranks are profiled and run plans.
-        choice: Which point of the frontier they run.
-        given: The user's plan; None if the operator plans.
-    """
-
-    enabled: bool = True
-    choice: PlanChoice = field(default_factory=PlanChoice)
-    given: GivenPlan | None = None
 
 
 def job_plan(job: RecurringTrainingJob, recurrence: TrainingRecurrence, plan: FrequencyPlan | None) -> JobPlan:

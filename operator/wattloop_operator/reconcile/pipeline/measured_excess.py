@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wattloop.pipeline.compared_cycles import ComparedCycles, joined
 from wattloop.pipeline.plan_messages import PLAN, RankReport
@@ -24,33 +24,15 @@ MIN_VALUE, MAX_RATIO = 1e-9, 1e4
 
 
 @dataclass(frozen=True)
-class Group:
-    """Consecutive cycles, as sums over them: an iteration of one pipeline under the plan and at free clocks.
-
-    Attributes:
-        cycles: Number of cycles.
-        plan_seconds: Time of the slowest rank under the plan.
-        free_seconds: The same at free clocks.
-        plan_joules: Energy under the plan, the mean over the pipelines; None until all ranks know it.
-        free_joules: The same at free clocks.
-    """
-
-    cycles: int
-    plan_seconds: float
-    free_seconds: float
-    plan_joules: float | None
-    free_joules: float | None
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Iterations under the present plan and at free clocks.
 
     Attributes:
-        groups: Groups of cycles that all ranks have measured, in order.
+        groups: Groups of cycles that all ranks have measured, in order: of one pipeline, the times of its slowest
+            rank, and the energies as means over the pipelines, None until all ranks know them.
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[ComparedCycles, ...]
 
     @property
     def cycles(self) -> int:
@@ -146,16 +128,17 @@ def reports_of_plan(state: PipelineState) -> list[RankReport] | None:
     return reports if len(reports) == len(state.ranks) else None
 
 
-def _group(ranks: Sequence[ComparedCycles], pipelines: int) -> Group:
+def _group(ranks: Sequence[ComparedCycles], pipelines: int) -> ComparedCycles:
     # A rank that lacks a cycle has the mean of the others.
     cycles = min(each.cycles for each in ranks)
     plan, free = ([getattr(each, name) for each in ranks] for name in ("plan_joules", "free_joules"))
-    return Group(
-        cycles,
-        max(each.plan_seconds / each.cycles for each in ranks) * cycles,
-        max(each.free_seconds / each.cycles for each in ranks) * cycles,
-        _total(ranks, plan, cycles / pipelines),
-        _total(ranks, free, cycles / pipelines),
+    return replace(
+        ranks[0],
+        cycles=cycles,
+        plan_seconds=max(each.plan_seconds / each.cycles for each in ranks) * cycles,
+        free_seconds=max(each.free_seconds / each.cycles for each in ranks) * cycles,
+        plan_joules=_total(ranks, plan, cycles / pipelines),
+        free_joules=_total(ranks, free, cycles / pipelines),
     )
 
 

@@ -397,6 +397,21 @@ class GivenPlan:
 
 
 @dataclass(frozen=True)
+class JobPlan:
+    """How a job plans its pipelines.
+
+    Attributes:
+        enabled: Whether its ranks are profiled and run plans.
+        choice: Which point of the frontier they run.
+        given: The user's plan; None if the operator plans.
+    """
+
+    enabled: bool = True
+    choice: PlanChoice = PlanChoice()
+    given: GivenPlan | None = None
+
+
+@dataclass(frozen=True)
 class PipelineState:
     """All that is known of a pipeline.
 
@@ -411,9 +426,7 @@ class PipelineState:
         frontier: The plans; None until the planner has finished.
         directive: What the ranks are to do.
         straggler: The present straggler; None if there is none.
-        choice: Which point of the frontier the job runs.
-        enabled: Whether the job allows profiling and plans.
-        given: The user's plan, which is not stored here; None if the operator plans.
+        job_plan: How the job plans it; its given plan is not stored here.
         profile_keys: The profiles that the attempt has used; at most `MAX_PROFILES_OF_ATTEMPT`.
         waits_for_plan: Whether the profile is complete and the planner has not planned it yet.
     """
@@ -428,9 +441,7 @@ class PipelineState:
     frontier: PipelineFrontier | None = None
     directive: IssuedDirective = IssuedDirective()
     straggler: Straggler | None = None
-    choice: PlanChoice = PlanChoice()
-    enabled: bool = True
-    given: GivenPlan | None = None
+    job_plan: JobPlan = JobPlan()
     profile_keys: tuple[PipelineProfileKey, ...] = ()
     waits_for_plan: bool = False
 

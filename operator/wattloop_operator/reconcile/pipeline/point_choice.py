@@ -65,7 +65,7 @@ def chosen_point(
 def _rule(state: PipelineState) -> Rule:
     from wattloop_planner.frequency.choice_rules import CostRule, Deadline, FastestRule  # noqa: PLC0415
 
-    choice = state.choice
+    choice = state.job_plan.choice
     if choice.mode == PlanChoiceRule.DEADLINE and choice.deadline_seconds:
         return Deadline(choice.deadline_seconds)
     if choice.mode == PlanChoiceRule.COST and choice.max_power_watts:

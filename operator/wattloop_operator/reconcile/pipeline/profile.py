@@ -40,7 +40,7 @@ def remaining_clocks(state: PipelineState) -> tuple[int, ...]:
     rises measures fewer clocks and is complete. If the energy of a kind of instruction was uncertain at every clock, a
     later recurrence measures again: without any energy there is no plan, and more measurements may tell it.
     """
-    if state.profile is None or state.given is not None:
+    if state.profile is None or state.job_plan.given is not None:
         return ()
     common = common_clocks(state)
     clocks = spaced_clocks(common, MAX_PROFILED_CLOCKS) if common else ()
@@ -75,7 +75,7 @@ def _has_profiled(state: PipelineState) -> bool:
 
 def is_profiled(state: PipelineState) -> bool:
     """Whether the profile is complete, and no rank still measures; a given plan needs none."""
-    if state.given is not None:
+    if state.job_plan.given is not None:
         return True
     if state.directive.mode == PROFILE and not all(
         rank.finished or rank.mismatch or (rank.report is not None and rank.report.profiled)
@@ -113,8 +113,8 @@ def profile_digest(state: PipelineState) -> str:
     """
     assert state.profile is not None
     instructions = [_sequence_digest(each) for each in instructions_by_pipeline_rank(state).values()]
-    if state.given is not None:
-        return _digest(json.dumps([instructions, common_clocks(state), state.given.name, state.given.digest]))
+    if (given := state.job_plan.given) is not None:
+        return _digest(json.dumps([instructions, common_clocks(state), given.name, given.digest]))
     parts = (
         json.dumps(instructions),
         json.dumps(common_clocks(state)),
@@ -148,13 +148,14 @@ class PlanningRequest:
 def planning_request(state: PipelineState) -> PlanningRequest:
     """What the planner needs of a state whose profile is complete."""
     assert state.profile is not None
+    given = state.job_plan.given
     return PlanningRequest(
         profile_digest(state),
         tuple(instructions_by_pipeline_rank(state).values()),
         common_clocks(state),
-        () if state.given is not None else tuple(each for _, each in sorted(state.profile.processes.items())),
+        () if given is not None else tuple(each for _, each in sorted(state.profile.processes.items())),
         state.profile.key.gpu_product,
-        state.given,
+        given,
     )
 
 

@@ -77,7 +77,7 @@ def _with_directive(state: PipelineState, now: datetime) -> PipelineState:
 
 def needs_plan(state: PipelineState, now: datetime) -> bool:
     """Whether the profile waits for the planner."""
-    if not state.enabled or state.profile is None or missing_ranks(state) or not state.ranks:
+    if not state.job_plan.enabled or state.profile is None or missing_ranks(state) or not state.ranks:
         return False
     if _uncovered(state) or not is_profiled(state):
         return False
@@ -168,7 +168,7 @@ def _profile_goal(state: PipelineState, now: datetime) -> IssuedDirective:
 
 def _obstacle(state: PipelineState, now: datetime) -> str:
     """Why the ranks run at free clocks; empty if they need not."""
-    if not state.enabled:
+    if not state.job_plan.enabled:
         return NOT_PLANNED
     return _incomplete(state, now) or _unplannable(state)
 

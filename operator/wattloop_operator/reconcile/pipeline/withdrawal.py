@@ -51,7 +51,7 @@ def _measured_cycles(state: PipelineState) -> int:
 
 
 def _cost(state: PipelineState, found: Comparison) -> Excess | None:
-    choice, joules = state.choice, found.free_joules
+    choice, joules = state.job_plan.choice, found.free_joules
     if joules is None:
         return found.time if choice.mode != PlanChoiceRule.DEADLINE else None
     if choice.mode == PlanChoiceRule.DEADLINE:
@@ -90,7 +90,7 @@ def _reason(state: PipelineState, found: Comparison, cost: Excess) -> str:
         for each, what in ((found.time, "time"), (found.energy, "energy"), (cost, "cost"))
         if each is not None
     ]
-    given = state.given
+    given = state.job_plan.given
     next_step = (
         "if the model or its partition has changed, give it a new name in Pipeline(model=…), and it is measured again"
         if given is None

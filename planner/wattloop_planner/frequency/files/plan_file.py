@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from wattloop.errors import InputError
-from wattloop.files.csv_table import MAX_FILE_BYTES
-from wattloop.files.reading import read_text
-from wattloop.pipeline.rank_plan_file import rows_of
+from wattloop.pipeline.rank_plan_file import read_rows
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
 from wattloop_planner.frequency.pipeline.instruction_profiles import (
     PlannedSetting,
@@ -83,7 +81,7 @@ def read_plan(path: str | Path, graph: OperationGraph, knobs: Sequence[str] = ()
     Raises:
         InputError: The file is invalid, or does not match the graph.
     """
-    rows = _rows(path)
+    rows, _ = read_rows(path)
     source = str(path)
     if len(rows) != graph.stages:
         raise InputError(source, f"{len(rows)} stages", f"{graph.stages}")
@@ -96,16 +94,13 @@ def knobs_of_plan(path: str | Path) -> Counter[str]:
     Raises:
         InputError: The file is no plan.
     """
-    entries = (entry for row in _rows(path) if isinstance(row, list) for entry in row)
+    rows, _ = read_rows(path)
+    entries = (entry for row in rows if isinstance(row, list) for entry in row)
     return Counter(
         knob_label(map(str, entry[2]), map(str, entry[2].values()))
         for entry in entries
         if isinstance(entry, tuple) and len(entry) == 3 and isinstance(entry[2], dict)
     )
-
-
-def _rows(path: str | Path) -> list[object]:
-    return rows_of(read_text(path, MAX_FILE_BYTES, "a plan file"), str(path))
 
 
 def _row(source: str, stage: int, row: object, graph: OperationGraph, knobs: Sequence[str]) -> list[PlannedSetting]:

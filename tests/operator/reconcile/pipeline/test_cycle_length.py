@@ -16,7 +16,7 @@ from support.pipelines.simulated_ranks import (
 )
 from wattloop.pipeline.plan_messages import FREE, PLAN
 from wattloop_operator.reconcile.pipeline.comparison_length import free_iterations
-from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
+from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan, PipelineKey
 
 
 def planned(seconds: float) -> tuple[SimulatedOperator, list[SimulatedRank]]:
@@ -62,7 +62,7 @@ def test_ranks_report_every_second_while_the_first_iterations_are_timed() -> Non
     _, ranks = with_stored_plan(1.0)
     # The first one waited for the other's registration.
     assert [rank.directive.report_seconds for rank in ranks] == [5.0, 1.0]
-    idle = SimulatedOperator(replace(NEW_STATE, enabled=False))
+    idle = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(enabled=False)))
     assert [idle.register(rank).report_seconds for rank in ranks_of(2, run=2)] == [5.0, 5.0]
 
 

@@ -22,7 +22,7 @@ from support.pipelines.simulated_ranks import (
 )
 from wattloop.pipeline.plan_messages import FREE, PLAN, PROFILE, InstructionMeasurement
 from wattloop_operator.reconcile.pipeline import reports
-from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PlanChoice
+from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan, PipelineKey, PlanChoice
 from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for
 
 
@@ -211,7 +211,7 @@ def test_no_rank_measures_a_clock_that_another_one_may_no_longer_hold(process: s
 
 def test_a_job_that_is_switched_off_runs_free() -> None:
     operator, ranks = planned()
-    off = decided(replace(operator.state, enabled=False), operator.now)
+    off = decided(replace(operator.state, job_plan=JobPlan(enabled=False)), operator.now)
     assert directive_for(off, 0, ranks[0].registration.process, operator.now).mode == FREE
 
 
@@ -238,7 +238,7 @@ def test_a_deadline_changes_the_plan_of_a_running_job() -> None:
     frontier = operator.state.frontier
     assert frontier is not None
     middle = frontier.points[len(frontier.points) // 2]
-    operator.state = replace(operator.state, choice=PlanChoice("Deadline", middle.time_seconds))
+    operator.state = replace(operator.state, job_plan=JobPlan(choice=PlanChoice("Deadline", middle.time_seconds)))
     number = operator.state.directive.number
     exchange(operator, ranks)
     run_until_planned(operator, ranks)

@@ -19,8 +19,8 @@ from wattloop_operator.api.meta import OwnerReference
 from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconcile.pipeline.job_plan import JobPlan, job_plan
-from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan
+from wattloop_operator.reconcile.pipeline.job_plan import job_plan
+from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, JobPlan
 from wattloop_operator.reconcile.pipeline.plan_object import plan_object
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
 from wattloop_planner.frequency.baselines import max_frequency
@@ -55,7 +55,7 @@ def given_plan(plan: FrequencyPlan | None) -> GivenPlan:
 
 def run(given: GivenPlan, **shape: int) -> SimulatedOperator:
     """Ranks that register under a given plan."""
-    operator = SimulatedOperator(replace(NEW_STATE, given=given))
+    operator = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=given)))
     run_until_planned(operator, ranks_of(2, **shape), rounds=8)
     return operator
 
@@ -123,7 +123,7 @@ def test_a_listed_plan_runs_as_it_is_written() -> None:
 
 def test_each_rank_gets_the_knobs_of_a_plan_with_its_clocks(tmp_path: Path) -> None:
     given = given_plan(with_knobs(tmp_path))
-    operator, ranks = SimulatedOperator(replace(NEW_STATE, given=given)), ranks_of(2)
+    operator, ranks = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=given))), ranks_of(2)
     run_until_planned(operator, ranks, rounds=8)
     assert operator.state.frontier is not None
     assert given.spec is not None
@@ -157,7 +157,9 @@ def test_each_rank_gets_the_knobs_of_a_listed_plan() -> None:
     plan = listed_with_knobs({"sm": "16", "launch": "early"}, {"launch": "late", "sm": "16"})
     # As the API server returns it.
     operator, ranks = (
-        SimulatedOperator(replace(NEW_STATE, given=given_plan(FrequencyPlan.from_wire(plan.to_wire())))),
+        SimulatedOperator(
+            replace(NEW_STATE, job_plan=JobPlan(given=given_plan(FrequencyPlan.from_wire(plan.to_wire()))))
+        ),
         ranks_of(2),
     )
     run_until_planned(operator, ranks, rounds=8)
@@ -221,11 +223,11 @@ def test_a_plan_for_another_number_of_microbatches_is_refused_with_the_instructi
 
 
 def test_a_missing_plan_runs_as_soon_as_it_appears() -> None:
-    operator, ranks = SimulatedOperator(replace(NEW_STATE, given=given_plan(None))), ranks_of(2)
+    operator, ranks = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=given_plan(None)))), ranks_of(2)
     run_until_planned(operator, ranks, rounds=8)
     applied = applied_plan(operator.state, "")
     assert (applied.mode, applied.problem) == ("Free", MISSING)
-    operator.state = replace(operator.state, given=given_plan(listed(ROWS)))
+    operator.state = replace(operator.state, job_plan=JobPlan(given=given_plan(listed(ROWS))))
     run_until_planned(operator, ranks, rounds=8)
     applied = applied_plan(operator.state, "mine")
     assert (applied.mode, applied.problem, applied.planned is None) == ("Plan", "", False)
@@ -234,11 +236,11 @@ def test_a_missing_plan_runs_as_soon_as_it_appears() -> None:
 
 def test_a_changed_plan_replaces_the_one_that_runs() -> None:
     first = given_plan(listed(ROWS))
-    operator, ranks = SimulatedOperator(replace(NEW_STATE, given=first)), ranks_of(2)
+    operator, ranks = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(given=first))), ranks_of(2)
     run_until_planned(operator, ranks)
     number = operator.state.directive.number
     second = given_plan(listed([[(name, 1100) for name, _ in row] for row in ROWS]))
-    operator.state = replace(operator.state, given=second)
+    operator.state = replace(operator.state, job_plan=JobPlan(given=second))
     for _ in range(3):
         run_until_planned(operator, ranks)
     assert operator.state.directive.number > number
@@ -247,11 +249,12 @@ def test_a_changed_plan_replaces_the_one_that_runs() -> None:
 
 
 def test_a_plan_that_changes_as_a_rank_finishes_frees_the_others() -> None:
-    operator, ranks = SimulatedOperator(replace(NEW_STATE, given=given_plan(made_by_operator()))), ranks_of(2)
+    own = JobPlan(given=given_plan(made_by_operator()))
+    operator, ranks = SimulatedOperator(replace(NEW_STATE, job_plan=own)), ranks_of(2)
     run_until_planned(operator, ranks)
     assert operator.state.directive.point
     operator.receive(ranks[0], replace(ranks[0].report(), finished=True))
-    operator.state = replace(operator.state, given=given_plan(listed(ROWS)))
+    operator.state = replace(operator.state, job_plan=JobPlan(given=given_plan(listed(ROWS))))
     for _ in range(3):
         exchange(operator, ranks[1:])
     assert ranks[1].running.mode == "Free"

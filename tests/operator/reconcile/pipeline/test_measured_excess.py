@@ -15,7 +15,7 @@ from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
 from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.reconcile.pipeline.comparison_length import free_iterations
-from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, Excess, Group, compared, excess
+from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, Excess, compared, excess
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
 from wattloop_operator.reconcile.pipeline.pipeline_summary import pipeline_summary
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
@@ -67,14 +67,14 @@ def test_the_interval_of_95_percent_covers_the_true_saving_with_noise_and_drift(
 
 
 def test_without_enough_groups_nothing_is_known() -> None:
-    group = Group(1, 1.0, 1.0, 90.0, 100.0)
+    group = ComparedCycles(0, 1, 1, 1.0, 1.0, 90.0, 100.0)
     assert Comparison((group,) * 3).energy is None
     assert Comparison((group,) * 3).time is None
     assert Comparison((group,) * 4).energy == Excess(pytest.approx(-10.0), pytest.approx(0.0, abs=1e-9))
 
 
 def test_groups_without_an_energy_give_a_slowdown_and_no_saving() -> None:
-    found = Comparison((Group(1, 1.2, 1.0, None, 100.0),) * 4)
+    found = Comparison((ComparedCycles(0, 1, 1, 1.2, 1.0, None, 100.0),) * 4)
     assert found.energy is None
     assert found.time is not None
     assert found.time.percent == pytest.approx(20.0)

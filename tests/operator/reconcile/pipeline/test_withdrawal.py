@@ -19,14 +19,20 @@ from support.pipelines.simulated_ranks import (
 )
 from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
 from wattloop.pipeline.plan_messages import FREE, PLAN
-from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, PipelineFrontier, PipelineState, PlanChoice
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
+    GivenPlan,
+    JobPlan,
+    PipelineFrontier,
+    PipelineState,
+    PlanChoice,
+)
 from wattloop_operator.reconcile.pipeline.pipeline_summary import pipeline_summary
 from wattloop_operator.reconcile.pipeline.withdrawal import with_withdrawn_plan
 
 
 def planned(choice: PlanChoice | None = None) -> tuple[SimulatedOperator, list[SimulatedRank]]:
     """An operator and two ranks that have begun to run a plan."""
-    operator = SimulatedOperator(replace(NEW_STATE, choice=choice or PlanChoice()))
+    operator = SimulatedOperator(replace(NEW_STATE, job_plan=JobPlan(choice=choice or PlanChoice())))
     ranks = ranks_of(2)
     run_until_planned(operator, ranks)
     return operator, ranks
@@ -113,7 +119,7 @@ def test_a_withdrawn_plan_does_not_run_again_until_the_profile_changes() -> None
 
 def test_a_withdrawal_of_the_users_plan_says_that_another_one_may_be_named() -> None:
     operator, ranks = planned()
-    operator.state = replace(operator.state, given=GivenPlan("mine", "0" * 32))
+    operator.state = replace(operator.state, job_plan=JobPlan(given=GivenPlan("mine", "0" * 32)))
     state = compared_state(operator.state, [(130.0 + number % 2, 100.0) for number in range(6)])
     (withdrawn,) = (with_withdrawn_plan(state).frontier or PipelineFrontier("")).withdrawn
     assert withdrawn.reason.endswith("name another FrequencyPlan than mine, or none, and the operator plans")

@@ -1,4 +1,4 @@
-"""The rows of pipelines as compressed JSON, and back."""
+"""What is kept of a pipeline, as compressed JSON: the rows of the store, and what its planner reads and writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Part:
 
 
 def encode(value: Any) -> bytes:
-    """A row's dataclass as compressed JSON."""
+    """A dataclass as compressed JSON."""
     return zlib.compress(_adapter(cast(Any, type(value))).dump_json(value), COMPRESSION_LEVEL)
 
 
@@ -38,7 +38,7 @@ def decode(kind: type[Row], body: bytes) -> Row:
     """Read what `encode` wrote.
 
     Raises:
-        OperationError: The row is damaged.
+        OperationError: It is damaged.
     """
     try:
         decompressor = zlib.decompressobj()
@@ -73,7 +73,7 @@ def with_part(rank: PipelineRank, part: Part) -> PipelineRank:
 def without_rows(state: PipelineState) -> PipelineState:
     """A state as its row holds it: without what has rows of its own, or belongs to the job."""
     profile = None if state.profile is None else PipelineProfile(state.profile.key)
-    return replace(state, ranks={}, profile=profile, frontier=None, given=None)
+    return replace(state, ranks={}, profile=profile, frontier=None, job_plan=replace(state.job_plan, given=None))
 
 
 @cache
