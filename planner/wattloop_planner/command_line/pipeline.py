@@ -1,4 +1,4 @@
-"""`wattloop pipeline`: analyses, compares and emulates pipelines that run under frequency plans."""
+"""`wattloop pipeline`: analyses, compares, evaluates and emulates pipelines that run under frequency plans."""
 
 from __future__ import annotations
 
@@ -12,19 +12,28 @@ from typing import TYPE_CHECKING
 
 from wattloop.commands.contract import Command
 from wattloop.errors import UsageError
+from wattloop_planner.command_line.pipeline_evaluation import (
+    EVALUATE_EXAMPLE,
+    check_evaluate,
+    configure_evaluate,
+    evaluate,
+)
 from wattloop_planner.command_line.pipeline_options import add_pipeline_options, check_pipeline_options
 from wattloop_planner.command_line.row_output import finite, write_rows
 
 if TYPE_CHECKING:
     from wattloop_planner.frequency.recorded_runs import RunSummary
 
-ANALYZE_EXAMPLE = "  wattloop pipeline analyze runs"
+ANALYZE_EXAMPLE = """\
+  wattloop pipeline analyze runs
+  wattloop pipeline analyze runs --base baseline --warm-up 2"""
 COMPARE_EXAMPLE = "  wattloop pipeline compare --plans plans --runs runs --output comparison.png"
 EMULATE_EXAMPLE = """\
   wattloop pipeline emulate --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 \\
     --clock-latency 0.01 --noise 0.02 plans/freqs_pipeline_*.py"""
 # Of `recorded_runs.DEFAULT_WARM_UP_ITERATIONS`, whose import needs NumPy; a test compares them.
 WARM_UP_ITERATIONS = 1
+BASE_RUN = 1
 PICTURE_SUFFIXES = (".png", ".svg")
 
 
@@ -32,6 +41,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _configure_analyze(_action(actions, "analyze", "time and energy of recorded runs", ANALYZE_EXAMPLE))
     _configure_compare(_action(actions, "compare", "draw frontier, plans and recorded runs", COMPARE_EXAMPLE))
+    configure_evaluate(
+        _action(actions, "evaluate", "savings of all experiments of a folder, as tables and pictures", EVALUATE_EXAMPLE)
+    )
     _configure_emulate(_action(actions, "emulate", "run plans in virtual time, with clock latency", EMULATE_EXAMPLE))
 
 
@@ -49,6 +61,17 @@ def _action(
 
 def _configure_analyze(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", metavar="DIR", help="folder with N.prof.json files; N orders the runs")
+    parser.add_argument(
+        "--base",
+        metavar="DIR",
+        help="folder with the runs of a baseline, to compare with (default: with the first run of DIR)",
+    )
+    parser.add_argument(
+        "--base-run",
+        type=int,
+        metavar="N",
+        help=f"run of --base (default: {BASE_RUN}, at the highest power limit, after run 0, which warms up)",
+    )
     _add_warm_up(parser)
     parser.add_argument(
         "--format", choices=("table", "csv", "json"), default="table", help="json has each instruction (default: table)"
@@ -128,6 +151,10 @@ def _slow_stage(text: str) -> tuple[int, float]:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    if arguments.action == "analyze" and arguments.base is None and arguments.base_run is not None:
+        raise UsageError(f"--base-run {arguments.base_run}: is a run of --base, which is missing")
+    if arguments.action == "evaluate":
+        check_evaluate(arguments)
     if arguments.action == "compare":
         if not str(arguments.output).endswith(PICTURE_SUFFIXES):
             raise UsageError(f"--output {arguments.output}: must end with {' or '.join(PICTURE_SUFFIXES)}")
@@ -142,13 +169,14 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    actions = {"analyze": _analyze, "compare": _compare, "emulate": _emulate}
+    actions = {"analyze": _analyze, "compare": _compare, "evaluate": evaluate, "emulate": _emulate}
     return actions[arguments.action](arguments)
 
 
 def _analyze(arguments: argparse.Namespace) -> int:
     found = _summaries(arguments.folder, arguments.warm_up)
-    rows = [_row(summary, found[0]) for summary in found]
+    base = found[0] if arguments.base is None else _base(arguments)
+    rows = [_row(summary, base) for summary in found]
     if arguments.format == "json":
         documents = [
             row | {"instructions": {name: asdict(mean) for name, mean in summary.instructions.items()}}
@@ -158,8 +186,19 @@ def _analyze(arguments: argparse.Namespace) -> int:
     elif arguments.format == "csv":
         write_rows(rows)
     else:
-        _print_table(found)
+        _print_table(found, base)
     return 0
+
+
+def _base(arguments: argparse.Namespace) -> RunSummary:
+    """The run of the baseline that the others are compared with."""
+    summaries = _summaries(arguments.base, arguments.warm_up)
+    number = BASE_RUN if arguments.base_run is None else arguments.base_run
+    for summary in summaries:
+        if summary.number == number:
+            return summary
+    listed = ", ".join(str(summary.number) for summary in summaries)
+    raise UsageError(f"--base-run {number}: {arguments.base} has the runs {listed}; name one of them")
 
 
 def _summaries(folder: str, warm_up_iterations: int) -> list[RunSummary]:
@@ -184,7 +223,7 @@ def _row(summary: RunSummary, first: RunSummary) -> dict[str, float]:
     }
 
 
-def _print_table(found: Sequence[RunSummary]) -> None:
+def _print_table(found: Sequence[RunSummary], base: RunSummary) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -199,8 +238,8 @@ def _print_table(found: Sequence[RunSummary]) -> None:
             f"{summary.time_seconds:.4g} ± {summary.time_error_seconds:.2g} s",
             f"{summary.energy_joules:.5g} ± {summary.energy_error_joules:.2g} J",
             f"{summary.average_power_watts:.4g} W",
-            f"{summary.slowdown_percent(found[0]):.2f} %",
-            f"{summary.reduction_percent(found[0]):.2f} %",
+            f"{summary.slowdown_percent(base):.2f} %",
+            f"{summary.reduction_percent(base):.2f} %",
         )
     Console(width=None if sys.stdout.isatty() else 120).print(table)
 
@@ -225,8 +264,8 @@ def _emulate(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Analyses, compares and emulates pipelines that run under frequency plans.",
-    example=f"{ANALYZE_EXAMPLE}\n{COMPARE_EXAMPLE}\n{EMULATE_EXAMPLE}",
+    description="Analyses, compares, evaluates and emulates pipelines that run under frequency plans.",
+    example=f"{ANALYZE_EXAMPLE}\n{COMPARE_EXAMPLE}\n{EVALUATE_EXAMPLE}\n{EMULATE_EXAMPLE}",
     configure=_configure,
     run=_run,
     check=_check,

@@ -1,0 +1,87 @@
+"""The name of an experiment with a pipeline, as the published artifact of Perseus has it for folders of dumps.
+
+The parts are joined by ``+``: ``merak+gpt3-xl+custom:0,8,14,21,27+dp1+pp4+tp1+mbs8+nmb128+PointSolution``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+# A time stamp, which the server of the artifact writes first, may precede the name.
+NAME = re.compile(
+    r"(?:\d{4}(?:-\d\d){5}\+)?(?P<framework>[^+]+)\+(?P<model>[^+]+)\+(?P<partition>[^+]+)"
+    r"\+dp(?P<dp>[1-9]\d{0,5})\+pp(?P<pp>[1-9]\d{0,5})\+tp(?P<tp>[1-9]\d{0,5})"
+    r"\+mbs(?P<mbs>[1-9]\d{0,5})\+nmb(?P<nmb>[1-9]\d{0,5})\+(?P<scheduler>[^+]+)"
+)
+EXPECTED_NAME = "framework+model+partition+dp1+pp4+tp1+mbs4+nmb128+scheduler"
+
+
+@dataclass(frozen=True)
+class PipelineWorkload:
+    """What a pipeline trains, and on how many ranks.
+
+    Attributes:
+        framework: The training framework.
+        model: Name of the model.
+        partition: How the model's layers are divided into stages.
+        data_parallel, pipeline_parallel, tensor_parallel: Number of ranks of each kind.
+        microbatch_size: Samples in a microbatch.
+        microbatches: Microbatches of a pipeline in an iteration.
+    """
+
+    framework: str
+    model: str
+    partition: str
+    data_parallel: int
+    pipeline_parallel: int
+    tensor_parallel: int
+    microbatch_size: int
+    microbatches: int
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks of all pipelines."""
+        return self.data_parallel * self.pipeline_parallel * self.tensor_parallel
+
+    @property
+    def parallelism(self) -> str:
+        """The degrees, as they are in the name."""
+        return f"dp{self.data_parallel}+pp{self.pipeline_parallel}+tp{self.tensor_parallel}"
+
+    @property
+    def label(self) -> str:
+        """All but the scheduler.
+
+        Example:
+            >>> PipelineWorkload("torch", "gpt", "uniform", 1, 4, 1, 8, 16).label
+            'torch+gpt+uniform+dp1+pp4+tp1+mbs8+nmb16'
+        """
+        batches = f"mbs{self.microbatch_size}+nmb{self.microbatches}"
+        return "+".join((self.framework, self.model, self.partition, self.parallelism, batches))
+
+
+@dataclass(frozen=True)
+class ExperimentName:
+    """A workload, and what set the clocks or limits of its GPUs."""
+
+    workload: PipelineWorkload
+    scheduler: str
+
+
+def parse_experiment_name(name: str) -> ExperimentName | None:
+    """The parts of a folder's name; None if it is another name.
+
+    Example:
+        >>> found = parse_experiment_name("merak+t5-3b+custom:0,16,33+dp1+pp2+tp1+mbs4+nmb32+PointSolution")
+        >>> found.workload.partition, found.workload.ranks, found.scheduler
+        ('custom:0,16,33', 2, 'PointSolution')
+        >>> parse_experiment_name("prof_sample") is None
+        True
+    """
+    match = NAME.fullmatch(name)
+    if match is None:
+        return None
+    degrees = (int(match[part]) for part in ("dp", "pp", "tp", "mbs", "nmb"))
+    workload = PipelineWorkload(match["framework"], match["model"], match["partition"], *degrees)
+    return ExperimentName(workload, match["scheduler"])

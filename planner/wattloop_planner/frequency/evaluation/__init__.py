@@ -1,0 +1,1 @@
+"""The evaluation of measured and emulated pipelines, as the published artifact of Perseus has it."""
