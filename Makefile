@@ -92,13 +92,13 @@ lint: $(STAMP)
 	$(BIN)/python tests/unreached_names.py
 	$(BIN)/python -m wattloop_operator.api.crd --check
 	$(BIN)/python -m wattloop_operator.api.reference --check
-	$(BIN)/python -m wattloop_agent.telemetry.document --check
+	$(BIN)/python -m wattloop_agent.telemetry.catalogue --check
 	$(BIN)/python -m wattloop_operator.reporting.openapi --check
 
 generate: $(STAMP)
 	$(BIN)/python -m wattloop_operator.api.crd
 	$(BIN)/python -m wattloop_operator.api.reference
-	$(BIN)/python -m wattloop_agent.telemetry.document
+	$(BIN)/python -m wattloop_agent.telemetry.catalogue
 	$(BIN)/python -m wattloop_operator.reporting.openapi
 
 format: $(STAMP)

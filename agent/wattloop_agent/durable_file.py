@@ -1,4 +1,4 @@
-"""Files that survive a kill and a power cut, and the file of state that one process owns.
+"""Files that survive a kill and a power cut, the file of state that one process owns, and the boot that it is of.
 
 A process that is killed at any instruction, or a power cut, leaves the old or the new file intact.
 """
@@ -157,3 +157,8 @@ class StateFile(Generic[Content]):
                     self.path.rename(target)
                     return CorruptFileError(f"{invalid}; moved to {target}", target)
         return CorruptFileError(f"{invalid}; it could not be moved aside", None)
+
+
+def boot_id() -> str:
+    """The kernel's id of this boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

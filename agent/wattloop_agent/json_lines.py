@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from wattloop.gpus.agent import REQUEST_LIMIT_BYTES
 from wattloop.wire.message_fields import json_problem
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 __all__ = [
     "REQUEST_LIMIT_BYTES",

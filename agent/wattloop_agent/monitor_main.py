@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 from wattloop import interruption, threads
 from wattloop.errors import OperationError
 from wattloop_agent.agent_settings import AgentSettings
-from wattloop_agent.monitor.descriptors import allowed_connections
+from wattloop_agent.monitor.bounds_file import BoundsFile
+from wattloop_agent.monitor.connection_slots import allowed_connections
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.monitor.energy.recorder import Assignments, EnergyRecorder, LedgerWriter
 from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.leases import HEARTBEAT_SECONDS, LeaseTracker
-from wattloop_agent.monitor.loop_watchdog import LoopWatchdog
+from wattloop_agent.monitor.loop_watchdog import LoopWatchdog, WatchedTask
 from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
 from wattloop_agent.monitor.ordered_limits import OrderedLimits
-from wattloop_agent.monitor.policies.bounds_file import BoundsFile
-from wattloop_agent.monitor.policies.violations import PolicyViolations
+from wattloop_agent.monitor.policy_limits import PolicyViolations
 from wattloop_agent.monitor.power_controller_connector import Connector, SocketConnector
 from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
 from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerControllerSupervisor, SupervisorConnector
@@ -32,8 +32,7 @@ from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
 from wattloop_agent.monitor.push.pusher import Pusher
 from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.monitor.watched_process import WatchedProcess
-from wattloop_agent.monitor.watched_task import WatchedTask
-from wattloop_agent.request_error import RequestError
+from wattloop_agent.refusals import RequestError
 from wattloop_agent.unix_socket import listening_socket, removed_on_exit
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from wattloop.gpus.nvml import (
 )
 from wattloop.gpus.nvml.nvml_errors import nvml_error
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 logger = logging.getLogger(__name__)
 

@@ -12,19 +12,20 @@ import math
 import os
 import socket
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 
 from wattloop import interruption
 from wattloop.errors import OperationError
 from wattloop_agent.agent_logs import set_up_logs
 from wattloop_agent.agent_settings import AgentSettings, add_options, settings_from
-from wattloop_agent.boot import boot_id, boot_time_seconds
+from wattloop_agent.durable_file import boot_id
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller.devices import Devices, NvmlDevices
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.power_controller_loop import PowerControllerLoop
 from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
-from wattloop_agent.request_error import RequestError
+from wattloop_agent.refusals import RequestError
 from wattloop_agent.unix_socket import listening_socket, removed_on_exit
 
 logger = logging.getLogger(__name__)
@@ -120,9 +121,7 @@ def _restore_everything(settings: AgentSettings) -> int:
     return 0
 
 
-def _lease_manager(
-    settings: AgentSettings, devices: Devices, clock: Callable[[], float] = boot_time_seconds
-) -> LeaseManager:
+def _lease_manager(settings: AgentSettings, devices: Devices) -> LeaseManager:
     bounds = {
         setting: AllowedRange(minimum or 0.0, maximum or math.inf)
         for setting, minimum, maximum in (
@@ -133,8 +132,18 @@ def _lease_manager(
         if minimum is not None or maximum is not None
     }
     return LeaseManager(
-        devices, settings.state_directory, boot_id(), clock, bounds=bounds, lock_folder=settings.lock_directory
+        devices,
+        settings.state_directory,
+        boot_id(),
+        boot_time_seconds,
+        bounds=bounds,
+        lock_folder=settings.lock_directory,
     )
+
+
+def boot_time_seconds() -> float:
+    """Seconds since boot, including suspended time."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _listening(settings: AgentSettings) -> socket.socket:

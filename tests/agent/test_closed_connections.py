@@ -14,7 +14,7 @@ import pytest
 from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from wattloop.gpus.agent import AgentConnection
 from wattloop.interruption import EXIT_INTERRUPTED
-from wattloop_agent.monitor.descriptors import RESERVED_DESCRIPTORS, connections_allowed
+from wattloop_agent.monitor.connection_slots import RESERVED_DESCRIPTORS, connections_allowed
 from wattloop_agent.monitor.socket_server import MAX_BAD_REQUESTS
 
 FEW_DESCRIPTORS = RESERVED_DESCRIPTORS + 32

@@ -17,7 +17,7 @@ from support.agents.scraping import scraped
 from support.free_ports import free_port
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_agent.nvml_gpus import NvmlGpus
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 GPU_IS_LOST = 15
 MINUTE = 60.0

@@ -27,7 +27,7 @@ PROGRAM = """
 import asyncio, sys, threading
 from support.ended_threads import end_thread, watched_names
 from wattloop.commands.entry import main
-from wattloop_agent.monitor import watched_task
+from wattloop_agent.monitor import loop_watchdog
 from wattloop_agent.monitor_main import _Monitor
 
 def end(name):

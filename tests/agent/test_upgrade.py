@@ -12,7 +12,7 @@ from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import single_agent
 from wattloop.gpus.agent import AgentConnection, AgentUnavailable
 from wattloop.gpus.agent_process import start_agent, stop_agent
-from wattloop_agent.boot import boot_id
+from wattloop_agent.durable_file import boot_id
 
 pytestmark = pytest.mark.processes
 

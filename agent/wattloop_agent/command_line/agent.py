@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     if settings.part == "monitor":
         # Not with a power controller of its own: it must be able to end that, and on a laptop it
         # runs as the user.
-        from wattloop_agent.monitor.confinement.confine import confine  # noqa: PLC0415
+        from wattloop_agent.monitor.confinement import confine  # noqa: PLC0415
 
         with interruption.without_thread():
             confine(settings.pod_logs if settings.identity == "pod" else None)

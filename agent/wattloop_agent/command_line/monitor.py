@@ -18,8 +18,8 @@ from wattloop.commands.contract import Command
 from wattloop.commands.settings import seconds
 from wattloop.errors import OperationError
 from wattloop.printable import printable
-from wattloop_agent.monitor.gpu_readings import GpuStatus
-from wattloop_agent.request_error import RequestError
+from wattloop_agent.monitor.gpu_sampler import GpuStatus
+from wattloop_agent.refusals import RequestError
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, encoded, request_too_long
-from wattloop_agent.request_error import Reason, RequestError, error_answer
+from wattloop_agent.refusals import Reason, RequestError, error_answer
 
 READ_BYTES = 16 * 1024
 # Of requests whose end has not come yet, of all connections together; a request of one piece always

@@ -2,19 +2,22 @@
 
 A connection starts among those whose owner's GPUs are not known yet, and moves to those of owners
 with GPUs or of owners without. Each of the three groups has a limit, so that none takes the slots
-of the others. When slots run out, an idle connection is closed.
+of the others. When slots run out, an idle connection is closed. The number of all slots follows from the limit on
+file descriptors.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import math
+import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable
 from dataclasses import dataclass
 
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 MAX_CONNECTIONS_PER_GPU_OWNER = 32
 MAX_CONNECTIONS_WITHOUT_GPUS = 4
@@ -197,3 +200,50 @@ class KeyedLocks:
             lock, users = self._locks.pop(key)
             if users > 1:
                 self._locks[key] = lock, users - 1
+
+
+logger = logging.getLogger(__name__)
+
+# The socket, and the pidfd of the connected process.
+DESCRIPTORS_PER_CONNECTION = 2
+# For the agent's own files: /proc, ledger, leases, the kubelet, metrics connections, owners'
+# pidfds.
+RESERVED_DESCRIPTORS = 256
+MAX_CONNECTIONS = 512
+MIN_CONNECTIONS = 16
+WANTED_DESCRIPTORS = RESERVED_DESCRIPTORS + DESCRIPTORS_PER_CONNECTION * MAX_CONNECTIONS
+
+
+def raised_limit() -> int:
+    """Raise this process's soft limit on descriptors, as far as the hard limit allows.
+
+    Returns:
+        The limit in force.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= WANTED_DESCRIPTORS:
+        return WANTED_DESCRIPTORS
+    wanted = WANTED_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(WANTED_DESCRIPTORS, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def connections_allowed(limit: int) -> int:
+    """The number of connections that a descriptor limit allows beside the agent's own files.
+
+    Example:
+        >>> connections_allowed(20_000), connections_allowed(1024), connections_allowed(64)
+        (512, 384, 16)
+    """
+    free = (limit - RESERVED_DESCRIPTORS) // DESCRIPTORS_PER_CONNECTION
+    return max(MIN_CONNECTIONS, min(MAX_CONNECTIONS, free))
+
+
+def allowed_connections() -> int:
+    """Raise the descriptor limit, and return the number of connections that it allows."""
+    limit = raised_limit()
+    allowed = connections_allowed(limit)
+    if allowed < MAX_CONNECTIONS:
+        extra = {"limit": limit, "wanted": WANTED_DESCRIPTORS, "connections": allowed}
+        logger.warning("fewer connections: the hard limit of open files (RLIMIT_NOFILE) is low", extra=extra)
+    return allowed

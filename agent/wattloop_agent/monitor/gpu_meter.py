@@ -1,4 +1,4 @@
-"""Reads GPUs for the event loop.
+"""Reads GPUs, processors and memory for the event loop.
 
 One thread calls the driver, so a driver that hangs blocks no caller.
 """
@@ -6,17 +6,20 @@ One thread calls the driver, so a driver that hangs blocks no caller.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.agent import GpuDescription
+from wattloop.gpus.rapl import POWERCAP, Rapl
 from wattloop.wire.node_energy import Range
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.monitor.driver_thread import DriverThread
 from wattloop_agent.monitor.gpu_sampler import Sampler
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 TIMEOUT_SECONDS = 5.0
 Result = TypeVar("Result")
@@ -111,3 +114,30 @@ class Meter:
 
     def _sample(self) -> None:
         self.sampler.sample()
+
+
+# Linux lets only root read RAPL, since readings at a high rate reveal what programs compute
+# (CVE-2020-8694). Ten a second, of all programs of the node together, suffice for energy.
+PROCESSORS_SECONDS = 0.1
+
+
+class ProcessorMeter:
+    """Reads RAPL at most every `PROCESSORS_SECONDS`, however many subscribers there are.
+
+    Args:
+        folder: Folder of the zones.
+        clock: The monotonic clock.
+    """
+
+    def __init__(self, folder: Path = POWERCAP, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rapl = Rapl(folder)
+        self._clock = clock
+        self._read_seconds = clock()
+
+    def joules(self) -> tuple[float, Mapping[str, float]]:
+        """The time of the last reading, and the energy until then by zone, since this object exists."""
+        now = self._clock()
+        if now >= self._read_seconds + PROCESSORS_SECONDS:
+            self._rapl.read()
+            self._read_seconds = now
+        return self._read_seconds, self._rapl.joules()

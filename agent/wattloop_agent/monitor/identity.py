@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from wattloop_agent import limit_refusals
+from wattloop_agent import refusals
 from wattloop_agent.monitor.watched_process import WatchedProcess
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class SocketCaller:
         """
         unseen = [gpu for gpu in gpus if not self.sees(gpu)]
         if unseen:
-            raise limit_refusals.not_assigned(self.owner, unseen, (self.gpus or frozenset()) | self.shared)
+            raise refusals.not_assigned(self.owner, unseen, (self.gpus or frozenset()) | self.shared)
 
     def require_own(self, gpus: tuple[str, ...]) -> None:
         """Refuse GPUs that the caller may not set.
@@ -64,7 +64,7 @@ class SocketCaller:
         self.require_seen(gpus)
         shared = [gpu for gpu in gpus if gpu in self.shared]
         if shared:
-            raise limit_refusals.shared(shared)
+            raise refusals.shared(shared)
 
 
 class Peer(Protocol):

@@ -10,9 +10,9 @@ from typing import Any
 
 from wattloop_agent.monitor.identity import OwnerLiveness, no_step
 from wattloop_agent.monitor.owner_watch import OwnerWatch
-from wattloop_agent.monitor.policies.violations import PolicyViolations
+from wattloop_agent.monitor.policy_limits import PolicyViolations
 from wattloop_agent.monitor.power_controller_link import HeartbeatLink, PowerControllerLink
-from wattloop_agent.request_error import RequestError
+from wattloop_agent.refusals import RequestError
 
 logger = logging.getLogger(__name__)
 

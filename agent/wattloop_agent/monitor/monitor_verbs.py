@@ -12,14 +12,12 @@ from wattloop.gpus.agent.answers import entry_of
 from wattloop.wire.node_energy import Range
 from wattloop_agent.gpu_setting import CLOCKS, GpuSetting
 from wattloop_agent.json_lines import boolean, gpu_names, number
-from wattloop_agent.monitor.gpu_meter import Meter
+from wattloop_agent.monitor.gpu_meter import Meter, ProcessorMeter
 from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.leases import LeaseTracker, PowerControllerStatus
-from wattloop_agent.monitor.policies.admission import PolicyAdmission
-from wattloop_agent.monitor.policies.policy_limits import PolicyLimits
+from wattloop_agent.monitor.policy_limits import PolicyAdmission, PolicyLimits
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
-from wattloop_agent.monitor.processors import ProcessorMeter
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 NAMES = ("gpus", "energy", "hold_limit", "hold_clocks", "release", "list", "subscribe")
 

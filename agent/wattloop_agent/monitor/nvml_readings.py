@@ -13,9 +13,9 @@ from wattloop.gpus.agent import GpuDescription, GraphicsClocks, PowerLimits
 from wattloop.gpus.nvml import Gpu, NvmlError
 from wattloop.wire.node_energy import Range
 from wattloop_agent.gpu_setting import GpuSetting
-from wattloop_agent.monitor.gpu_readings import GpuStatus
+from wattloop_agent.monitor.gpu_sampler import GpuStatus
 from wattloop_agent.nvml_gpus import NvmlGpus
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 Number = TypeVar("Number", int, float)
 

@@ -21,7 +21,7 @@ from wattloop.wire.node_energy import MAX_POD_LIMITS, PodLimit, PodLimitState, R
 from wattloop.wire.training_messages import MAX_REFUSAL_CHARACTERS
 from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.monitor_verbs import MonitorVerbs
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 if TYPE_CHECKING:
     from wattloop_agent.monitor.pods.pod_authenticator import PodAuthenticator

@@ -19,7 +19,7 @@ from wattloop.threads import WatchedThread
 from wattloop_agent.monitor.identity import OwnerLiveness, no_step
 from wattloop_agent.monitor.power_controller_link import HeartbeatLink
 from wattloop_agent.monitor.watched_process import POLL_SECONDS, WatchedProcess
-from wattloop_agent.request_error import RequestError
+from wattloop_agent.refusals import RequestError
 
 logger = logging.getLogger(__name__)
 

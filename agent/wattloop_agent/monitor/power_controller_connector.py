@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 MAX_START_SECONDS = 60.0
 # Raised by an exchange that failed on a connection: the power controller is gone, hangs, or sent no

@@ -17,7 +17,7 @@ from wattloop_agent.monitor.identity import (
     process_of_peer,
 )
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 
 class ProcessPeer:

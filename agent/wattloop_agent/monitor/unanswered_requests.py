@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from wattloop_agent.json_lines import boolean, decoded_request
 from wattloop_agent.monitor.caller_connection import CallerConnection
-from wattloop_agent.request_error import RequestError
+from wattloop_agent.refusals import RequestError
 
 VERB = "hold_clocks"
 CHANGES_PER_SECOND = 2000.0

@@ -11,10 +11,10 @@ import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wattloop_agent import limit_refusals
+from wattloop_agent import refusals
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller.lease import Lease, LeaseKey, Leases
-from wattloop_agent.request_error import RequestError
+from wattloop_agent.refusals import RequestError
 
 # NVML uses integer milliwatts; two readings of one limit can't differ by more.
 TOLERANCE_WATTS = 0.002
@@ -50,7 +50,7 @@ def refuse_held_by_others(leases: Leases, request: HoldRequest) -> None:
     wanted = set(request.gpus)
     for lease in leases.values():
         if lease.gpu in wanted and lease.owner != request.owner:
-            raise limit_refusals.held_by_another(lease.gpu, lease.setting, lease.owner)
+            raise refusals.held_by_another(lease.gpu, lease.setting, lease.owner)
 
 
 def values_to_set(
@@ -89,7 +89,7 @@ def _out_of_range(
             ranges.append(f"{label} {bound.minimum:g} to {bound.maximum:g}")
     if len(ranges) == 1:
         ranges.append("no other bounds")
-    return limit_refusals.out_of_range(gpu, request.setting, request.value, ranges, how)
+    return refusals.out_of_range(gpu, request.setting, request.value, ranges, how)
 
 
 def begin_hold(
@@ -145,7 +145,7 @@ def leases_to_release(
     if owner is not None and gpus is not None:
         for lease in leases.values():
             if lease.gpu in gpus and lease.owner != owner:
-                raise limit_refusals.held_by_another(lease.gpu, lease.setting, lease.owner)
+                raise refusals.held_by_another(lease.gpu, lease.setting, lease.owner)
     return [
         lease
         for lease in leases.values()

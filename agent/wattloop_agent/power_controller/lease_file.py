@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from wattloop_agent import limit_refusals
+from wattloop_agent import refusals
 from wattloop_agent.durable_file import StateFile
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.lease import Lease, lease_from_record, lease_to_record
@@ -44,9 +44,9 @@ class LeaseFile:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._file = StateFile(folder / NAME, "lease file", LIMIT_BYTES, encoded=_encoded, decoded=_decoded)
         except BlockingIOError as error:
-            raise limit_refusals.folder_in_use(folder) from error
+            raise refusals.folder_in_use(folder) from error
         except OSError as error:
-            raise limit_refusals.not_stored(folder, error) from error
+            raise refusals.not_stored(folder, error) from error
 
     def close(self) -> None:
         """Release the lock."""
@@ -62,7 +62,7 @@ class LeaseFile:
         try:
             return self._file.read() or []
         except OSError as error:
-            raise limit_refusals.not_stored(self._file.path, error) from error
+            raise refusals.not_stored(self._file.path, error) from error
 
     def write(self, leases: Iterable[Lease]) -> None:
         """Replace the leases on disk; durable on return.
@@ -73,7 +73,7 @@ class LeaseFile:
         try:
             self._file.write(list(leases))
         except OSError as error:
-            raise limit_refusals.not_stored(self._file.path, error) from error
+            raise refusals.not_stored(self._file.path, error) from error
 
 
 def _encoded(leases: list[Lease]) -> bytes:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wattloop_agent import limit_refusals
+from wattloop_agent import refusals
 from wattloop_agent.durable_file import CorruptFileError
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller import lease_decisions
@@ -24,7 +24,7 @@ from wattloop_agent.power_controller.lease import Lease, LeaseKey
 from wattloop_agent.power_controller.lease_decisions import HoldRequest, Restoration
 from wattloop_agent.power_controller.lease_file import LeaseFile
 from wattloop_agent.power_controller.node_lock import NodeLock
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 logger = logging.getLogger(__name__)
 
@@ -153,7 +153,7 @@ class LeaseManager:
         self._release(chosen)
         left = [lease.gpu for lease in chosen if lease.key in self.leases]
         if left:
-            raise limit_refusals.not_restored(left)
+            raise refusals.not_restored(left)
         return [lease.key for lease in chosen]
 
     def tick(self) -> None:

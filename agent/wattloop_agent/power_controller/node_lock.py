@@ -11,7 +11,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from wattloop_agent import limit_refusals
+from wattloop_agent import refusals
 
 NAME = "power-controller.lock"
 MAX_NOTE_BYTES = 4096
@@ -36,16 +36,16 @@ class NodeLock:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise limit_refusals.node_not_locked(path, error) from error
+            raise refusals.node_not_locked(path, error) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             holder = self._read_note()
             self.close()
-            raise limit_refusals.node_in_use(path, holder) from error
+            raise refusals.node_in_use(path, holder) from error
         except OSError as error:
             self.close()
-            raise limit_refusals.node_not_locked(path, error) from error
+            raise refusals.node_not_locked(path, error) from error
         # On a full disk the note is missing; the lock is held all the same.
         with contextlib.suppress(OSError):
             os.ftruncate(self._descriptor, 0)

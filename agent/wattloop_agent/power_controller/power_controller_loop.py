@@ -21,7 +21,7 @@ from wattloop import interruption
 from wattloop_agent.json_lines import REQUEST_LIMIT_BYTES, decoded_request, encoded, request_too_long
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
-from wattloop_agent.request_error import RequestError, error_answer
+from wattloop_agent.refusals import RequestError, error_answer
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from wattloop_agent.gpu_setting import CLOCKS, AllowedRange, GpuSetting
 from wattloop_agent.json_lines import gpu_names, number, string
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import HeldLease, LeaseManager
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 NAMES = ("hold_limit", "hold_clocks", "release", "list", "heartbeat")
 SETTINGS = {setting.value: setting for setting in GpuSetting}

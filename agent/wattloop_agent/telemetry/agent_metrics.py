@@ -17,13 +17,12 @@ from prometheus_client.registry import Collector
 from wattloop.commands.settings import Address
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop_agent.agent_logs import PROCESS_LOG_LIMIT
+from wattloop_agent.monitor.bounds_file import BoundsFile
 from wattloop_agent.monitor.energy.recorder import EnergyRecorder, LedgerWriter
-from wattloop_agent.monitor.gpu_readings import GpuStatus
-from wattloop_agent.monitor.gpu_sampler import Sampler
+from wattloop_agent.monitor.gpu_sampler import GpuStatus, Sampler
 from wattloop_agent.monitor.leases import LeaseTracker
 from wattloop_agent.monitor.nvml_readings import NvmlReadings
-from wattloop_agent.monitor.policies.bounds_file import BoundsFile
-from wattloop_agent.monitor.policies.violations import PolicyViolations
+from wattloop_agent.monitor.policy_limits import PolicyViolations
 from wattloop_agent.monitor.push.pusher import Pusher
 from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.power_controller.lease_decisions import TOLERANCE_WATTS

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from support.agents.agent_fixture import AgentFixture
 from wattloop_agent.command_line.monitor import usage_between, usage_table
-from wattloop_agent.monitor.gpu_readings import GpuStatus
+from wattloop_agent.monitor.gpu_sampler import GpuStatus
 
 
 def monitor(agent_fixture: AgentFixture, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -17,9 +17,8 @@ from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import children_of, single_agent
 from support.free_ports import free_port
 from wattloop.gpus.agent import AgentConnection
-from wattloop_agent.monitor.confinement import seccomp
-from wattloop_agent.monitor.confinement.confine import confine
-from wattloop_agent.monitor.confinement.landlock import deny_reads_below
+from wattloop_agent.monitor import seccomp
+from wattloop_agent.monitor.confinement import confine, deny_reads_below
 
 HEADERS = {
     "x86_64": "/usr/include/x86_64-linux-gnu/asm/unistd_64.h",
@@ -45,7 +44,7 @@ REACHES = {
 }
 SCRIPT = """
 import ctypes, fcntl, os, resource, signal, socket, struct, subprocess, sys
-from wattloop_agent.monitor.confinement import seccomp
+from wattloop_agent.monitor import seccomp
 victim = int(sys.argv[1])
 sockets = socket.socketpair()
 libc = ctypes.CDLL(None, use_errno=True)
@@ -166,7 +165,7 @@ def test_a_confined_process_lists_pods_logs_and_reads_none(tmp_path: Path, victi
     (tmp_path / "log" / "link").symlink_to(logs)
     script = f"""
 from pathlib import Path
-from wattloop_agent.monitor.confinement.landlock import deny_reads_below
+from wattloop_agent.monitor.confinement import deny_reads_below
 logs = Path("{logs}")
 assert Path(f"/proc/{{victim}}/environ").read_bytes()
 # As in the monitor's container, where every capability is dropped.

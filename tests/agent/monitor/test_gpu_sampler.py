@@ -20,9 +20,8 @@ from support.agents.agent_fixture import DEADLINE_SECONDS, AgentFixture, until
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_agent.monitor.driver_thread import DriverThread
-from wattloop_agent.monitor.gpu_readings import GpuStatus
-from wattloop_agent.monitor.gpu_sampler import Sampler
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.monitor.gpu_sampler import GpuStatus, Sampler
+from wattloop_agent.refusals import Reason, RequestError
 
 GPU_IS_LOST = 15
 COUNTER = "nvmlDeviceGetTotalEnergyConsumption"

@@ -21,7 +21,7 @@ from wattloop_agent.monitor.owner_watch import OwnerWatch
 from wattloop_agent.monitor.power_controller_link import HeartbeatLink
 from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator, owner_name
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
-from wattloop_agent.request_error import RequestError
+from wattloop_agent.refusals import RequestError
 
 WAITS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
 

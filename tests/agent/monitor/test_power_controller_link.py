@@ -9,7 +9,7 @@ import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS
 from wattloop_agent.monitor.power_controller_link import PowerControllerLink
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 TIMEOUT_SECONDS = 0.05
 

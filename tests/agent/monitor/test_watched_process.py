@@ -16,7 +16,7 @@ import pytest
 from wattloop_agent.monitor import watched_process
 from wattloop_agent.monitor.process_authenticator import ProcessAuthenticator
 from wattloop_agent.monitor.watched_process import WatchedProcess, start_ticks
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 # A process that waits for its standard input to close, and ends.
 WAITS = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]

@@ -13,7 +13,7 @@ from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.devices import NvmlDevices
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 Make = Callable[[str], tuple[Machine, LeaseManager]]
 

@@ -11,7 +11,7 @@ import nvml_simulator
 from support.agents.memory_devices import MemoryDevices
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.devices import Devices, NvmlDevices
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 POWER, GRAPHICS, MEMORY = GpuSetting
 Offered = tuple[Devices, str, Callable[[], float | None]]

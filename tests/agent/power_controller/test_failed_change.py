@@ -12,7 +12,7 @@ from support.agents.memory_devices import MemoryDevices
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.request_error import RequestError
+from wattloop_agent.refusals import RequestError
 
 GPUS = ("GPU-0", "GPU-1")
 

@@ -14,7 +14,7 @@ from wattloop_agent.durable_file import CorruptFileError
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.lease import Lease, lease_from_record, lease_to_record
 from wattloop_agent.power_controller.lease_file import NAME, LeaseFile
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 LEASE = Lease("GPU-1", GpuSetting.POWER_LIMIT, 300.0, 200.0, None, "process:1:2", "boot")
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)

@@ -13,7 +13,7 @@ from support.agents.memory_devices import CLOCK_STEPS, MemoryDevices
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import LeaseManager
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 GPUS = ("GPU-0", "GPU-1", "GPU-2")
 FOUND = {"GPU-0": 400.0, "GPU-1": 300.0, "GPU-2": 250.5}

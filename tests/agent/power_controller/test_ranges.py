@@ -14,7 +14,7 @@ from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
 from wattloop_agent.power_controller.lease_decisions import HoldRequest, values_to_set
 from wattloop_agent.power_controller.lease_manager import LeaseManager
 from wattloop_agent.power_controller.power_controller_verbs import PowerControllerVerbs
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 GPU = "GPU-0"
 CLOCKS = {GPU: AllowedRange(CLOCK_STEPS[0], CLOCK_STEPS[-1], CLOCK_STEPS)}

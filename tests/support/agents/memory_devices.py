@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from wattloop_agent.gpu_setting import AllowedRange, GpuSetting
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 CLOCK_STEPS = tuple(float(step) for step in range(210, 1411, 15))
 

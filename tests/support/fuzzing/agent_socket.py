@@ -20,7 +20,7 @@ from support.fuzzing.logs import DefectLog
 from support.fuzzing.target import DefectError
 from wattloop.gpus.agent import ANSWER_LIMIT_BYTES, REQUEST_LIMIT_BYTES
 from wattloop_agent.json_lines import decoded_request
-from wattloop_agent.monitor.descriptors import allowed_connections
+from wattloop_agent.monitor.connection_slots import allowed_connections
 from wattloop_agent.monitor.gpu_meter import Meter
 from wattloop_agent.monitor.identity import SocketCaller, no_step
 from wattloop_agent.monitor.leases import LeaseTracker
@@ -31,7 +31,7 @@ from wattloop_agent.monitor.power_controller_supervisor import LINKS, PowerContr
 from wattloop_agent.monitor.socket_server import SocketServer
 from wattloop_agent.monitor.unanswered_requests import is_unanswered
 from wattloop_agent.monitor.watched_process import WatchedProcess
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 from wattloop_agent.unix_socket import listening_socket
 
 # A bound for a busy machine; an answer takes about a millisecond.

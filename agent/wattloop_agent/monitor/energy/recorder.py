@@ -14,12 +14,11 @@ from typing import Protocol
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.nvml import driver_load
 from wattloop.gpus.rapl import Rapl
-from wattloop_agent.boot import boot_id
-from wattloop_agent.durable_file import CorruptFileError
+from wattloop_agent.durable_file import CorruptFileError, boot_id
 from wattloop_agent.monitor.energy.attribution import Assignment, AssignmentObservation
 from wattloop_agent.monitor.energy.ledger import Ledger, LedgerState
 from wattloop_agent.monitor.energy.ledger_file import LedgerFile, opened_ledger_file
-from wattloop_agent.request_error import RequestError
+from wattloop_agent.refusals import RequestError
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from wattloop_agent.monitor.pods.device_ids import gpus_of
 from wattloop_agent.monitor.pods.kubelet import PodName
 from wattloop_agent.monitor.pods.pod_authenticator import PodAuthenticator
 from wattloop_agent.monitor.pods.pod_liveness import PodLiveness
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 
 class PodAssignments:

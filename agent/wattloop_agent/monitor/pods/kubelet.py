@@ -1,16 +1,17 @@
 """Reads from the kubelet of this node which pod has which devices, and which pod has which uid.
 
 Its pod-resources API (v1) names pods, not uids. The join needs no token and no API server: the
-kubelet keeps each pod's logs in a folder ``<namespace>_<name>_<uid>``.
+kubelet keeps each pod's logs in a folder ``<namespace>_<name>_<uid>``. Of the protobuf wire format
+(https://protobuf.dev/programming-guides/encoding), only what these answers need is decoded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop_agent.monitor.pods.grpc_call import unary_call
-from wattloop_agent.monitor.pods.protobuf import fields
 
 LIST = "/v1.PodResourcesLister/List"
 # Fields of the messages of k8s.io/kubelet/pkg/apis/podresources/v1/api.proto.
@@ -86,3 +87,49 @@ def names_by_uid(log_folder: Path) -> dict[str, PodName]:
     # Namespaces and pod names contain no underscore.
     parts = [folder.name.split("_") for folder in log_folder.iterdir()]
     return {part[2]: PodName(part[0], part[1]) for part in parts if len(part) == 3}
+
+
+_VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
+
+
+def fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """The (number, content) of each length-delimited field of a message; others are skipped.
+
+    Raises:
+        ValueError: It is not a protobuf message.
+
+    Example:
+        >>> list(fields(bytes([0x0A, 2]) + b"ab" + bytes([0x10, 7])))
+        [(1, b'ab')]
+    """
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        kind = tag & 7
+        if kind == _VARINT:
+            _, position = _varint(message, position)
+            continue
+        if kind == _LENGTH:
+            size, position = _varint(message, position)
+        elif kind in {_EIGHT_BYTES, _FOUR_BYTES}:
+            size = 8 if kind == _EIGHT_BYTES else 4
+        else:
+            raise ValueError(f"unknown wire type {kind}")
+        if position + size > len(message):
+            raise ValueError("a field is longer than its message")
+        if kind == _LENGTH:
+            yield tag >> 3, message[position : position + size]
+        position += size
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(message):
+            raise ValueError("a number is truncated")
+        byte = message[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("a number has more than ten bytes")

@@ -23,7 +23,7 @@ from wattloop_agent.monitor.pods.grpc_call import GrpcCallError
 from wattloop_agent.monitor.pods.kubelet import PodName, devices_by_pod, names_by_uid
 from wattloop_agent.monitor.pods.pod_processes import PodProcesses
 from wattloop_agent.monitor.watched_process import WatchedProcess
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 # After the kubelet has given a GPU to another pod, the previous pod can set it for so long at most,
 # if it still runs.

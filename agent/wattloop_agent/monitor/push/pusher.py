@@ -23,7 +23,7 @@ from wattloop.wire.node_energy import (
     PodLimit,
     PodLimitState,
 )
-from wattloop_agent.monitor.gpu_readings import GpuStatus
+from wattloop_agent.monitor.gpu_sampler import GpuStatus
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from support.agents.kubelet_server import KubeletServer, listing, serving
 from wattloop_agent.monitor.pods.grpc_call import GrpcCallError, unary_call
-from wattloop_agent.monitor.pods.kubelet import LIST, PodName, devices_by_pod, names_by_uid
-from wattloop_agent.monitor.pods.protobuf import fields
+from wattloop_agent.monitor.pods.kubelet import LIST, PodName, devices_by_pod, fields, names_by_uid
 
 
 @pytest.fixture

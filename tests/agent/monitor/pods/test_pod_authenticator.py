@@ -20,7 +20,7 @@ from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.pods import pod_authenticator
 from wattloop_agent.monitor.pods.assignments import PodAssignments
 from wattloop_agent.monitor.pods.pod_authenticator import Node, PodAuthenticator, PodPeer
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.refusals import Reason, RequestError
 
 UID = "0a1b2c3d-4e5f-4071-8293-a4b5c6d7e8f9"
 OTHER = "ffffffff-4e5f-4071-8293-a4b5c6d7e8f9"

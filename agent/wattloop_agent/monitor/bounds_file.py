@@ -14,9 +14,9 @@ from pathlib import Path
 
 from wattloop.wire.message_fields import MessageError
 from wattloop.wire.node_energy import MAX_NODE_ANSWER_BYTES, GpuBounds, NodeAnswer
-from wattloop_agent import limit_refusals
+from wattloop_agent import refusals
 from wattloop_agent.durable_file import read_bounded, write_durably
-from wattloop_agent.monitor.policies.policy_limits import PolicyLimits
+from wattloop_agent.monitor.policy_limits import PolicyLimits
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class BoundsFile:
             RequestError: `Reason.UNAVAILABLE`: they are unknown.
         """
         if self._limits is None:
-            raise limit_refusals.policies_unknown(self.problem)
+            raise refusals.policies_unknown(self.problem)
         return self._limits
 
     def replace(self, bounds: Sequence[GpuBounds]) -> None:

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.wire.node_energy import GpuBounds, NodeAnswer
-from wattloop_agent.monitor.policies.bounds_file import BoundsFile
-from wattloop_agent.request_error import Reason, RequestError
+from wattloop_agent.monitor.bounds_file import BoundsFile
+from wattloop_agent.refusals import Reason, RequestError
 
 FLEET = GpuBounds("fleet", power_limit_watts=(150.0, 350.0))
 TEAM = GpuBounds("team", products=("NVIDIA H200",), namespaces=("vision",), memory_clock_megahertz=(0.0, 2500.0))

@@ -1,19 +1,50 @@
-"""A Landlock rule set (landlock(7), Linux 5.13) that denies reading files below a folder.
+"""Confines the monitor as far as the kernel supports it, and logs the rest.
 
-The monitor needs the names of the folders of pods' logs, not their contents. A process under any
-rule set also can't trace processes outside of it, or read their memory, environment or open files
-through ``/proc``.
+A seccomp filter (`seccomp`) denies access to other processes. A Landlock rule set (landlock(7), Linux 5.13) denies
+reading files below a folder: the monitor needs the names of the folders of pods' logs, not their contents. A process
+under any rule set also can't trace processes outside of it, or read their memory, environment or open files through
+``/proc``.
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import logging
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
-from wattloop_agent.monitor.confinement.seccomp import PR_SET_NO_NEW_PRIVS, control
+from wattloop_agent.monitor.seccomp import PR_SET_NO_NEW_PRIVS, control, deny_other_processes
+
+logger = logging.getLogger(__name__)
+
+
+def confine(pod_logs: Path | None) -> None:
+    """Deny this process access to other processes and to pods' logs.
+
+    Call it before starting threads.
+
+    A kernel that supports only one of the two must not leave a node's GPUs without an agent, so a
+    failure is logged.
+
+    Args:
+        pod_logs: The kubelet's folder of pod logs; None: the process does not use it.
+    """
+    reads_denied = pod_logs is None or _try("contents of pods' logs", lambda: deny_reads_below(pod_logs))
+    if _try("signals, memory and limits of other processes", deny_other_processes) and reads_denied:
+        logger.info("the monitor is confined")
+
+
+def _try(access: str, restrict: Callable[[], None]) -> bool:
+    try:
+        restrict()
+    except OSError as error:
+        logger.warning("the kernel does not confine the monitor", extra={"access": access, "error": str(error)})
+        return False
+    return True
+
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1

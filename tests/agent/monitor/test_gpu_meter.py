@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wattloop_agent.monitor.processors import INTERVAL_SECONDS, ProcessorMeter
+from wattloop_agent.monitor.gpu_meter import PROCESSORS_SECONDS, ProcessorMeter
 
 
 def test_the_counters_are_read_at_most_once_an_interval_however_often_they_are_asked_for(tmp_path: Path) -> None:
@@ -16,11 +16,11 @@ def test_the_counters_are_read_at_most_once_an_interval_however_often_they_are_a
     meter = ProcessorMeter(tmp_path, lambda: now[0])
     (zone / "energy_uj").write_text("3500000\n")
     assert meter.joules() == (100.0, {"package-0": 0.0})
-    now[0] += INTERVAL_SECONDS
+    now[0] += PROCESSORS_SECONDS
     assert meter.joules() == (now[0], {"package-0": 2.5})
     (zone / "energy_uj").write_text("9000000\n")
-    now[0] += INTERVAL_SECONDS / 2
-    assert meter.joules() == (100.0 + INTERVAL_SECONDS, {"package-0": 2.5})
+    now[0] += PROCESSORS_SECONDS / 2
+    assert meter.joules() == (100.0 + PROCESSORS_SECONDS, {"package-0": 2.5})
 
 
 def test_a_node_without_readable_counters_has_no_zones(tmp_path: Path) -> None:

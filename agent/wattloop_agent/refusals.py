@@ -1,18 +1,57 @@
-"""Every reason for which the agent itself refuses to hold or release a power limit or a clock.
+"""The error of a refused request, and every reason for which the agent itself refuses a power limit or a clock.
 
-A request passes them in this order: the caller has the GPU for itself, the GPUPowerPolicies admit
-its namespace and the value, no other owner holds the GPU, the value is within the ranges of the
-device and the administrator, and the lease can be stored. The driver's errors are added by
-`nvml_gpus`.
+A request to hold or release passes the functions below in this order: the caller has the GPU for itself, the
+GPUPowerPolicies admit its namespace and the value, no other owner holds the GPU, the value is within the ranges of
+the device and the administrator, and the lease can be stored. The driver's errors are added by `nvml_gpus`.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from wattloop_agent.gpu_setting import GpuSetting
-from wattloop_agent.request_error import Reason, RequestError
+
+
+class Reason(enum.StrEnum):
+    """The reasons listed in docs/agent.md; reasons are only added."""
+
+    BAD_REQUEST = "BadRequest"
+    NOT_YOURS = "NotYours"
+    SHARED = "Shared"
+    UNKNOWN_GPU = "UnknownGpu"
+    OUT_OF_RANGE = "OutOfRange"
+    NOT_SUPPORTED = "NotSupported"
+    NOT_PERMITTED = "NotPermitted"
+    NO_DRIVER = "NoDriver"
+    GPU_LOST = "GpuLost"
+    DEVICE_FAILED = "DeviceFailed"
+    STATE_NOT_DURABLE = "StateNotDurable"
+    NOT_RESTORED = "NotRestored"
+    UNAVAILABLE = "Unavailable"
+    TOO_MANY = "TooMany"
+    ANOTHER_AGENT = "AnotherAgent"
+    CONNECTION_CLOSED = "ConnectionClosed"
+
+
+class RequestError(Exception):
+    """A refused request. It had no effect.
+
+    Attributes:
+        reason: For programs.
+        message: For people: what is wrong, and what to do.
+    """
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+        self.message = message
+
+
+def error_answer(refusal: RequestError) -> dict[str, object]:
+    """The answer to a refused request."""
+    return {"error": {"reason": str(refusal.reason), "message": refusal.message}}
 
 
 def not_assigned(owner: str, gpus: Iterable[str], own: Iterable[str]) -> RequestError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wattloop_agent.monitor.pods.cgroup import NotInPodError, PodCgroup, pod_of
+from wattloop_agent.monitor.pods.pod_processes import NotInPodError, PodCgroup, pod_of
 
 UID = "0a1b2c3d-4e5f-4071-8293-a4b5c6d7e8f9"
 UNDERSCORED = UID.replace("-", "_")

@@ -1,7 +1,6 @@
 """docs/metrics.md matches the catalogue."""
 
-from wattloop_agent.telemetry.catalogue import CATALOGUE
-from wattloop_agent.telemetry.document import PATH, document
+from wattloop_agent.telemetry.catalogue import CATALOGUE, PATH, document
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -1,1 +1,0 @@
-"""Drops rights that the monitor does not need, before it serves callers."""

@@ -1,1 +1,0 @@
-"""GPUPowerPolicies on this node: stored on disk, enforced on requests, checked on leases."""
