@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -20,6 +21,9 @@ RETRYABLE_CODES = frozenset({401, 408, 425, 429})
 # Errors whose Retry-After says when the server accepts the next request.
 RETRY_AFTER_CODES = frozenset({429, 503})
 MIN_RETRY_AFTER_SECONDS = 1.0
+# Of the body of an answer, however slowly the server sends it.
+ANSWER_SECONDS = 15.0
+CHUNK_BYTES = 64 * 1024
 # What `OperatorApi.send` raises.
 REQUEST_ERRORS = (OSError, http.client.HTTPException, ValueError, RecursionError)
 
@@ -48,13 +52,13 @@ class OperatorApi:
             method: ``POST`` or ``PUT``.
             path: Below the URL of the recurrence, with a slash at its begin.
             body: JSON types.
-            timeout_seconds: How long to wait for the answer.
+            timeout_seconds: How long to wait for the answer; its body may take `ANSWER_SECONDS` more.
             max_answer_bytes: An answer that is longer is invalid.
 
         Raises:
             OSError: The server is unreachable, or answered with an error (`urllib.error.HTTPError`).
             http.client.HTTPException: The answer is no HTTP.
-            ValueError: The answer is no JSON, the token file is invalid, or the scheme is not supported.
+            ValueError: The answer is no JSON or too long, the token file is invalid, or the scheme is not supported.
             RecursionError: The answer is nested too deeply.
         """
         headers = {"Content-Type": "application/json"}
@@ -69,7 +73,7 @@ class OperatorApi:
         if request.type not in ("http", "https"):
             raise ValueError(f"found the scheme {request.type}, expected http or https in WATTLOOP_REPORT_URL")
         with self._opener(request.type).open(request, timeout=timeout_seconds) as response:
-            return json.loads(response.read(max_answer_bytes))
+            return json.loads(_body(response, max_answer_bytes))
 
     def _opener(self, scheme: str) -> urllib.request.OpenerDirector:
         # No redirects and no proxies: the token must reach only the operator. Created for each request, since
@@ -87,6 +91,18 @@ class OperatorApi:
         for handler in handlers:
             opener.add_handler(handler)
         return opener
+
+
+def _body(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
+    deadline = time.monotonic() + ANSWER_SECONDS
+    body = bytearray()
+    while chunk := response.read1(CHUNK_BYTES):
+        body += chunk
+        if len(body) > max_bytes:
+            raise ValueError(f"its answer has more than {max_bytes} bytes")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"its answer took more than {ANSWER_SECONDS:g} s")
+    return bytes(body)
 
 
 def retry_after_seconds(error: Exception) -> float | None:
@@ -113,4 +129,6 @@ def describe_error(error: Exception) -> str:
             except (OSError, http.client.HTTPException):  # the body is lost, the status is known
                 text = ""
         return f"HTTP {error.code} {error.reason}{': ' if text else ''}{text}"
-    return str(error) or type(error).__name__
+    # `urllib` wraps what fails before the request is sent.
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    return str(cause) or type(cause).__name__

@@ -22,7 +22,7 @@ from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, NodeApi, running_node_api
 from wattloop.errors import OperationError
 from wattloop.wire.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
-from wattloop_agent.monitor.gpu_readings import GpuStatus
+from wattloop_agent.monitor.gpu_sampler import GpuStatus
 from wattloop_agent.monitor.push.node_report_api import NodeReportApi
 from wattloop_agent.monitor.push.pusher import MAX_WAIT_SECONDS, Pusher, pages, wait_seconds, with_limits
 from wattloop_operator.http.certificates import ServingCertificate
@@ -209,7 +209,7 @@ def test_a_pod_that_was_not_in_the_report_is_not_forgotten(token: Path) -> None:
 FAILURES = {
     "refused": (
         lambda _: (403, b'{"detail": "runs on node a"}'),
-        'refused with HTTP 403: {"detail": "runs on node a"}',
+        'refused with HTTP 403 Forbidden: {"detail": "runs on node a"}',
     ),
     "redirected": (lambda _: (302, b""), "refused with HTTP 302"),
     "busy": (lambda _: (503, b"{}"), "refused with HTTP 503"),
