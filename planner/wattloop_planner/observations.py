@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
 from wattloop.energy.cost import CostModel
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.canonical_json import canonical_json
 from wattloop_planner.metric_curve import MetricCurve
 
@@ -78,7 +79,7 @@ class Observation:
             epoch cost is used.
         curve: The metric over the epochs run; None if unknown.
         easier_target: Whether the attempt ended because it reached an easier target than the job has now
-            (`wattloop_planner.retargeting`). Its epochs tell the arms apart, up to a common factor.
+            (`wattloop_planner.observations`). Its epochs tell the arms apart, up to a common factor.
         template_digest: Digest of the template of the training; empty if unknown.
         image_digest: Digest of the image that the training ran; empty if unknown.
         parameters: Value of each further parameter that the attempt ran with. One without a value had its
@@ -158,3 +159,44 @@ def _curve_digest(curve: MetricCurve) -> str:
     """A digest of the values as IEEE 754 doubles: a thousand curves as text would be megabytes."""
     values = (*curve.epochs, *curve.metrics)
     return hashlib.blake2b(struct.pack(f"<{len(values)}d", *values), digest_size=_CURVE_DIGEST_BYTES).hexdigest()
+
+
+def retargeted(observation: Observation, target: RunTarget) -> Observation | None:
+    """The observation that an attempt would have given with a target that it did not have.
+
+    If the curve reaches the target, the attempt counts as reached at that epoch. If not, the target
+    takes more epochs than were run, and the attempt counts as stopped: at an easier target, if it reached
+    its own. The cost of an epoch remains as measured.
+
+    Args:
+        observation: An attempt with another target; its curve must be of the metric `target.metric`.
+        target: The present target.
+
+    Returns:
+        None if the attempt says nothing about the target's epochs: it crashed, has no curve or ran for no
+        epochs.
+    """
+    if observation.curve is None or observation.outcome is Outcome.CRASHED or observation.epochs <= 0:
+        return None
+    reached = observation.curve.first_reached(target)
+    if reached is None:
+        easier = observation.outcome is Outcome.REACHED
+        return replace(observation, outcome=Outcome.STOPPED, other_target=False, easier_target=easier)
+    epochs = min(reached, observation.epochs)
+    return replace(
+        observation,
+        outcome=Outcome.REACHED,
+        epochs=epochs,
+        energy_joules=_until(epochs, observation, observation.energy_joules, observation.epoch_energy_joules),
+        time_seconds=_until(epochs, observation, observation.time_seconds, observation.epoch_time_seconds),
+        curve=observation.curve.before(epochs),
+        other_target=False,
+    )
+
+
+def _until(epochs: float, observation: Observation, total: float, of_epoch: float | None) -> float:
+    """Energy or time after some of an attempt's epochs; the profiled first epoch may be more expensive."""
+    share = total * epochs / observation.epochs
+    if of_epoch is None:
+        return share
+    return max(total - (observation.epochs - epochs) * of_epoch, share)

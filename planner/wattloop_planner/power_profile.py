@@ -5,37 +5,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from wattloop.errors import InputError
-from wattloop.files.csv_table import Row, read_table
+from wattloop.files.csv_table import MAX_FILE_BYTES, Row, read_table
+from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
+from wattloop.files.reading import read_text
 from wattloop.power.selectors import MeasuredLimit
 from wattloop.wire.message_fields import shown
-from wattloop_planner.power_profile_json import json_measurements
 
 GPU_ENERGY_COLUMN = re.compile(r"gpu\d+_energy")
 LIMIT_AT_END = re.compile(r"_(\d+(?:\.\d+)?)$")
+EXPECTED = "a JSON object with a list measurements"
 
 
-@dataclass(frozen=True)
-class PowerProfile:
-    """Measurements, one per power limit, in order of rising limits.
-
-    Attributes:
-        measurements: At least one.
-    """
-
-    measurements: tuple[MeasuredLimit, ...]
-
-    @property
-    def max_power_limit_watts(self) -> float:
-        """The highest measured limit."""
-        return self.measurements[-1].power_limit_watts
-
-
-def read_profile(path: str | Path) -> PowerProfile:
-    """Read a profile in one of three formats.
+def read_profile(path: str | Path) -> tuple[MeasuredLimit, ...]:
+    """The measurements of a profile in one of three formats: at least one, by rising power limit.
 
     A file whose name ends in ``.json`` is a result of `wattloop.PowerLimitOptimizer` or of ``wattloop
     power select``: an object whose ``measurements`` are a list of objects with power_limit_watts,
@@ -50,7 +35,7 @@ def read_profile(path: str | Path) -> PowerProfile:
     """
     source = str(path)
     if source.endswith(".json"):
-        return PowerProfile(json_measurements(path))
+        return _json_measurements(path)
     measurements: dict[float, tuple[int, MeasuredLimit]] = {}
     for row in read_table(path, ()):
         measurement = _measured_window(row) if "window_name" in row.cells else _measurement(row)
@@ -63,7 +48,7 @@ def read_profile(path: str | Path) -> PowerProfile:
         measurements[limit] = (row.line, measurement)
     if not measurements:
         raise InputError(source, "no row below the header", "one row per power limit", 2)
-    return PowerProfile(tuple(measurements[limit][1] for limit in sorted(measurements)))
+    return tuple(measurements[limit][1] for limit in sorted(measurements))
 
 
 def _measurement(row: Row) -> MeasuredLimit:
@@ -97,3 +82,38 @@ def _require(row: Row, *columns: str) -> None:
         if column not in row.cells:
             found = f"no such column (columns: {', '.join(row.cells)})"
             raise InputError(row.source, found, f"one column {column}", 1, column)
+
+
+def _json_measurements(path: str | Path) -> tuple[MeasuredLimit, ...]:
+    source = str(path)
+    document = parse_json(read_text(path, MAX_FILE_BYTES, EXPECTED), source, EXPECTED, MAX_JSON_BYTES)
+    entries = document.get("measurements") if isinstance(document, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise InputError(source, shown(entries), f"{EXPECTED} of at least one object")
+    found: dict[float, MeasuredLimit] = {}
+    for place, entry in enumerate(entries):
+        measurement = _json_measurement(source, f"measurements[{place}]", entry)
+        limit = measurement.power_limit_watts
+        if limit in found:
+            raise InputError(source, f"power limit {limit:g} W again in measurements[{place}]", "each limit once")
+        found[limit] = measurement
+    return tuple(found[limit] for limit in sorted(found))
+
+
+def _json_measurement(source: str, place: str, entry: object) -> MeasuredLimit:
+    if not isinstance(entry, dict):
+        raise InputError(source, f"{shown(entry)} at {place}", "an object")
+    numbers = {
+        name: _positive(source, f"{place}.{name}", entry.get(name))
+        for name in ("power_limit_watts", "energy_joules", "time_seconds")
+    }
+    gpus = entry.get("gpus", 1)
+    if type(gpus) is not int or gpus < 1:
+        raise InputError(source, f"{shown(gpus)} at {place}.gpus", "a whole number of at least 1")
+    return MeasuredLimit(**numbers, gpus=gpus)
+
+
+def _positive(source: str, place: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise InputError(source, f"{shown(value)} at {place}", "a positive finite number")
+    return float(value)

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.retargeting import retargeted
+from wattloop_planner.observations import Observation, Outcome, retargeted
 
 CURVE = MetricCurve((1.0, 2.0, 3.0, 4.0), (0.5, 0.8, 0.7, 0.8))
 # Four epochs of 100 J and 10 s each; profiling the first took 30 J and 5 s more.

@@ -23,8 +23,7 @@ def test_every_published_profile_selects_the_expected_limit(power_profiles: Path
     with (power_profiles / "expected_selection.csv").open() as file:
         expected = {row["profile"]: float(row[column]) for row in csv.DictReader(file)}
     chosen = {
-        name: SELECTORS[column].select(read_profile(power_profiles / name).measurements).power_limit_watts
-        for name in expected
+        name: SELECTORS[column].select(read_profile(power_profiles / name)).power_limit_watts for name in expected
     }
     assert chosen == expected
     assert len(chosen) == 4

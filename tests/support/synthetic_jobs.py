@@ -9,8 +9,8 @@ from collections.abc import Callable
 from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.metric_curve import MetricCurve
+from wattloop_planner.simulation.configurations import Curves
 from wattloop_planner.simulation.job_trace import ConfigurationTrace, JobTrace
-from wattloop_planner.simulation.level_curves import Curves
 from wattloop_planner.simulation.simulated_attempt import Epoch
 from wattloop_planner.simulation.simulator import Scenario
 from wattloop_planner.simulation.traces import TracedWorkload, TrainingPath

@@ -70,7 +70,7 @@ def tried_arms(context: DecisionContext) -> set[int]:
     An arm was tried if it reached the target, ran for the maximum number of epochs or was stopped, or
     missed the target twice. A single attempt that was exhausted earlier, under a lower limit, does not
     count, nor does an attempt that was stopped while no arm had reached the target: it ended at an easier
-    target (`wattloop_planner.retargeting`).
+    target (`wattloop_planner.observations`).
     """
     reached = any(o.outcome is Outcome.REACHED and not o.other_target for o in context.observations)
     tried: set[int] = set()

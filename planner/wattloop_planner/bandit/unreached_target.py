@@ -16,8 +16,7 @@ from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.final_metric import FinalMetric, Levels, other_size_reaches, predict_final_metric
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.retargeting import retargeted
+from wattloop_planner.observations import Observation, Outcome, retargeted
 
 # A whole run is a reference for this many recurrences. Then an attempt runs all its epochs again, because the data
 # may have changed since.

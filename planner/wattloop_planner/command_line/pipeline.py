@@ -246,7 +246,7 @@ def _print_table(found: Sequence[RunSummary], base: RunSummary) -> None:
 
 def _compare(arguments: argparse.Namespace) -> int:
     from wattloop_planner.frequency.pipeline.plans import Realised
-    from wattloop_planner.frequency.plots.comparison_figure import write_comparison
+    from wattloop_planner.frequency.plots.frontier_figure import write_comparison
 
     summaries = _summaries(arguments.runs, arguments.warm_up)
     runs = {

@@ -171,8 +171,8 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _choose(arguments: argparse.Namespace) -> int:
+    from wattloop_planner.frequency.choice_rules import choose
     from wattloop_planner.frequency.files.result import read_result
-    from wattloop_planner.frequency.stragglers import choose
 
     result = read_result(arguments.directory)
     if arguments.deadline is None:
@@ -200,7 +200,6 @@ def _choose_by_rule(arguments: argparse.Namespace, result: PlannedResult) -> int
         result.realised,
         rule,
         max_clocks=result.max_clocks,
-        waiting_power_watts=result.waiting_power_watts,
         straggler_seconds=arguments.straggler,
     )
     document = _chosen(result, chosen.plan) | {"for_straggler": chosen.for_straggler}

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import base64
+import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -16,12 +19,12 @@ from wattloop_planner.frequency.baselines import baselines, max_frequency
 from wattloop_planner.frequency.files.archive import (
     ARCHIVE,
     MAX_COMPRESSED_BYTES,
+    MAX_MANIFEST_BYTES,
     PlanArchive,
     archive_of,
     write_within,
 )
 from wattloop_planner.frequency.files.folder import check_output, replaced
-from wattloop_planner.frequency.files.plan_manifest import MANIFEST, MAX_APPLIED_CHARACTERS, check_name, plan_manifest
 from wattloop_planner.frequency.files.result import (
     write_baselines,
     write_frontier,
@@ -37,12 +40,20 @@ from wattloop_planner.frequency.solver.planning import MAX_PLANS, Planning, plan
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+MANIFEST = "frequencyplan.json"
+# kubectl keeps a copy of the manifest in an annotation, all of which take at most 256 KiB.
+MAX_APPLIED_CHARACTERS = 250 * 1024
+OBJECT_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
+
 
 def write_plan_folder(arguments: argparse.Namespace) -> int:
     """Execute ``wattloop plan`` without an action."""
     check_output(arguments.output)
-    if arguments.manifest is not None:
-        check_name(arguments.manifest)
+    if arguments.manifest is not None and OBJECT_NAME.fullmatch(arguments.manifest) is None:
+        raise UsageError(
+            f"--manifest {arguments.manifest[:80]}: must be the name of an object: up to 253 lower-case letters, "
+            "digits, - and ."
+        )
     seconds: dict[str, float] = {}
     started = time.perf_counter()
     problem, product = read_problem(arguments, seconds), _gpu_product(arguments)
@@ -88,11 +99,8 @@ def _write(
             write_baselines(folder, points)
         if arguments.pictures != 0:
             # Deferred, because the import of matplotlib takes longer than most plans.
-            from wattloop_planner.frequency.plots import (
-                draw_frontier,
-                draw_plans,
-                plans_to_draw,
-            )
+            from wattloop_planner.frequency.plots.frontier_figure import draw_frontier
+            from wattloop_planner.frequency.plots.iteration import draw_plans, plans_to_draw
 
             draw_frontier(folder, planning, realised, points)
             draw_plans(folder, problem, planning, plans_to_draw(realised, arguments.pictures), progress.update)
@@ -130,7 +138,15 @@ def _write_archive(folder: Path, archive: PlanArchive) -> None:
 
 def _write_manifest(arguments: argparse.Namespace, folder: Path, archive: PlanArchive) -> None:
     """``frequencyplan.json``, and a message of how to apply it."""
-    text, held = plan_manifest(arguments.manifest, archive)
+    held, data = write_within(archive, MAX_MANIFEST_BYTES)
+    spec = {"gpuProduct": archive.gpu_product} if archive.gpu_product else {}
+    document = {
+        "apiVersion": "wattloop.dev/v1alpha1",
+        "kind": "FrequencyPlan",
+        "metadata": {"name": arguments.manifest},
+        "spec": {**spec, "archive": base64.b64encode(data).decode("ascii")},
+    }
+    text = json.dumps(document, indent=2) + "\n"
     (folder / MANIFEST).write_text(text, encoding="utf-8")
     server_side = " --server-side" if len(text) > MAX_APPLIED_CHARACTERS else ""
     fewer = f" (with {len(held.points)} of {len(archive.points)} plans)" if held is not archive else ""

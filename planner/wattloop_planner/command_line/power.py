@@ -38,15 +38,15 @@ def _run(arguments: argparse.Namespace) -> int:
     cost = Cost(arguments.eta)
     selectors: dict[str, Selector] = {"energy": Energy(), "time": Time(), "cost": cost}
     selector = selectors.get(arguments.selector) or MaxSlowdown(arguments.factor)
-    profile = read_profile(arguments.profile)
-    chosen = selector.select(profile.measurements)
+    measurements = read_profile(arguments.profile)
+    chosen = selector.select(measurements)
     document = {
         "power_limit_watts": chosen.power_limit_watts,
         "energy_joules": chosen.energy_joules,
         "time_seconds": chosen.time_seconds,
-        "cost_joules": cost.cost_joules(chosen, profile.measurements),
+        "cost_joules": cost.cost_joules(chosen, measurements),
         "selector": arguments.selector,
-        "measurements": [asdict(measurement) for measurement in profile.measurements],
+        "measurements": [asdict(measurement) for measurement in measurements],
     }
     sys.stdout.write(json.dumps(document, indent=2) + "\n")
     return 0

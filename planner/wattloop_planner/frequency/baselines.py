@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from wattloop_planner.frequency.pipeline.graph import critical_path
 from wattloop_planner.frequency.pipeline.instruction_profiles import Option
-from wattloop_planner.frequency.pipeline.iteration_timeline import critical_path
 from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, realised
 from wattloop_planner.frequency.pipeline.schedules import FORWARD

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattloop.errors import InputError, UsageError
 from wattloop.power.selectors import MeasuredLimit
 from wattloop_planner.bandit.configuration import Configuration, Parameter, Scale, inferred_scale
+from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import PARAMETER_PREFIX
 from wattloop_planner.simulation.traces import LEARNING_RATE, TrainingPath
+
+Curves = dict[Configuration, dict[int, MetricCurve]]
 
 
 @dataclass(frozen=True)
@@ -139,3 +143,31 @@ def epochs_of(
         if measured.batch_size == configuration.batch_size and agrees:
             return limits
     return None
+
+
+def level_curves(by_target: Mapping[float, Mapping[Configuration, tuple[TrainingPath, ...]]], target: float) -> Curves:
+    """The curves of all training paths of a workload by configuration and run, with levels up to a target.
+
+    The traces have targets of a metric to maximise. A path whose number is not unique has no curve.
+
+    Args:
+        by_target: Training paths by target and configuration.
+        target: The target; levels above it are unknown to a training that ends there.
+    """
+    points: dict[Configuration, dict[int, dict[float, float]]] = {}
+    ambiguous: set[tuple[Configuration, int]] = set()
+    for level in sorted(level for level in by_target if level <= target):
+        for arm, paths in by_target[level].items():
+            ambiguous.update((arm, run) for run, count in Counter(path.run for path in paths).items() if count > 1)
+            for path in paths:
+                if path.target_epoch is not None:
+                    # Levels rise, so that the highest level reached after the same epoch remains.
+                    points.setdefault(arm, {}).setdefault(path.run, {})[path.target_epoch] = level
+    return {
+        arm: {
+            run: curve
+            for run, found in of_arm.items()
+            if (arm, run) not in ambiguous and (curve := MetricCurve.from_points(found.items())) is not None
+        }
+        for arm, of_arm in points.items()
+    }

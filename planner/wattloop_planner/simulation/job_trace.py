@@ -12,12 +12,13 @@ from wattloop.errors import InputError, UsageError
 from wattloop.power.selectors import Cost, MeasuredLimit
 from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS, Configuration, ConfigurationSpace, Parameter
 from wattloop_planner.simulation.configurations import (
+    Curves,
     ParameterOption,
     epochs_of,
+    level_curves,
     parameters_of_paths,
     paths_by_configuration,
 )
-from wattloop_planner.simulation.level_curves import Curves, level_curves
 from wattloop_planner.simulation.simulated_attempt import Epoch
 from wattloop_planner.simulation.traces import PowerTrace, TracedWorkload, TrainingPath, TrainTrace
 

@@ -18,8 +18,7 @@ from wattloop_planner.bandit.policy import (
     decision_seed,
 )
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.observations import Observation, Outcome, ParameterValues
-from wattloop_planner.retargeting import retargeted
+from wattloop_planner.observations import Observation, Outcome, ParameterValues, retargeted
 from wattloop_planner.simulation.job_trace import ConfigurationTrace, JobTrace
 from wattloop_planner.simulation.simulated_attempt import AttemptResult, Epoch, Stop, run_attempt
 from wattloop_planner.simulation.traces import TrainingPath

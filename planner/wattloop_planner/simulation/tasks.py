@@ -11,7 +11,7 @@ from typing import Any
 from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 from wattloop_planner.observations import Observation
-from wattloop_planner.simulation.history_file import earlier_observations, read_history
+from wattloop_planner.simulation.attempt_rows import earlier_observations, read_history
 from wattloop_planner.simulation.job_trace import check_default, job_trace
 from wattloop_planner.simulation.process_pool import map_in_processes
 from wattloop_planner.simulation.simulation_options import JobOptions

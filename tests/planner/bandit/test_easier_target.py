@@ -12,8 +12,7 @@ from wattloop_planner.bandit.feasible_arms import tried_arms
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.metric_curve import MetricCurve
-from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.retargeting import retargeted
+from wattloop_planner.observations import Observation, Outcome, retargeted
 
 Context = Callable[..., DecisionContext]
 SIZES = (16, 32, 64, 128)

@@ -13,7 +13,7 @@ from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import randomly
 from wattloop_planner.command_line.plan import MIN_PLOTS
 from wattloop_planner.frequency.pipeline.plans import Realised, plan_settings
-from wattloop_planner.frequency.plots import draw_plans, plans_to_draw
+from wattloop_planner.frequency.plots.iteration import draw_plans, plans_to_draw
 from wattloop_planner.frequency.solver.planning import plan_pipeline
 
 

@@ -9,8 +9,8 @@ import pytest
 from support.pipelines.measured_pipelines import measured_file
 from wattloop.errors import InputError
 from wattloop_planner.frequency.pipeline.instruction_profiles import Option, check_coverage
+from wattloop_planner.frequency.pipeline.planning_problem import useful_options
 from wattloop_planner.frequency.pipeline.profile_file import read_blocking_power, read_profile
-from wattloop_planner.frequency.pipeline.useful_options import useful_options
 
 HEADER = "stage,instruction,frequency,time,energy\n"
 

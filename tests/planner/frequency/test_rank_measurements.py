@@ -23,11 +23,11 @@ from wattloop_planner.frequency import (
     plan_pipeline,
     schedule_graph,
 )
-from wattloop_planner.frequency.pipeline.estimated_energy import with_estimated_energy
 from wattloop_planner.frequency.pipeline.merged_profiles import (
     ClockMeasurement,
     merged_profile,
     weighted_mean,
+    with_estimated_energy,
 )
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
 

@@ -32,8 +32,7 @@ from wattloop_operator.reconcile.learning.job_observations import (
     target_values,
 )
 from wattloop_operator.reconcile.learning.power_profiles import at_policy_limits
-from wattloop_planner.observations import Observation, Outcome
-from wattloop_planner.retargeting import retargeted
+from wattloop_planner.observations import Observation, Outcome, retargeted
 
 DIGEST_BYTES = 16
 

@@ -36,10 +36,9 @@ def plan_object(state: PipelineState, job: OwnerReference) -> FrequencyPlan | No
     if frontier is None or not frontier.points or not state.ranks:
         return None
     # Deferred here and below: the operator is ready before it imports NumPy.
-    from wattloop_planner.frequency.files.archive import write_within  # noqa: PLC0415
-    from wattloop_planner.frequency.files.plan_manifest import MAX_ARCHIVE_BYTES  # noqa: PLC0415
+    from wattloop_planner.frequency.files.archive import MAX_MANIFEST_BYTES, write_within  # noqa: PLC0415
 
-    archive, data = write_within(archive_of_frontier(state, frontier), MAX_ARCHIVE_BYTES)
+    archive, data = write_within(archive_of_frontier(state, frontier), MAX_MANIFEST_BYTES)
     digest = hashlib.sha256(data).hexdigest()[:DIGEST_CHARACTERS]
     return FrequencyPlan(
         metadata=ObjectMeta(

@@ -57,7 +57,6 @@ def chosen_point(
         [_realised(point) for point in frontier.points],
         _rule(state),
         max_clocks=_realised(highest),
-        waiting_power_watts=frontier.blocking_watts * len(highest.clocks_megahertz),
         straggler_seconds=straggler_seconds,
     )
 

@@ -44,6 +44,8 @@ ARCHIVE = "plans.json.gz"
 # Bounds of what is read. An operation of a plan takes up to 4 bytes as JSON.
 MAX_COMPRESSED_BYTES = 8 * 1024 * 1024
 MAX_BYTES = 64 * 1024 * 1024
+# In the manifest of a FrequencyPlan, whose API takes 512 KiB as base64.
+MAX_MANIFEST_BYTES = 384 * 1024
 # The settings of an archive's operations take 4 times the memory of their text.
 MEMORY_FACTOR = 8
 MAX_OPERATIONS = 2_000_000
@@ -182,9 +184,8 @@ def archive_of(
     """
     graph = problem.graph
     plans = evenly(planning.plans, max(2, MAX_CELLS // graph.operations))
-    first_options = problem.first_options[graph.kind_of]
     # Not np.unique, which imports numpy.ma.
-    used = np.flatnonzero(np.bincount(np.concatenate([first_options + plan.choices for plan in plans])))
+    used = np.flatnonzero(np.bincount(np.concatenate([problem.places_of(plan.choices) for plan in plans])))
     numbers: dict[PlannedSetting, int] = {}
     number_of = np.zeros(problem.first_options[-1], dtype=np.int64)
     all_settings = option_settings(problem)
@@ -192,17 +193,17 @@ def archive_of(
         number_of[place] = numbers.setdefault(all_settings[place], len(numbers))
     points = []
     for plan in plans:
-        chosen = number_of[first_options + plan.choices]
+        chosen = number_of[problem.places_of(plan.choices)]
         rows = tuple(tuple(chosen[order].tolist()) for order in graph.order)
         points.append(PlannedPoint(Realised(plan.time_seconds, plan_energy_joules(problem, plan)), rows))
     return PlanArchive(
         schedule,
-        problem.graph.microbatches,
+        graph.microbatches,
         gpu_product,
         problem.blocking_power_watts,
         problem.profile.knobs,
         max_clocks,
-        instruction_texts(problem.graph),
+        instruction_texts(graph),
         tuple(numbers),
         tuple(points),
     )

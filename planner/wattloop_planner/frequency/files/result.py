@@ -20,12 +20,12 @@ from wattloop.pipeline.rank_plan_file import PRODUCT_COMMENT
 from wattloop.wire.message_fields import Integer, MessageError, Number
 from wattloop.wire.training_messages import MAX_POWER_WATTS
 from wattloop_planner.frequency.baselines import Baseline
+from wattloop_planner.frequency.choice_rules import SLOWDOWNS, choose, energy_until
 from wattloop_planner.frequency.files.folder import SUMMARY
 from wattloop_planner.frequency.files.plan_file import plan_file_name, write_plan
 from wattloop_planner.frequency.pipeline.planning_problem import Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, plan_settings
 from wattloop_planner.frequency.solver.planning import Planning
-from wattloop_planner.frequency.stragglers import SLOWDOWNS, choose, energy_until
 
 COMMAND = "wattloop plan"
 # Seconds or joules of an iteration.

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wattloop.errors import UsageError
-from wattloop_planner.frequency.pipeline.schedules import BACKWARD, FORWARD, FORWARD_BACKWARD, Schedule
+from wattloop_planner.frequency.pipeline.schedules import BACKWARD, FORWARD, FORWARD_BACKWARD, Integers, Schedule
 
-Integers = npt.NDArray[np.int32]
 # Measured, with every array of the planner: about 2 kB per operation.
 BYTES_PER_OPERATION = 2_000
 MAX_OPERATIONS = 2_000_000
@@ -152,3 +151,20 @@ def _part_edges(
     operations = np.flatnonzero(chosen).astype(np.int32)
     table[part_of[operations], microbatch_of[operations]] = operations
     return table[:-1].ravel(), table[1:].ravel()
+
+
+def critical_path(graph: OperationGraph, finishes: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """One longest path, found backwards from the last operation by the predecessor that ends last.
+
+    Args:
+        graph: The operations.
+        finishes: When each of them ends, in seconds, shape (operations,).
+    """
+    first, before = graph.predecessors
+    operation = int(np.argmax(finishes))
+    path = [operation]
+    while first[operation] < first[operation + 1]:
+        waited_for = before[first[operation] : first[operation + 1]]
+        operation = int(waited_for[np.argmax(finishes[waited_for])])
+        path.append(operation)
+    return np.array(path[::-1], dtype=np.int64)

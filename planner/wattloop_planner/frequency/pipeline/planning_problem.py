@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +13,6 @@ from wattloop.errors import UsageError
 from wattloop_planner.frequency._rounding import Pipeline
 from wattloop_planner.frequency.pipeline.graph import OperationGraph
 from wattloop_planner.frequency.pipeline.instruction_profiles import Option, PlannedSetting, Profile, check_coverage
-from wattloop_planner.frequency.pipeline.useful_options import UsefulOptions, useful_options
 
 # Beyond this factor, the operations' energy is lost in the rounding errors of the waiting energy.
 MAX_TIMES_THE_POWER = 10_000
@@ -74,6 +73,20 @@ class Problem:
         return np.cumsum([0, *(len(options.times_seconds) for options in self.options)]).astype(np.int32)
 
     @cached_property
+    def option_times_seconds(self) -> Floats:
+        """Times of the useful options of all kinds, concatenated as `first_options` says."""
+        return np.concatenate([options.times_seconds for options in self.options])
+
+    @cached_property
+    def option_energies_joules(self) -> Floats:
+        """Their energies."""
+        return np.concatenate([options.energies_joules for options in self.options])
+
+    def places_of(self, choices: Choices) -> npt.NDArray[np.int32]:
+        """Place of each operation's option under these choices among the options of all kinds, shape (operations,)."""
+        return np.asarray(self.first_options[self.graph.kind_of] + choices)
+
+    @cached_property
     def pipeline(self) -> Pipeline:
         """The operations and their useful options, as an object of the C extension."""
         return Pipeline(
@@ -81,14 +94,13 @@ class Problem:
             afters=self.graph.afters,
             kind_of=self.graph.kind_of,
             first_options=self.first_options,
-            times=np.concatenate([options.times_seconds for options in self.options]),
+            times=self.option_times_seconds,
             costs=np.concatenate([options.effective_joules for options in self.options]),
         )
 
     def durations_of(self, choices: Choices) -> npt.NDArray[np.float64]:
         """The measured time of each operation in seconds under these choices, shape (operations,)."""
-        times = np.concatenate([options.times_seconds for options in self.options])
-        return np.asarray(times[self.first_options[self.graph.kind_of] + choices])
+        return self.option_times_seconds[self.places_of(choices)]
 
     @cached_property
     def option_counts(self) -> npt.NDArray[np.int32]:
@@ -135,3 +147,87 @@ def pipeline_problem(graph: OperationGraph, profile: Profile, blocking_power_wat
         profile,
         blocking_power_watts,
     )
+
+
+@dataclass(frozen=True)
+class UsefulOptions:
+    """The Pareto-optimal options of one (stage, instruction) in time and effective energy.
+
+    The effective energy of an option is ``energy - blocking power * time``: its energy beyond that of a
+    waiting GPU. The sum over the operations differs from the pipeline's energy by
+    ``stages * blocking power * iteration time``. For each iteration time, the same plan therefore
+    minimises both (docs/frequency.md). All arrays have the shape (options,), except `corners`.
+
+    Attributes:
+        frequencies_megahertz: Clocks.
+        times_seconds: Times, strictly rising.
+        effective_joules: Effective energies, strictly falling.
+        energies_joules: Measured energies.
+        corners: Indices of the options on the lower convex hull of (time, effective energy), including the
+            first and the last option.
+        knobs: Values of the profile's knobs, one tuple for each option.
+    """
+
+    frequencies_megahertz: npt.NDArray[np.int64]
+    times_seconds: npt.NDArray[np.float64]
+    effective_joules: npt.NDArray[np.float64]
+    energies_joules: npt.NDArray[np.float64]
+    corners: npt.NDArray[np.int64]
+    knobs: tuple[tuple[str, ...], ...]
+
+
+def useful_options(options: Iterable[Option], blocking_power_watts: float) -> UsefulOptions:
+    """The Pareto set of the options by time and effective energy, and its lower convex hull.
+
+    Args:
+        options: At least one.
+        blocking_power_watts: Power of a GPU that waits for another stage.
+
+    Example:
+        >>> found = useful_options([Option(1000, 1.0, 300), Option(900, 1.1, 290), Option(800, 1.2, 200)], 100)
+        >>> found.frequencies_megahertz.tolist(), found.corners.tolist()
+        ([1000, 900, 800], [0, 2])
+    """
+    by_time = sorted(
+        options,
+        key=lambda option: (
+            option.time_seconds,
+            option.energy_joules - blocking_power_watts * option.time_seconds,
+            option.frequency_megahertz,
+            option.knobs,
+        ),
+    )
+    useful: list[Option] = []
+    effective: list[float] = []
+    for option in by_time:
+        value = option.energy_joules - blocking_power_watts * option.time_seconds
+        if not useful or (value < effective[-1] and option.time_seconds > useful[-1].time_seconds):
+            useful.append(option)
+            effective.append(value)
+    times = np.array([option.time_seconds for option in useful])
+    costs = np.array(effective)
+    return UsefulOptions(
+        np.array([option.frequency_megahertz for option in useful], dtype=np.int64),
+        times,
+        costs,
+        np.array([option.energy_joules for option in useful]),
+        _lower_hull(times, costs),
+        tuple(option.knobs for option in useful),
+    )
+
+
+def _lower_hull(times: npt.NDArray[np.float64], costs: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Lower convex hull of points in order of time, by Andrew's monotone chain."""
+    hull: list[int] = []
+    for point in range(len(times)):
+        while len(hull) > 1 and not _turns_left(times, costs, hull[-2], hull[-1], point):
+            hull.pop()
+        hull.append(point)
+    return np.array(hull, dtype=np.int64)
+
+
+def _turns_left(
+    times: npt.NDArray[np.float64], costs: npt.NDArray[np.float64], first: int, middle: int, last: int
+) -> bool:
+    rise = (costs[middle] - costs[first]) * (times[last] - times[first])
+    return bool(rise < (costs[last] - costs[first]) * (times[middle] - times[first]))

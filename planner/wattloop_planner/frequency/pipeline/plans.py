@@ -60,16 +60,15 @@ def realised_plan(problem: Problem, choices: Choices) -> Plan:
 
 def plan_energy_joules(problem: Problem, plan: Plan) -> float:
     """Energy in joules of an iteration under the plan, including waiting."""
-    places = problem.first_options[problem.graph.kind_of] + plan.choices
-    energies = np.concatenate([options.energies_joules for options in problem.options])[places]
-    times = np.concatenate([options.times_seconds for options in problem.options])[places]
-    return realised(problem, times, energies).energy_joules
+    places = problem.places_of(plan.choices)
+    found = realised(problem, problem.option_times_seconds[places], problem.option_energies_joules[places])
+    return found.energy_joules
 
 
 def plan_frequencies(problem: Problem, plan: Plan) -> list[npt.NDArray[np.int64]]:
     """The plan's frequencies in MHz, per stage and in execution order."""
     frequencies = np.concatenate([options.frequencies_megahertz for options in problem.options])
-    chosen = frequencies[problem.first_options[problem.graph.kind_of] + plan.choices]
+    chosen = frequencies[problem.places_of(plan.choices)]
     return [chosen[order] for order in problem.graph.order]
 
 
@@ -85,7 +84,7 @@ def option_settings(problem: Problem) -> list[PlannedSetting]:
 def plan_settings(problem: Problem, plan: Plan) -> list[list[PlannedSetting]]:
     """The plan's clocks and knobs, per stage and in execution order."""
     settings = option_settings(problem)
-    places = (problem.first_options[problem.graph.kind_of] + plan.choices).tolist()
+    places = problem.places_of(plan.choices).tolist()
     return [[settings[places[operation]] for operation in order.tolist()] for order in problem.graph.order]
 
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from wattloop.files.atomic_write import open_atomic_bytes
 from wattloop_planner.frequency.baselines import Baseline
+from wattloop_planner.frequency.files.plan_file import knobs_of_plan, plan_file_name
+from wattloop_planner.frequency.files.result import read_frontier, read_result
 from wattloop_planner.frequency.pipeline.plans import Realised
-from wattloop_planner.frequency.plots.drawing import save_figure
+from wattloop_planner.frequency.plots.drawing import save_figure, write_png, write_svg
 from wattloop_planner.frequency.solver.planning import Planning
 
 MARKERS = {"max-frequency": "X", "zeus-global": "^", "zeus-per-stage": "v", "envpipe": "D"}
+# Beside a run, of the combinations that most of its operations have.
+MAX_LABELLED_KNOBS = 3
 
 
 def draw_frontier(folder: Path, planning: Planning, realised: Sequence[Realised], points: Sequence[Baseline]) -> None:
@@ -50,3 +56,56 @@ def frontier_figure(planning: Planning, realised: Sequence[Realised], points: Se
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     return figure
+
+
+def write_comparison(path: str | Path, plans: str | Path, runs: Mapping[int, Realised]) -> None:
+    """Write the figure as PNG, or as SVG if the path ends with ``.svg``.
+
+    Args:
+        path: The picture.
+        plans: Folder written by `wattloop plan`.
+        runs: Time and energy of an iteration of one pipeline, by number of the run.
+
+    Raises:
+        InputError: The folder has no valid result.
+        OperationError: The picture cannot be written.
+    """
+    figure = comparison_figure(plans, runs)
+    with open_atomic_bytes(path) as stream:
+        if str(path).endswith(".svg"):
+            write_svg(figure, stream, "comparison")
+        else:
+            write_png(figure, stream)
+
+
+def comparison_figure(plans: str | Path, runs: Mapping[int, Realised]) -> Figure:
+    """A figure of energy against time. The point of each run has its number and the knobs of its plan."""
+    frontier = read_frontier(plans)
+    realised = read_result(plans).realised
+    figure = Figure(figsize=(9, 5.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(*_coordinates(frontier), color="#555555", lw=1, label="lower bound (relaxation)")
+    axes.plot(*_coordinates(realised), "o", ms=4, label="plans")
+    axes.plot(*_coordinates(runs.values()), "X", ms=8, color="#c0392b", label="runs")
+    for number, point in runs.items():
+        place = point.time_seconds, point.energy_joules
+        axes.annotate(_label(Path(plans), number), place, (6, 6), textcoords="offset points", fontsize=8)
+    axes.set(xlabel="time of an iteration (s)", ylabel="energy of an iteration of one pipeline (J)")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure
+
+
+def _label(plans: Path, run: int) -> str:
+    """The number of a run, and the knobs of its plan with the number of operations that have them."""
+    # Run 0 is at free clocks, and run K + 1 under plan K.
+    path = plans / plan_file_name(run - 1)
+    knobs = knobs_of_plan(path) if run > 0 and path.is_file() else Counter[str]()
+    lines = [f"{label} ({count})" for label, count in knobs.most_common(MAX_LABELLED_KNOBS)]
+    more = ["…"] if len(knobs) > MAX_LABELLED_KNOBS else []
+    return "\n".join((str(run), *lines, *more))
+
+
+def _coordinates(points: Iterable[Realised]) -> tuple[list[float], list[float]]:
+    found = list(points)
+    return [point.time_seconds for point in found], [point.energy_joules for point in found]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,10 +18,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from wattloop_planner.frequency.pipeline.graph import OperationGraph
+from wattloop_planner.frequency.pipeline.graph import OperationGraph, critical_path
 from wattloop_planner.frequency.pipeline.instruction_profiles import knob_label
-from wattloop_planner.frequency.pipeline.iteration_timeline import Timeline, timeline
-from wattloop_planner.frequency.pipeline.planning_problem import Problem
+from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import Plan, Realised, plan_energy_joules, plan_settings
 from wattloop_planner.frequency.plots.drawing import Label, Labels, save_figure
 from wattloop_planner.frequency.solver.planning import Planning
@@ -34,6 +34,35 @@ MIN_WIDTH_INCHES, MAX_WIDTH_INCHES = 10.0, 48.0
 MAX_LABELLED_OPERATIONS = 170
 # Combinations of knobs that have a letter.
 MAX_LABELLED_KNOBS = 6
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """One iteration under a plan; arrays of shape (operations,).
+
+    Attributes:
+        starts_seconds: Earliest start of each operation.
+        durations_seconds: Duration of each operation.
+        powers_watts: Power of each operation.
+        critical: The operations of one longest path, in order.
+        time_seconds: Time of the iteration.
+    """
+
+    starts_seconds: Floats
+    durations_seconds: Floats
+    powers_watts: Floats
+    critical: npt.NDArray[np.int64]
+    time_seconds: float
+
+
+def timeline(problem: Problem, plan: Plan) -> Timeline:
+    """The timeline of an iteration under a plan."""
+    places = problem.places_of(plan.choices)
+    durations, energies = problem.option_times_seconds[places], problem.option_energies_joules[places]
+    finishes = np.empty(problem.graph.operations)
+    problem.pipeline.finish_times(durations, finishes)
+    critical = critical_path(problem.graph, finishes)
+    return Timeline(finishes - durations, durations, energies / durations, critical, float(finishes.max()))
 
 
 def plans_to_draw(realised: Sequence[Realised], count: int | None) -> list[int]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from wattloop.errors import UsageError
 from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import Plan
-from wattloop_planner.frequency.solver.fastest import with_exact_min_time
 from wattloop_planner.frequency.solver.portfolio import (
     breakpoint_plans,
     gaps,
@@ -21,7 +20,7 @@ from wattloop_planner.frequency.solver.portfolio import (
     split_plans,
 )
 from wattloop_planner.frequency.solver.relaxation import Frontier, Relaxation, Segment, Walk
-from wattloop_planner.frequency.solver.roundings import Roundings
+from wattloop_planner.frequency.solver.roundings import Roundings, with_exact_min_time
 from wattloop_planner.frequency.solver.selection import spread_plans
 from wattloop_planner.frequency.solver.steady_state import steady_state
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import Plan, realised_plan, undominated
-from wattloop_planner.frequency.solver.fastest import fastest_plan
 from wattloop_planner.frequency.solver.relaxation import Frontier, Segment
-from wattloop_planner.frequency.solver.roundings import MANY_OPERATIONS, Roundings
+from wattloop_planner.frequency.solver.roundings import MANY_OPERATIONS, Roundings, fastest_plan
 
 # Relaxed schedules that are rounded for each requested plan.
 ROUNDED_PER_PLAN = 8

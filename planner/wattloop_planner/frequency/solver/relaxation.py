@@ -11,8 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
-from wattloop_planner.frequency.pipeline.useful_options import UsefulOptions
+from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem, UsefulOptions
 from wattloop_planner.frequency.solver.event_network import UNLIMITED, EventNetwork
 
 # Upper bounds of the longest path in units of time, and of the sum of slopes in units of power.

@@ -11,9 +11,9 @@ import numpy as np
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
 from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem, pipeline_problem
 from wattloop_planner.frequency.pipeline.schedules import Schedule
-from wattloop_planner.frequency.solver.fastest import fastest_plan
 from wattloop_planner.frequency.solver.relaxation import Frontier, Relaxation, Segment, relax
 from wattloop_planner.frequency.solver.repetition import Repetition
+from wattloop_planner.frequency.solver.roundings import fastest_plan
 
 # Below this number of operations, solving the complete problem exactly takes about a second.
 MIN_OPERATIONS = 10_000
