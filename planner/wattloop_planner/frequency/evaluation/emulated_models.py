@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wattloop.files.csv_table import read_table
 from wattloop_planner.frequency.baselines import max_frequency
-from wattloop_planner.frequency.choice_rules import FastestRule, choose_point
+from wattloop_planner.frequency.choice_rules import SLOWDOWNS, FastestRule, choose_point
 from wattloop_planner.frequency.evaluation.measured_savings import (
     Choice,
     MeasuredPoint,
@@ -31,7 +31,6 @@ from wattloop_planner.frequency.pipeline.plans import Realised, plan_energy_joul
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
 from wattloop_planner.frequency.pipeline.schedules import OneForwardOneBackward
 from wattloop_planner.frequency.solver.planning import plan_pipeline
-from wattloop_planner.frequency.stragglers import SLOWDOWNS
 
 FRONTIER_FILE = re.compile(r"(?P<model>.+)_(?P<precision>[^_]+)_mb(?P<microbatches>[1-9]\d{0,5})\.csv")
 # Of all pipelines together in an iteration, in the published emulation.
@@ -118,7 +117,7 @@ def _ours(key: tuple[str, str, int], problem: Problem) -> EmulatedModel:
     planning = plan_pipeline(problem, PLANS_OF_OURS)
     plans = [Realised(plan.time_seconds, plan_energy_joules(problem, plan)) for plan in planning.plans]
     base = max_frequency(problem)
-    chosen = choose_point(plans, FastestRule(), max_clocks=base, waiting_power_watts=problem.waiting_power_watts)
+    chosen = choose_point(plans, FastestRule(), max_clocks=base)
     points = tuple(MeasuredPoint(number, plan) for number, plan in enumerate(plans))
     return EmulatedModel(
         *key, OURS, MeasuredPoint(None, base), points[chosen.plan], points, problem.waiting_power_watts

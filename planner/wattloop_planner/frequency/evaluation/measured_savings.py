@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from wattloop_planner.frequency.choice_rules import energy_until
 from wattloop_planner.frequency.pipeline.plans import Realised
-from wattloop_planner.frequency.stragglers import energy_until
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from wattloop.files.atomic_write import open_atomic
+from wattloop_planner.frequency.choice_rules import SLOWDOWNS
 from wattloop_planner.frequency.evaluation.emulated_models import EmulatedModel, emulated_savings
 from wattloop_planner.frequency.evaluation.experiments import Experiment
 from wattloop_planner.frequency.evaluation.measured_savings import (
@@ -18,7 +19,6 @@ from wattloop_planner.frequency.evaluation.measured_savings import (
     slowest_in_time,
     straggler_saving,
 )
-from wattloop_planner.frequency.stragglers import SLOWDOWNS
 
 ENVPIPE_METHOD = "envpipe"
 # The published rule takes the first of the plans in time; ours the slowest as measured.
