@@ -90,16 +90,12 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tests/unreached_names.py
-	$(BIN)/python -m wattloop_operator.api.crd --check
-	$(BIN)/python -m wattloop_operator.api.reference --check
+	$(BIN)/python -m wattloop_operator.generated --check
 	$(BIN)/python -m wattloop_agent.telemetry.catalogue --check
-	$(BIN)/python -m wattloop_operator.reporting.openapi --check
 
 generate: $(STAMP)
-	$(BIN)/python -m wattloop_operator.api.crd
-	$(BIN)/python -m wattloop_operator.api.reference
+	$(BIN)/python -m wattloop_operator.generated
 	$(BIN)/python -m wattloop_agent.telemetry.catalogue
-	$(BIN)/python -m wattloop_operator.reporting.openapi
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -11,8 +11,8 @@ from wattloop import interruption
 from wattloop.errors import OperationError
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
+from wattloop_operator.api.model import API_VERSION
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.resource import API_VERSION
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
     RECURRING_TRAINING_JOBS,

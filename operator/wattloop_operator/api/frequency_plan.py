@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+import base64
+import binascii
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from wattloop.errors import InputError
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
 from wattloop_operator.api.applied_plan import IterationStatus, PlanSaving, RealisedIteration
 from wattloop_operator.api.field_types import NonNegativeDecimalString
 from wattloop_operator.api.gpu_power_policy import Megahertz
 from wattloop_operator.api.meta import Conditions, ObjectMeta
-from wattloop_operator.api.model import ATOMIC, ApiModel, Rule, exactly_one_of
-from wattloop_operator.api.resource import API_VERSION, PrinterColumn, Resource, Scope
+from wattloop_operator.api.model import (
+    API_VERSION,
+    ATOMIC,
+    ApiModel,
+    PrinterColumn,
+    Resource,
+    Rule,
+    Scope,
+    exactly_one_of,
+)
+
+if TYPE_CHECKING:
+    from wattloop_planner.frequency.files.archive import PlanArchive
+
 
 # At most 64 bytes per operation as JSON: 64 KiB.
 MAX_OPERATIONS = 1024
@@ -226,3 +241,24 @@ class FrequencyPlan(ApiModel):
     metadata: ObjectMeta = Field(default=ObjectMeta())
     spec: FrequencyPlanSpec = Field(description="The plan, which is immutable.")
     status: FrequencyPlanStatus = Field(default=FrequencyPlanStatus(), description="How the plan is used.")
+
+
+# An archive of a manifest is small; the operator reads it in its own process.
+MAX_ARCHIVE_BYTES = 16 * 1024 * 1024
+EXPECTED = "the file plans.json.gz of `wattloop plan` as base64; `wattloop plan --manifest` writes it"
+
+
+def decode_archive(text: str) -> PlanArchive:
+    """The plans of ``spec.archive``.
+
+    Raises:
+        InputError: The text is not base64, or the archive is invalid or too large.
+    """
+    # Deferred, because the planner's imports take longer than checking a manifest.
+    from wattloop_planner.frequency.files.archive import read_archive  # noqa: PLC0415
+
+    try:
+        data = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise InputError("spec.archive", f"text that is not base64 ({error})", EXPECTED) from error
+    return read_archive(data, "spec.archive", MAX_ARCHIVE_BYTES)

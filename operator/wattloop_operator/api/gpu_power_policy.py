@@ -8,9 +8,8 @@ from pydantic import Field
 
 from wattloop_operator.api.field_types import DNS_LABEL_PATTERN
 from wattloop_operator.api.meta import Conditions, ObjectMeta
-from wattloop_operator.api.model import SET, ApiModel, bounds
+from wattloop_operator.api.model import API_VERSION, SET, ApiModel, PrinterColumn, Resource, Scope, bounds
 from wattloop_operator.api.power_fields import Watts
-from wattloop_operator.api.resource import API_VERSION, PrinterColumn, Resource, Scope
 
 MAX_MEGAHERTZ = 20_000
 Megahertz = Annotated[int, Field(ge=1, le=MAX_MEGAHERTZ)]

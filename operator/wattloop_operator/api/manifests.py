@@ -17,15 +17,14 @@ from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_d
 from wattloop_operator.api.checks.problem_texts import closest, format_value
 from wattloop_operator.api.checks.rule_check import rule_problems
 from wattloop_operator.api.checks.schema_check import schema_problems
-from wattloop_operator.api.cron import ScheduleError, check_schedule
-from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive
 from wattloop_operator.api.gpu_requests import EXPECTED_GPUS, gpu_request_error
-from wattloop_operator.api.plan_archive import decode_archive
+from wattloop_operator.api.model import API_VERSION, GROUP
 from wattloop_operator.api.pod_template_form import wrong_type
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.resource import API_VERSION, GROUP
 from wattloop_operator.api.schemas import KINDS, Kind
 from wattloop_operator.api.template_limits import exceeded_limit, full_namespace, template_bytes
+from wattloop_operator.api.trigger import ScheduleError, check_schedule
 
 MAX_PROBLEMS = 200
 MODELS: dict[str, type[Kind]] = {model.resource.kind: model for model in KINDS}

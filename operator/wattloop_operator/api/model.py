@@ -1,14 +1,23 @@
-"""The base class of all API models: camelCase on the wire, immutable in memory, unknown fields rejected."""
+"""The base of the API: its group, the base class of its models, rules, and what a kind states beside its schema.
+
+Models are camelCase on the wire and immutable in memory, and reject unknown fields.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Self
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, JsonValue
 from pydantic.alias_generators import to_camel
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
+
+GROUP: Final = "wattloop.dev"
+VERSION: Final = "v1alpha1"
+API_VERSION: Final = "wattloop.dev/v1alpha1"
+CATEGORY = "wattloop"
 
 
 @dataclass(frozen=True)
@@ -119,3 +128,41 @@ class ApiModel(BaseModel):
     def to_wire(self) -> dict[str, Any]:
         """Return the wire form: camelCase, JSON types, absent fields omitted."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class Scope(StrEnum):
+    """Whether objects of a kind belong to a namespace."""
+
+    NAMESPACED = "Namespaced"
+    CLUSTER = "Cluster"
+
+
+@dataclass(frozen=True)
+class PrinterColumn:
+    """One column of `kubectl get`.
+
+    Attributes:
+        name: Heading.
+        path: JSONPath of the value in the object.
+        description: Meaning of the value.
+        type: OpenAPI type: string, integer, boolean or date.
+        wide: Whether only `-o wide` shows the column.
+    """
+
+    name: str
+    path: str
+    description: str
+    type: str = "string"
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Resource:
+    """Names, scope and columns of a kind."""
+
+    kind: str
+    plural: str
+    singular: str
+    short_name: str
+    scope: Scope
+    columns: tuple[PrinterColumn, ...]

@@ -11,13 +11,21 @@ from wattloop_operator.api.batch_size import MAX_PARAMETERS, BatchSize, Paramete
 from wattloop_operator.api.batch_size_policy import KnowledgeGradientPolicySpec, PolicyChoice
 from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS, SECONDS_OF_YEAR
 from wattloop_operator.api.meta import ObjectMeta
-from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
+from wattloop_operator.api.model import (
+    API_VERSION,
+    UNPUBLISHED_DEFAULT,
+    ApiModel,
+    PrinterColumn,
+    Resource,
+    Rule,
+    Scope,
+    list_map,
+)
 from wattloop_operator.api.model_output import Output
 from wattloop_operator.api.objective import Objective
 from wattloop_operator.api.power_fields import Power
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.reporting_source import Reporting
-from wattloop_operator.api.resource import API_VERSION, PrinterColumn, Resource, Scope
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.trigger import Trigger
 from wattloop_planner.bandit.configuration import MAX_CONFIGURATIONS

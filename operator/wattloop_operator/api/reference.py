@@ -1,15 +1,13 @@
-"""Generates the reference of the API's fields: `python -m wattloop_operator.api.reference [--check] FOLDER`."""
+"""The page of the API (docs/api.md): its kinds, rules and fields, from the schemas."""
 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
-from wattloop_operator.api import generated
 from wattloop_operator.api.field_types import DECIMAL_PATTERN, NON_NEGATIVE_DECIMAL_PATTERN
-from wattloop_operator.api.resource import API_VERSION
+from wattloop_operator.api.model import API_VERSION
 from wattloop_operator.api.schemas import KINDS, Kind, structural_schema
 
 Schema = dict[str, Any]
@@ -153,18 +151,3 @@ def _default(schema: Schema) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("<", "&lt;")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or only compare it if --check is given; return the exit code."""
-    return generated.main(
-        arguments,
-        description="Generates the reference of the API's fields.",
-        folder="docs",
-        pattern="api.md",
-        files={"api.md": rendered()},
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The kinds of the API, and their structural OpenAPI v3 schemas for CustomResourceDefinitions.
+"""The kinds of the API, and their CustomResourceDefinitions with structural OpenAPI v3 schemas.
 
 Kubernetes accepts no references, no unions with null and no `additionalProperties: false`. The conversion of a model's
 JSON schema therefore replaces references by their targets and drops the null of optional fields, since absence has the
@@ -11,6 +11,7 @@ from typing import Any
 
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
+from wattloop_operator.api.model import CATEGORY, GROUP, VERSION, PrinterColumn
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 
@@ -47,6 +48,49 @@ def structural_schema(model: type[Kind]) -> Schema:
             # The API server owns the schema of metadata and accepts no field path into it.
             del rule["fieldPath"]
     return schema
+
+
+def custom_resource_definition(model: type[Kind]) -> dict[str, Any]:
+    """Return the CustomResourceDefinition of a kind."""
+    resource = model.resource
+    schema = structural_schema(model)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{resource.plural}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "names": {
+                "kind": resource.kind,
+                "listKind": f"{resource.kind}List",
+                "plural": resource.plural,
+                "singular": resource.singular,
+                "shortNames": [resource.short_name],
+                "categories": [CATEGORY],
+            },
+            "scope": resource.scope.value,
+            "versions": [
+                {
+                    "name": VERSION,
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    "subresources": {"status": {}} if "status" in schema["properties"] else {},
+                    "additionalPrinterColumns": [_printer_column(column) for column in resource.columns],
+                }
+            ],
+        },
+    }
+
+
+def _printer_column(column: PrinterColumn) -> dict[str, Any]:
+    entry = {
+        "name": column.name,
+        "type": column.type,
+        "jsonPath": column.path,
+        "description": column.description,
+    }
+    return entry | ({"priority": 1} if column.wide else {})
 
 
 def _converted(node: Schema, definitions: dict[str, Schema]) -> Schema:

@@ -13,13 +13,21 @@ from wattloop_operator.api.batch_size import ParametersByName
 from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions, ObjectMeta
-from wattloop_operator.api.model import UNPUBLISHED_DEFAULT, ApiModel, Rule, list_map
+from wattloop_operator.api.model import (
+    API_VERSION,
+    UNPUBLISHED_DEFAULT,
+    ApiModel,
+    PrinterColumn,
+    Resource,
+    Rule,
+    Scope,
+    list_map,
+)
 from wattloop_operator.api.model_output import MAX_OUTPUT_DIRECTORY_CHARACTERS, OUTPUT_DIRECTORY_PATTERN
 from wattloop_operator.api.objective import Epochs, Percentage, ProgressDeadline, Target
 from wattloop_operator.api.power_fields import Watts
 from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.reporting_source import Reporting
-from wattloop_operator.api.resource import API_VERSION, PrinterColumn, Resource, Scope
 
 # No attempt is expected to have more; of more, the first ones are stored.
 MAX_PODS = 256

@@ -10,8 +10,8 @@ from urllib.parse import quote
 from wattloop.errors import OperationError
 from wattloop_operator.api.frequency_plan import FrequencyPlan
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
+from wattloop_operator.api.model import API_VERSION
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.resource import API_VERSION
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api_transport import (
     APPLY,

@@ -16,7 +16,7 @@ from yaml import YAMLError
 
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import special_file_kind
-from wattloop_operator.api.resource import API_VERSION, GROUP
+from wattloop_operator.api.model import API_VERSION, GROUP
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES
 from wattloop_operator.cluster.api_transport import (
     METADATA_ONLY,

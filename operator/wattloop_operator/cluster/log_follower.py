@@ -16,8 +16,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import NotFoundError, RejectedError
 from wattloop_operator.cluster.pod_logs import ContainerLog, LogLine, OpenLog, lines_of
-from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
-from wattloop_operator.domain.training_output import Evaluation
+from wattloop_operator.domain.training_output import BoundedOutputReader, Evaluation, SlowPatternError
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reporting.interfaces import (
     Observe,

@@ -1,4 +1,4 @@
-"""Keys, labels and names of objects.
+"""Keys, labels and names of objects, and the folders of their models.
 
 A recurrence's name follows from its job, index and slot. The name therefore acts as a lock: a start
 that is repeated after a crash has the same index and slot. The index comes first and has leading
@@ -13,11 +13,15 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
+from wattloop_operator.api.meta import ObjectMeta
+
 JOB_LABEL = "wattloop.dev/job"
 RECURRENCE_LABEL = "wattloop.dev/recurrence"
 RUN_REQUEST_PREFIX = "r"
 INDEX_DIGITS = 5
 INDEX = re.compile(rf"[0-9]{{{INDEX_DIGITS},}}-")
+ATTEMPTS = "attempts"
+UID_CHARACTERS = 8
 
 
 @dataclass(frozen=True)
@@ -83,3 +87,26 @@ def slot_in_name(job_name: str, name: str) -> str:
     indexed_slot = name.removeprefix(f"{job_name}-").rpartition("-")[0]
     index = INDEX.match(indexed_slot)
     return indexed_slot if index is None else indexed_slot[index.end() :]
+
+
+def attempt_output(directory: str, recurrence: ObjectMeta) -> str:
+    """Folder or URL for the files of an attempt.
+
+    It has a part of the uid: a job that is created again may have recurrences of the same names, and their files
+    must not replace those of a published model.
+
+    Args:
+        directory: Folder or URL of the job's models.
+        recurrence: The metadata of the attempt's TrainingRecurrence.
+
+    Example:
+        >>> attempt_output("/models", ObjectMeta(name="digits-1-0", uid="0f3a9c52-77aa-4d1e-8f15-1a0d8f2c9b11"))
+        '/models/attempts/digits-1-0-0f3a9c52'
+    """
+    suffix = "" if recurrence.uid in ("", recurrence.name) else f"-{recurrence.uid[:UID_CHARACTERS]}"
+    return f"{directory.rstrip('/')}/{attempt_path(f'{recurrence.name}{suffix}')}"
+
+
+def attempt_path(folder: str) -> str:
+    """Path of a folder of an attempt, relative to that of the job's models."""
+    return f"{ATTEMPTS}/{folder}"

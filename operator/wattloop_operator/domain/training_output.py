@@ -1,12 +1,15 @@
 """The metric and the epochs in the lines that a training writes.
 
 A pattern is a regular expression of RE2, whose time is linear in the length of the line. Lines and patterns are
-bounded in length, and the processor time of both together in `bounded_output`.
+bounded in length. The time grows with the size of the pattern too: one with repetitions such as ``.{0,900}`` takes
+0.2 s for a line of 16 KiB. The processor time of all lines is therefore charged to a budget, beyond which the output
+is read with a delay. A user's pattern that spends a second in slow lines is used no more.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +22,11 @@ from wattloop_operator.api.reporting_source import Reporting
 # The rest of a longer line is not searched.
 MAX_LINE_BYTES = 16 * 1024
 PATTERN_MEMORY_BYTES = 1024 * 1024
+# Wattloop's own pattern takes 0.07 ms for the longest line, and 0.08 s for the 4,096 lines that are read a second.
+MAX_LINE_SECONDS = 0.005
+# Processor time of a second, and in reserve.
+PROCESSOR_SHARE, PROCESSOR_RESERVE_SECONDS = 0.25, 1.0
+SLOW_SHARE, SLOW_RESERVE_SECONDS = 0.05, 1.0
 METRIC, EPOCH = "metric", "epoch"
 _NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity|infinity)"
 # A name, not part of a longer one, in quotes or not; a separator; a number, in quotes or not.
@@ -140,3 +148,85 @@ def number_in(text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError:
         return None
+
+
+class SlowPatternError(Exception):
+    """A user's pattern takes too much processor time; the text says for what line, and what to do."""
+
+
+class BoundedOutputReader:
+    """An `OutputReader` whose processor time is bounded. For one thread.
+
+    Args:
+        reporting: The format of the output.
+        target: The target, whose metric is read.
+        monotonic: Monotonic seconds.
+        processor_time: Seconds of processor time of the calling thread.
+
+    Raises:
+        PatternError: The pattern cannot be used.
+    """
+
+    def __init__(
+        self,
+        reporting: Reporting,
+        target: Target,
+        monotonic: Callable[[], float],
+        processor_time: Callable[[], float],
+    ) -> None:
+        self._reader = OutputReader(reporting, target)
+        self._pattern = reporting.pattern
+        self._processor_time = processor_time
+        self._all_lines = _Budget(PROCESSOR_SHARE, PROCESSOR_RESERVE_SECONDS, monotonic)
+        self._slow_lines = _Budget(SLOW_SHARE, SLOW_RESERVE_SECONDS, monotonic)
+
+    def read(self, line: bytes) -> Evaluation | None:
+        """See `OutputReader.read`.
+
+        Raises:
+            SlowPatternError: The pattern has spent its time in slow lines; read no further one.
+        """
+        begin = self._processor_time()
+        evaluation = self._reader.read(line)
+        seconds = self._processor_time() - begin
+        self._all_lines.spend(seconds)
+        # A pause of the process, such as for its garbage, also counts, which the reserve allows for.
+        if self._pattern is not None and seconds > MAX_LINE_SECONDS:
+            self._slow_lines.spend(seconds)
+            if self._slow_lines.debt_seconds > 0:
+                raise SlowPatternError(
+                    f"the pattern {self._pattern!r} takes {1000 * seconds:.0f} ms of processor time for a line of "
+                    f"{min(len(line), MAX_LINE_BYTES)} bytes, so the output is searched no further; expected at most "
+                    f"{1000 * MAX_LINE_SECONDS:.0f} ms: write spec.reporting.pattern with fewer repetitions"
+                )
+        return evaluation
+
+    @property
+    def wait_seconds(self) -> float:
+        """How long to wait before the next line, so that the share of a processor is kept."""
+        return self._all_lines.debt_seconds / PROCESSOR_SHARE
+
+
+class _Budget:
+    """Seconds to spend, of which a share of each second is added, up to a reserve."""
+
+    def __init__(self, share: float, reserve_seconds: float, monotonic: Callable[[], float]) -> None:
+        self._share = share
+        self._reserve_seconds = self._left_seconds = reserve_seconds
+        self._monotonic = monotonic
+        self._counted_at = monotonic()
+
+    def spend(self, seconds: float) -> None:
+        self._count()
+        self._left_seconds -= seconds
+
+    @property
+    def debt_seconds(self) -> float:
+        self._count()
+        return max(-self._left_seconds, 0.0)
+
+    def _count(self) -> None:
+        now = self._monotonic()
+        added = (now - self._counted_at) * self._share
+        self._left_seconds = min(self._left_seconds + added, self._reserve_seconds)
+        self._counted_at = now

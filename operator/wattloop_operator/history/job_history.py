@@ -13,8 +13,7 @@ from wattloop_operator.domain.records import ObservationRecord, PowerProfileReco
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import ANNOTATION
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.advice import advice_text
-from wattloop_operator.reconcile.learning.advice_check import advice_check_text
+from wattloop_operator.reconcile.learning.advice import advice_check_text, advice_text
 from wattloop_operator.reconcile.learning.costs import default_cost_of
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
 from wattloop_operator.reconcile.learning.policy_configurations import default_values

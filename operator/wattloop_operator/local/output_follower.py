@@ -19,8 +19,7 @@ from wattloop.threads import TaskThread
 from wattloop_operator.api.power_fields import PowerLimit
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.bounded_output import BoundedOutputReader, SlowPatternError
-from wattloop_operator.domain.training_output import MAX_LINE_BYTES, Evaluation
+from wattloop_operator.domain.training_output import MAX_LINE_BYTES, BoundedOutputReader, Evaluation, SlowPatternError
 from wattloop_operator.local.output_limits import OutputLimits
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
 from wattloop_operator.reporting.interfaces import Observe

@@ -22,9 +22,8 @@ from wattloop_operator.reconcile.actions import (
     WriteJobStatus,
 )
 from wattloop_operator.reconcile.attempt.lifecycle import attempt_actions
-from wattloop_operator.reconcile.job.forget import forget_actions
 from wattloop_operator.reconcile.job.job_conditions import condition_events
-from wattloop_operator.reconcile.job.recurrences import beyond_history_limits, deleted_events
+from wattloop_operator.reconcile.job.recurrences import beyond_history_limits, deleted_events, forget_actions
 from wattloop_operator.reconcile.job.retry import open_recurrences
 from wattloop_operator.reconcile.job.start import start_actions
 from wattloop_operator.reconcile.job.status import job_status

@@ -15,8 +15,7 @@ from cachetools import LRUCache
 
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.reconcile.attempt.early_stop import REVIEWED_FIELDS, is_review_due
-from wattloop_operator.reconcile.attempt.plateau import evaluated_epoch
+from wattloop_operator.reconcile.attempt.early_stop import REVIEWED_FIELDS, evaluated_epoch, is_review_due
 from wattloop_operator.reporting.interfaces import Review, TooManyRequestsError
 from wattloop_operator.reporting.rate_limiters import Rate
 from wattloop_operator.reporting.report_limits import MAX_RECURRENCES, SharedLimit

@@ -20,7 +20,7 @@ from wattloop_operator.api.gpu_requests import EXPECTED_GPUS, GpuRequestError, r
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.output_paths import attempt_output
+from wattloop_operator.domain.names import attempt_output
 from wattloop_operator.workloads.ownership import labels_of
 
 AGENT_SOCKET = "agent.sock"

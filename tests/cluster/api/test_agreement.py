@@ -14,7 +14,7 @@ from kubernetes import client
 
 from wattloop_operator.api.checks.documents import read_documents
 from wattloop_operator.api.manifests import check_text
-from wattloop_operator.api.resource import GROUP, VERSION, Scope
+from wattloop_operator.api.model import GROUP, VERSION, Scope
 from wattloop_operator.api.schemas import KINDS
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "valid"

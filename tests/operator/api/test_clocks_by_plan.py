@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from wattloop.errors import InputError
-from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive
 from wattloop_operator.api.manifests import check_file
-from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.api.power_fields import PlanChoiceRule, Power
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"

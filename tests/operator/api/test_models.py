@@ -15,10 +15,10 @@ from pydantic import TypeAdapter, ValidationError
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.checks.documents import read_documents
-from wattloop_operator.api.cron import ScheduleError, check_schedule
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import KINDS
+from wattloop_operator.api.trigger import ScheduleError, check_schedule
 from wattloop_planner.metric_curve import MetricCurve
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "valid"

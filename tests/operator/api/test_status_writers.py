@@ -31,7 +31,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "rtj.status.active[]": "name",
         "rtj.status.counts": "active recurrences attempts reached failed missed",
     },
-    "reconcile.job.forget:forget_actions": {
+    "reconcile.job.recurrences:forget_actions": {
         "rtj.status.forgotten": "token since beforeRecurrence batchSizes",
         "rtj.status.forgotten.batchSizes[]": "batchSize beforeRecurrence",
     },
@@ -46,7 +46,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "rtj.status.advice": "batchSize parameters powerLimitWatts savingPercent lowSavingPercent "
         "highSavingPercent reason unknown",
     },
-    "reconcile.learning.advice_check:advice_check": {
+    "reconcile.learning.advice:advice_check": {
         "rtj.status.adviceCheck": "batchSize parameters sinceRecurrence expectedSavingPercent "
         "lowExpectedSavingPercent highExpectedSavingPercent measuredSavingPercent lowMeasuredSavingPercent "
         "highMeasuredSavingPercent recurrences",
@@ -140,8 +140,8 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.progress.limitSchedule": "afterEpoch steps limitsWatts choiceEpoch",
     },
     "reconcile.attempt.early_stop:with_reviewed_limit": {"trec.status.progress": "reviewedEpoch stopCostJoules"},
-    "reconcile.attempt.plateau:with_prediction": {"trec.status.progress": "predictedEpoch finalMetric"},
-    "reconcile.attempt.plateau:_final_metric": {
+    "reconcile.attempt.early_stop:with_prediction": {"trec.status.progress": "predictedEpoch finalMetric"},
+    "reconcile.attempt.early_stop:_final_metric": {
         "trec.status.progress.finalMetric": "metric low high reachPercent plateau"
     },
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},

@@ -12,9 +12,8 @@ from support.pipelines.measured_pipelines import measured_file, measured_problem
 from support.pipelines.plan_rows import clocks
 from support.pipelines.reference_solvers import reference_evaluation
 from wattloop.commands.main import main
-from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive
 from wattloop_operator.api.manifests import check_file
-from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_planner.command_line.plan import DEFAULT_PLOTS
 from wattloop_planner.frequency.files.archive import read_archive
 from wattloop_planner.frequency.files.plan_file import read_plan

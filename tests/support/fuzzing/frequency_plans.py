@@ -22,10 +22,9 @@ from support.recurrence_objects import recurrence_object
 from wattloop.errors import InputError
 from wattloop.pipeline.plan_messages import PLAN, Directive
 from wattloop_operator.api.checks.documents import DocumentError, read_documents
-from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive
 from wattloop_operator.api.manifests import check_text
 from wattloop_operator.api.meta import OwnerReference
-from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan

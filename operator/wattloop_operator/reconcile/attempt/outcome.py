@@ -13,9 +13,9 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices
+from wattloop_operator.reconcile.attempt.early_stop import is_at_plateau
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
 from wattloop_operator.reconcile.attempt.ending import has_passed_max_epochs, must_end
-from wattloop_operator.reconcile.attempt.plateau import is_at_plateau
 from wattloop_operator.reconcile.attempt.printed_error import quoted_output
 from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, hung_at
 from wattloop_operator.reconcile.attempt.start_failure import (

@@ -1,7 +1,7 @@
 """A job's recurrences with their attempts.
 
-They give the next index, the slots in use, the end of the last attempt, and the attempts beyond the
-history limits.
+They give the next index, the slots in use, the end of the last attempt, the attempts beyond the history
+limits, and those that a request to forget (`spec.policy.forget`) is about.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.recurring_training_job_status import Forgotten, ForgottenBatchSize
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import is_run_request, slot_in_name
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.actions import RECURRENCE_DELETED, EmitEvent
+from wattloop_operator.reconcile.actions import RECURRENCE_DELETED, Action, EmitEvent, WriteJobStatus
 from wattloop_operator.reconcile.learning import job_observations
+
+# Of a job, in the status.
+MAX_FORGOTTEN_BATCH_SIZES = 256
 
 
 @dataclass(frozen=True)
@@ -124,3 +128,42 @@ def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> I
             is_stored = (recurrence.index, attempt.spec.attempt) in stored
             if is_stored or job_observations.is_beyond_bound(snapshot, attempt):
                 yield attempt
+
+
+def forget_actions(snapshot: Snapshot, now: datetime) -> tuple[Action, ...]:
+    """Carry out a new request to forget; none if there is none.
+
+    The status records the request and the index of the next recurrence in one write, before anything else is done.
+    So a request is carried out once, at any kill, and applies to the objects and the store alike. Indices rather than
+    times: they are not affected by clocks, and a run that was in flight at the request began with the state that is
+    to be forgotten.
+    """
+    job = snapshot.job
+    requested, before = job.spec.policy.forget, job.status.forgotten
+    if requested is None or (before is not None and before.token == requested.token):
+        return ()
+    index = next_index(snapshot)
+    by_size = {} if before is None else {each.batch_size: each for each in before.batch_sizes}
+    before_all = 0 if before is None else before.before_recurrence
+    if requested.batch_sizes is None:
+        before_all, by_size = index, {}
+    for size in requested.batch_sizes or ():
+        by_size[size] = ForgottenBatchSize(batch_size=size, before_recurrence=index)
+    latest = sorted(by_size.values(), key=lambda each: (-each.before_recurrence, each.batch_size))
+    forgotten = Forgotten(
+        token=requested.token,
+        since=now,
+        before_recurrence=before_all,
+        batch_sizes=tuple(sorted(latest[:MAX_FORGOTTEN_BATCH_SIZES], key=lambda each: each.batch_size)),
+    )
+    sizes = "all batch sizes"
+    if requested.batch_sizes is not None:
+        sizes = f"batch sizes {', '.join(str(size) for size in sorted(requested.batch_sizes))}"
+    text = (
+        f"{job.metadata.namespace}/{job.metadata.name}: observations and crashes of {sizes} in the recurrences before "
+        f"{index} are forgotten (spec.policy.forget.token {requested.token})"
+    )
+    status = job.status.model_copy(update={"forgotten": forgotten})
+    # A token that a job is created with forgets nothing.
+    events = (EmitEvent(False, "Forgotten", text),) if index else ()
+    return *events, WriteJobStatus(status)

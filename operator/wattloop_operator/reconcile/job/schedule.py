@@ -13,8 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from cronsim import CronSim
 
-from wattloop_operator.api.cron import schedule_times, time_zone
-from wattloop_operator.api.trigger import CronTrigger, IntervalTrigger, Trigger
+from wattloop_operator.api.trigger import CronTrigger, IntervalTrigger, Trigger, schedule_times, time_zone
 
 MAX_MISSED_COUNTED = 100
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.cron import ScheduleError
 from wattloop_operator.api.recurring_training_job import (
     ConcurrencyPolicy,
     MissedRunPolicy,
 )
 from wattloop_operator.api.reporting_source import ReportingSource
+from wattloop_operator.api.trigger import ScheduleError
 from wattloop_operator.domain.names import slot_of_request, slot_of_time
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.domain.training_output import pattern_problem

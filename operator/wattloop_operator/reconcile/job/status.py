@@ -27,7 +27,7 @@ from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_i
 from wattloop_operator.reconcile.job.savings_status import job_figures, recent_saving, savings_of, savings_status
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.advice_check import advice_check
+from wattloop_operator.reconcile.learning.advice import advice_check
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest, with_current_target
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, histories_of
 from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_decision

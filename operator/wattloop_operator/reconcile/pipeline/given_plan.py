@@ -9,8 +9,7 @@ from wattloop.errors import InputError, UsageError
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS, KnobChoices
 from wattloop.wire.message_fields import MessageError
-from wattloop_operator.api.frequency_plan import PlannedOperation
-from wattloop_operator.api.plan_archive import decode_archive
+from wattloop_operator.api.frequency_plan import PlannedOperation, decode_archive
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     FrontierPoint,
     GivenPlan,

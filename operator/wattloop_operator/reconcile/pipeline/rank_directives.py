@@ -14,7 +14,7 @@ from datetime import datetime
 from wattloop.pipeline.knobs import KnobChoices
 from wattloop.pipeline.plan_messages import FREE, MAX_ITERATIONS, PLAN, PROFILE, Directive, RankRegistration
 from wattloop.wire.training_messages import MAX_REASON_CHARACTERS
-from wattloop_operator.reconcile.pipeline.comparison_length import free_iterations_of, have_other_length
+from wattloop_operator.reconcile.pipeline.job_plan import NOT_PLANNED, chosen_point
 from wattloop_operator.reconcile.pipeline.liveness import (
     is_timed,
     iteration_of,
@@ -24,13 +24,13 @@ from wattloop_operator.reconcile.pipeline.liveness import (
     silence_timeout,
     silent_ranks,
 )
+from wattloop_operator.reconcile.pipeline.measured_excess import free_iterations_of, have_other_length
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     IssuedDirective,
     PipelineFrontier,
     PipelineRank,
     PipelineState,
 )
-from wattloop_operator.reconcile.pipeline.point_choice import NOT_PLANNED, chosen_point
 from wattloop_operator.reconcile.pipeline.profile import (
     common_clocks,
     instructions_by_pipeline_rank,

@@ -15,7 +15,7 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.victims import assert_works, await_reached
-from wattloop_operator.api.resource import GROUP, VERSION
+from wattloop_operator.api.model import GROUP, VERSION
 from wattloop_operator.domain.names import JobKey
 
 PLURALS = ("recurringtrainingjobs", "trainingrecurrences")

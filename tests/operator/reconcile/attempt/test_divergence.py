@@ -10,7 +10,7 @@ import pytest
 from support.backends.model_backend import ModelBackend
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.reconcile.attempt.attempt_curve import has_moved_away
+from wattloop_operator.reconcile.attempt.progress import has_moved_away
 from wattloop_planner.metric_curve import MetricCurve
 
 BackendWith = Callable[..., ModelBackend]

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop_operator.api.cron import ScheduleError
-from wattloop_operator.api.trigger import Trigger
+from wattloop_operator.api.trigger import ScheduleError, Trigger
 from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, find_slots
 
 PARIS = ZoneInfo("Europe/Paris")

@@ -14,7 +14,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
-from wattloop_operator.reconcile.learning.advice_check import advice_check_text
+from wattloop_operator.reconcile.learning.advice import advice_check_text
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_operator.workloads.injection import RunAddresses, run_environment

@@ -15,7 +15,7 @@ from support.pipelines.simulated_ranks import (
     run_until_planned,
 )
 from wattloop.pipeline.plan_messages import FREE, PLAN
-from wattloop_operator.reconcile.pipeline.comparison_length import free_iterations
+from wattloop_operator.reconcile.pipeline.measured_excess import free_iterations
 from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan, PipelineKey
 
 

@@ -14,9 +14,8 @@ from support.pipelines.knob_pipelines import KNOBS, knob_problem
 from support.pipelines.registrations import CLOCKS, instructions_of
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, exchange, ranks_of, run_until_planned
 from wattloop_operator.api.checks.documents import read_documents
-from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive
 from wattloop_operator.api.meta import OwnerReference
-from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan

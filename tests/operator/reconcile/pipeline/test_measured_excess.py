@@ -14,8 +14,7 @@ from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks
 from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
 from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
-from wattloop_operator.reconcile.pipeline.comparison_length import free_iterations
-from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, Excess, compared, excess
+from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, Excess, compared, excess, free_iterations
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
 from wattloop_operator.reconcile.pipeline.pipeline_summary import pipeline_summary
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan

@@ -18,9 +18,8 @@ from support.pipelines.simulated_ranks import (
     run_until_planned,
 )
 from wattloop_operator.api.applied_plan import IterationStatus, RealisedIteration
-from wattloop_operator.api.frequency_plan import FrequencyPlan, FrequencyPlanStatus
+from wattloop_operator.api.frequency_plan import FrequencyPlan, FrequencyPlanStatus, decode_archive
 from wattloop_operator.api.meta import Condition, ConditionStatus, ObjectMeta, OwnerReference
-from wattloop_operator.api.plan_archive import decode_archive
 from wattloop_operator.reconcile.pipeline.liveness import silence_timeout
 from wattloop_operator.reconcile.pipeline.measured_excess import compared
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, Straggler
