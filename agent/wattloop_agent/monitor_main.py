@@ -91,7 +91,8 @@ class _Monitor:
         requests, heartbeats = (_connector(settings, supervisor, link) for link in LINKS)
         power_controller = PowerControllerLink(requests, settings.heartbeat_timeout)
         readings = NvmlReadings(settings.nvml_library)
-        meter = Meter(readings)
+        ledger_writer = LedgerWriter(settings.monitor_state_directory)
+        meter = Meter(readings, integrated=ledger_writer.integrated)
         bounds = BoundsFile(settings.monitor_state_directory)
         violations = PolicyViolations(bounds.limits, lambda: {gpu.uuid: gpu.name for gpu in meter.sampler.statuses})
         authenticator, pods, assignments = _authenticator(settings, meter)
@@ -107,7 +108,6 @@ class _Monitor:
             # On a laptop the GPU and its parts belong to one user.
             partitioned=frozenset if pods is None else meter.partitioned,
         )
-        ledger_writer = LedgerWriter(settings.monitor_state_directory)
         recorder = EnergyRecorder(ledger_writer, assignments, meter.sampler.read_counters)
         handlers = MonitorVerbs(meter, power_controller, lease_tracker, bounds.limits)
         server = SocketServer(authenticator, handlers, allowed_connections())

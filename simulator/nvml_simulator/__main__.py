@@ -21,7 +21,7 @@ def main() -> int:
     """Create the state file; return 1 if that fails, 2 if the arguments are invalid."""
     parser = argparse.ArgumentParser(prog="python -m nvml_simulator", description=__doc__)
     parser.add_argument("path", help="state file to create")
-    parser.add_argument("--model", default="A100", help="A40, V100, A100, H100 or H200")
+    parser.add_argument("--model", default="A100", help="A40, V100, A100, H100, H200, P100 or K80")
     parser.add_argument("--count", type=int, default=1, help="number of GPUs")
     parser.add_argument("--clock", choices=get_args(Clock), default="wall")
     parser.add_argument("--scale", type=float, default=1.0, help="simulated seconds per real second (clock scaled)")

@@ -22,6 +22,7 @@ class Model:
         default_power_limit_watts: Power limit after a restart.
         idle_watts: Power without work.
         waiting_watts: Power with a spinning process, as in blocking communication.
+        has_energy_counter: Whether NVML reports its energy, as it does from Volta on.
         graphics_clocks_megahertz: Table of graphics clocks, descending.
         memory_clocks_megahertz: Table of memory clocks, descending.
         teraflops_per_second: Work per second at the highest clocks.
@@ -34,6 +35,7 @@ class Model:
     default_power_limit_watts: float
     idle_watts: float
     waiting_watts: float
+    has_energy_counter: bool
     graphics_clocks_megahertz: tuple[int, ...]
     memory_clocks_megahertz: tuple[int, ...]
     teraflops_per_second: float
@@ -93,6 +95,7 @@ def _model(description: ModelDescription) -> Model:
         default_power_limit_watts=description.power_default_mw / 1e3,
         idle_watts=description.power_idle_mw / 1e3,
         waiting_watts=description.power_waiting_mw / 1e3,
+        has_energy_counter=bool(description.has_energy_counter),
         graphics_clocks_megahertz=tuple(description.graphics_clocks_mhz[: description.graphics_clock_count]),
         memory_clocks_megahertz=tuple(description.memory_clocks_mhz[: description.memory_clock_count]),
         teraflops_per_second=description.megaflops_per_second / 1e6,

@@ -98,6 +98,7 @@ class ModelDescription(ctypes.Structure):
         ("power_default_mw", c_uint32),
         ("power_idle_mw", c_uint32),
         ("power_waiting_mw", c_uint32),
+        ("has_energy_counter", c_uint32),
         ("graphics_clock_count", c_uint32),
         ("memory_clock_count", c_uint32),
         ("graphics_clocks_mhz", c_uint32 * MAX_GRAPHICS_CLOCKS),

@@ -285,7 +285,7 @@ class Machine:
             mig_devices: 1 (7g), 2 (3g), 3 (2g) or 4 to 7 (1g).
 
         Raises:
-            UsageError: The GPU does not exist, or has a model without MIG (A40, V100), or there are
+            UsageError: The GPU does not exist, or has a model without MIG (A40, V100, P100, K80), or there are
                 more than 7 devices.
         """
         index = self.index(gpu)

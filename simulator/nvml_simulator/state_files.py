@@ -35,7 +35,7 @@ def create(
 
     Args:
         path: Path of the file, which is created atomically.
-        model: ``A40``, ``V100``, ``A100``, ``H100`` or ``H200``; see `nvml_simulator.models`.
+        model: ``A40``, ``V100``, ``A100``, ``H100``, ``H200``, ``P100`` or ``K80``; see `nvml_simulator.models`.
         count: Number of GPUs, from 0 (a driver without a GPU) to 64.
         clock: ``wall``: the system's clock; ``scaled``: ``scale`` times as fast; ``virtual``:
             advances only with work.

@@ -47,7 +47,7 @@ def test_energy_is_the_counter_on_the_clock_it_was_integrated_on(
     assert after.clock_seconds - before.clock_seconds == pytest.approx(seconds)
     simulated = agent.gpus.describe().gpus[1]
     assert after.energy_millijoules == simulated.counter_millijoules
-    watts = (after.counter_millijoules - before.counter_millijoules) / 1000 / seconds
+    watts = (after.cumulative_millijoules - before.cumulative_millijoules) / 1000 / seconds
     assert 0.9 * 400 < watts <= 400
 
 
@@ -135,7 +135,7 @@ def test_a_subscription_sends_the_counters_repeatedly(agent: AgentFixture, conne
         pass
     readings.close()
     assert [reading.uuid for reading in first] == agent.uuids
-    assert second[0].counter_millijoules > first[0].counter_millijoules
+    assert second[0].cumulative_millijoules > first[0].cumulative_millijoules
     assert connection.gpus(), "the connection can be used again"
 
 

@@ -63,7 +63,29 @@ def test_the_counter_is_updated_every_100_milliseconds(seed: int) -> None:
     assert [step for _, step in edges[1:]] == [pytest.approx(7960, abs=1)] * (len(edges) - 1)
 
 
-@pytest.mark.parametrize("model", models(), ids=lambda model: model.key)
+@pytest.mark.parametrize("model", [model for model in models() if not model.has_energy_counter], ids=lambda model: model.key)
+def test_models_before_volta_report_power_but_no_energy_and_lock_no_clock(
+    model: nvml_simulator.Model, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
+) -> None:
+    machine = make_machine(model=model.key, count=1)
+    nvml = start_nvml()
+    handle = nvml.nvmlDeviceGetHandleByIndex(0)
+    machine.occupy(0, 5 * model.teraflops_per_second, 0.8)
+    assert nvml.nvmlDeviceGetArchitecture(handle) < nvml.NVML_DEVICE_ARCH_VOLTA
+    assert nvml.nvmlDeviceGetPowerUsage(handle) / 1e3 > model.waiting_watts
+    (field,) = nvml.nvmlDeviceGetFieldValues(handle, [nvml.NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION])
+    assert field.nvmlReturn == nvml.NVML_ERROR_NOT_SUPPORTED
+    clock = model.graphics_clocks_megahertz[0]
+    for refused in (
+        lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle),
+        lambda: nvml.nvmlDeviceSetGpuLockedClocks(handle, clock, clock),
+        lambda: nvml.nvmlDeviceResetGpuLockedClocks(handle),
+    ):
+        with pytest.raises(nvml.NVMLError_NotSupported):
+            refused()
+
+
+@pytest.mark.parametrize("model", [model for model in models() if model.has_energy_counter], ids=lambda model: model.key)
 def test_energy_is_power_times_time(
     model: nvml_simulator.Model, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
@@ -81,7 +103,7 @@ def test_energy_is_power_times_time(
     assert exact - watts * STEP_SECONDS <= counted <= exact
 
 
-@pytest.mark.parametrize(("model", "averages"), [("V100", False), ("A100", False), ("A40", True), ("H200", True)])
+@pytest.mark.parametrize(("model", "averages"), [("V100", False), ("A100", False), ("A40", True), ("H200", True), ("K80", False)])
 def test_power_usage_is_the_mean_of_a_second_on_models_that_average(
     model: str, averages: bool, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:

@@ -44,6 +44,15 @@ def test_clock_tables_are_those_of_the_real_gpus(model: str, maximum: int, minim
     assert {above - below for above, below in itertools.pairwise(table)} <= {7, 8, 15}
 
 
+@pytest.mark.parametrize(("model", "maximum", "minimum", "count"), [("P100", 1480, 555, 75), ("K80", 875, 563, 25)])
+def test_clock_tables_of_older_models_have_the_highest_clock_and_the_length_of_the_real_gpus(
+    model: str, maximum: int, minimum: int, count: int
+) -> None:
+    table = nvml_simulator.model_named(model).graphics_clocks_megahertz
+    assert (table[0], table[-1], len(table)) == (maximum, minimum, count)
+    assert {above - below for above, below in itertools.pairwise(table)} <= {12, 13}
+
+
 def test_uuids_depend_only_on_seed_and_index(make_machine: Callable[..., Machine]) -> None:
     uuids = [[gpu.uuid for gpu in make_machine(**options).describe().gpus] for options in (
         {"seed": 7, "count": 4, "model": "A40"}, {"seed": 7, "count": 4, "model": "H100"}, {"seed": 8, "count": 4},
@@ -75,7 +84,7 @@ def test_a_gpu_is_found_by_uuid_serial_and_bus_id_in_every_form(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"model": "B300"}, "found GPU model 'B300', expected one of A40, V100, A100, H100, H200"),
+        ({"model": "B300"}, "found GPU model 'B300', expected one of A40, V100, A100, H100, H200, P100, K80"),
         ({"count": -1}, "found -1 simulated GPUs, expected 0 to 64"),
         ({"count": 65}, "expected 0 to 64"),
         ({"clock": "sundial"}, "expected one of wall, scaled, virtual"),

@@ -36,7 +36,7 @@ class RecordedGpu:
             for row in rows
         ]
         pairs = [
-            ((before.begin_seconds + after.end_seconds) / 2, after.counter_millijoules / 1e3)
+            ((before.begin_seconds + after.end_seconds) / 2, after.cumulative_millijoules / 1e3)
             for before, after in itertools.pairwise(self.readings)
             if after.energy_millijoules != before.energy_millijoules
         ]

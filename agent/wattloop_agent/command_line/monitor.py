@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import itertools
 import json
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING
 from wattloop import interruption
 from wattloop.commands.contract import Command
 from wattloop.commands.settings import seconds
+from wattloop.energy.gpu_reading import IntegratedEnergy
 from wattloop.errors import OperationError
 from wattloop.printable import printable
+from wattloop_agent.monitor.energy.gpu_account import GpuAccount
 from wattloop_agent.monitor.gpu_sampler import GpuStatus
 from wattloop_agent.refusals import RequestError
 
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 YEAR_SECONDS = 365 * 86400
 REFRESH_SECONDS = 1.0
+# Between two readings of the power of a GPU without an energy counter.
+POWER_SECONDS = 0.1
 UNKNOWN = "–"
 
 
@@ -56,13 +61,16 @@ class GpuUsage:
 
     Attributes:
         now: Its current status.
-        energy_joules: By its counter; None: it has none, or the counter was reset meanwhile.
+        energy_joules: By its counter, or the integral of its power if it has none; None: the counter was reset
+            meanwhile, or it reports neither.
         duration_seconds: On the clock that its energy is integrated on.
+        uncertainty_joules: Bound of the error of an integral; None: a counter measured the energy.
     """
 
     now: GpuStatus
     energy_joules: float | None
     duration_seconds: float
+    uncertainty_joules: float | None = None
 
     @property
     def mean_power_watts(self) -> float | None:
@@ -72,10 +80,55 @@ class GpuUsage:
         return self.energy_joules / self.duration_seconds
 
 
-def usage_between(begin: Sequence[GpuStatus], end: Sequence[GpuStatus]) -> list[GpuUsage]:
-    """The usage of each GPU of the second reading since the first."""
+class PowerIntegrals:
+    """The energy of the GPUs without an energy counter, from repeated readings of their power.
+
+    Args:
+        readings: The GPUs.
+        begin: Their status at the start.
+    """
+
+    def __init__(self, readings: NvmlReadings, begin: Sequence[GpuStatus]) -> None:
+        self._readings = readings
+        self._accounts = {
+            status.uuid: GpuAccount(status.uuid, status.name)
+            for status in begin
+            if status.energy_millijoules is None and not status.problem
+        }
+        self.sample()
+
+    def __bool__(self) -> bool:
+        return bool(self._accounts)
+
+    def sample(self) -> None:
+        """Read the power of these GPUs once."""
+        if self._accounts:
+            for sample in self._readings.samples(self._accounts):
+                self._accounts[sample.uuid].add(sample)
+
+    def of(self, uuid: str) -> tuple[float, float] | None:
+        """(joules, bound of the error) since the start; None if its energy is not integrated."""
+        integrated = self._accounts[uuid].integrated() if uuid in self._accounts else None
+        if integrated is None:
+            return None
+        bound = integrated.uncertainty_since(IntegratedEnergy(0, 0.0, 0.0))
+        return integrated.energy_millijoules / 1000, bound / 1000
+
+
+def usage_between(
+    begin: Sequence[GpuStatus], end: Sequence[GpuStatus], integrals: PowerIntegrals | None = None
+) -> list[GpuUsage]:
+    """The usage of each GPU of the second reading since the first; without a counter, by its integral if given."""
     before = {status.uuid: status for status in begin}
-    return [_usage(before.get(status.uuid, status), status) for status in end]
+    usages = [_usage(before.get(status.uuid, status), status) for status in end]
+    return usages if integrals is None else [_with_integral(usage, integrals) for usage in usages]
+
+
+def _with_integral(usage: GpuUsage, integrals: PowerIntegrals) -> GpuUsage:
+    integral = integrals.of(usage.now.uuid)
+    if integral is None:
+        return usage
+    return replace(usage, energy_joules=integral[0], uncertainty_joules=integral[1])
 
 
 def _usage(begin: GpuStatus, end: GpuStatus) -> GpuUsage:
@@ -107,8 +160,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _measure(readings: NvmlReadings, seconds: float | None, form: str) -> bool:
     begin = readings.statuses()
-    ended = _wait(seconds)
-    usages = usage_between(begin, readings.statuses())
+    integrals = PowerIntegrals(readings, begin)
+    ended = _wait(seconds, integrals)
+    usages = usage_between(begin, readings.statuses(), integrals)
     if form == "json":
         sys.stdout.write(json.dumps(_document(usages, readings.unnamed), indent=2) + "\n")
         return ended
@@ -122,21 +176,28 @@ def _live(readings: NvmlReadings, seconds: float | None) -> bool:
     from rich.live import Live  # noqa: PLC0415
 
     begin = readings.statuses()
+    integrals = PowerIntegrals(readings, begin)
     end_seconds = float("inf") if seconds is None else time.monotonic() + seconds
     with Live(usage_table(usage_between(begin, begin), readings.unnamed), auto_refresh=False) as live:
         ended = False
         while not ended and (left := end_seconds - time.monotonic()) > 0:
-            ended = _wait(min(left, REFRESH_SECONDS))
-            usages = usage_between(begin, readings.statuses())
+            ended = _wait(min(left, REFRESH_SECONDS), integrals)
+            usages = usage_between(begin, readings.statuses(), integrals)
             live.update(usage_table(usages, readings.unnamed), refresh=True)
     return ended
 
 
-def _wait(seconds: float | None) -> bool:
+def _wait(seconds: float | None, integrals: PowerIntegrals) -> bool:
     """Wait; returns whether a signal ended the wait, in which case the usage so far is shown."""
+    end_seconds = math.inf if seconds is None else time.monotonic() + seconds
     with contextlib.suppress(interruption.Interrupted):
-        interruption.sleep(seconds)
+        while integrals and (left := end_seconds - time.monotonic()) > 0:
+            interruption.sleep(min(left, POWER_SECONDS))
+            integrals.sample()
+        if not integrals:
+            interruption.sleep(seconds)
         return False
+    integrals.sample()
     return True
 
 
@@ -146,6 +207,7 @@ def _document(usages: Sequence[GpuUsage], lost: Mapping[int, str]) -> dict[str, 
             "uuid": usage.now.uuid,
             "name": usage.now.name,
             "energy_joules": usage.energy_joules,
+            "uncertainty_joules": usage.uncertainty_joules,
             "duration_seconds": usage.duration_seconds,
             "mean_power_watts": usage.mean_power_watts,
             "power_watts": usage.now.power_watts,
@@ -184,7 +246,7 @@ def usage_table(usages: Sequence[GpuUsage], lost: Mapping[int, str]) -> Table:
             str(index),
             # Text, since rich reads markup in a string.
             Text(printable(usage.now.name)),
-            _number(usage.energy_joules),
+            _energy(usage),
             _number(usage.now.power_watts),
             _number(usage.mean_power_watts),
             _number(usage.now.enforced_power_limit_watts, 0),
@@ -198,13 +260,20 @@ def _sum(values: Sequence[float | None]) -> str:
     return _number(sum(known)) if known else UNKNOWN
 
 
+def _energy(usage: GpuUsage) -> str:
+    """The energy, with the bound of its error where power was integrated."""
+    bound = "" if usage.uncertainty_joules is None else f" ± {_number(usage.uncertainty_joules)}"
+    return f"{_number(usage.energy_joules)}{bound}"
+
+
 def _number(value: float | None, digits: int = 1) -> str:
     return UNKNOWN if value is None else f"{value:,.{digits}f}"
 
 
 COMMAND = Command(
     description="Shows the energy that each GPU used since the start, its power, limit and clock: a live table until "
-    "Ctrl-C, or for --seconds. It only reads, and needs neither root nor an agent.",
+    "Ctrl-C, or for --seconds. The energy of a GPU without an energy counter is the integral of its power, with a bound "
+    "of the error. It only reads, and needs neither root nor an agent.",
     example="  wattloop monitor\n  wattloop monitor --seconds 10 --format json",
     configure=add_arguments,
     run=run,

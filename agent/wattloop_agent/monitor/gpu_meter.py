@@ -31,14 +31,22 @@ class Meter:
     Args:
         gpus: The GPUs; used in one thread only.
         timeout_seconds: Time that the driver may take.
+        integrated: Adds the integrated energy to a reading of a GPU without an energy counter; called in the driver's
+            thread. The default adds none.
 
     Attributes:
         sampler: Samples all GPUs periodically in the same thread; idle until it is started or
             subscribed to.
     """
 
-    def __init__(self, gpus: NvmlReadings, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        gpus: NvmlReadings,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        integrated: Callable[[GpuReading], GpuReading] = lambda reading: reading,
+    ) -> None:
         self._gpus = gpus
+        self._integrated = integrated
         self._timeout_seconds = timeout_seconds
         self._products: dict[str, str] = {}
         self._thread = DriverThread(self._sample)
@@ -53,20 +61,23 @@ class Meter:
         return await self._in_thread(lambda: self._gpus.describe(seen))
 
     async def energy(self, uuids: Sequence[str]) -> list[GpuReading]:
-        """The counters of these GPUs, read now.
+        """The counters of these GPUs, read now; of a GPU without one, its integrated power.
 
         Raises:
-            RequestError: One of them does not exist or has no counter.
+            RequestError: One of them does not exist, or reports neither its energy nor its power.
         """
-        return await self._in_thread(lambda: self._gpus.energy(uuids))
+        return await self._in_thread(lambda: self._energy(uuids))
 
     async def energy_of(self, seen: Callable[[str], bool]) -> list[GpuReading]:
-        """The counters of all GPUs that satisfy a predicate on their uuid, by index, read now.
+        """The same of all GPUs that satisfy a predicate on their uuid, by index.
 
         Raises:
-            RequestError: One of them has no counter.
+            RequestError: As `energy`.
         """
-        return await self._in_thread(lambda: self._gpus.energy([uuid for uuid in self._gpus.uuids() if seen(uuid)]))
+        return await self._in_thread(lambda: self._energy([uuid for uuid in self._gpus.uuids() if seen(uuid)]))
+
+    def _energy(self, uuids: Sequence[str]) -> list[GpuReading]:
+        return [self._integrated(reading) for reading in self._gpus.energy(uuids)]
 
     async def uuid_by_device(self) -> dict[str, str]:
         """Each GPU's uuid, by its device node (``nvidia0``) and by its MIG devices' uuids.

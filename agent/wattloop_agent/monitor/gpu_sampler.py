@@ -106,7 +106,7 @@ class Sampler:
 
     Attributes:
         samples: By uuid, the newest sample; empty where the driver does not answer.
-        counted: By uuid, the newest sample with a counter.
+        counted: By uuid, the newest sample with a counter, or with the power of this moment if the GPU has none.
         statuses: The newest statuses, at most about `STATUS_SECONDS` old.
         sampled_seconds: Time of the newest sample of all GPUs, on the monotonic clock; None: there
             was none.
@@ -211,7 +211,11 @@ class Sampler:
         counted = {uuid: sample for uuid, sample in self.counted.items() if uuid in newest} | read
         # In this order, so that a thread that sees that a GPU has failed finds no old counter of
         # it.
-        self.counted = {uuid: sample for uuid, sample in counted.items() if sample.energy_millijoules is not None}
+        self.counted = {
+            uuid: sample
+            for uuid, sample in counted.items()
+            if sample.energy_millijoules is not None or sample.instant_watts is not None
+        }
         self.samples = newest
         if uuids is None:
             # Counters read for a subscription in between do not move the schedule.

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.agent import GpuDescription, GraphicsClocks, PowerLimits
-from wattloop.gpus.nvml import Gpu, NvmlError
+from wattloop.gpus.nvml import Gpu, NotSupported, NvmlError
 from wattloop.wire.node_energy import Range
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.monitor.gpu_sampler import GpuStatus
@@ -36,6 +36,8 @@ class NvmlReadings:
     def __init__(self, library: Path | None = None) -> None:
         self._gpus = NvmlGpus(library)
         self._failed: dict[str, GpuReading] = {}
+        # Older than Volta, or the driver refuses it.
+        self._without_counter: set[str] = set()
         self._limits_read: dict[str, _LimitRead] = {}
         # A GPU's ranges are the vendor's, and never change.
         self._max_limits: dict[str, float] = {}
@@ -75,7 +77,7 @@ class NvmlReadings:
         return [gpu.uuid for gpu in self._gpus.all()]
 
     def energy(self, uuids: Sequence[str]) -> list[GpuReading]:
-        """The counters of these GPUs."""
+        """The counters of these GPUs, and the power in place of a counter that a GPU does not have."""
         return [self._energy(self._gpus.gpu(uuid)) for uuid in uuids]
 
     def statuses(self, samples: Sequence[GpuReading] | None = None) -> list[GpuStatus]:
@@ -127,10 +129,23 @@ class NvmlReadings:
     def _energy(self, gpu: Gpu) -> GpuReading:
         with self._gpus.request_errors():
             begin = time.monotonic()
-            counter = gpu.energy_millijoules()
+            counter = self._counter(gpu)
             end = time.monotonic()
+            if counter is None:
+                # Without either there is no energy, and the error says so.
+                watts: float | None = gpu.instant_power_watts()
+                return GpuReading(gpu.uuid, begin, end, None, watts, watts, gpu.clock_seconds(), gpu.name)
             watts = _OptionalReads(self._gpus).read(gpu.instant_power_watts)
             return GpuReading(gpu.uuid, begin, end, counter, watts, clock_seconds=gpu.clock_seconds())
+
+    def _counter(self, gpu: Gpu) -> int | None:
+        if gpu.uuid in self._without_counter:
+            return None
+        try:
+            return gpu.energy_millijoules()
+        except NotSupported:
+            self._without_counter.add(gpu.uuid)
+            return None
 
     def _sample(self, gpu: Gpu, *, with_counter: bool) -> GpuReading:
         failed = self._failed.get(gpu.uuid)
@@ -138,10 +153,12 @@ class NvmlReadings:
         if failed is not None and begin < failed.end_seconds + FAILED_SECONDS:
             return failed
         try:
-            counter = gpu.energy_millijoules() if with_counter else None
+            counter = self._counter(gpu) if with_counter else None
             end = time.monotonic()
-            instant = gpu.instant_power_watts() if with_counter else None
-            watts = gpu.power_watts()
+            integrates = gpu.uuid in self._without_counter
+            instant = gpu.instant_power_watts() if with_counter or integrates else None
+            # The integral needs the power of this moment, not the mean of the last second.
+            watts = instant if integrates else gpu.power_watts()
             sample = GpuReading(gpu.uuid, begin, end, counter, instant, watts, gpu.clock_seconds(), gpu.name)
         except NvmlError:
             return self._incomplete_sample(gpu, with_counter=with_counter)
@@ -156,7 +173,8 @@ class NvmlReadings:
         """
         reads = _OptionalReads(self._gpus)
         begin = time.monotonic()
-        counter = reads.read(gpu.energy_millijoules) if with_counter else None
+        has_counter = gpu.uuid not in self._without_counter
+        counter = reads.read(gpu.energy_millijoules) if with_counter and has_counter else None
         end = time.monotonic()
         clock = reads.read(gpu.clock_seconds) or 0.0
         power = reads.read(gpu.power_watts)

@@ -74,6 +74,8 @@ class EnergyPoint:
         fraction: Fraction of the step that is before the moment.
         missing: What is missing for an exact value; empty if nothing is.
         epoch: Number of times that the counter had been reset before.
+        power_square: For a GPU without a counter: the variance of the integral of its power until then, in joules
+            squared.
     """
 
     joules: float
@@ -85,6 +87,7 @@ class EnergyPoint:
     fraction: float = 0.0
     missing: str = ""
     epoch: int = 0
+    power_square: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,11 +98,13 @@ class WindowEnergy:
         joules: The estimate.
         deviation_joules: Standard deviation of its error.
         missing: Why it is incomplete; empty if it is not.
+        integrated: Whether it is the integral of power, since the GPU has no energy counter.
     """
 
     joules: float
     deviation_joules: float
     missing: str = ""
+    integrated: bool = False
 
 
 @dataclass(frozen=True)
@@ -282,7 +287,8 @@ class EnergyTimeline:
         outside = max(power.begin_seconds - moment, moment - power.end_seconds - POWER_STEP_SECONDS, 0.0)
         deviation = swing * POWER_STEP_SECONDS / math.sqrt(12) + watts * outside
         missing = _gap_text(outside) if outside > MAX_GAP_SECONDS else ""
-        return EnergyPoint(joules, deviation, watts, moment, missing=missing)
+        square = power.variance_at(moment)
+        return EnergyPoint(joules, deviation, watts, moment, missing=missing, power_square=square)
 
     def _at_without_edges(self, moment: float) -> EnergyPoint | None:
         """The energy from power alone, while the counter has not advanced twice."""
@@ -423,10 +429,12 @@ def difference(begin: EnergyPoint, end: EnergyPoint) -> WindowEnergy:
     else:
         shape = math.hypot(begin.deviation_joules, end.deviation_joules)
     timing = _timing_joules(begin, end, joules)
+    integrated = begin.power_square is not None and end.power_square is not None
+    inside = math.sqrt(max((end.power_square or 0.0) - (begin.power_square or 0.0), 0.0)) if integrated else 0.0
     missing = begin.missing or end.missing
     if begin.epoch != end.epoch:
         missing = missing or "the GPU's energy counter was reset"
-    return WindowEnergy(joules, math.hypot(shape, timing, ROUNDING_JOULES), missing)
+    return WindowEnergy(joules, math.hypot(shape, timing, inside, ROUNDING_JOULES), missing, integrated)
 
 
 def _timing_joules(begin: EnergyPoint, end: EnergyPoint, joules: float) -> float:

@@ -2,7 +2,49 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import NamedTuple
+
+
+@dataclass(frozen=True)
+class IntegratedEnergy:
+    """The energy of a GPU that has no energy counter: the integral of its power, from an arbitrary zero.
+
+    Attributes:
+        energy_millijoules: The energy so far.
+        estimation_error_millijoules: The part of it for whose time there were no readings of power.
+        noise_square_millijoules: Sum of the squares of the errors between two readings, which are independent.
+    """
+
+    energy_millijoules: int
+    estimation_error_millijoules: float
+    noise_square_millijoules: float
+
+    def uncertainty_since(self, begin: IntegratedEnergy) -> float:
+        """Bound, in millijoules, of the error of the energy since an earlier value of the same GPU."""
+        return accumulated_error(
+            begin.estimation_error_millijoules,
+            begin.noise_square_millijoules,
+            self.estimation_error_millijoules,
+            self.noise_square_millijoules,
+        )
+
+
+def accumulated_error(begin_error: float, begin_square: float, end_error: float, end_square: float) -> float:
+    """The error that has accumulated between two moments.
+
+    Args:
+        begin_error: Errors that add up, until the first moment.
+        begin_square: Sum of the squares of the independent errors, until the first moment.
+        end_error: As `begin_error`, until the second moment.
+        end_square: As `begin_square`, until the second moment.
+
+    Example:
+        >>> accumulated_error(5.0, 7.0, 8.0, 23.0)
+        7.0
+    """
+    return end_error - begin_error + math.sqrt(max(end_square - begin_square, 0.0))
 
 
 class GpuReading(NamedTuple):
@@ -20,6 +62,8 @@ class GpuReading(NamedTuple):
         clock_seconds: Clock over which energy is integrated: the system's, or the simulator's.
         product: The GPU's model; empty if not read.
         problem: Why a value that the GPU otherwise reports is missing; empty if none is.
+        integrated: The energy of a GPU without a counter, as the agent has it; None if it has a counter, or the agent
+            was not asked.
     """
 
     uuid: str
@@ -31,9 +75,18 @@ class GpuReading(NamedTuple):
     clock_seconds: float = 0.0
     product: str = ""
     problem: str = ""
+    integrated: IntegratedEnergy | None = None
 
     @property
-    def counter_millijoules(self) -> int:
-        """The counter of a reading that has one."""
-        assert self.energy_millijoules is not None, "the reading has a counter"
-        return self.energy_millijoules
+    def cumulative_millijoules(self) -> int:
+        """The counter, or what the agent has integrated in place of one; the reading has one of the two."""
+        if self.energy_millijoules is not None:
+            return self.energy_millijoules
+        assert self.integrated is not None, "the reading has an energy"
+        return self.integrated.energy_millijoules
+
+    def uncertainty_since(self, begin: GpuReading) -> float | None:
+        """Bound, in millijoules, of the error of integrated energy since an earlier reading; None: by a counter."""
+        if self.energy_millijoules is not None or self.integrated is None or begin.integrated is None:
+            return None
+        return self.integrated.uncertainty_since(begin.integrated)

@@ -42,6 +42,7 @@ class PowerHistory:
         self._clocks = array("d")
         self._watts = array("d")
         self._joules = array("d")
+        self._squares = array("d")
 
     def __len__(self) -> int:
         return len(self._moments)
@@ -56,18 +57,22 @@ class PowerHistory:
                 back.
         """
         clock = moment_seconds if clock_seconds is None else clock_seconds
-        joules = 0.0
+        joules = square = 0.0
         if self._moments:
             if moment_seconds <= self._moments[-1]:
                 return
             elapsed = max(clock - self._clocks[-1], 0.0)
             joules = self._joules[-1] + elapsed * (self._watts[-1] + watts) / 2
+            # The moment of a change is spread evenly over the time between the readings, or the sensor's step.
+            unseen = abs(watts - self._watts[-1]) * max(elapsed, SENSOR_STEP_SECONDS)
+            square = self._squares[-1] + unseen**2 / 12
         self._moments.append(moment_seconds)
         self._clocks.append(clock)
         self._watts.append(watts)
         self._joules.append(joules)
+        self._squares.append(square)
         if len(self._moments) >= 2 * self._limit:
-            for column in (self._moments, self._clocks, self._watts, self._joules):
+            for column in (self._moments, self._clocks, self._watts, self._joules, self._squares):
                 del column[: -self._limit]
 
     @property
@@ -104,6 +109,14 @@ class PowerHistory:
             return joules[before] + rate * elapsed * (self._watts[before] + self._watts[after]) / 2
         slope = (self._watts[after] - self._watts[before]) / length
         return joules[before] + rate * elapsed * (self._watts[before] + slope * elapsed / 2)
+
+    def variance_at(self, moment_seconds: float) -> float:
+        """Variance of the integral until a moment, in joules squared; 0 before the first reading.
+
+        A change of power between two readings is at an unknown moment, and changes are independent.
+        """
+        before = bisect.bisect_right(self._moments, moment_seconds) - 1
+        return self._squares[before] if before >= 0 else 0.0
 
     def _joules_read_until(self, moment_seconds: float) -> float:
         """The integral until a moment, as far as there are readings."""

@@ -17,6 +17,7 @@ class _Energies:
     packages: dict[int, float]
     drams: dict[int, float]
     reason: str
+    integrated: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,11 @@ class Measurement:
         return self._computed().uncertainty
 
     @property
+    def integrated_gpus(self) -> tuple[int, ...]:
+        """CUDA's indices of the GPUs without an energy counter: their energy is the integral of their power."""
+        return self._computed().integrated
+
+    @property
     def cpu_energy_joules(self) -> float | None:
         """Energy of the processor packages of the machine, of all its programs; None if not measured."""
         packages = self._computed().packages
@@ -112,6 +118,8 @@ class Measurement:
         if energies.gpus:
             shown += f", total_energy_joules={self.total_energy_joules:.6g}"
             shown += f", uncertainty_joules={energies.uncertainty:.2g}"
+        if energies.integrated:
+            shown += f", integrated_gpus={energies.integrated}"
         return f"{shown}, complete={not energies.reason}" + (
             f", reason={energies.reason!r})" if energies.reason else ")"
         )
@@ -136,7 +144,7 @@ def _computed(window: RecordedWindow) -> _Energies:
     if window.waits:
         sampler.wait_for_readings(window.end, list(window.gpus.values()))
     begin, end = sampler.energy_until(window.begin), sampler.energy_until(window.end)
-    joules, squares, reasons = {}, 0.0, []
+    joules, squares, reasons, integrated = {}, 0.0, [], []
     for index, uuid in window.gpus.items():
         first, last = begin.gpus.get(uuid), end.gpus.get(uuid)
         if first is None or last is None:
@@ -145,11 +153,13 @@ def _computed(window: RecordedWindow) -> _Energies:
         energy = difference(first, last)
         joules[index] = energy.joules
         squares += energy.deviation_joules**2
+        if energy.integrated:
+            integrated.append(index)
         if energy.missing:
             reasons.append(f"GPU {uuid}: {energy.missing}")
     packages, drams = _processors(begin, end)
     reason = "; ".join(reasons) if window.gpus else "this process has no GPU"
-    return _Energies(joules, math.sqrt(squares) if joules else math.nan, packages, drams, reason)
+    return _Energies(joules, math.sqrt(squares) if joules else math.nan, packages, drams, reason, tuple(integrated))
 
 
 def _processors(begin: EnergyState, end: EnergyState) -> tuple[dict[int, float], dict[int, float]]:

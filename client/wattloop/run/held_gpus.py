@@ -7,6 +7,7 @@ socket only when a run begins, reports, ends or measures limits.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -124,10 +125,11 @@ class ProcessGpus:
         return tuple(
             GpuEnergy(
                 uuid=now.uuid,
-                start_energy_millijoules=self._start[now.uuid].counter_millijoules,
-                energy_millijoules=now.counter_millijoules,
+                start_energy_millijoules=self._start[now.uuid].cumulative_millijoules,
+                energy_millijoules=now.cumulative_millijoules,
                 start_time_seconds=self._start[now.uuid].clock_seconds,
                 time_seconds=now.clock_seconds,
+                uncertainty_millijoules=_rounded_up(now.uncertainty_since(self._start[now.uuid])),
             )
             for now in self._read()
             if now.uuid in self._start
@@ -320,6 +322,10 @@ class ProcessGpus:
         if not readings:
             return None
         return Totals(
-            energy_joules=sum(reading.counter_millijoules for reading in readings) / 1000,
+            energy_joules=sum(reading.cumulative_millijoules for reading in readings) / 1000,
             time_seconds=max(reading.clock_seconds for reading in readings),
         )
+
+
+def _rounded_up(millijoules: float | None) -> int | None:
+    return None if millijoules is None else math.ceil(millijoules)

@@ -53,13 +53,21 @@ GpuUuid = Annotated[
 
 @dataclass(frozen=True)
 class GpuEnergy(WireForm):
-    """The energy counter of one GPU at the start of the attempt and now; simulated GPUs have simulated clocks."""
+    """The energy counter of one GPU at the start of the attempt and now; simulated GPUs have simulated clocks.
+
+    In place of a counter, a GPU without one has the integral of its power, with an uncertainty.
+    """
 
     uuid: Annotated[GpuUuid, "UUID of the GPU."]
     start_energy_millijoules: Annotated[Millijoules, "The cumulative energy counter when the attempt began."]
     energy_millijoules: Annotated[Millijoules, "The counter now; never less than at the start."]
     start_time_seconds: Annotated[ClockSeconds, "The agent's clock when the attempt began."]
     time_seconds: Annotated[ClockSeconds, "The agent's clock now; never less than at the start."]
+    uncertainty_millijoules: Annotated[
+        Millijoules | None,
+        "Bound of the error of the energy since the start, if the GPU has no energy counter and its power was "
+        "integrated; null if a counter measured it.",
+    ] = None
 
     def check(self, place: str) -> None:
         """See `WireForm`: the counter and the clock do not decrease."""

@@ -78,6 +78,12 @@ class GpuReadingStatus(ApiModel):
         description="Clock of the training process at the start of the attempt, in seconds."
     )
     time_seconds: DecimalString = Field(description="Clock of the training process at the latest report, in seconds.")
+    uncertainty_millijoules: int | None = Field(
+        default=None,
+        description="Bound of the error of the energy between start and latest report, in millijoules, if the GPU has "
+        "no energy counter and its power was integrated. Absent if a counter measured the energy.",
+        ge=0,
+    )
 
 
 class ProfilePoint(ApiModel):

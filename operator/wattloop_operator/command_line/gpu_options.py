@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from wattloop.errors import UsageError
-from wattloop_operator.local.local_gpus import MAX_GPUS, MAX_TIME_SCALE, MODELS, Simulation, has_driver
+from wattloop_operator.local.local_gpus import MAX_GPUS, MAX_TIME_SCALE, MODELS, MODELS_WITHOUT_COUNTER, Simulation, has_driver
 from wattloop_operator.local.simulated_load import ANNOTATION, SimulatedLoad
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ def add_gpu_options(parser: argparse.ArgumentParser) -> None:
         choices=MODELS,
         default="A100",
         metavar="NAME",
-        help=f"model of simulated GPUs: {', '.join(MODELS)} (default: A100)",
+        help=f"model of simulated GPUs: {', '.join(MODELS)} (default: A100); {' and '.join(MODELS_WITHOUT_COUNTER)} "
+        "have no energy counter and need --time-scale",
     )
     parser.add_argument(
         "--simulated-load",
@@ -79,6 +80,12 @@ def simulation_of(
             return None
         sys.stderr.write(f"no NVIDIA driver on this machine: simulating one {arguments.gpu_model}\n")
         count = 1
+    if arguments.gpu_model in MODELS_WITHOUT_COUNTER and arguments.time_scale is None:
+        raise UsageError(
+            f"--gpu-model {arguments.gpu_model} has no energy counter: its energy is the integral of its power, which "
+            "needs time that runs; add --time-scale 1, and leave a simulated load out, or choose a model with a counter: "
+            f"{', '.join(model for model in MODELS if model not in MODELS_WITHOUT_COUNTER)}"
+        )
     return Simulation(count, arguments.gpu_model, arguments.time_scale, arguments.seed, load)
 
 

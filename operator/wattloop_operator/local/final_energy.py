@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import logging
 
+from wattloop.energy.gpu_reading import GpuReading
 from wattloop.errors import OperationError
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop.wire.training_messages import GpuEnergy
-from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
 from wattloop_operator.reporting.interfaces import Observe
@@ -78,9 +79,20 @@ def energy_now(agent_socket: str, progress: Progress) -> tuple[GpuEnergy, ...]:
         GpuEnergy(
             uuid=now.uuid,
             start_energy_millijoules=known[now.uuid].start_energy_millijoules,
-            energy_millijoules=now.counter_millijoules,
+            energy_millijoules=now.cumulative_millijoules,
             start_time_seconds=float(known[now.uuid].start_time_seconds),
             time_seconds=now.clock_seconds,
+            uncertainty_millijoules=_uncertainty(known[now.uuid], now),
         )
         for now in readings
     )
+
+
+def _uncertainty(known: GpuReadingStatus, now: GpuReading) -> int | None:
+    """Bound of the error of integrated energy since the start: what came after the last report may be wrong as a whole.
+
+    The errors up to the start are known to the training alone.
+    """
+    if now.integrated is None or known.uncertainty_millijoules is None:
+        return None
+    return known.uncertainty_millijoules + max(now.cumulative_millijoules - known.energy_millijoules, 0)

@@ -17,7 +17,9 @@ from wattloop import interruption
 from wattloop.errors import OperationError
 from wattloop_operator.local.simulated_load import SimulatedLoad
 
-MODELS = ("A40", "V100", "A100", "H100", "H200")
+MODELS = ("A40", "V100", "A100", "H100", "H200", "P100", "K80")
+# Older than Volta: their energy is the integral of their power.
+MODELS_WITHOUT_COUNTER = ("P100", "K80")
 MAX_GPUS = 64
 MAX_TIME_SCALE = 1e6
 

@@ -14,7 +14,19 @@ EXPORT nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *milli
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned long long *millijoules) {
-    ANSWER(nvmlDeviceGetTotalEnergyConsumption, device, millijoules, timeline_counter_mj(call.gpu));
+    struct call call;
+    nvmlReturn_t result = call_begin_on(&call, FUNCTION_nvmlDeviceGetTotalEnergyConsumption, device);
+    if (result != NVML_SUCCESS) {
+        return result;
+    }
+    if (millijoules == NULL) {
+        return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
+    }
+    if (!call.model->has_energy_counter) {
+        return call_end(&call, NVML_ERROR_NOT_SUPPORTED);
+    }
+    *millijoules = timeline_counter_mj(call.gpu);
+    return call_end(&call, NVML_SUCCESS);
 }
 
 EXPORT nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, unsigned *mode) {
@@ -74,6 +86,9 @@ EXPORT nvmlReturn_t nvmlDeviceSetPowerManagementLimit_v2(nvmlDevice_t device, co
 /* Value of a field, or NOT_SUPPORTED if the model or this library does not have it. */
 static nvmlReturn_t fill_field(const struct call *call, nvmlFieldValue_t *field) {
     if (field->field_id == NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION) {
+        if (!call->model->has_energy_counter) {
+            return NVML_ERROR_NOT_SUPPORTED;
+        }
         field->value_type = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
         field->value.as_unsigned_long_long = timeline_counter_mj(call->gpu);
         return NVML_SUCCESS;

@@ -9,6 +9,9 @@ EXPORT nvmlReturn_t nvmlDeviceSetGpuLockedClocks(nvmlDevice_t device, unsigned m
     if (result != NVML_SUCCESS) {
         return result;
     }
+    if (!call.model->locks_graphics_clocks) {
+        return call_end(&call, NVML_ERROR_NOT_SUPPORTED);
+    }
     if (min_mhz > max_mhz || max_mhz == 0) {
         return call_end(&call, NVML_ERROR_INVALID_ARGUMENT);
     }
@@ -23,6 +26,9 @@ EXPORT nvmlReturn_t nvmlDeviceResetGpuLockedClocks(nvmlDevice_t device) {
     nvmlReturn_t result = begin_change(&call, FUNCTION_nvmlDeviceResetGpuLockedClocks, device);
     if (result != NVML_SUCCESS) {
         return result;
+    }
+    if (!call.model->locks_graphics_clocks) {
+        return call_end(&call, NVML_ERROR_NOT_SUPPORTED);
     }
     machine_set_clock_lock(call.machine, call.index, 0, 0);
     return call_end(&call, NVML_SUCCESS);

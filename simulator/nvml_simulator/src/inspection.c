@@ -32,6 +32,7 @@ struct model_description {
     char name[64];
     uint64_t memory_bytes, megaflops_per_second;
     uint32_t power_min_mw, power_max_mw, power_default_mw, power_idle_mw, power_waiting_mw;
+    uint32_t has_energy_counter;
     uint32_t graphics_clock_count, memory_clock_count;
     uint32_t graphics_clocks_mhz[MAX_GRAPHICS_CLOCKS];
     uint32_t memory_clocks_mhz[MAX_MEMORY_CLOCKS];
@@ -140,6 +141,7 @@ EXPORT nvmlReturn_t wattloopSimulatorModel(unsigned number, struct model_descrip
         .power_default_mw = model->power_default_mw,
         .power_idle_mw = model->idle_mw,
         .power_waiting_mw = model->waiting_mw,
+        .has_energy_counter = model->has_energy_counter,
         .graphics_clock_count = model_graphics_clock_count(model),
         .memory_clock_count = model_memory_clock_count(model),
     };

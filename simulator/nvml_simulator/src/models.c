@@ -6,8 +6,9 @@
 
 /* The curves of the A40 and the A100 are fitted to the stage profiles published with Perseus (SOSP '24);
  * their waiting power is the blocking power published there. Curve and tables of the H200 were measured on
- * one (driver 580: idle, waiting, and matrix products at two clocks). The H100 has the shape of the H200,
- * the V100 that of the A100. */
+ * one (driver 580: idle, waiting, and matrix products at two clocks). The H100 has the shape of the H200;
+ * the V100, the P100 and the K80 have that of the A100. A K80 is one of the two GPUs of its board. Its clocks have steps
+ * of 13.04 MHz and those of the P100 of 12.65 MHz; the tables here have 13 and 12.5. */
 static const struct model MODELS[] = {
     {
         .key = "A40", .name = "NVIDIA A40",
@@ -18,6 +19,7 @@ static const struct model MODELS[] = {
         .clock_idle_mhz = 210, .clock_application_default_mhz = 1740, .clock_video_max_mhz = 1530,
         .memory_clocks_mhz = {7251, 6501, 810, 405}, .memory_idle_mhz = 405,
         .averages_power = true, .has_power_fields = true, .locks_memory_clocks = true,
+        .has_energy_counter = true, .locks_graphics_clocks = true,
         .idle_mw = 30000, .waiting_mw = 70380, .dynamic_mw = 300000,
         .voltage_knee_mhz = 1110, .voltage_floor_ppm = 803000, .memory_share_permille = 450,
         .megaflops_per_second = 149700000,
@@ -30,6 +32,7 @@ static const struct model MODELS[] = {
         .clock_min_mhz = 135, .clock_max_mhz = 1530, .clock_step_half_mhz = 15,
         .clock_idle_mhz = 135, .clock_application_default_mhz = 1290, .clock_video_max_mhz = 1372,
         .memory_clocks_mhz = {877},
+        .has_energy_counter = true, .locks_graphics_clocks = true,
         .idle_mw = 42000, .waiting_mw = 60000, .dynamic_mw = 285000,
         .voltage_knee_mhz = 1100, .voltage_floor_ppm = 800000, .memory_share_permille = 200,
         .megaflops_per_second = 125000000,
@@ -44,6 +47,7 @@ static const struct model MODELS[] = {
         .memory_clocks_mhz = {1593},
         .has_power_fields = true, .locks_memory_clocks = true, .has_mig = true,
         .mig_gigabytes = {10, 20, 40, 80},
+        .has_energy_counter = true, .locks_graphics_clocks = true,
         .idle_mw = 55000, .waiting_mw = 83640, .dynamic_mw = 396000,
         .voltage_knee_mhz = 1050, .voltage_floor_ppm = 820000, .memory_share_permille = 220,
         .megaflops_per_second = 312000000,
@@ -58,6 +62,7 @@ static const struct model MODELS[] = {
         .memory_clocks_mhz = {2619, 1593},
         .averages_power = true, .has_power_fields = true, .locks_memory_clocks = true, .has_mig = true,
         .mig_gigabytes = {10, 20, 40, 80},
+        .has_energy_counter = true, .locks_graphics_clocks = true,
         .idle_mw = 72000, .waiting_mw = 115000, .dynamic_mw = 860000,
         .voltage_knee_mhz = 480, .voltage_floor_ppm = 820000, .memory_share_permille = 300,
         .megaflops_per_second = 989000000,
@@ -72,9 +77,34 @@ static const struct model MODELS[] = {
         .memory_clocks_mhz = {3201, 2201},
         .averages_power = true, .has_power_fields = true, .locks_memory_clocks = true, .has_mig = true,
         .mig_gigabytes = {18, 35, 71, 141},
+        .has_energy_counter = true, .locks_graphics_clocks = true,
         .idle_mw = 79600, .waiting_mw = 121800, .dynamic_mw = 880000,
         .voltage_knee_mhz = 480, .voltage_floor_ppm = 820000, .memory_share_permille = 300,
         .megaflops_per_second = 989000000,
+    },
+    {
+        .key = "P100", .name = "Tesla P100-SXM2-16GB",
+        .architecture = NVML_DEVICE_ARCH_PASCAL, .brand = NVML_BRAND_TESLA, .compute_major = 6, .compute_minor = 0,
+        .pci_device_id = 0x15F910DE, .pci_subsystem_id = 0x116B10DE, .memory_mebibytes = 16280,
+        .power_min_mw = 150000, .power_max_mw = 300000, .power_default_mw = 300000,
+        .clock_min_mhz = 555, .clock_max_mhz = 1480, .clock_step_half_mhz = 25,
+        .clock_idle_mhz = 555, .clock_application_default_mhz = 1330, .clock_video_max_mhz = 1328,
+        .memory_clocks_mhz = {715},
+        .idle_mw = 30000, .waiting_mw = 45000, .dynamic_mw = 290000,
+        .voltage_knee_mhz = 1050, .voltage_floor_ppm = 820000, .memory_share_permille = 250,
+        .megaflops_per_second = 21200000,
+    },
+    {
+        .key = "K80", .name = "Tesla K80",
+        .architecture = NVML_DEVICE_ARCH_KEPLER, .brand = NVML_BRAND_TESLA, .compute_major = 3, .compute_minor = 7,
+        .pci_device_id = 0x102D10DE, .pci_subsystem_id = 0x106C10DE, .memory_mebibytes = 11441,
+        .power_min_mw = 100000, .power_max_mw = 175000, .power_default_mw = 149000,
+        .clock_min_mhz = 563, .clock_max_mhz = 875, .clock_step_half_mhz = 26,
+        .clock_idle_mhz = 563, .clock_application_default_mhz = 563, .clock_video_max_mhz = 540,
+        .memory_clocks_mhz = {2505, 324}, .memory_idle_mhz = 324,
+        .idle_mw = 27000, .waiting_mw = 57000, .dynamic_mw = 125000,
+        .voltage_knee_mhz = 640, .voltage_floor_ppm = 820000, .memory_share_permille = 250,
+        .megaflops_per_second = 4368000,
     },
 };
 

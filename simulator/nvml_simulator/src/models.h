@@ -21,6 +21,8 @@ struct model {
     uint32_t memory_idle_mhz; /* in performance state 8; 0: always state 0, as for GPUs with HBM */
     bool averages_power;       /* nvmlDeviceGetPowerUsage is the mean of the last second (GA10x, Hopper) */
     bool has_power_fields;     /* NVML_FI_DEV_POWER_AVERAGE and later fields, from Ampere on */
+    bool has_energy_counter;    /* from Volta on */
+    bool locks_graphics_clocks; /* from Volta on */
     bool locks_memory_clocks;  /* from Ampere on */
     bool has_mig;              /* MIG can be enabled */
     unsigned mig_gigabytes[4]; /* in the names of MIG devices with 1, 2, 4 and 8 memory slices */
@@ -31,7 +33,7 @@ struct model {
     uint32_t voltage_knee_mhz;
     uint32_t voltage_floor_ppm; /* voltage up to the knee, as a share of that at the highest clock */
     uint32_t memory_share_permille; /* share of the time at the highest clocks that is bound by memory */
-    uint64_t megaflops_per_second;  /* dense half precision on tensor cores, at the highest clocks */
+    uint64_t megaflops_per_second;  /* dense half precision on tensor cores, if it has any; at the highest clocks */
 };
 
 unsigned model_count(void);

@@ -75,7 +75,7 @@ def test_after_the_last_edge_its_power_is_extrapolated_with_a_larger_uncertainty
 @pytest.mark.parametrize("name", NAMES)
 def test_a_recorded_counter_agrees_with_integrated_power_within_both_uncertainties(name: str) -> None:
     readings = RecordedGpu(name).readings
-    edges = edges_of((each.begin_seconds, each.end_seconds, each.counter_millijoules) for each in readings)
+    edges = edges_of((each.begin_seconds, each.end_seconds, each.cumulative_millijoules) for each in readings)
     inside = [each for each in readings if edges[1].time_seconds <= each.begin_seconds <= edges[-2].time_seconds]
     begin, end = (energy_at(edges, inside[place].begin_seconds) for place in (0, -1))
     counted, uncertainty = end.joules - begin.joules, begin.uncertainty_joules + end.uncertainty_joules

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 import os
@@ -169,7 +170,26 @@ def test_a_gpu_without_a_counter_is_integrated_from_its_power() -> None:
     for number in range(300):
         timeline.add(GpuReading("GPU-1", number * 0.04, number * 0.04, None, 100.0))
     energy = timeline.between(1.0, 11.0)
-    assert energy == WindowEnergy(pytest.approx(1000.0), pytest.approx(0.0, abs=0.01))
+    assert energy == WindowEnergy(pytest.approx(1000.0), pytest.approx(0.0, abs=0.01), integrated=True)
+
+
+def test_the_deviation_of_integrated_power_covers_changes_within_the_window() -> None:
+    """Readings every 67 ms of a load that changes at random moments: errors of many windows are within it."""
+    rng, scaled = random.Random(4), []
+    for _ in range(200):
+        changes = sorted(rng.uniform(0.0, 12.0) for _ in range(25))
+        powers = [rng.uniform(50.0, 250.0) for _ in range(26)]
+        timeline = EnergyTimeline()
+        for number in range(180):
+            moment = number * 0.067
+            timeline.add(GpuReading("GPU-1", moment, moment, None, powers[bisect.bisect(changes, moment)]))
+        energy = timeline.between(1.0, 10.0)
+        assert energy is not None
+        bounds = [1.0, *(change for change in changes if 1.0 < change < 10.0), 10.0]
+        exact = sum((end - begin) * powers[bisect.bisect(changes, begin)] for begin, end in itertools.pairwise(bounds))
+        scaled.append((energy.joules - exact) / energy.deviation_joules)
+    assert sum(abs(each) < 1 for each in scaled) > 0.6 * len(scaled)
+    assert max(abs(each) for each in scaled) < 4
 
 
 def test_an_open_window_is_extrapolated_with_a_larger_uncertainty() -> None:

@@ -89,7 +89,7 @@ def ranks(gpu: RecordedGpu) -> Iterator[Error]:
     for seconds, pairs in ((0.3, 1), (1.0, 1), (1.0, 3)):
         readings = list(gpu.every(seconds, 0.4))
         for first, last in zip(readings, readings[pairs:], strict=False):
-            counted = (last.counter_millijoules - first.counter_millijoules) / 1e3
+            counted = (last.cumulative_millijoules - first.cumulative_millijoules) / 1e3
             yield f"{seconds * pairs:g} s", counted - gpu.joules(first.end_seconds, last.end_seconds), math.inf
 
 

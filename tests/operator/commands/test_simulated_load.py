@@ -93,6 +93,7 @@ def test_a_folder_holds_the_figures_of_one_load(script_job: LocalJob, capsys: py
         (("--simulated-load", "busy=1.5"), "expected cpu, or busy=F with F above 0 and at most 1"),
         (("--simulated-load", "busy=nan"), "expected cpu, or busy=F"),
         (("--simulated-load", "cpu", "--time-scale", "60"), "--time-scale and a simulated load exclude each other"),
+        (("--simulated-load", "cpu", "--gpu-model", "K80"), "--gpu-model K80 has no energy counter: its energy is the"),
     ],
 )
 def test_an_invalid_load_is_refused(

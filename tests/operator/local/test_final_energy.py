@@ -79,7 +79,7 @@ class LocalTraining:
         with AgentConnection(str(self.node.socket)) as agent:
             (now,) = agent.energy()
         gpu = GpuEnergy(
-            now.uuid, now.counter_millijoules, now.counter_millijoules, now.clock_seconds, now.clock_seconds
+            now.uuid, now.cumulative_millijoules, now.cumulative_millijoules, now.clock_seconds, now.clock_seconds
         )
         self.service.receive(KEY.namespace, self.attempt.metadata.name, Report(1, 1.0, gpus=(gpu,)))
 

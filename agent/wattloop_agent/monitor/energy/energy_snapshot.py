@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+
+from wattloop.energy.gpu_reading import accumulated_error
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,13 @@ def energy_from(start: EnergySnapshot, end: EnergySnapshot) -> tuple[float, floa
         >>> energy_from(EnergySnapshot(100.0, 1.0, 0.0, 0.0, 0.0), EnergySnapshot(1100.0, 2.0, 50.0, 16.0, 4.0))
         (1000.0, 57.0)
     """
-    estimation_error = end.estimation_error_millijoules - start.estimation_error_millijoules
-    noise = math.sqrt(max(end.noise_square_millijoules - start.noise_square_millijoules, 0.0))
-    uncertainty = start.uncertainty_millijoules + end.uncertainty_millijoules + estimation_error + noise
+    accumulated = accumulated_error(
+        start.estimation_error_millijoules,
+        start.noise_square_millijoules,
+        end.estimation_error_millijoules,
+        end.noise_square_millijoules,
+    )
+    uncertainty = start.uncertainty_millijoules + end.uncertainty_millijoules + accumulated
     return end.energy_millijoules - start.energy_millijoules, uncertainty
 
 

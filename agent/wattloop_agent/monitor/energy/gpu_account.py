@@ -9,7 +9,7 @@ from typing import Any
 
 from wattloop.energy.energy_estimate import EnergyEstimate
 from wattloop.energy.energy_history import EnergyHistory, energy_at
-from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.gpu_reading import GpuReading, IntegratedEnergy
 from wattloop.energy.power_history import PowerHistory, energy_of_power
 from wattloop.wire.node_energy import COUNTER, INTEGRATED, NodeGpu
 from wattloop_agent.monitor.energy.counter import GAP_SECONDS, CounterReset, CounterUpdates, ResetGap, can_have_risen
@@ -197,6 +197,12 @@ class GpuAccount:
         if self._last_sample is not None and self._last_sample.power_watts is not None:
             return self._last_sample.power_watts * 1e3
         return self._history.mean_watts() * 1e3
+
+    def integrated(self) -> IntegratedEnergy | None:
+        """Return the integral of power at the last sample; None if a counter measures the energy, or without samples."""
+        if self._source != INTEGRATED:
+            return None
+        return IntegratedEnergy(int(self._total), self._estimation_error, self._noise_square)
 
     def to_wire(self) -> NodeGpu:
         """Return the account as it is reported: never below the value reported before."""

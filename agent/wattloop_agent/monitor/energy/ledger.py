@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any, TypeVar
 
-from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.gpu_reading import GpuReading, IntegratedEnergy
 from wattloop.wire.node_energy import NodeGpu, PodGpuUsage
 from wattloop_agent.monitor.energy.attribution import (
     AWAY_SECONDS,
@@ -129,6 +129,12 @@ class Ledger:
         """Return the energy of each GPU since the ledger began."""
         with self._lock:
             return tuple(account.to_wire() for account in self._state.accounts.values())
+
+    def integrated(self, uuid: str) -> IntegratedEnergy | None:
+        """Return the integrated energy of a GPU without a counter; None if it has one or was not sampled."""
+        with self._lock:
+            account = self._state.accounts.get(uuid)
+            return None if account is None else account.integrated()
 
     def resets(self) -> dict[str, int]:
         """Return, by GPU UUID, the number of counter resets since the ledger began."""

@@ -93,6 +93,13 @@ class LedgerWriter:
             self._has_samples = self._first_write_due = True
             self.on_due()
 
+    def integrated(self, reading: GpuReading) -> GpuReading:
+        """Add a reading to the ledger if its GPU has no counter, and return it with the integrated energy."""
+        if reading.energy_millijoules is not None:
+            return reading
+        self.add_samples([reading])
+        return reading._replace(integrated=self.ledger.integrated(reading.uuid))
+
     def write_if_due(self) -> None:
         """Write the ledger if that is due; blocks on the disk."""
         with self._writing:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.gpu_reading import GpuReading, IntegratedEnergy
 
 
 @dataclass(frozen=True)
@@ -161,27 +161,39 @@ def _range(bounds: Sequence[float] | None) -> tuple[float, float] | None:
 
 def reading_of(entry: Mapping[str, Any]) -> GpuReading:
     """Parse an entry of ``energy`` or ``subscribe``; its clocks are the agent's."""
-    watts = entry["power_watts"]
+    watts, counter, integrated = entry["power_watts"], entry["energy_millijoules"], entry.get("integrated")
     return GpuReading(
         uuid=str(entry["uuid"]),
         begin_seconds=float(entry["begin_seconds"]),
         end_seconds=float(entry["end_seconds"]),
-        energy_millijoules=int(entry["energy_millijoules"]),
+        energy_millijoules=None if counter is None else int(counter),
         instant_watts=None if watts is None else float(watts),
         clock_seconds=float(entry["time_seconds"]),
+        integrated=None if integrated is None else _integrated(integrated),
+    )
+
+
+def _integrated(entry: Mapping[str, Any]) -> IntegratedEnergy:
+    return IntegratedEnergy(
+        int(entry["energy_millijoules"]),
+        float(entry["estimation_error_millijoules"]),
+        float(entry["noise_square_millijoules"]),
     )
 
 
 def entry_of(reading: GpuReading) -> dict[str, object]:
-    """The entry of ``energy`` or ``subscribe`` for a reading with a counter."""
-    return {
+    """The entry of ``energy`` or ``subscribe`` for a reading with a counter, or with power in place of one."""
+    entry: dict[str, object] = {
         "uuid": reading.uuid,
-        "energy_millijoules": reading.counter_millijoules,
+        "energy_millijoules": reading.energy_millijoules,
         "time_seconds": reading.clock_seconds,
         "begin_seconds": reading.begin_seconds,
         "end_seconds": reading.end_seconds,
         "power_watts": reading.instant_watts,
     }
+    if reading.integrated is not None:
+        entry["integrated"] = asdict(reading.integrated)
+    return entry
 
 
 def streamed_readings_of(message: Mapping[str, Any]) -> StreamedReadings:

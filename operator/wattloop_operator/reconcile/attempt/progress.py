@@ -179,6 +179,7 @@ def _merge_readings(
             start_time_seconds=to_decimal(gpu.start_time_seconds) if known is None else known.start_time_seconds,
             # The clock of another process may be behind. Time only rises.
             time_seconds=max(time, time if known is None else known.time_seconds),
+            uncertainty_millijoules=gpu.uncertainty_millijoules,
         )
     return tuple(merged[uuid] for uuid in sorted(merged))
 

@@ -168,6 +168,7 @@ def process_uncertainty_joules(agents: AgentEnergy, progress: Progress) -> float
         return math.inf
     counted = sum(gpu.energy_millijoules - gpu.start_energy_millijoules for gpu in progress.gpus)
     rest = max(agents.energy_millijoules + agents.uncertainty_millijoules - counted, 0) / 1000
+    rest += sum(gpu.uncertainty_millijoules or 0 for gpu in progress.gpus) / 1000
     return rest + 2 * COUNTER_STEP_SECONDS * float(progress.max_power_limit_watts)
 
 
@@ -186,12 +187,15 @@ def disagreement(agents: AgentEnergy, progress: Progress) -> str:
 
 @dataclass(frozen=True)
 class _GpuComparison:
-    """Energy of one GPU from both sources. `max_watts` is the power it can draw; 0 if not known."""
+    """Energy of one GPU from both sources. `max_watts` is the power it can draw; 0 if not known.
+
+    `joint_uncertainty_joules` is that of the agent's and of the process' integrated power.
+    """
 
     uuid: str
     process_joules: float
     agent_joules: float
-    agent_uncertainty_joules: float
+    joint_uncertainty_joules: float
     rest_seconds: float
     max_watts: float
 
@@ -203,13 +207,13 @@ class _GpuComparison:
             gpu.uuid,
             (gpu.energy_millijoules - gpu.start_energy_millijoules) / 1000,
             sum(each.energy_millijoules for each in of_gpu) / 1000,
-            sum(each.uncertainty_millijoules for each in of_gpu) / 1000,
+            (sum(each.uncertainty_millijoules for each in of_gpu) + (gpu.uncertainty_millijoules or 0)) / 1000,
             max(agent_seconds - float(gpu.time_seconds - gpu.start_time_seconds), 0.0),
             float(progress.max_power_limit_watts or 0) / len(progress.gpus),
         )
 
     def difference(self) -> str:
-        uncertainty = self.agent_uncertainty_joules + 2 * COUNTER_STEP_SECONDS * self.max_watts
+        uncertainty = self.joint_uncertainty_joules + 2 * COUNTER_STEP_SECONDS * self.max_watts
         surplus = self.agent_joules - self.process_joules
         too_much = self.max_watts > 0 and surplus > self.rest_seconds * self.max_watts + uncertainty
         if surplus >= -uncertainty and not too_much:

@@ -60,7 +60,14 @@ def usage_of(progress: Progress) -> Usage | None:
         devices=len(progress.gpus),
         gpu_product=progress.gpu_product,
         attribution=Attribution.EXCLUSIVE,
+        uncertainty_joules=_integration_uncertainty(progress),
     )
+
+
+def _integration_uncertainty(progress: Progress) -> Decimal | None:
+    """Bound of the error of integrated power, in joules; None if counters measured all energy."""
+    bounds = [gpu.uncertainty_millijoules for gpu in progress.gpus if gpu.uncertainty_millijoules is not None]
+    return Decimal(sum(bounds)) / 1000 if bounds else None
 
 
 def _usage_so_far(agents: AgentReadings) -> Usage:

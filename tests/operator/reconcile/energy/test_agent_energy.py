@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -19,7 +20,7 @@ from wattloop_operator.domain.records import PodEnergy
 from wattloop_operator.domain.snapshot import Failure, Snapshot
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy
-from wattloop_operator.reconcile.energy.attempt_usage import usage_at_end
+from wattloop_operator.reconcile.energy.attempt_usage import usage_at_end, usage_of
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.next_actions import next_actions
@@ -94,6 +95,26 @@ def test_the_more_accurate_source_is_used(backend: ModelBackend) -> None:
     assert (usage.uncertainty_joules, usage.coverage_percent) == (461, Decimal("90.91"))
     assert (usage.reported_energy_joules, usage.attributed_energy_joules) == (1000, 900)
     assert usage.attribution is Attribution.EXCLUSIVE
+
+
+def test_integrated_power_has_an_uncertainty_that_is_added_to_that_of_the_agents() -> None:
+    recurrence = decide(Snapshot(job()), Attempt(0, 0, "slot", START))
+    counted = report(joules=1000.0)
+    integrated = dataclasses.replace(
+        counted, gpus=tuple(dataclasses.replace(gpu, uncertainty_millijoules=7_000) for gpu in counted.gpus)
+    )
+    usages = {}
+    for name, each in (("counter", counted), ("integral", integrated)):
+        progress = progress_after(recurrence, each)
+        alone = usage_of(progress)
+        agents = agent_energy([pod_energy(900.0, 11.0, uncertainty_millijoules=481_000)], progress, 1)
+        both = usage_at_end(progress, agents, started=START, until=START)
+        assert alone is not None
+        assert both is not None
+        assert both.uncertainty_joules is not None
+        usages[name] = (alone.uncertainty_joules, float(both.uncertainty_joules))
+    assert [alone for alone, _ in usages.values()] == [None, Decimal(7)]
+    assert usages["integral"][1] == usages["counter"][1] + 7
 
 
 @given(
