@@ -63,7 +63,9 @@ def test_the_counter_is_updated_every_100_milliseconds(seed: int) -> None:
     assert [step for _, step in edges[1:]] == [pytest.approx(7960, abs=1)] * (len(edges) - 1)
 
 
-@pytest.mark.parametrize("model", [model for model in models() if not model.has_energy_counter], ids=lambda model: model.key)
+@pytest.mark.parametrize(
+    "model", [model for model in models() if not model.has_energy_counter], ids=lambda model: model.key
+)
 def test_models_before_volta_report_power_but_no_energy_and_lock_no_clock(
     model: nvml_simulator.Model, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
@@ -85,7 +87,9 @@ def test_models_before_volta_report_power_but_no_energy_and_lock_no_clock(
             refused()
 
 
-@pytest.mark.parametrize("model", [model for model in models() if model.has_energy_counter], ids=lambda model: model.key)
+@pytest.mark.parametrize(
+    "model", [model for model in models() if model.has_energy_counter], ids=lambda model: model.key
+)
 def test_energy_is_power_times_time(
     model: nvml_simulator.Model, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:
@@ -103,7 +107,9 @@ def test_energy_is_power_times_time(
     assert exact - watts * STEP_SECONDS <= counted <= exact
 
 
-@pytest.mark.parametrize(("model", "averages"), [("V100", False), ("A100", False), ("A40", True), ("H200", True), ("K80", False)])
+@pytest.mark.parametrize(
+    ("model", "averages"), [("V100", False), ("A100", False), ("A40", True), ("H200", True), ("K80", False)]
+)
 def test_power_usage_is_the_mean_of_a_second_on_models_that_average(
     model: str, averages: bool, make_machine: Callable[..., Machine], start_nvml: Callable[[], ModuleType]
 ) -> None:

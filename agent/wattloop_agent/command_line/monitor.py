@@ -272,8 +272,8 @@ def _number(value: float | None, digits: int = 1) -> str:
 
 COMMAND = Command(
     description="Shows the energy that each GPU used since the start, its power, limit and clock: a live table until "
-    "Ctrl-C, or for --seconds. The energy of a GPU without an energy counter is the integral of its power, with a bound "
-    "of the error. It only reads, and needs neither root nor an agent.",
+    "Ctrl-C, or for --seconds. A GPU without an energy counter shows the integral of its power, with a bound of the "
+    "error. It only reads, and needs neither root nor an agent.",
     example="  wattloop monitor\n  wattloop monitor --seconds 10 --format json",
     configure=add_arguments,
     run=run,

@@ -7,7 +7,14 @@ import sys
 from typing import TYPE_CHECKING
 
 from wattloop.errors import UsageError
-from wattloop_operator.local.local_gpus import MAX_GPUS, MAX_TIME_SCALE, MODELS, MODELS_WITHOUT_COUNTER, Simulation, has_driver
+from wattloop_operator.local.local_gpus import (
+    MAX_GPUS,
+    MAX_TIME_SCALE,
+    MODELS,
+    MODELS_WITHOUT_COUNTER,
+    Simulation,
+    has_driver,
+)
 from wattloop_operator.local.simulated_load import ANNOTATION, SimulatedLoad
 
 if TYPE_CHECKING:
@@ -81,10 +88,11 @@ def simulation_of(
         sys.stderr.write(f"no NVIDIA driver on this machine: simulating one {arguments.gpu_model}\n")
         count = 1
     if arguments.gpu_model in MODELS_WITHOUT_COUNTER and arguments.time_scale is None:
+        others = ", ".join(model for model in MODELS if model not in MODELS_WITHOUT_COUNTER)
         raise UsageError(
             f"--gpu-model {arguments.gpu_model} has no energy counter: its energy is the integral of its power, which "
-            "needs time that runs; add --time-scale 1, and leave a simulated load out, or choose a model with a counter: "
-            f"{', '.join(model for model in MODELS if model not in MODELS_WITHOUT_COUNTER)}"
+            "needs time that runs; add --time-scale 1, and leave a simulated load out, or choose a model with a "
+            f"counter: {others}"
         )
     return Simulation(count, arguments.gpu_model, arguments.time_scale, arguments.seed, load)
 

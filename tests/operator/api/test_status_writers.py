@@ -115,7 +115,8 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "api.curve_field:formatted_curve": {"trec.status.progress.curve[]": "epoch metric"},
     "reconcile.attempt.progress:_merge_readings": {
-        "trec.status.progress.gpus[]": "uuid startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds",
+        "trec.status.progress.gpus[]": "uuid startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds "
+        "uncertaintyMillijoules",
     },
     "reconcile.attempt.agent_readings:with_agent_readings": {
         "trec.status.progress": "agents",

@@ -199,7 +199,7 @@ class GpuAccount:
         return self._history.mean_watts() * 1e3
 
     def integrated(self) -> IntegratedEnergy | None:
-        """Return the integral of power at the last sample; None if a counter measures the energy, or without samples."""
+        """Return the integral of power at the last sample; None with a counter, or without samples."""
         if self._source != INTEGRATED:
             return None
         return IntegratedEnergy(int(self._total), self._estimation_error, self._noise_square)
