@@ -3,7 +3,8 @@
 The form is that of Perseus' artifact, which ``wattloop pipeline analyze`` reads: a list with one object per
 rank: ``rank``, ``iter_time`` (s), ``iter_energy`` (J), ``time_breakdown`` and ``energy_breakdown``, which give
 a list of repetitions per iteration for each instruction. ``iterations`` is an addition: their numbers, by
-which the records of ranks are joined. N.sched.json has the clocks of each rank: ``rank``, ``power_states``.
+which the records of ranks are joined. N.sched.json has the clocks of each rank: ``rank``, ``power_states``, and
+in addition the ``instructions`` that have them.
 """
 
 from __future__ import annotations
@@ -95,7 +96,12 @@ class RunDump:
             if each.energy_joules is not None
         }
         for number, records in self._runs.items():
-            clocks = {"rank": self._rank, "power_states": list(records[-1][0].clocks_megahertz)}
+            last = records[-1][0]
+            clocks = {
+                "rank": self._rank,
+                "power_states": list(last.clocks_megahertz),
+                "instructions": [each.text for each in last.instructions],
+            }
             try:
                 self._join(f"{number}.prof.json", _entry(self._rank, records, watts), joined=True)
                 self._join(f"{number}.sched.json", clocks, joined=False)
@@ -107,12 +113,15 @@ class RunDump:
         with locked(path):
             others = [each for each in _entries(path) if each["rank"] != self._rank]
             # Perseus' records have no numbers of iterations, and cannot be joined.
-            known = [each for each in others if (_is_record(each) if joined else _is_numbers(each.get("power_states")))]
+            known = (
+                [each for each in others if _is_record(each)] if joined else list(filter(None, map(_clocks, others)))
+            )
             entries = sorted([*known, entry], key=lambda each: int(each["rank"]))
             if joined:
                 entries = _with_common_iterations(entries, entry)
             with open_atomic(path) as stream:
-                json.dump([{key: each[key] for key in entry} for each in entries], stream, allow_nan=False)
+                written = [{key: each[key] for key in entry if key in each} for each in entries]
+                json.dump(written, stream, allow_nan=False)
 
 
 def _entry(rank: int, records: Sequence[tuple[IterationRecord, float]], watts: Mapping[Activity, float]) -> Entry:
@@ -161,6 +170,17 @@ def _is_record(entry: Entry) -> bool:
     return all(_is_numbers(entry.get(name)) and len(entry[name]) == len(numbers) for name in TOTALS) and all(
         isinstance(lists, list) and len(lists) == len(numbers) and all(map(_is_numbers, lists)) for lists in rows
     )
+
+
+def _clocks(entry: Entry) -> Entry | None:
+    """The clocks of a rank, with their instructions if they are named as such; None if it has no clocks."""
+    clocks, instructions = entry.get("power_states"), entry.get("instructions")
+    if not _is_numbers(clocks):
+        return None
+    known: Entry = {"rank": entry["rank"], "power_states": clocks}
+    if isinstance(instructions, list) and all(isinstance(each, str) for each in instructions):
+        known["instructions"] = instructions
+    return known
 
 
 def _is_numbers(value: object) -> TypeGuard[list[float]]:

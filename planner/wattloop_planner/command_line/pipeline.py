@@ -19,6 +19,7 @@ from wattloop_planner.command_line.pipeline_evaluation import (
     evaluate,
 )
 from wattloop_planner.command_line.pipeline_options import add_pipeline_options, check_pipeline_options
+from wattloop_planner.command_line.pipeline_profile import PROFILE_EXAMPLE, check_profile, configure_profile, profile
 from wattloop_planner.command_line.row_output import finite, write_rows
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _configure_analyze(_action(actions, "analyze", "time and energy of recorded runs", ANALYZE_EXAMPLE))
     _configure_compare(_action(actions, "compare", "draw frontier, plans and recorded runs", COMPARE_EXAMPLE))
+    configure_profile(_action(actions, "profile", "make a profile of exported or dumped runs", PROFILE_EXAMPLE))
     configure_evaluate(
         _action(actions, "evaluate", "savings of all experiments of a folder, as tables and pictures", EVALUATE_EXAMPLE)
     )
@@ -155,6 +157,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--base-run {arguments.base_run}: is a run of --base, which is missing")
     if arguments.action == "evaluate":
         check_evaluate(arguments)
+    if arguments.action == "profile":
+        check_profile(arguments)
     if arguments.action == "compare":
         if not str(arguments.output).endswith(PICTURE_SUFFIXES):
             raise UsageError(f"--output {arguments.output}: must end with {' or '.join(PICTURE_SUFFIXES)}")
@@ -169,7 +173,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    actions = {"analyze": _analyze, "compare": _compare, "evaluate": evaluate, "emulate": _emulate}
+    actions = {"analyze": _analyze, "compare": _compare, "evaluate": evaluate, "profile": profile, "emulate": _emulate}
     return actions[arguments.action](arguments)
 
 
@@ -265,7 +269,7 @@ def _emulate(arguments: argparse.Namespace) -> int:
 
 COMMAND = Command(
     description="Analyses, compares, evaluates and emulates pipelines that run under frequency plans.",
-    example=f"{ANALYZE_EXAMPLE}\n{COMPARE_EXAMPLE}\n{EVALUATE_EXAMPLE}\n{EMULATE_EXAMPLE}",
+    example=f"{ANALYZE_EXAMPLE}\n{COMPARE_EXAMPLE}\n{EVALUATE_EXAMPLE}\n{PROFILE_EXAMPLE}\n{EMULATE_EXAMPLE}",
     configure=_configure,
     run=_run,
     check=_check,

@@ -108,7 +108,9 @@ def test_an_entry_of_another_form_is_replaced_by_those_of_the_ranks(entry: objec
 
 def test_a_valid_entry_of_another_rank_is_joined(tmp_path: Path) -> None:
     (tmp_path / "0.prof.json").write_text(json.dumps([RECORD]))
-    (tmp_path / "0.sched.json").write_text(json.dumps([{"rank": 1, "power_states": [1410], "more": NESTED}]))
+    (tmp_path / "0.sched.json").write_text(
+        json.dumps([{"rank": 1, "power_states": [1410], "instructions": [1], "more": NESTED}])
+    )
     write_dumps(tmp_path)
     assert json.loads((tmp_path / "0.prof.json").read_text())[1] == RECORD
     assert json.loads((tmp_path / "0.sched.json").read_text())[1] == {"rank": 1, "power_states": [1410]}

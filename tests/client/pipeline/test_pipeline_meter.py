@@ -266,7 +266,10 @@ def test_the_dumps_of_ranks_are_joined_by_their_common_iterations(tmp_path: Path
     assert set(planned.ranks[0].instruction_seconds) == {"forward", "backward"}
     assert all(len(row) == 8 for row in planned.ranks[1].instruction_joules["forward"])
     clocks = json.loads((tmp_path / "17.sched.json").read_text())
-    assert clocks == [{"rank": rank, "power_states": [1200] * 16} for rank in (0, 1)]
+    assert [(each["rank"], each["power_states"]) for each in clocks] == [(rank, [1200] * 16) for rank in (0, 1)]
+    assert sorted(clocks[1]["instructions"]) == sorted(
+        f"{kind}:1:{microbatch}" for kind in ("forward", "backward") for microbatch in range(8)
+    )
 
 
 def test_a_later_experiment_replaces_the_dumps_of_an_earlier_one(tmp_path: Path) -> None:
