@@ -38,6 +38,7 @@ from wattloop_operator.domain.names import JobKey
 from wattloop_operator.driver import reconcile
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.http_service import PROBE_CONCURRENCY, HttpService
+from wattloop_operator.memory_shares import container_bytes, objects_bytes
 from wattloop_operator.operator_settings import OperatorSettings
 from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
@@ -103,7 +104,7 @@ class Factory:
         self.metrics = Metrics()
         self.transport = self.metrics.count_requests(self.transport)
         self.identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}-{uuid.uuid4().hex[:8]}"
-        self.cache = ObjectCache()
+        self.cache = ObjectCache(objects_bytes(container_bytes()))
         self.kinds = watched_kinds(self.cache)
         self.heartbeat = WatchHeartbeat(kind.resource.kind for kind in self.kinds)
         self.leader = LeaderState()

@@ -6,12 +6,18 @@ Each part takes its bound from its share. All shares fit the limit that the char
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
 MEBIBYTE = 1024**2
 
 # Interpreter, modules, threads, clients: an operator without a job takes 130 MB. The models of policies have 24 MB.
 BASE = 148 * MEBIBYTE
-# The cache of the API server's objects, and a list while it is read. 800 of the largest jobs take 82 MB.
-OBJECTS = 116 * MEBIBYTE
+# The objects of a namespace in the cache of the API server's objects.
+OBJECTS = 84 * MEBIBYTE
+# What is remembered of jobs' stored records.
+RECORDS = 32 * MEBIBYTE
 # Of the reporting API. A connection with TLS takes 145 kB.
 CONNECTIONS, BYTES_OF_CONNECTION = 192 * MEBIBYTE, 145_000
 # Messages of ranks that wait for a slow database.
@@ -23,7 +29,37 @@ READ_PIPELINE = 116 * MEBIBYTE
 # The largest pipeline that is planned, read likewise, with the plans that the planner returns.
 PLANNED_PIPELINE = 116 * MEBIBYTE
 
-OPERATOR = BASE + OBJECTS + CONNECTIONS + WAITING_MESSAGES + REMEMBERED_PIPELINES + READ_PIPELINE + PLANNED_PIPELINE
+OPERATOR = (
+    BASE + OBJECTS + RECORDS + CONNECTIONS + WAITING_MESSAGES + REMEMBERED_PIPELINES + READ_PIPELINE + PLANNED_PIPELINE
+)
+
+LIMIT_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def container_bytes(limit_files: Sequence[Path] = LIMIT_FILES) -> int | None:
+    """The memory limit of this process's container; None if there is none."""
+    for file in limit_files:
+        try:
+            text = file.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        return int(text) if text.isdecimal() else None
+    return None
+
+
+def objects_bytes(container_bytes: int | None) -> int:
+    """The share of a namespace's objects: all that the other parts leave, at least `OBJECTS`.
+
+    Args:
+        container_bytes: The container's memory; None: it has no limit, and the share has none.
+
+    Example:
+        >>> [objects_bytes(each * MEBIBYTE) // MEBIBYTE for each in (512, 1024, 2048)]
+        [84, 84, 852]
+    """
+    if container_bytes is None:
+        return sys.maxsize
+    return max(OBJECTS, container_bytes - (OPERATOR - OBJECTS) - planner_bytes(container_bytes))
 
 
 def planner_bytes(container_bytes: int) -> int:

@@ -145,7 +145,8 @@ class ClusterBackend:
             deleted_recurrences=self._cache.deleted_recurrences.of_job(cached.uid),
             policies=self._policies,
         )
-        return replace(snapshot, refusal=self._refusal(snapshot) if refused is None else refused.problem)
+        full = self._cache.crowded(key.namespace) if refused is None else refused.problem
+        return replace(snapshot, refusal=full or self._refusal(snapshot))
 
     def carry_out(self, snapshot: Snapshot, action: Action) -> None:
         """Carry out one action, and emit its Events."""
@@ -159,14 +160,14 @@ class ClusterBackend:
     def requeue_after_seconds(self, key: JobKey) -> float | None:
         """Delay until the next reconciliation without an event; None: no limit.
 
-        A refused or unwatched workload needs one.
+        A refused or unwatched workload needs one, and a namespace without room.
         """
         cached = self._cache.jobs.get((key.namespace, key.name))
         if self._cache.jobs.refused((key.namespace, key.name)) is not None:
             return RECHECK_SECONDS
         if cached is None:
             return None
-        if self._dry_run.is_refused(cached.value):
+        if self._dry_run.is_refused(cached.value) or self._cache.crowded(key.namespace):
             return RECHECK_SECONDS
         unwatched = kind_of(cached.value) != JOB and cached.value.status.counts.active > 0
         return UNWATCHED_POLL_SECONDS if unwatched else None

@@ -20,7 +20,7 @@ from yarl import URL
 from wattloop_operator.cluster.bounded_json import UnreadableError
 from wattloop_operator.cluster.informer.object_cache import WatchedKind
 from wattloop_operator.cluster.informer.stored_parts import own_part
-from wattloop_operator.cluster.informer.watch_objects import Part, packed_event, packed_response
+from wattloop_operator.cluster.informer.watch_objects import Part, Wanted, packed_event, packed_response
 from wattloop_operator.controller.open_watches import OpenWatches
 
 logger = logging.getLogger(__name__)
@@ -37,13 +37,13 @@ def watch_session(
     Args:
         login: The fields of a `kopf.ConnectionInfo`.
         watches: Records each request.
-        kinds: The watched kinds, of whose objects kopf receives the stored parts.
+        kinds: The watched kinds. Of their objects kopf receives the stored parts, if their namespaces have room.
     """
     info = kopf.ConnectionInfo(**login)
 
     class WatchResponse(_PackedResponse):
         open_watches = watches
-        parts: ClassVar = {kind.resource.plural: kind.part for kind in kinds}
+        filters: ClassVar = {kind.resource.plural: (kind.part, kind.has_room) for kind in kinds}
 
     trace = aiohttp.TraceConfig()
     trace.on_request_start.append(_told(watches.begin))
@@ -68,7 +68,7 @@ class _PackedResponse(aiohttp.ClientResponse):
     """A response whose objects kopf receives packed."""
 
     open_watches: OpenWatches
-    parts: ClassVar[dict[str, Part]]
+    filters: ClassVar[dict[str, tuple[Part, Wanted]]]
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         """Read the headers; the lines of a watch are packed from then on.
@@ -83,7 +83,7 @@ class _PackedResponse(aiohttp.ClientResponse):
         if self.status < 400:
             self.open_watches.serve(self.url)
         if self.url.query.get("watch") == "true" and self.status < 400:
-            self.content = _PackedLines(self.content, self.url, self._part)  # type: ignore[assignment]
+            self.content = _PackedLines(self.content, self.url, *self._filter)  # type: ignore[assignment]
         return started
 
     async def json(self, **_: Any) -> Any:
@@ -94,13 +94,13 @@ class _PackedResponse(aiohttp.ClientResponse):
         """
         data = await self.read()
         try:
-            return packed_response(data, self._part)
+            return packed_response(data, *self._filter)
         except UnreadableError as error:
             raise json.JSONDecodeError(str(error), data[:200].decode("utf-8", "replace"), 0) from error
 
     @property
-    def _part(self) -> Part:
-        return self.parts.get(self.url.name, own_part)
+    def _filter(self) -> tuple[Part, Wanted]:
+        return self.filters.get(self.url.name, (own_part, lambda _: True))
 
     def close(self) -> None:
         """Close the connection."""
@@ -116,10 +116,11 @@ class _PackedResponse(aiohttp.ClientResponse):
 class _PackedLines:
     """The stream of a watch: each of its lines has a packed object."""
 
-    def __init__(self, stream: aiohttp.StreamReader, url: URL, part: Part) -> None:
+    def __init__(self, stream: aiohttp.StreamReader, url: URL, part: Part, wanted: Wanted) -> None:
         self._stream = stream
         self._url = url
         self._part = part
+        self._wanted = wanted
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -135,6 +136,9 @@ class _PackedLines:
             pending = bytearray(rest if len(rest) <= MAX_LINE_BYTES else b"")
             for line in filter(None, lines):
                 try:
-                    yield packed_event(line, self._part) + b"\n"
+                    packed = packed_event(line, self._part, self._wanted)
                 except UnreadableError as error:
                     logger.warning("%s: an event of %d bytes is passed over: %s", self._url.path, len(line), error)
+                else:
+                    if packed:
+                        yield packed + b"\n"

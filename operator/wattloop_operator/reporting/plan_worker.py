@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from wattloop.errors import OperationError
-from wattloop_operator.memory_shares import planner_bytes
+from wattloop_operator.memory_shares import LIMIT_FILES, container_bytes, planner_bytes
 from wattloop_operator.parent_process import end_with_parent
 from wattloop_operator.reconcile.pipeline.pipeline_json import decode, encode
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
@@ -28,7 +28,6 @@ from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 
 MAX_SECONDS = 300.0
 MAX_MEMORY_BYTES = 4 * 1024**3
-MEMORY_LIMIT_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 # The operator answers the ranks of all jobs meanwhile.
 NICENESS = 10
 # One processor: each thread of the numerical libraries would take another one.
@@ -72,15 +71,10 @@ def planned_in_process(
     return PipelineFrontier(request.profile_digest, problem=problem, planned_at=now, retry_at=now + RETRY_AFTER)
 
 
-def memory_bytes(limit_files: Sequence[Path] = MEMORY_LIMIT_FILES) -> int:
+def memory_bytes(limit_files: Sequence[Path] = LIMIT_FILES) -> int:
     """The most memory that the planner may use: its share of the container's, since the rest is the operator's."""
-    for file in limit_files:
-        try:
-            text = file.read_text(encoding="ascii").strip()
-        except OSError:
-            continue
-        return min(planner_bytes(int(text)), MAX_MEMORY_BYTES) if text.isdecimal() else MAX_MEMORY_BYTES
-    return MAX_MEMORY_BYTES
+    container = container_bytes(limit_files)
+    return MAX_MEMORY_BYTES if container is None else min(planner_bytes(container), MAX_MEMORY_BYTES)
 
 
 def limit_resources() -> int:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass, replace
 
 from cachetools import LRUCache
 
 from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerProfileRecord
+from wattloop_operator.memory_shares import RECORDS
 from wattloop_operator.reconcile.actions import RecordLateUsage, RecordObservation, RecordProfile
 from wattloop_operator.store.store import Store
 
-MAX_JOBS = 2_000
+# Measured with tracemalloc: a record without long texts and without a curve takes 2.0 kB, and values derived from it.
+BYTES_OF_RECORD, BYTES_OF_CURVE_POINT = 3_000, 100
+BYTES_OF_PROFILE, BYTES_OF_MEASUREMENT, BYTES_OF_LATE_USAGE = 1_500, 200, 1_000
 
 
 @dataclass(frozen=True)
@@ -28,18 +32,28 @@ class JobRecords:
     profiles: tuple[PowerProfileRecord, ...]
     late_usages: tuple[LateUsage, ...]
 
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of memory that they take, as measured."""
+        return (
+            sum(map(_record_bytes, self.records))
+            + sum(BYTES_OF_PROFILE + BYTES_OF_MEASUREMENT * len(each.measurements) for each in self.profiles)
+            + BYTES_OF_LATE_USAGE * len(self.late_usages)
+        )
+
 
 class StoreCache:
     """The records of the most recently used jobs. Thread-safe.
 
     Args:
         store: The store.
+        max_bytes: Bytes of memory that they may take together; a job with more is remembered alone.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, max_bytes: int = RECORDS) -> None:
         self._store = store
         self._lock = threading.Lock()
-        self._jobs: LRUCache[str, JobRecords] = LRUCache(MAX_JOBS)
+        self._jobs: LRUCache[str, JobRecords] = LRUCache(max_bytes, lambda each: min(each.size_bytes, max_bytes))
 
     def of_job(self, job_uid: str) -> JobRecords:
         """The records of a job.
@@ -106,3 +120,9 @@ class StoreCache:
         """Read the records of a job from the store the next time."""
         with self._lock:
             self._jobs.pop(job_uid, None)
+
+
+def _record_bytes(record: ObservationRecord) -> int:
+    texts = (record.reason, record.recurrence_name, *(text for pair in record.parameters for text in pair))
+    points = 0 if record.curve is None else len(record.curve.epochs)
+    return BYTES_OF_RECORD + sum(map(sys.getsizeof, texts)) + BYTES_OF_CURVE_POINT * points

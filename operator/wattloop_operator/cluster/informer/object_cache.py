@@ -6,6 +6,8 @@ Watches, resyncs and the responses to own writes feed it, so that reads follow w
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +17,31 @@ from wattloop_operator.api.template_limits import TOO_DEEP, TOO_LARGE, exceeded_
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import JOBS, PODS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ResourceType
 from wattloop_operator.cluster.informer.deleted_recurrences import DeletedRecurrences
-from wattloop_operator.cluster.informer.object_store import CachedObject, Key, ObjectStore, RefusedObject
+from wattloop_operator.cluster.informer.namespace_bytes import Key, NamespaceBytes
+from wattloop_operator.cluster.informer.object_bytes import model_bytes, parsed_bytes
+from wattloop_operator.cluster.informer.object_store import CachedObject, ObjectStore, RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body, job_part, own_part, pod_part
-from wattloop_operator.cluster.informer.template_bytes import TemplateBytes
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
 from wattloop_operator.workloads.ownership import is_pod_of_job
 
 # What the admission policy of the chart accepts is readable.
 READABLE = f"expected a template of {TOO_LARGE}, and of {TOO_DEEP}"
+# Of a namespace's share nothing new starts beyond this; the rest is for what runs, and for jobs that are refused.
+STARTING_SHARE = 0.75
+ROOM = (
+    "delete jobs that are no longer needed, lower their history limits, use a further namespace, or give the operator "
+    "more memory (operator.resources in the chart's values)"
+)
+MEBIBYTE = 1024**2
 
 logger = logging.getLogger(__name__)
 
 
 class ObjectCache:
     """The stores of the watched kinds.
+
+    Args:
+        namespace_bytes: Bytes of memory that the objects of a namespace may take together.
 
     Attributes:
         jobs: RecurringTrainingJobs.
@@ -39,9 +52,12 @@ class ObjectCache:
         deleted_recurrences: Ended recurrences that were deleted while their job is kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, namespace_bytes: int = sys.maxsize) -> None:
+        self._namespace_bytes = namespace_bytes
+        self._lock = threading.Lock()
+        self._full_namespaces: set[str] = set()
         self.deleted_recurrences = DeletedRecurrences()
-        self._template_bytes = TemplateBytes()
+        self._template_bytes = NamespaceBytes()
         self.jobs: ObjectStore[RecurringTrainingJob] = ObjectStore(self._on_job_removed)
         self.recurrences: ObjectStore[TrainingRecurrence] = ObjectStore(self._on_recurrence_removed)
         self.workloads: ObjectStore[Body] = ObjectStore()
@@ -50,7 +66,8 @@ class ObjectCache:
     def put_job(self, body: Body) -> bool:
         """Store or refuse a RecurringTrainingJob; returns whether it is newer than the known one.
 
-        It is refused if its template exceeds a bound, or if the namespace's templates together do.
+        It is refused if its template exceeds a bound, or if the namespace's templates together do. A new one is
+        refused if its namespace's objects leave it no room.
 
         Raises:
             pydantic.ValidationError: This version of Wattloop cannot parse it.
@@ -66,8 +83,13 @@ class ObjectCache:
         full = full_namespace(self._template_bytes.of_others(key), size)
         if full is not None:
             return self._refuse_job(body, str(full), size)
-        job = RecurringTrainingJob.from_wire(own_part(body))
-        is_new = self.jobs.put(CachedObject(key, uid, version, key, job))
+        stored = self.jobs.get(key)
+        crowded = self.crowded(key[0])
+        if crowded and (stored is None or stored.uid != uid):
+            return self._refuse_job(body, crowded, size)
+        kept = own_part(body)
+        job = RecurringTrainingJob.from_wire(kept)
+        is_new = self.jobs.put(CachedObject(key, uid, version, key, job, model_bytes(kept)))
         if is_new:
             self._template_bytes.set(key, size)
         return is_new
@@ -81,23 +103,26 @@ class ObjectCache:
         key, uid, version = identity(body)
         if _is_known(self.recurrences, key, version):
             return False
-        recurrence = TrainingRecurrence.from_wire(own_part(body))
+        kept = own_part(body)
+        recurrence = TrainingRecurrence.from_wire(kept)
         if recurrence.status.result is not None:
             self._forget_pods(key)
-        return self.recurrences.put(CachedObject(key, uid, version, (key[0], recurrence.spec.job_ref.name), recurrence))
+        group = (key[0], recurrence.spec.job_ref.name)
+        return self.recurrences.put(CachedObject(key, uid, version, group, recurrence, model_bytes(kept)))
 
     def put_workload(self, body: Body) -> bool:
         """Store a batch/v1 Job; returns whether it is newer than the stored one."""
         key, uid, version = identity(body)
-        return self.workloads.put(CachedObject(key, uid, version, (key[0], _label(body, JOB_LABEL)), job_part(body)))
+        group, kept = (key[0], _label(body, JOB_LABEL)), job_part(body)
+        return self.workloads.put(CachedObject(key, uid, version, group, kept, parsed_bytes(kept)))
 
     def put_pod(self, body: Body) -> bool:
         """Store a pod; returns whether it is wanted and newer than the stored one."""
         if not self.pod_is_wanted(body):
             return False
         key, uid, version = identity(body)
-        group = (key[0], _label(body, RECURRENCE_LABEL))
-        return self.pods.put(CachedObject(key, uid, version, group, pod_part(body)))
+        group, kept = (key[0], _label(body, RECURRENCE_LABEL)), pod_part(body)
+        return self.pods.put(CachedObject(key, uid, version, group, kept, parsed_bytes(kept)))
 
     def pod_is_wanted(self, body: Body) -> bool:
         """Whether a pod is of use: its recurrence has no result yet."""
@@ -120,7 +145,7 @@ class ObjectCache:
             )
             metadata = read.metadata.model_copy(update={"generation": stored.value.metadata.generation})
             value = stored.value.model_copy(update={"metadata": metadata, "status": read.status})
-            self.jobs.put(CachedObject(key, uid, version, key, value))
+            self.jobs.put(CachedObject(key, uid, version, key, value, stored.size_bytes))
         return self.jobs.refuse(key, RefusedObject(uid, version, problem, size))
 
     def _on_job_removed(self, removed: CachedObject[RecurringTrainingJob]) -> None:
@@ -152,9 +177,40 @@ class ObjectCache:
         return [pod for pod in pods if is_pod_of_job(pod["metadata"], workload.uid)]
 
     def has_room_for(self, key: Key, refused: RefusedObject) -> bool:
-        """Whether a job's namespace has room by now for the template that it had none for."""
-        others = self._template_bytes.of_others(key)
-        return refused.template_bytes > 0 and full_namespace(others, refused.template_bytes) is None
+        """Whether a job's namespace has room by now for the job that it had none for."""
+        if not refused.template_bytes or (self.jobs.get(key) is None and self.crowded(key[0])):
+            return False
+        return full_namespace(self._template_bytes.of_others(key), refused.template_bytes) is None
+
+    def crowded(self, namespace: str) -> str:
+        """Why nothing new starts in a namespace: the memory that its objects take. Empty if they leave room."""
+        limit, taken = int(self._namespace_bytes * STARTING_SHARE), self._bytes_of(namespace)
+        if taken <= limit:
+            return ""
+        return (
+            f"the objects of namespace {namespace} take {_mebibytes(taken)} of the operator's memory, expected at most "
+            f"{_mebibytes(limit)}; {ROOM}"
+        )
+
+    def has_room(self, store: ObjectStore[Any], body: Body) -> bool:
+        """Whether an object is read: it is known, or its namespace's objects have not used up their share."""
+        key, _, _ = identity(body)
+        namespace = key[0]
+        is_full = self._bytes_of(namespace) > self._namespace_bytes
+        with self._lock:
+            is_told = namespace in self._full_namespaces
+            (self._full_namespaces.add if is_full else self._full_namespaces.discard)(namespace)
+        if is_full and not is_told:
+            logger.warning(
+                "the objects of namespace %s take more than %s of the operator's memory: its further jobs, workloads "
+                "and pods are passed over; %s",
+                namespace, _mebibytes(self._namespace_bytes), ROOM,
+            )  # fmt: skip
+        return not is_full or store.known_version(key) > 0
+
+    def _bytes_of(self, namespace: str) -> int:
+        stores = (self.jobs, self.recurrences, self.workloads, self.pods)
+        return sum(each.bytes_of(namespace) for each in stores)
 
     def _on_recurrence_removed(self, removed: CachedObject[TrainingRecurrence]) -> None:
         job, recurrence = self.jobs.get(removed.group), removed.value
@@ -193,6 +249,7 @@ class WatchedKind:
         job_of: Returns an object's RecurringTrainingJob.
         part: The part of an object that is stored.
         wanted: Whether an object is stored, by its metadata.
+        has_room: Whether the namespace of an object, by its metadata, has room for it.
         outlives_deletion: Whether the store may keep deleted objects.
     """
 
@@ -204,6 +261,7 @@ class WatchedKind:
     job_of: Callable[[Body], JobKey] = job_of
     part: Callable[[Body], Body] = own_part
     wanted: Callable[[Body], bool] = lambda _: True
+    has_room: Callable[[Body], bool] = lambda _: True
     outlives_deletion: bool = False
 
     def refuse(self, body: Body, problem: str) -> bool:
@@ -226,7 +284,9 @@ def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
             cache.put_job,
             cache.remove_job,
             lambda body: JobKey(*identity(body)[0]),
+            has_room=lambda body: cache.has_room(cache.jobs, body),
         ),
+        # The operator makes them, and starts none in a namespace without room.
         WatchedKind(
             TRAINING_RECURRENCES,
             "",
@@ -235,7 +295,15 @@ def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
             cache.remove_recurrence,
             _job_of_recurrence,
         ),
-        WatchedKind(JOBS, RECURRENCE_LABEL, cache.workloads, cache.put_workload, cache.remove_workload, part=job_part),
+        WatchedKind(
+            JOBS,
+            RECURRENCE_LABEL,
+            cache.workloads,
+            cache.put_workload,
+            cache.remove_workload,
+            part=job_part,
+            has_room=lambda body: cache.has_room(cache.workloads, body),
+        ),
         WatchedKind(
             PODS,
             RECURRENCE_LABEL,
@@ -244,6 +312,7 @@ def watched_kinds(cache: ObjectCache) -> tuple[WatchedKind, ...]:
             cache.remove_pod,
             part=pod_part,
             wanted=cache.pod_is_wanted,
+            has_room=lambda body: cache.has_room(cache.pods, body),
             outlives_deletion=True,
         ),
     )
@@ -258,6 +327,10 @@ def _job_of_recurrence(body: Body) -> JobKey:
 def _is_known(object_store: ObjectStore[Any], key: Key, version: int) -> bool:
     cached = object_store.get(key)
     return cached is not None and cached.version >= version
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / MEBIBYTE:.1f} MiB"
 
 
 def _label(body: Body, name: str) -> str:

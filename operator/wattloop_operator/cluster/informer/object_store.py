@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from wattloop_operator.cluster.informer.namespace_bytes import Key, NamespaceBytes
+from wattloop_operator.cluster.informer.object_bytes import REFUSED_BYTES
+
 Value = TypeVar("Value")
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,7 @@ class CachedObject(Generic[Value]):
         version: Its resource version, a number that grows with every change.
         group: Namespace and name of the object that it belongs to, such as its job.
         value: The object.
+        size_bytes: Bytes of memory that it counts.
     """
 
     key: Key
@@ -28,6 +31,7 @@ class CachedObject(Generic[Value]):
     version: int
     group: Key
     value: Value
+    size_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class RefusedObject:
         uid: The object's uid.
         version: The refused version.
         problem: Why it is not stored, with a remedy.
-        template_bytes: Size of a template that its namespace has no room for; 0: the version is never stored.
+        template_bytes: Size of the template of a job that its namespace has no room for; 0: the version is never
+            stored.
         readable: Whether more than its identity is known.
     """
 
@@ -66,6 +71,7 @@ class ObjectStore(Generic[Value]):
         self._refused: dict[Key, RefusedObject] = {}
         # Uids that this operator deleted: earlier events must not restore them.
         self._deleted: set[str] = set()
+        self._bytes = NamespaceBytes()
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -80,6 +86,7 @@ class ObjectStore(Generic[Value]):
             self._refused.pop(cached.key, None)
             self._objects[cached.key] = cached
             self._groups.setdefault(cached.group, set()).add(cached.key)
+            self._count(cached.key)
             return True
 
     def refuse(self, key: Key, refused: RefusedObject) -> bool:
@@ -91,6 +98,7 @@ class ObjectStore(Generic[Value]):
             if stored is not None and stored.version > refused.version:
                 return False
             self._refused[key] = refused
+            self._count(key)
             return True
 
     def refused(self, key: Key) -> RefusedObject | None:
@@ -106,6 +114,7 @@ class ObjectStore(Generic[Value]):
         """Forget a refused version, so that it is looked at again."""
         with self._lock:
             self._refused.pop(key, None)
+            self._count(key)
 
     def remove(self, key: Key, uid: str, *, before_event: bool = False) -> bool:
         """Remove a deleted object, but not a newer one of its name; returns whether it was stored.
@@ -124,10 +133,12 @@ class ObjectStore(Generic[Value]):
             refused = self._refused.get(key)
             if refused is not None and refused.uid == uid:
                 del self._refused[key]
+                self._count(key)
             before = self._objects.get(key)
             if before is None or before.uid != uid:
                 return False
             self._forget(before)
+            self._count(key)
         self._on_removed(before)
         return True
 
@@ -144,6 +155,15 @@ class ObjectStore(Generic[Value]):
         """All objects."""
         with self._lock:
             return list(self._objects.values())
+
+    def bytes_of(self, namespace: str) -> int:
+        """Bytes of memory that a namespace's objects count, refused versions included."""
+        return self._bytes.of_namespace(namespace)
+
+    def _count(self, key: Key) -> None:
+        stored = self._objects.get(key)
+        refused_bytes = REFUSED_BYTES if key in self._refused else 0
+        self._bytes.set(key, (0 if stored is None else stored.size_bytes) + refused_bytes)
 
     def _known_version(self, key: Key) -> int:
         stored, refused = self._objects.get(key), self._refused.get(key)

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import UnreadableResponseError
+from wattloop_operator.cluster.informer.namespace_bytes import Key
 from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
-from wattloop_operator.cluster.informer.object_store import CachedObject, Key
+from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import Body, metadata_part
 from wattloop_operator.domain.names import JobKey
 
@@ -58,7 +59,7 @@ class Resync:
             items, list_version = self._api.list(
                 kind.resource, namespace=namespace, labels=kind.labels, metadata_only=True, part=metadata_part
             )
-            listed |= {identity(each)[0]: each for each in filter(kind.wanted, items)}
+            listed |= {identity(each)[0]: each for each in items if kind.wanted(each) and kind.has_room(each)}
             here = [each for each in cached if namespace in ("", each.key[0])]
             deleted += [each for each in here if each.key not in listed and each.version <= int(list_version)]
         late = {key for key, body in listed.items() if self._is_behind(body)}

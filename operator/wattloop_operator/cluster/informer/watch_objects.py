@@ -20,6 +20,7 @@ from wattloop_operator.cluster.informer.stored_parts import Body, own_part, stor
 logger = logging.getLogger(__name__)
 
 Part = Callable[[Body], Body]
+Wanted = Callable[[Body], bool]
 
 # The largest template has 128 KiB, and again as much in an annotation and in managed fields each.
 MAX_PARSED_BYTES = 1024 * 1024
@@ -46,17 +47,20 @@ def packed(data: bytes, part: Part = own_part) -> dict[str, Any]:
         return _unreadable(upper_levels(data), str(error))
 
 
-def packed_response(data: bytes, part: Part = own_part) -> Any:
-    """The body of a response; of a list, with packed items.
+def packed_response(data: bytes, part: Part = own_part, wanted: Wanted = lambda _: True) -> Any:
+    """The body of a response; of a list, with those items packed that are wanted.
 
     Raises:
         UnreadableError: The text is not JSON, or is too large.
     """
-    return parse_list(data, lambda item: _packed(item, part), lambda text: _packed_item(text, part))
+    found = parse_list(data, lambda item: _packed(item, part), lambda text: _packed_item(text, part))
+    if isinstance(found, dict) and isinstance(found.get("items"), list):
+        found["items"] = [each for each in found["items"] if wanted(each)]
+    return found
 
 
-def packed_event(line: bytes, part: Part = own_part) -> bytes:
-    """A line of a watch with its object packed; bookmarks stay as they are.
+def packed_event(line: bytes, part: Part = own_part, wanted: Wanted = lambda _: True) -> bytes:
+    """A line of a watch with its object packed; bookmarks stay as they are. Empty: its object is not wanted.
 
     Each error of the server gets the code of an expired version, after which kopf lists again. It ends
     the watch for good after any other code.
@@ -71,6 +75,8 @@ def packed_event(line: bytes, part: Part = own_part) -> bytes:
     found = event.get("object") if isinstance(event, dict) else None
     if isinstance(found, dict) and event.get("type") in {"ADDED", "MODIFIED", "DELETED"}:
         event["object"] = _unreadable(found, problem) if problem else _packed(found, part)
+        if event["type"] != "DELETED" and not wanted(event["object"]):
+            return b""
     elif isinstance(event, dict) and event.get("type") == "ERROR":
         logger.info("a watch has ended by an error of the API server, and its objects are listed again: %s", found)
         event["object"] = {"code": EXPIRED_CODE}
