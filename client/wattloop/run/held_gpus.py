@@ -18,6 +18,7 @@ from wattloop.power.limit_profiling import LimitProfiling, limits_to_measure
 from wattloop.power.scheduled_profiling import ScheduledProfiling
 from wattloop.power.windows import Totals
 from wattloop.printable import ascii_text
+from wattloop.run.rising_counters import RisingCounters
 from wattloop.wire.training_messages import MAX_REFUSAL_CHARACTERS, GpuEnergy, LimitMeasurement, LimitSchedule
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ class ProcessGpus:
         self._select = select
         self._agent = AgentConnection(socket_path) if socket_path else None
         self._start: dict[str, GpuReading] = {}
+        self._counters = RisingCounters()
+        self._max_watts_of: dict[str, float] = {}
         self._range_watts: tuple[float, float] | None = None
         self._max_watts = 0.0
         self._interruptions = 0
@@ -90,6 +93,9 @@ class ProcessGpus:
         self._agent.wait(self._agent_start_seconds)
         try:
             described = self._select(self._agent.gpus())
+            self._max_watts_of = {
+                each.uuid: each.power_limits.maximum_watts for each in described if each.power_limits is not None
+            }
             self._start = {reading.uuid: reading for reading in self._energy_of(each.uuid for each in described)}
         except (AgentUnavailable, AgentRequestError) as error:
             logger.warning("%s: %s", self._without_agent, error)
@@ -299,8 +305,9 @@ class ProcessGpus:
             self._agent.close()
 
     def was_interrupted(self) -> bool:
-        """Whether the agent disconnected since the last call, so that the limit was not held for a moment."""
-        before, self._interruptions = self._interruptions, 0 if self._agent is None else self._agent.interruptions
+        """Whether the agent disconnected, or a counter fell, since the last call: no limit was measured meanwhile."""
+        interruptions = 0 if self._agent is None else self._agent.interruptions
+        before, self._interruptions = self._interruptions, interruptions + self._counters.falls
         return self._interruptions != before
 
     def _read(self) -> list[GpuReading]:
@@ -314,7 +321,10 @@ class ProcessGpus:
 
     def _energy_of(self, uuids: Iterable[str]) -> list[GpuReading]:
         named = list(uuids)
-        return self._agent.energy(named) if self._agent is not None and named else []
+        if self._agent is None or not named:
+            return []
+        read = self._agent.energy(named)
+        return [self._counters.rising(each, self._max_watts_of.get(each.uuid, 0.0)) for each in read]
 
     def totals(self) -> Totals | None:
         """Cumulative energy of all GPUs and the time; None if the counters could not be read."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 from collections.abc import Iterator
@@ -75,6 +76,27 @@ def test_a_run_holds_the_limit_of_the_decision_until_it_ends(node: Node, report_
         run.report(metric=0.5)
     assert node.limits == [400.0, 400.0]
     assert {report["power_limit_watts"] for report in report_server.reports} == {250.0}
+
+
+def test_a_gpu_that_is_reset_during_a_run_loses_no_report_and_keeps_its_energy(
+    node: Node, report_server: ReportServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Run(environment=node.variables(report_server)) as run:
+        for epoch in run.epochs():
+            node.gpus.occupy([0, 1], work=10 * WORK_OF_A_SECOND, intensity=0.8)
+            if epoch == 1:
+                node.gpus.reset_energy_counter(0)
+            node.gpus.occupy([0, 1], work=10 * WORK_OF_A_SECOND, intensity=0.8)
+            run.report(metric=0.5)
+    assert [report["epoch"] for report in report_server.reports] == [0, 1, 2, 3, 3]
+    energies = [{gpu["uuid"]: gpu["energy_millijoules"] for gpu in each["gpus"]} for each in report_server.reports]
+    for before, after in itertools.pairwise(energies):
+        assert all(after[uuid] >= before[uuid] for uuid in before)
+    first, other = (
+        gpu["energy_millijoules"] - gpu["start_energy_millijoules"] for gpu in report_server.reports[-1]["gpus"]
+    )
+    assert 0.6 < min(first, other) / max(first, other) < 0.95, "a part of one epoch is in no counter"
+    assert [each for each in caplog.messages if "its energy counter or clock fell" in each]
 
 
 def test_a_failed_run_releases_its_limit(node: Node, report_server: ReportServer) -> None:
