@@ -75,7 +75,7 @@ def test_by_hand_the_best_limit_is_held_until_the_end(node: Node, tmp_path: Path
         assert each.time_interval_seconds[0] < each.time_seconds < each.time_interval_seconds[1]
     # The file is what `wattloop power select --profile` reads.
     measured = [each.measurement for each in reversed(result.measurements)]
-    assert list(read_profile(file).measurements) == measured
+    assert list(read_profile(file)) == measured
     assert Energy().select(measured).power_limit_watts == result.power_limit_watts
     assert json.loads(file.read_text())["doubt"] == result.doubt
 
