@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from wattloop.energy.gpu_reading import GpuReading
+from wattloop.energy.gpu_reading import GpuReading, IntegratedEnergy
 
 logger = logging.getLogger("wattloop")
 
 
 @dataclass
 class _Counted:
-    """What was counted of a GPU, and its counter and clock as they were read last."""
+    """What was counted of a GPU, and its last reading."""
 
     millijoules: int
     seconds: float
-    counter: int
-    clock: float
+    lost_millijoules: float
+    last: GpuReading
 
 
 class RisingCounters:
-    """Continues the counter and the clock of each GPU after a fall.
+    """Continues the energy and the clock of each GPU after a fall.
 
     A GPU that is reset counts from zero. What it used between its last reading and the reset is in no
     counter. A value that is larger than the GPU can have used since is no such count, and adds nothing.
+    The same holds of energy that an agent integrates, if the agent begins again.
 
     Attributes:
-        falls: Number of readings so far with a counter or a clock below the one before.
+        falls: Number of readings so far with an energy or a clock below the one before.
     """
 
     def __init__(self) -> None:
@@ -35,32 +36,45 @@ class RisingCounters:
         self.falls = 0
 
     def rising(self, reading: GpuReading, max_watts: float) -> GpuReading:
-        """The reading with a counter and a clock that are not below the GPU's previous ones.
+        """The reading with an energy and a clock that are not below the GPU's previous ones.
 
         Args:
             reading: The next reading of a GPU.
             max_watts: The most power that the GPU can draw; 0 if it is not known.
         """
-        counter, clock = reading.counter_millijoules, reading.clock_seconds
+        energy, clock = reading.cumulative_millijoules, reading.clock_seconds
         known = self._gpus.get(reading.uuid)
         if known is None:
-            self._gpus[reading.uuid] = _Counted(counter, clock, counter, clock)
+            self._gpus[reading.uuid] = _Counted(energy, clock, 0.0, reading)
             return reading
-        seconds, millijoules = clock - known.clock, counter - known.counter
+        last = known.last
+        seconds, millijoules = clock - last.clock_seconds, energy - last.cumulative_millijoules
         if seconds < 0 or millijoules < 0:
-            self._tell(reading, known)
+            self._tell(reading, last)
         if millijoules < 0:
-            millijoules = counter if counter <= 1000 * max_watts * seconds else 0
+            possible = 1000 * max_watts * max(seconds, 0.0)
+            millijoules = energy if energy <= possible else 0
+            known.lost_millijoules += possible
+            if last.integrated is not None and reading.integrated is not None:
+                # Its errors begin again, too.
+                known.lost_millijoules += last.integrated.uncertainty_since(IntegratedEnergy(0, 0.0, 0.0))
         known.seconds += max(seconds, 0.0)
         known.millijoules += millijoules
-        known.counter, known.clock = counter, clock
-        return reading._replace(energy_millijoules=known.millijoules, clock_seconds=known.seconds)
+        known.last = reading
+        if reading.integrated is None:
+            return reading._replace(energy_millijoules=known.millijoules, clock_seconds=known.seconds)
+        error = reading.integrated.estimation_error_millijoules + known.lost_millijoules
+        integrated = replace(
+            reading.integrated, energy_millijoules=known.millijoules, estimation_error_millijoules=error
+        )
+        return reading._replace(integrated=integrated, clock_seconds=known.seconds)
 
-    def _tell(self, reading: GpuReading, known: _Counted) -> None:
+    def _tell(self, reading: GpuReading, last: GpuReading) -> None:
         self.falls += 1
         if self.falls == 1:
             logger.warning(
-                "GPU %s: its energy counter or clock fell, from %d mJ at %.3f s to %d mJ at %.3f s, as after a reset "
-                "of the GPU; what it used in between may be missing in the energy of this run",
-                reading.uuid, known.counter, known.clock, reading.counter_millijoules, reading.clock_seconds,
+                "GPU %s: its energy or clock fell, from %d mJ at %.3f s to %d mJ at %.3f s, as after a reset of the "
+                "GPU; what it used in between may be missing in the energy of this run",
+                reading.uuid, last.cumulative_millijoules, last.clock_seconds, reading.cumulative_millijoules,
+                reading.clock_seconds,
             )  # fmt: skip

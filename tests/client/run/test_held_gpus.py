@@ -96,7 +96,7 @@ def test_a_gpu_that_is_reset_during_a_run_loses_no_report_and_keeps_its_energy(
         gpu["energy_millijoules"] - gpu["start_energy_millijoules"] for gpu in report_server.reports[-1]["gpus"]
     )
     assert 0.6 < min(first, other) / max(first, other) < 0.95, "a part of one epoch is in no counter"
-    assert [each for each in caplog.messages if "its energy counter or clock fell" in each]
+    assert [each for each in caplog.messages if "its energy or clock fell" in each]
 
 
 def test_a_failed_run_releases_its_limit(node: Node, report_server: ReportServer) -> None:
