@@ -354,3 +354,13 @@ class TrainingRecurrence(ApiModel):
     status: TrainingRecurrenceStatus = Field(
         default=TrainingRecurrenceStatus(), description="Observed state of the attempt."
     )
+
+    @property
+    def progress(self) -> Progress:
+        """What the attempt has reported so far; no report is a progress without any."""
+        return self.status.progress or Progress()
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Index of the recurrence and of the attempt, by which attempts are ordered."""
+        return self.spec.index, self.spec.attempt

@@ -211,7 +211,7 @@ class ClusterBackend:
         if not self._agent_report_timeout_seconds or not wanted:
             return {}
         reported = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
-        return {each.metadata.name: reported.get((each.spec.index, each.spec.attempt), ()) for each in wanted}
+        return {each.metadata.name: reported.get(each.order, ()) for each in wanted}
 
     def _create(self, recurrence: TrainingRecurrence) -> None:
         metadata = recurrence.metadata

@@ -16,7 +16,6 @@ from typing import Any
 
 from wattloop.errors import OperationError
 from wattloop.threads import TaskThread
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
@@ -160,7 +159,7 @@ class OutputCollector:
         reader = OutputReader(recurrence.spec.reporting, recurrence.spec.target)
         lines = termination_message(pod, self._container(recurrence, pod)).encode().splitlines()
         evaluations = [found for line in lines if (found := reader.read(line)) is not None]
-        position = (recurrence.status.progress or Progress()).sequence + 1
+        position = recurrence.progress.sequence + 1
         for evaluation in evaluations[-1:]:
             self._observe(*key, OutputReport(position, evaluation.metric, evaluation.epoch))
         self._observe(*key, OutputReport(position + 1, finished=True))
@@ -197,7 +196,7 @@ class OutputCollector:
         name = str(pod["metadata"]["name"])
         before = collected.follower
         collected.failures = 0 if before is not None and before.complete else collected.failures
-        position = (recurrence.status.progress or Progress()).sequence
+        position = recurrence.progress.sequence
         if before is not None:
             position = max(position, before.position)
         if (before is None or before.log.pod != name) and not self._is_owned(key, pod):
@@ -216,7 +215,7 @@ class OutputCollector:
 
     def _finish(self, key: Key, recurrence: TrainingRecurrence, follower: LogFollower) -> None:
         """Report that nothing more follows, once the workload has ended: its pod is not replaced then."""
-        progress = recurrence.status.progress or Progress()
+        progress = recurrence.progress
         if progress.finished or not self._workload_has_ended(key):
             return
         position = max(follower.position, progress.sequence) + 1
@@ -263,5 +262,5 @@ class OutputCollector:
 
 
 def _is_open(recurrence: TrainingRecurrence) -> bool:
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     return recurrence.status.result is None and recurrence.status.workload_ref is not None and not progress.finished

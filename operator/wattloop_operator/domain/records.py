@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import AfterValidator, Field, InstanceOf
 from pydantic.dataclasses import dataclass
 
+from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import MAX_PARAMETER_CHARACTERS, MAX_PARAMETERS
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
@@ -42,8 +43,6 @@ MAX_OBSERVATIONS_OF_JOB = 20_000
 RESULTS = tuple(sorted(result.value for result in Result))
 DIRECTIONS = tuple(sorted(direction.value for direction in Direction))
 
-# Metric, direction, threshold and consecutive evaluations of a target.
-TargetValues = tuple[str, str, float, int]
 Argument = TypeVar("Argument")
 Value = TypeVar("Value")
 
@@ -185,9 +184,15 @@ class ObservationRecord(StoredRecord):
         return {}
 
     @property
-    def target(self) -> TargetValues:
-        """Metric, direction, threshold and evaluations of its target."""
-        return self.target_metric, self.target_direction, self.target_threshold, self.target_evaluations
+    def order(self) -> tuple[int, int]:
+        """Index of the recurrence and of the attempt, by which attempts are ordered."""
+        return self.recurrence, self.attempt
+
+    @functools.cached_property
+    def target(self) -> RunTarget:
+        """Its target."""
+        maximize = self.target_direction == Direction.MAXIMIZE.value
+        return RunTarget(self.target_metric, self.target_threshold, maximize, self.target_evaluations)
 
 
 def once_per_record(

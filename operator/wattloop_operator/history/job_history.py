@@ -17,6 +17,7 @@ from wattloop_operator.reconcile.learning.advice import advice_check_text, advic
 from wattloop_operator.reconcile.learning.costs import default_cost_of
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
 from wattloop_operator.reconcile.learning.policy_configurations import default_values
+from wattloop_planner.bandit.configuration import Configuration
 
 
 @dataclass(frozen=True)
@@ -97,19 +98,13 @@ class JobHistory:
         """The same for another weight of energy; 1 compares energies."""
         if self.default_batch_size is None or not self.records:
             return JobSavings(None)
-        default = default_cost_of(
-            self.comparable_records,
-            self.profiles,
-            default_batch_size=self.default_batch_size,
-            default_parameters=self.default_parameters,
-            eta=eta,
-        )
+        configuration = Configuration(self.default_batch_size, tuple(self.default_parameters.items()))
+        default = default_cost_of(self.comparable_records, self.profiles, configuration, eta)
         return job_savings(
             self.records,
             self.profiles,
             target=self.records[-1].target,
-            default_batch_size=self.default_batch_size,
-            default_parameters=self.default_parameters,
+            configuration=configuration,
             eta=eta,
             default=default,
         )

@@ -41,7 +41,7 @@ class FinalEnergy:
 
     def report(self, recurrence: TrainingRecurrence) -> None:
         """Read the GPUs that the attempt has reported. Failures are only logged."""
-        energies = energy_now(self._agent_socket, recurrence.status.progress or Progress())
+        energies = energy_now(self._agent_socket, recurrence.progress)
         if not energies:
             return
         metadata = recurrence.metadata

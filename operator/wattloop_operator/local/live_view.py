@@ -82,7 +82,7 @@ class LiveView:
         self._print_ended(history)
         running = sorted(
             (each for each in snapshot.recurrences if each.status.result is None),
-            key=lambda each: (each.spec.index, each.spec.attempt),
+            key=lambda each: each.order,
         )
         lines = [text for each in running[:MAX_RUNNING] for text in self._running_lines(each, history)]
         if len(running) > MAX_RUNNING:
@@ -104,7 +104,7 @@ class LiveView:
 
     def _running_lines(self, recurrence: TrainingRecurrence, history: JobHistory) -> list[Text]:
         width = self._console.width
-        spec, progress = recurrence.spec, recurrence.status.progress or Progress()
+        spec, progress = recurrence.spec, recurrence.progress
         configuration = Configuration(spec.batch_size, sorted_values(spec.parameters))
         limit = progress.power_limit_watts or spec.power_limit_watts
         power = self._power_watts(recurrence.metadata.name, progress)

@@ -17,7 +17,7 @@ from pathlib import Path
 from wattloop import interruption
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
-from wattloop_operator.api.attempt_state import Progress, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size_policy import FixedPolicySpec, PolicyChoice
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.power_fields import Power, PowerLimit, PowerLimitMode
@@ -200,7 +200,7 @@ def _check_held(snapshot: Snapshot) -> None:
         OperationError: One reached the target without its limit.
     """
     for each in snapshot.recurrences:
-        progress = each.status.progress or Progress()
+        progress = each.progress
         wanted = each.spec.power_limit_watts
         if wanted is None or each.status.result is not Result.REACHED or progress.power_limit_watts == wanted:
             continue

@@ -145,7 +145,8 @@ def _draw_metric(axes: Axes, history: JobHistory, rows: Sequence[RecurrenceRow])
         axes.plot(
             *zip(*points, strict=True) if points else ([], []), "o", color=INK if reached else FAINT, markersize=4
         )
-    name, _, threshold, _ = history.records[-1].target
-    axes.axhline(threshold, color=INK, linestyle=DASHES, linewidth=1.0, label=f"target, {metric_text(threshold)}")
+    target = history.records[-1].target
+    label = f"target, {metric_text(target.threshold)}"
+    axes.axhline(target.threshold, color=INK, linestyle=DASHES, linewidth=1.0, label=label)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    axes.set_ylabel(label_of(name))
+    axes.set_ylabel(label_of(target.metric))

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
-from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerMeasurement, PowerProfileKey
+from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerProfileRecord
 
 # Reason of the Event of a recurrence that was deleted.
 RECURRENCE_DELETED = "RecurrenceDeleted"
@@ -34,8 +34,7 @@ class RecordLateUsage:
 class RecordProfile:
     """Record a power profile in the store."""
 
-    key: PowerProfileKey
-    measurements: tuple[PowerMeasurement, ...]
+    profile: PowerProfileRecord
 
 
 @dataclass(frozen=True)
@@ -139,4 +138,4 @@ class ReconcileResult:
     """
 
     actions: tuple[Action, ...]
-    wake_at: datetime | None
+    wake_at: datetime | None = None

@@ -38,13 +38,13 @@ def next_actions(snapshot: Snapshot, now: datetime) -> ReconcileResult:
         now: The time, with a time zone.
     """
     if snapshot.job.metadata.deletion_timestamp is not None:
-        return ReconcileResult((), None)
+        return ReconcileResult(())
     forgotten = forget_actions(snapshot, now)
     if forgotten:
-        return ReconcileResult(forgotten, None)
+        return ReconcileResult(forgotten)
     actions: list[Action] = list(_record(snapshot))
     wake_times: list[datetime] = []
-    for recurrence in sorted(snapshot.recurrences, key=lambda each: (each.spec.index, each.spec.attempt)):
+    for recurrence in sorted(snapshot.recurrences, key=lambda each: each.order):
         due = attempt_actions(snapshot, recurrence, now)
         actions += due.actions
         wake_times += [] if due.wake_at is None else [due.wake_at]
@@ -72,9 +72,9 @@ def _record(snapshot: Snapshot) -> Iterator[Action]:
         late_usage = job_observations.late_usage_of(recurrence)
         if late_usage is not None and late_usage not in snapshot.late_usages:
             yield RecordLateUsage(late_usage)
-        if recurrence.status.result is None or (recurrence.spec.index, recurrence.spec.attempt) in stored:
+        if recurrence.status.result is None or recurrence.order in stored:
             continue
         measured = job_observations.profile_of(recurrence)
-        if measured is not None and measured[0] not in profiled:
-            yield RecordProfile(*measured)
+        if measured is not None and measured.key not in profiled:
+            yield RecordProfile(measured)
         yield RecordObservation(job_observations.record_of(recurrence))

@@ -177,7 +177,7 @@ class ProgressWriter(Generic[Received]):
                 # A failed write counts too, because it is a request to the API server.
                 attempt.written_at = self._clock()
                 try:
-                    self._progress_store.write(recurrence, merged.status.progress or Progress())
+                    self._progress_store.write(recurrence, merged.progress)
                 except StaleSnapshotError:
                     continue
             attempt.waiting.clear()
@@ -248,12 +248,12 @@ def _with(recurrence: TrainingRecurrence, progress: Progress) -> TrainingRecurre
 
 def _is_urgent(before: TrainingRecurrence, after: TrainingRecurrence) -> bool:
     """Whether the attempt now must stop, has reached its target, has a new verdict or is finished."""
-    old, new = before.status.progress or Progress(), after.status.progress or Progress()
+    old, new = before.progress, after.progress
     if _verdict(before) != _verdict(after):
         return True
     return (old.stop_requested, old.reached, old.finished) != (new.stop_requested, new.reached, new.finished)
 
 
 def _verdict(recurrence: TrainingRecurrence) -> tuple[int, int | None]:
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     return progress.decided_epoch, progress.stop_epoch

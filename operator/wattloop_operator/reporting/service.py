@@ -210,7 +210,7 @@ class ReportService:
         return recurrence
 
     def _merged(self, recurrence: TrainingRecurrence, received: ReceivedReport) -> Progress:
-        report, before = received.report, recurrence.status.progress or Progress()
+        report, before = received.report, recurrence.progress
         if recurrence.status.result is not None:
             return before
         if isinstance(report, PodLimitState):
@@ -229,7 +229,7 @@ class ReportService:
     def _with_agent_readings(
         self, recurrence: TrainingRecurrence, progress: Progress, received: ReceivedReport
     ) -> Progress:
-        before = recurrence.status.progress or Progress()
+        before = recurrence.progress
         if self._energies is not None and received.energies is None and needs_agents(before, progress):
             received.energies = self._read_energies(self._energies, recurrence)
         energies = received.energies or ()
@@ -248,7 +248,7 @@ class ReportService:
             return ()
 
     def _judged(self, recurrence: TrainingRecurrence, received: Sequence[ReceivedReport]) -> Progress:
-        progress = recurrence.status.progress or Progress()
+        progress = recurrence.progress
         if recurrence.status.result is not None:
             return progress
         reports = [each.report for each in received if isinstance(each.report, Report)]

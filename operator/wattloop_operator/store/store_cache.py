@@ -90,9 +90,9 @@ class StoreCache:
             case RecordLateUsage(late_usage):
                 self._store.late_usages.record(late_usage)
                 self.invalidate(late_usage.job_uid)
-            case RecordProfile(key, measurements):
-                self._store.profiles.record(key, measurements)
-                self.invalidate(key.job_uid)
+            case RecordProfile(profile):
+                self._store.profiles.record(profile.key, profile.measurements)
+                self.invalidate(profile.key.job_uid)
 
     def add(self, record: ObservationRecord) -> None:
         """Add a record that was stored just now: the others are not read again."""

@@ -63,7 +63,7 @@ class LocalTraining:
     @property
     def attempt(self) -> TrainingRecurrence:
         """The first attempt as it is stored."""
-        return min(self.snapshot.recurrences, key=lambda each: (each.spec.index, each.spec.attempt))
+        return min(self.snapshot.recurrences, key=lambda each: each.order)
 
     @property
     def used_joules(self) -> float:
@@ -74,7 +74,7 @@ class LocalTraining:
         """Report the GPU for the first time, and nothing after it."""
         if not self.attempt.spec.reporting.uses_client:
             # Its follower does so in a thread.
-            until(lambda: bool((self.attempt.status.progress or Progress()).gpus), "the follower reported the GPU")
+            until(lambda: bool(self.attempt.progress.gpus), "the follower reported the GPU")
             return
         with AgentConnection(str(self.node.socket)) as agent:
             (now,) = agent.energy()

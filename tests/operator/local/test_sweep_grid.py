@@ -112,4 +112,4 @@ def test_a_disrupted_point_gets_another_attempt() -> None:
     assert snapshot is not None
     history = history_of(record(GridPoint(8, None, 0), 0), record(point, 1, result=Result.DISRUPTED.value))
     decided = decide_point(snapshot, history, point, NOW)
-    assert (decided.spec.index, decided.spec.attempt) == (1, 1)
+    assert decided.order == (1, 1)

@@ -76,7 +76,7 @@ class RecurringJob(RuleBasedStateMachine):
         assert next_actions(snapshot, self.backend.now).actions == (), f"actions remain after {MAX_ROUNDS} rounds"
         for recurrence in self.backend.recurrences.values():
             if recurrence.status.result is not None:
-                key = (recurrence.spec.index, recurrence.spec.attempt)
+                key = recurrence.order
                 assert key in self.backend.records
                 assert job_observations.late_usage_of(recurrence) in (None, self.backend.late_usages.get(key))
 
@@ -183,7 +183,7 @@ class RecurringJob(RuleBasedStateMachine):
         backend = getattr(self, "backend", None)
         if backend is not None:
             for recurrence in backend.recurrences.values():
-                stored = backend.records.get((recurrence.spec.index, recurrence.spec.attempt))
+                stored = backend.records.get(recurrence.order)
                 if stored is not None:
                     again = job_observations.record_of(recurrence)
                     assert (stored.result, stored.energy_joules, stored.time_seconds) == (

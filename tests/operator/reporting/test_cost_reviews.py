@@ -63,7 +63,7 @@ class Operator:
 
     @property
     def progress(self) -> Progress:
-        return self.recurrence.status.progress or Progress()
+        return self.recurrence.progress
 
 
 @pytest.fixture

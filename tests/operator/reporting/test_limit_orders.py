@@ -62,7 +62,7 @@ class Attempts:
     @property
     def progress(self) -> Progress:
         assert self.recurrence is not None
-        return self.recurrence.status.progress or Progress()
+        return self.recurrence.progress
 
 
 def attempt(power: dict[str, object] | None = None) -> Attempts:

@@ -17,7 +17,13 @@ from support.databases.sample_record import RECORD
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.domain.records import LateUsage, ObservationRecord, PowerMeasurement, PowerProfileKey
+from wattloop_operator.domain.records import (
+    LateUsage,
+    ObservationRecord,
+    PowerMeasurement,
+    PowerProfileKey,
+    PowerProfileRecord,
+)
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadPhase
 from wattloop_operator.driver import Backend, StaleSnapshotError
 from wattloop_operator.reconcile import actions
@@ -187,7 +193,7 @@ class BackendContract:
     def test_a_profile_is_read_back_as_recorded(self, harness: BackendHarness) -> None:
         key = PowerProfileKey(harness.snapshot.job.metadata.uid, 64, "NVIDIA A100", 1)
         measurements = (PowerMeasurement(400.0, 1000.0, 5.0, 0.1), PowerMeasurement(300.0, 800.0, 5.5, 0.1))
-        harness.do(actions.RecordProfile(key, measurements))
+        harness.do(actions.RecordProfile(PowerProfileRecord(key, measurements)))
         (profile,) = harness.snapshot.profiles
         assert profile.key == key
         assert set(profile.measurements) == set(measurements)

@@ -140,8 +140,8 @@ class ModelBackend:
             case actions.RecordLateUsage(late_usage):
                 if late_usage.job_uid == self.job.metadata.uid:
                     self.late_usages[(late_usage.recurrence, late_usage.attempt)] = late_usage
-            case actions.RecordProfile(key, measurements):
-                self.profiles[key] = PowerProfileRecord(key, measurements)
+            case actions.RecordProfile(profile):
+                self.profiles[profile.key] = profile
             case actions.CreateRecurrence(recurrence):
                 self._create(recurrence)
             case actions.StartWorkload(recurrence):
@@ -154,9 +154,7 @@ class ModelBackend:
             case actions.WriteRecurrenceStatus(recurrence, status):
                 self._put(recurrence, recurrence.model_copy(update={"status": status}))
             case actions.DeleteRecurrence(recurrence):
-                assert (recurrence.spec.index, recurrence.spec.attempt) in self.records, (
-                    "deleted before it was recorded"
-                )
+                assert recurrence.order in self.records, "deleted before it was recorded"
                 self.delete(recurrence.metadata.name)
             case actions.WriteJobStatus(status):
                 self.job = self.job.model_copy(update={"status": status})
@@ -308,9 +306,7 @@ class ModelBackend:
     def running(self) -> list[str]:
         """Names of the recurrences without a result, oldest first."""
         unfinished = [each for each in self.recurrences.values() if each.status.result is None]
-        return [
-            each.metadata.name for each in sorted(unfinished, key=lambda each: (each.spec.index, each.spec.attempt))
-        ]
+        return [each.metadata.name for each in sorted(unfinished, key=lambda each: each.order)]
 
 
 def report(

@@ -60,7 +60,7 @@ class MemoryProgressStore:
 
     def progress(self) -> Progress:
         assert self.recurrence is not None
-        return self.recurrence.status.progress or Progress()
+        return self.recurrence.progress
 
     @staticmethod
     def _at(recurrence: TrainingRecurrence, version: int) -> TrainingRecurrence:

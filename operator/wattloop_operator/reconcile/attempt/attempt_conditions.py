@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from wattloop_operator.api.attempt_state import Progress, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
@@ -45,7 +45,7 @@ def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, no
     yield condition(before, RUNNING, holds=runs, reason=reason, message=message, now=now)
     if ended:
         yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=awaited, now=now)
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     if progress.stop_requested or progress.finished or must_end(recurrence):
         reason = "StopRequested" if progress.stop_requested else "Finished"
         message = progress.stop_reason or "the training is done"
@@ -75,7 +75,7 @@ def publication_conditions(recurrence: TrainingRecurrence, result: Result, now: 
     """Whether an attempt that reached its target has published its model; nothing for others."""
     if recurrence.spec.output_directory is None or result is not Result.REACHED:
         return ()
-    model = (recurrence.status.progress or Progress()).published
+    model = recurrence.progress.published
     holds, reason, message = (
         (False, "NotReported", NOT_PUBLISHED_MESSAGE)
         if model is None
@@ -89,7 +89,7 @@ def power_limit_conditions(recurrence: TrainingRecurrence, now: datetime) -> tup
 
     A refusal fails no training.
     """
-    spec, progress = recurrence.spec, recurrence.status.progress or Progress()
+    spec, progress = recurrence.spec, recurrence.progress
     refusal = progress.power_limit_refusal
     if (spec.power_limit_watts is None and not spec.profile_power_limits) or not (
         progress.gpus or progress.agents or progress.agent_limits
@@ -108,7 +108,7 @@ def profile_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[C
 
     Nothing if there is one rank, or if none measured power limits.
     """
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     if progress.ranks == 1 or not progress.profile:
         return ()
     missing = missing_ranks(progress)
@@ -125,7 +125,7 @@ def rank_conditions(
     if workload is None or workload.failure is None or result not in (Result.CRASHED, Result.DISRUPTED):
         return ()
     pods = len({*(pod.uid for pod in recurrence.status.pods), *(pod.uid for pod in workload.pods)})
-    message = dead_rank(recurrence.status.progress or Progress(), workload, pods)
+    message = dead_rank(recurrence.progress, workload, pods)
     if not message:
         return ()
     before = recurrence.status.conditions
@@ -171,7 +171,7 @@ def energy_conditions(
         until: The time up to which the agents' reports must extend.
         now: The time.
     """
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     if not progress.gpus or agents.shared or not agents.covers(until):
         return ()
     message = disagreement(agents, progress)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadState
 
@@ -18,7 +17,7 @@ def must_end(recurrence: TrainingRecurrence) -> bool:
     It has reached the target, was asked to stop, or has passed its last epoch. An attempt that is
     just at its last epoch ends by itself.
     """
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     if recurrence.spec.reporting.uses_client:
         return False
     return progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence)
@@ -26,7 +25,7 @@ def must_end(recurrence: TrainingRecurrence) -> bool:
 
 def has_passed_max_epochs(recurrence: TrainingRecurrence) -> bool:
     """Whether a training that does not use the client goes on after its last epoch."""
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     return not recurrence.spec.reporting.uses_client and (progress.epoch or 0) > recurrence.spec.max_epochs
 
 
@@ -40,7 +39,7 @@ def output_deadline(
         workload: Its workload. Its end is by the clock of another machine.
         waiting_since: When the wait began, by the clock that it is measured with; None if it begins now.
     """
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     if not recurrence.spec.reporting.reads_output or progress.finished or must_end(recurrence):
         return None
     if workload is None or not workload.owned or not workload.phase.ended or workload.ended_at is None:

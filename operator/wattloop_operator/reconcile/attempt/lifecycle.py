@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
-from wattloop_operator.api.attempt_state import Progress, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import (
     MAX_PODS,
@@ -15,7 +14,13 @@ from wattloop_operator.api.training_recurrence import (
     WorkloadReference,
 )
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadPhase, WorkloadState
-from wattloop_operator.reconcile.actions import Action, EndWorkload, StartWorkload, WriteRecurrenceStatus
+from wattloop_operator.reconcile.actions import (
+    Action,
+    EndWorkload,
+    ReconcileResult,
+    StartWorkload,
+    WriteRecurrenceStatus,
+)
 from wattloop_operator.reconcile.attempt.attempt_conditions import (
     ENDING,
     ENERGY_AWAITED,
@@ -45,27 +50,19 @@ from wattloop_operator.reconcile.learning.changed_job import training_digest
 from wattloop_operator.reconcile.learning.same_place import places_before
 
 
-@dataclass(frozen=True)
-class AttemptActions:
-    """The actions that one attempt needs, and when time alone makes another one due."""
-
-    actions: tuple[Action, ...]
-    wake_at: datetime | None = None
-
-
-def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: datetime) -> AttemptActions:
-    """Compute the actions that are due for one attempt."""
+def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: datetime) -> ReconcileResult:
+    """Compute the actions that are due for one attempt, and when time alone makes another one due."""
     workload = snapshot.workloads.get(recurrence.metadata.name)
     if recurrence.status.result is not None:
         # The outcome is written before the workload is ended, so that a crash in between cannot
         # start it again.
         abandons = (EndWorkload(recurrence),) if workload is not None and workload.must_be_ended else ()
-        return AttemptActions((*abandons, *with_late_usage(snapshot, recurrence, now)))
+        return ReconcileResult((*abandons, *with_late_usage(snapshot, recurrence, now)))
     if workload is None and recurrence.status.workload_ref is None:
         # A refused template would be refused again. The job's status gives the reason.
-        return AttemptActions(() if snapshot.refusal else (StartWorkload(recurrence),))
+        return ReconcileResult(() if snapshot.refusal else (StartWorkload(recurrence),))
     if workload is not None and never_starts(snapshot, recurrence, workload):
-        return AttemptActions(
+        return ReconcileResult(
             (_write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, _replaced(workload)), now),)
         )
     written, recurrence = recurrence.status, _with_valid_times(recurrence, now)
@@ -91,7 +88,7 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
             default=None,
         )
         if until is None or until <= now:
-            return AttemptActions((_write_outcome(snapshot, recurrence, assessment, now),))
+            return ReconcileResult((_write_outcome(snapshot, recurrence, assessment, now),))
     else:
         until = assessment.until
     ends: tuple[Action, ...] = ()
@@ -100,8 +97,8 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
         ends = (EndWorkload(recurrence, gracefully=True),)
     status = _status_without_outcome(recurrence, workload, snapshot.devices, now)
     if status == written:
-        return AttemptActions(ends, until)
-    return AttemptActions((WriteRecurrenceStatus(recurrence, status), *ends), until)
+        return ReconcileResult(ends, until)
+    return ReconcileResult((WriteRecurrenceStatus(recurrence, status), *ends), until)
 
 
 def never_starts(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState) -> bool:
@@ -159,7 +156,7 @@ def _observed_start(workload: WorkloadState, now: datetime) -> datetime | None:
 
 def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: Ended, now: datetime) -> Action:
     workload = snapshot.workloads.get(recurrence.metadata.name)
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     agents = agent_energy_of(snapshot, recurrence)
     started = recurrence.status.start_time or (None if workload is None else workload.started_at)
     until = coverage_end(workload, snapshot.agent_report_timeout_seconds, now)

@@ -65,7 +65,7 @@ def needs_order(recurrence: TrainingRecurrence, *, may_have_socket: bool) -> boo
         may_have_socket: Whether its pods may have the agent's socket. Then it is waited for a report
             without GPUs, because a process that has the socket requests the limit itself.
     """
-    spec, progress = recurrence.spec, recurrence.status.progress or Progress()
+    spec, progress = recurrence.spec, recurrence.progress
     if recurrence.status.result is not None or progress.gpus:
         return False
     if spec.power_limit_watts is None and not spec.profile_power_limits:
@@ -80,7 +80,7 @@ def ordered_limit(recurrence: TrainingRecurrence, power: PowerLimit) -> int | No
         recurrence: The attempt, of which `needs_order` is true.
         power: How the job chooses its limit.
     """
-    spec, progress = recurrence.spec, recurrence.status.progress or Progress()
+    spec, progress = recurrence.spec, recurrence.progress
     if spec.power_limit_watts is not None:
         return spec.power_limit_watts
     allowed = _allowed(() if progress.agent_limits is None else progress.agent_limits.pods)

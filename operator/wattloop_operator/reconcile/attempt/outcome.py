@@ -83,7 +83,7 @@ def assess(
         places_before: Places at which a failure at the start is not the fault of the batch size.
         now: The time.
     """
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     if workload is None:
         return _without_workload(recurrence, progress)
     if not workload.owned:
@@ -176,7 +176,7 @@ def _running(
     hang: datetime | None,
     now: datetime,
 ) -> Ended | Ongoing:
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     if deadline is not None and now >= deadline:
         text = f"still running at activeDeadlineSeconds; {_last_report(progress)}"
         return Ended(Result.DEADLINE_EXCEEDED, text)

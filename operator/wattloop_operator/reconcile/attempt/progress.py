@@ -45,7 +45,7 @@ EVALUATIONS_AWAY = 3
 
 def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     """The progress after a report; equal to the current one if the report is not new."""
-    before = recurrence.status.progress or Progress()
+    before = recurrence.progress
     gpus = _merge_readings(before.gpus, report.gpus, max_gpus(recurrence))
     is_newest = report.rank == 0 and report.sequence > before.sequence
     ranks = min(ranks_after(before, report), MAX_RANKS)
@@ -67,7 +67,7 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
 
 def progress_after_output(recurrence: TrainingRecurrence, seen: OutputReport) -> Progress:
     """The progress after something was seen of a training that does not use the client."""
-    before = recurrence.status.progress or Progress()
+    before = recurrence.progress
     if before.reached or before.diverged:
         # The training goes on until it has been ended, but its outcome is known already.
         seen = replace(seen, metric=None, epoch=None)

@@ -79,7 +79,7 @@ def hung_at(
 
 def hang_message(recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
     """Who was silent for how long, and what to look at."""
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     text = f"no process reported for {recurrence.spec.progress_deadline_seconds} s (objective.progressDeadlineSeconds)"
     if not progress.heartbeats:
         since = "" if workload.all_running_since is None else f" since {format_time(workload.all_running_since)}"
@@ -126,6 +126,6 @@ def _silent_since(
     """Since when the silence of all processes counts; None if it does not."""
     if workload.all_running_since is None:
         return None
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     moments = (workload.all_running_since, progress.last_report_time, observed_since)
     return max(moment for moment in moments if moment is not None)

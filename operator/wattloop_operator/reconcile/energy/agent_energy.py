@@ -123,7 +123,7 @@ def agent_energy_of(snapshot: Snapshot, recurrence: TrainingRecurrence) -> Agent
     """The agents' reports about one attempt of a job."""
     energies = snapshot.pod_energies.get(recurrence.metadata.name, ())
     devices = snapshot.devices if snapshot.agent_report_timeout_seconds else 0
-    return agent_energy(energies, recurrence.status.progress or Progress(), devices)
+    return agent_energy(energies, recurrence.progress, devices)
 
 
 def agent_report_deadline(

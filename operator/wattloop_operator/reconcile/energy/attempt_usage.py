@@ -211,7 +211,7 @@ def attempt_figures(usage: Usage | None, cost: AttemptCost | None, progress: Pro
 
 def unmeasured_message(recurrence: TrainingRecurrence, result: Result, usage: Usage | None) -> str:
     """Why no energy of an ended attempt was measured, and what to do; empty if it was, or if nothing is lost."""
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     max_power = max_power_of(progress, usage)
     energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
     seconds = 0.0 if usage is None else float(usage.duration_seconds)

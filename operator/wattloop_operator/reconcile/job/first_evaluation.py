@@ -17,7 +17,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.learning.job_observations import known_records, target_values
+from wattloop_operator.reconcile.learning.job_observations import known_records
 
 FIRST_EVALUATION = "TargetMetAtOnce"
 HIGHER_IS_BETTER = re.compile(HIGHER_IS_BETTER_PATTERN)
@@ -34,7 +34,7 @@ def first_evaluation_condition(snapshot: Snapshot) -> Iterator[tuple[str, bool, 
     """
     target = snapshot.job.spec.objective.target
     met = [each for each in snapshot.recurrences if _met_at_once(each, target)]
-    latest = max(met, key=lambda each: (each.spec.index, each.spec.attempt), default=None)
+    latest = max(met, key=lambda each: each.order, default=None)
     if latest is None or latest.status.progress is None or latest.status.progress.curve is None:
         return
     if any(_was_trained_to(each, target) for each in known_records(snapshot)):
@@ -71,7 +71,7 @@ def _met_at_once(recurrence: TrainingRecurrence, target: Target) -> bool:
 
 def _was_trained_to(record: ObservationRecord, target: Target) -> bool:
     """Whether an attempt reached this target after a first evaluation that missed it."""
-    if record.curve is None or record.target != target_values(target) or record.result != Result.REACHED.value:
+    if record.curve is None or record.target != target.run_target or record.result != Result.REACHED.value:
         return False
     return _beyond(record.curve.metrics[0], target) < 0
 

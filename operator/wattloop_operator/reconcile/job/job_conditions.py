@@ -87,7 +87,7 @@ def job_conditions(
 def _pods_started(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
     """What hinders the pods of the oldest attempt that waits; nothing if none is hindered."""
     active = (each for each in snapshot.recurrences if each.status.result is None)
-    for each in sorted(active, key=lambda each: (each.spec.index, each.spec.attempt)):
+    for each in sorted(active, key=lambda each: each.order):
         workload = snapshot.workloads.get(each.metadata.name)
         if workload is not None and workload.owned and workload.wait_reason:
             text = (

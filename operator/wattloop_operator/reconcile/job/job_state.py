@@ -16,7 +16,6 @@ from wattloop_operator.reconcile.job.start import ALL_STARTED, SUSPENDED, Readin
 from wattloop_operator.reconcile.job.target import TARGET_UNREACHABLE
 from wattloop_operator.reconcile.learning.changed_job import not_forgotten, training_digest
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
-from wattloop_operator.reconcile.learning.job_observations import target_values
 
 # Type of a condition of a job.
 PODS_STARTED = "PodsStarted"
@@ -68,7 +67,7 @@ def _is_present(snapshot: Snapshot, record: ObservationRecord) -> bool:
     """Whether an attempt trained what the next one trains."""
     job = snapshot.job
     same_template = record.template_digest in (None, job.spec.template.digest, training_digest(job))
-    same_target = record.target == target_values(job.spec.objective.target)
+    same_target = record.target == job.spec.objective.target.run_target
     return same_template and same_target and bool(not_forgotten(job, (record,)))
 
 

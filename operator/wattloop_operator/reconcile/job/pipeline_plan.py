@@ -17,7 +17,7 @@ def job_frequency_plan(snapshot: Snapshot) -> JobFrequencyPlan | None:
     """The plan of the newest attempt that ran as a pipeline; kept when that attempt is deleted."""
     newest = max(
         (each for each in snapshot.recurrences if each.status.frequency_plan is not None),
-        key=lambda each: (each.spec.index, each.spec.attempt),
+        key=lambda each: each.order,
         default=None,
     )
     applied = None if newest is None else newest.status.frequency_plan

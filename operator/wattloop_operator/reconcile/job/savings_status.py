@@ -11,7 +11,7 @@ from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, carbon_gr
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost_with
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
-from wattloop_operator.reconcile.learning.policy_configurations import default_values
+from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_planner.estimate import Estimate
 
 PERCENT_DECIMALS = 2
@@ -29,9 +29,8 @@ def savings_of(snapshot: Snapshot, eta: float, left_out: frozenset[int] = frozen
     return job_savings(
         job_observations.records_with_late_usage(snapshot),
         job_observations.known_profiles(snapshot),
-        target=job_observations.target_values(spec.objective.target),
-        default_batch_size=spec.batch_size.default,
-        default_parameters=default_values(spec),
+        target=spec.objective.target.run_target,
+        configuration=default_configuration(spec),
         eta=eta,
         default=default_cost_with(snapshot, eta),
         left_out=left_out,

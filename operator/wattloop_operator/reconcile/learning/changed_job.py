@@ -23,13 +23,12 @@ from typing import NamedTuple
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
-from wattloop_operator.domain.records import ObservationRecord, TargetValues, once_per_record
+from wattloop_operator.domain.records import ObservationRecord, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.learning.job_observations import (
     known_profiles,
     known_records,
     observation_of,
-    target_values,
 )
 from wattloop_operator.reconcile.learning.power_profiles import at_policy_limits
 from wattloop_planner.observations import Observation, Outcome, retargeted
@@ -108,7 +107,7 @@ def with_current_target(
     spec: RecurringTrainingJobSpec, records: Iterable[ObservationRecord]
 ) -> tuple[ObservationRecord, ...]:
     """The records of the attempts that trained towards the job's present target."""
-    target = target_values(spec.objective.target)
+    target = spec.objective.target.run_target
     return tuple(record for record in records if record.target == target)
 
 
@@ -129,22 +128,19 @@ class _PresentTraining(NamedTuple):
     """What a job trains now, by which its earlier attempts are judged.
 
     Attributes:
-        target: Its target in the form of `ObservationRecord.target`.
+        target: Its target.
         template_digest: Digest of its template and of its kind of start.
-        converted_to: The target to which attempts with another one are converted; None if the policy does
-            not use such attempts.
+        converts: Whether the policy uses attempts with another target, converted to this one.
     """
 
-    target: TargetValues
+    target: RunTarget
     template_digest: str
-    converted_to: RunTarget | None
+    converts: bool
 
 
 def _present_training(job: RecurringTrainingJob) -> _PresentTraining:
     spec = job.spec
-    target = spec.objective.target
-    converted_to = target.run_target if spec.policy.name.models_cost else None
-    return _PresentTraining(target_values(target), training_digest(job), converted_to)
+    return _PresentTraining(spec.objective.target.run_target, training_digest(job), spec.policy.name.models_cost)
 
 
 @once_per_record
@@ -169,15 +165,15 @@ def _of_source(record: ObservationRecord, present: _PresentTraining) -> Observat
     observation = observation_of(record, True)
     if observation is None or observation.outcome is Outcome.CRASHED:
         return None
-    if record.target[:3] == present.target[:3]:
+    if replace(record.target, consecutive_evaluations=present.target.consecutive_evaluations) == present.target:
         return observation
     return _converted(record, observation, present)
 
 
 def _converted(record: ObservationRecord, observation: Observation, present: _PresentTraining) -> Observation | None:
     """What an attempt with another target says of a job's present one; None if nothing."""
-    target = present.converted_to
-    if target is None or (record.target_metric, record.target_direction) != present.target[:2]:
+    before, target = record.target, present.target
+    if not present.converts or (before.metric, before.maximize) != (target.metric, target.maximize):
         return None
     return retargeted(observation, target)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -14,8 +14,9 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import measured_cost, plausible_cost
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import with_current_target
-from wattloop_operator.reconcile.learning.policy_configurations import default_values
+from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, differs_from
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.default_cost import DefaultRun, Spread, default_cost_joules, pooled_spread
 from wattloop_planner.estimate import Estimate
 from wattloop_planner.observations import Observation, Outcome, ParameterValues
@@ -110,23 +111,26 @@ def default_cost_with(snapshot: Snapshot, eta: float) -> Estimate | None:
     return default_cost_of(
         with_current_target(snapshot.job.spec, job_observations.known_records(snapshot)),
         job_observations.known_profiles(snapshot),
-        default_batch_size=snapshot.job.spec.batch_size.default,
-        default_parameters=default_values(snapshot.job.spec),
-        eta=eta,
+        default_configuration(snapshot.job.spec),
+        eta,
     )
 
 
-def has_defaults(record: ObservationRecord, default_parameters: Mapping[str, str]) -> bool:
-    """Whether an attempt ran with the default of every parameter; one without a value did."""
-    return all(default_parameters.get(name) == value for name, value in record.parameters)
+def has_parameters_of(record: ObservationRecord, configuration: Configuration) -> bool:
+    """Whether an attempt ran with the values of a configuration; one without a value of a parameter did."""
+    values = dict(configuration.parameters)
+    return all(values.get(name) == value for name, value in record.parameters)
+
+
+def ran(record: ObservationRecord, configuration: Configuration) -> bool:
+    """Whether an attempt ran a configuration."""
+    return record.batch_size == configuration.batch_size and has_parameters_of(record, configuration)
 
 
 def default_cost_of(
     records: Sequence[ObservationRecord],
     profiles: Sequence[PowerProfileRecord],
-    *,
-    default_batch_size: int,
-    default_parameters: Mapping[str, str],
+    default: Configuration,
     eta: float,
 ) -> Estimate | None:
     """Expected cost in joules of one recurrence in the default configuration.
@@ -134,18 +138,13 @@ def default_cost_of(
     Args:
         records: Of one job and one target, ordered by (recurrence, attempt).
         profiles: Of the same job.
-        default_batch_size: The job's default batch size.
-        default_parameters: Default of each further parameter.
+        default: The job's default configuration.
         eta: Weight of energy in the cost, 0 to 1.
     """
-
-    def is_default(record: ObservationRecord) -> bool:
-        return record.batch_size == default_batch_size and has_defaults(record, default_parameters)
-
-    default_records = [record for record in records if is_default(record)]
+    default_records = [record for record in records if ran(record, default)]
     if not default_records:
         return None
-    parts = RunParts(records, eta, is_default)
+    parts = RunParts(records, eta, default)
     runs = [
         DefaultRun(run.outcome is Outcome.REACHED, run.epochs, parts.epochs_joules(run))
         for _, run in parts.default_runs()
@@ -156,8 +155,8 @@ def default_cost_of(
     gpus = job_observations.latest_gpus(records)
     epoch_cost = _advised_epoch_joules(parts, gpus)
     if epoch_cost is None:
-        profile = applicable_profile(records, profiles, default_batch_size)
-        searched = not all(has_defaults(record, default_parameters) for record in records)
+        profile = applicable_profile(records, profiles, default.batch_size)
+        searched = not all(has_parameters_of(record, default) for record in records)
         # Other values of the parameters may have been profiled, and their epochs may cost something else.
         foreign = searched and profile is not None and any(differs_from(profile, record) for record in default_records)
         if profile is not None and not foreign:
@@ -205,12 +204,10 @@ class RunParts:
     Args:
         records: Of one job and one target, ordered by (recurrence, attempt).
         eta: Weight of energy in the cost, 0 to 1.
-        is_default: Whether a record is of the default configuration.
+        default: The default configuration.
     """
 
-    def __init__(
-        self, records: Sequence[ObservationRecord], eta: float, is_default: Callable[[ObservationRecord], bool]
-    ) -> None:
+    def __init__(self, records: Sequence[ObservationRecord], eta: float, default: Configuration) -> None:
         from wattloop_planner.bandit.start_ups import StartUps  # noqa: PLC0415 - it needs NumPy
 
         self._eta = eta
@@ -221,7 +218,7 @@ class RunParts:
         self._arms = []
         for record, each in self._known:
             other = each.batch_size, each.parameters
-            self._arms.append(DEFAULT_ARM if is_default(record) else others.setdefault(other, len(others) + 1))
+            self._arms.append(DEFAULT_ARM if ran(record, default) else others.setdefault(other, len(others) + 1))
         self._starts = StartUps(eta, arms=len(others) + 1)
         self._of_default: list[tuple[str, float]] = []
         for arm, (_, each) in zip(self._arms, self._known, strict=True):

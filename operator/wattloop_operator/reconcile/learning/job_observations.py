@@ -12,7 +12,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from wattloop_operator.api.attempt_state import Progress, Result
-from wattloop_operator.api.objective import Target
 from wattloop_operator.api.training_recurrence import (
     Attribution,
     LearnedUsage,
@@ -27,7 +26,6 @@ from wattloop_operator.domain.records import (
     PowerMeasurement,
     PowerProfileKey,
     PowerProfileRecord,
-    TargetValues,
     once_per_record,
 )
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
@@ -61,15 +59,11 @@ def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     for recurrence in snapshot.recurrences:
         if recurrence.status.result is None:
             continue
-        key = (recurrence.spec.index, recurrence.spec.attempt)
-        place = bisect_left(records, key, key=_attempt_of)
-        if place == len(records) or _attempt_of(records[place]) != key:
+        key = recurrence.order
+        place = bisect_left(records, key, key=lambda record: record.order)
+        if place == len(records) or records[place].order != key:
             records.insert(place, record_of(recurrence))
     return tuple(records)
-
-
-def _attempt_of(record: ObservationRecord) -> tuple[int, int]:
-    return record.recurrence, record.attempt
 
 
 def is_beyond_bound(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
@@ -77,7 +71,7 @@ def is_beyond_bound(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
     records = snapshot.records
     if len(records) < MAX_OBSERVATIONS_OF_JOB:
         return False
-    return (recurrence.spec.index, recurrence.spec.attempt) < _attempt_of(records[0])
+    return recurrence.order < records[0].order
 
 
 @once_per_snapshot
@@ -178,19 +172,14 @@ def sorted_values(parameters: Mapping[str, str]) -> ParameterValues:
     return tuple(sorted(parameters.items()))
 
 
-def target_values(target: Target) -> TargetValues:
-    """A target in the form of `ObservationRecord.target`."""
-    return target.metric, target.direction.value, float(target.threshold), target.consecutive_evaluations
-
-
 def ended_at(recurrence: TrainingRecurrence) -> datetime:
     """When an ended recurrence ended."""
     return recurrence.status.completion_time or recurrence.spec.scheduled_time
 
 
-def profile_of(recurrence: TrainingRecurrence) -> tuple[PowerProfileKey, tuple[PowerMeasurement, ...]] | None:
+def profile_of(recurrence: TrainingRecurrence) -> PowerProfileRecord | None:
     """The power limits that all ranks of a recurrence measured; None if there are too few to compare."""
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     points = complete_points(progress)
     # Without the GPUs' model, later runs cannot tell whether the profile applies to them.
     product, count = gpus_of(progress, recurrence.status.usage)
@@ -203,12 +192,13 @@ def profile_of(recurrence: TrainingRecurrence) -> tuple[PowerProfileKey, tuple[P
         count,
         recurrence.status.image_digest or "",
     )
-    return key, tuple(
+    measurements = (
         PowerMeasurement(
             float(point.power_limit_watts), float(point.energy_joules), float(point.time_seconds), float(point.epochs)
         )
         for point in points
     )
+    return PowerProfileRecord(key, tuple(measurements))
 
 
 @once_per_snapshot
@@ -218,7 +208,7 @@ def known_profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
     for recurrence in snapshot.recurrences:
         measured = profile_of(recurrence)
         if measured is not None and recurrence.status.result is not None:
-            known.setdefault(measured[0], PowerProfileRecord(*measured))
+            known.setdefault(measured.key, measured)
     return tuple(known.values())
 
 

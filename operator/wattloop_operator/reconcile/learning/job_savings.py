@@ -9,19 +9,20 @@ delivered nothing, so it saved nothing: what its trials cost is a cost of learni
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.training_recurrence import DecisionKind
-from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, TargetValues
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost
 from wattloop_operator.reconcile.learning.costs import (
     RecurrenceHistory,
-    has_defaults,
     histories_of,
     known_cost,
+    ran,
 )
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
@@ -175,9 +176,8 @@ def job_savings(
     records: Sequence[ObservationRecord],
     profiles: Sequence[PowerProfileRecord],
     *,
-    target: TargetValues,
-    default_batch_size: int,
-    default_parameters: Mapping[str, str],
+    target: RunTarget,
+    configuration: Configuration,
     eta: float,
     default: Estimate | None,
     left_out: frozenset[int] = frozenset(),
@@ -188,13 +188,12 @@ def job_savings(
         records: Records of the job, ordered by (recurrence, attempt).
         profiles: Its power profiles.
         target: The target; recurrences with another one are not compared.
-        default_batch_size: The job's default batch size.
-        default_parameters: Default of each further parameter.
+        configuration: The default configuration.
         eta: Weight of energy in the cost, 0 to 1.
-        default: Expected cost of the default configuration.
+        default: Expected cost of that configuration.
         left_out: Indices of recurrences that have not ended.
     """
-    purposes = _Purposes(profiles, Configuration(default_batch_size), default_parameters)
+    purposes = _Purposes(profiles, configuration)
     compared = []
     for history in histories_of(records):
         purpose = purposes.add(history)
@@ -203,7 +202,7 @@ def job_savings(
         cost = history.cost_joules(eta)
         others = [each for each in history.records if not purposes.is_default(each)]
         lost = 0.0 if history.reached else known_cost(others, eta) or 0.0
-        of_default = all(purposes.has_default_arm(each) for each in history.records)
+        of_default = all(ran(each, configuration) for each in history.records)
         compared.append(RecurrenceSaving(history.index, purpose, history.reached, of_default, cost, lost))
     return JobSavings(default, tuple(compared))
 
@@ -215,25 +214,19 @@ class _Purposes:
     configuration. The first attempt of a batch size with such a profile is the one that measured it.
     """
 
-    def __init__(
-        self, profiles: Iterable[PowerProfileRecord], default: Configuration, parameters: Mapping[str, str]
-    ) -> None:
+    def __init__(self, profiles: Iterable[PowerProfileRecord], default: Configuration) -> None:
         self._highest: dict[tuple[int, str, int], float] = {}
         for profile in profiles:
             key = profile.key.batch_size, profile.key.gpu_product, profile.key.gpu_count
             self._highest[key] = max(each.power_limit_watts for each in profile.measurements)
-        self._default, self._parameters = default, parameters
+        self._default = default
         self._measured: set[tuple[int, str, int]] = set()
-
-    def has_default_arm(self, record: ObservationRecord) -> bool:
-        """Whether an attempt ran the default batch size and parameters."""
-        return record.batch_size == self._default.batch_size and has_defaults(record, self._parameters)
 
     def is_default(self, record: ObservationRecord) -> bool:
         """Whether an attempt ran the default configuration, without a power limit that Wattloop chose."""
         highest = self._highest.get(_key(record))
         limit = record.power_limit_watts
-        return self.has_default_arm(record) and (limit is None or highest is None or round(limit) >= round(highest))
+        return ran(record, self._default) and (limit is None or highest is None or round(limit) >= round(highest))
 
     def add(self, history: RecurrenceHistory) -> Purpose:
         """The purpose of the next recurrence."""
@@ -247,7 +240,7 @@ class _Purposes:
         measures = key in self._highest and key not in self._measured and record.power_limit_watts is not None
         if measures:
             self._measured.add(key)
-        searches = record.decision_kind in SEARCHES and not self.has_default_arm(record)
+        searches = record.decision_kind in SEARCHES and not ran(record, self._default)
         return measures or searches or record.decision_kind == DecisionKind.COMPARISON.value
 
 

@@ -97,10 +97,8 @@ def _rule(state: PipelineState) -> Rule:
     if choice.mode == PlanChoiceRule.DEADLINE and choice.deadline_seconds:
         return Deadline(choice.deadline_seconds)
     if choice.mode == PlanChoiceRule.COST and choice.max_power_watts:
-        registration = next(iter(state.ranks.values())).registration
         # The plans' energy is that of one pipeline, and the maximum power that of all ranks.
-        pipelines = registration.data_parallel * registration.tensor_parallel
-        return CostRule(CostModel(choice.energy_weight, choice.max_power_watts / pipelines))
+        return CostRule(CostModel(choice.energy_weight, choice.max_power_watts / state.pipelines))
     return FastestRule()
 
 

@@ -123,8 +123,7 @@ def compared(state: PipelineState) -> Comparison | None:
         return None
     width = max(each.width for report in reports for each in report.compared)
     by_rank = [joined(report.compared, width) for report in reports]
-    registration = next(iter(state.ranks.values())).registration
-    pipelines = registration.ranks // registration.pipeline_parallel
+    pipelines = state.pipelines
     numbers = sorted(set(by_rank[0]).intersection(*by_rank[1:]))
     if not numbers:
         return None

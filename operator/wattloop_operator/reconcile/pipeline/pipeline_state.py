@@ -456,10 +456,19 @@ class PipelineState:
         return frontier if fits else None
 
     @property
+    def registration(self) -> RankRegistration:
+        """A registration, for what all ranks register alike. Call it with a state that has ranks."""
+        return next(iter(self.ranks.values())).registration
+
+    @property
     def expected_ranks(self) -> int:
         """Number of ranks of the job; 0 before the first registration."""
-        first = next(iter(self.ranks.values()), None)
-        return 0 if first is None else first.registration.ranks
+        return self.registration.ranks if self.ranks else 0
+
+    @property
+    def pipelines(self) -> int:
+        """Number of pipelines, each with one rank of every pipeline rank. Call it with a state that has ranks."""
+        return self.registration.ranks // self.registration.pipeline_parallel
 
 
 def partition_digest(registration: RankRegistration) -> str:

@@ -57,7 +57,7 @@ def archive_of_frontier(state: PipelineState, frontier: PipelineFrontier) -> Pla
     from wattloop_planner.frequency.pipeline.instruction_profiles import PlannedSetting  # noqa: PLC0415
     from wattloop_planner.frequency.pipeline.plans import Realised  # noqa: PLC0415
 
-    registration = next(iter(state.ranks.values())).registration
+    registration = state.registration
     settings: dict[PlannedSetting, int] = {}
     points = tuple(
         PlannedPoint(

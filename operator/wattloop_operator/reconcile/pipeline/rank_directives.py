@@ -208,7 +208,7 @@ def _uncovered(state: PipelineState) -> str:
     for instructions in instructions_by_pipeline_rank(state).values():
         for kind, stage in kinds_of(instructions):
             kinds.setdefault(stage, set()).add("backward" if kind == "forwardbackward" else kind)
-    stages = next(iter(state.ranks.values())).registration.stages
+    stages = state.registration.stages
     if missing := sorted(set(range(stages)) - kinds.keys()):
         return f"no rank has instructions of stage {missing[0]} of {stages}"
     passes = {stage: found & {"forward", "backward"} for stage, found in kinds.items()}

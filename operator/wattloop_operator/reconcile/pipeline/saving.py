@@ -36,8 +36,7 @@ def measured(state: PipelineState) -> Measured | None:
         return None
     energies = [report.iteration_joules for report in present if report.iteration_joules is not None]
     errors = [report.iteration_error_joules for report in present if report.iteration_error_joules is not None]
-    registration = next(iter(state.ranks.values())).registration
-    pipelines = registration.ranks // registration.pipeline_parallel
+    pipelines = state.pipelines
     return Measured(
         max(report.iteration_seconds or 0.0 for report in present),
         sum(energies) / pipelines if len(energies) == len(present) else None,

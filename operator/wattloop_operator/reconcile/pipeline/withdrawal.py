@@ -56,8 +56,7 @@ def _cost(state: PipelineState, found: Comparison) -> Excess | None:
         return found.time if choice.mode != PlanChoiceRule.DEADLINE else None
     if choice.mode == PlanChoiceRule.DEADLINE:
         return found.energy
-    registration = next(iter(state.ranks.values())).registration
-    pipelines = registration.ranks // registration.pipeline_parallel
+    pipelines = state.pipelines
     # As long as the maximum power is not known, a second costs what it does at free clocks.
     watts = choice.max_power_watts / pipelines or joules / found.free_seconds
     return found.cost(choice.energy_weight, watts)

@@ -91,7 +91,7 @@ class Training:
             now = self.start_seconds + epoch * self.epoch_seconds
             sent = report(sequence=epoch + 1, epoch=epoch, gpus=0)
             reported = progress_after(recurrence, sent)
-            assert needs_agents(recurrence.status.progress or Progress(), reported)
+            assert needs_agents(recurrence.progress, reported)
             received = START + timedelta(seconds=now)
             progress = with_agent_readings(recurrence, reported, self.energies(now), received)
             status = recurrence.status.model_copy(update={"progress": progress})

@@ -43,7 +43,7 @@ def curve_of(reports: Sequence[Report], *, maximize: bool = True) -> Points:
     recurrence = DECIDED[maximize]
     for report in reports:
         recurrence = after(recurrence, report)
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     return [] if progress.curve is None else list(zip(progress.curve.epochs, progress.curve.metrics, strict=True))
 
 

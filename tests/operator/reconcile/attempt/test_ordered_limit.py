@@ -85,7 +85,7 @@ class SimulatedAttempt:
 
     @property
     def progress(self) -> Progress:
-        return self.recurrence.status.progress or Progress()
+        return self.recurrence.progress
 
     def speed(self, watts: int) -> float:
         """Epochs a second at a limit: faster with more power, and less so near the maximum."""

@@ -243,7 +243,7 @@ def test_what_is_seen_again_or_late_changes_nothing(seen: list[tuple[float, floa
     metrics = [metric for metric, _ in seen]
     # What follows the target does not count.
     expected = next((metric for metric in metrics if metric >= THRESHOLD), metrics[-1] if metrics else None)
-    found = (recurrence.status.progress or Progress()).metric
+    found = recurrence.progress.metric
     assert found is None if expected is None else float(found or 0) == pytest.approx(expected, abs=1e-9)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.wire.training_messages import PublishedModel, Report
-from wattloop_operator.api.attempt_state import Progress, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.model_output import CurrentModel
 from wattloop_operator.cluster.events import events_of
 from wattloop_operator.domain.snapshot import Failure
@@ -72,7 +72,7 @@ def test_a_model_of_an_attempt_that_did_not_reach_is_not_recorded(metric: float)
     backend = backend_with_output(retryPolicy={"limit": 0})
     name = run(backend, "1" * 32, metric=metric)
     assert backend.recurrences[name].status.result is Result.EXHAUSTED
-    assert (backend.recurrences[name].status.progress or Progress()).published is None
+    assert backend.recurrences[name].progress.published is None
     assert condition_of(backend, name) is None
     assert backend.job.status.published is None
 

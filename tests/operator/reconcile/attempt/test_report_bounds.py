@@ -12,7 +12,6 @@ import pytest
 from support.backends.model_backend import job
 from wattloop.wire import training_messages
 from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, Report
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.progress_store import MAX_PROGRESS_BYTES
@@ -65,7 +64,7 @@ def started_with(devices: int) -> TrainingRecurrence:
 
 
 def gpus_of(recurrence: TrainingRecurrence) -> list[str]:
-    return [gpu.uuid for gpu in (recurrence.status.progress or Progress()).gpus]
+    return [gpu.uuid for gpu in recurrence.progress.gpus]
 
 
 @pytest.mark.parametrize("devices", [1, 8, 64])

@@ -303,7 +303,7 @@ def crashes_of(backend: ModelBackend) -> dict[int, int]:
 
 
 def results(backend: ModelBackend) -> list[tuple[int, str | None]]:
-    ordered = sorted(backend.recurrences.values(), key=lambda each: (each.spec.index, each.spec.attempt))
+    ordered = sorted(backend.recurrences.values(), key=lambda each: each.order)
     return [(each.spec.batch_size, each.status.result) for each in ordered]
 
 

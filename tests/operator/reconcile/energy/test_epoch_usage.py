@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend, job, report
 from wattloop.wire.training_messages import LimitMeasurement
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.attempt_usage import usage_of
@@ -37,7 +36,7 @@ def after(attempt: TrainingRecurrence, *reports: tuple[float, float, float]) -> 
 
 
 def usage(attempt: TrainingRecurrence) -> EpochUsage:
-    progress = attempt.status.progress or Progress()
+    progress = attempt.progress
     return epoch_usage(attempt.spec, progress, usage_of(progress), progress.epoch)
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from support.backends.model_backend import job
 from wattloop.power.selectors import Cost, MeasuredLimit
 from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, Report
-from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
@@ -66,7 +65,7 @@ def points(recurrence: TrainingRecurrence) -> dict[float, tuple[float, float]]:
     measured = profile_of(recurrence)
     return {
         point.power_limit_watts: (point.energy_joules / point.epochs, point.time_seconds / point.epochs)
-        for point in (measured[1] if measured is not None else ())
+        for point in (measured.measurements if measured is not None else ())
     }
 
 
@@ -76,7 +75,7 @@ def test_the_energy_of_an_epoch_is_that_of_all_ranks_and_its_time_that_of_the_sl
     )
     expected = {watts: (RANKS * energy, 1.2 * time) for watts, (energy, time) in EPOCHS.items()}
     assert points(recurrence) == {watts: pytest.approx(pair) for watts, pair in expected.items()}
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     found = epoch_usage(recurrence.spec, progress, None, None)
     assert (found.energy_joules, found.time_seconds) == pytest.approx(expected[300.0])
 
@@ -108,7 +107,7 @@ def test_reports_may_be_late_repeated_reordered_or_lost(data: st.DataObject) -> 
     ranks = {each.rank for each in kept}
     found = after(*kept)
     in_order = after(*(report(rank, 2, ranks=4, epochs=0.25 + rank / 16) for rank in sorted(ranks)))
-    assert (found.status.progress or Progress()).profile == (in_order.status.progress or Progress()).profile
+    assert found.progress.profile == in_order.progress.profile
     assert bool(points(found)) == (len(ranks) == 4)
 
 
@@ -122,7 +121,7 @@ def test_reports_may_be_late_repeated_reordered_or_lost(data: st.DataObject) -> 
 )
 def test_a_rank_that_never_reports_leaves_the_profile_incomplete_and_is_named(silent: set[int], text: str) -> None:
     recurrence = after(*(report(rank) for rank in range(RANKS) if rank not in silent))
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     assert (complete_points(progress), profile_of(recurrence)) == ((), None)
     assert missing_ranks(progress) == text
     (found,) = profile_conditions(recurrence, NOW)
@@ -132,7 +131,7 @@ def test_a_rank_that_never_reports_leaves_the_profile_incomplete_and_is_named(si
 
 def test_a_rank_without_its_number_of_ranks_counts_by_its_own_number() -> None:
     recurrence = after(*(report(rank, ranks=1) for rank in (2, 0)))
-    assert missing_ranks(recurrence.status.progress or Progress()) == "rank 1 of 3"
+    assert missing_ranks(recurrence.progress) == "rank 1 of 3"
     assert profile_of(after(*(report(rank, ranks=1) for rank in (2, 0, 1)))) is not None
 
 
@@ -144,9 +143,7 @@ def test_a_complete_profile_has_no_missing_rank() -> None:
 def test_the_profile_of_one_rank_is_the_one_that_it_reported_last() -> None:
     first, second = report(0, 1, ranks=1), report(0, 2, ranks=1, epochs=0.75)
     recurrence = after(first, second, first)
-    found = [
-        (float(each.energy_joules), float(each.epochs)) for each in (recurrence.status.progress or Progress()).profile
-    ]
+    found = [(float(each.energy_joules), float(each.epochs)) for each in recurrence.progress.profile]
     assert found == [(each.energy_joules, each.epochs) for each in second.profile]
     assert profile_conditions(recurrence, NOW) == ()
     assert points(recurrence).keys() == EPOCHS.keys()
@@ -154,7 +151,7 @@ def test_the_profile_of_one_rank_is_the_one_that_it_reported_last() -> None:
 
 def test_a_rank_beyond_the_bound_is_never_part_of_a_profile() -> None:
     recurrence = after(report(0, ranks=5000), report(4000, ranks=5000))
-    progress = recurrence.status.progress or Progress()
+    progress = recurrence.progress
     assert (progress.ranks, complete_points(progress)) == (5000, ())
     assert missing_ranks(progress).startswith("all ranks from 1024 of 5000")
 

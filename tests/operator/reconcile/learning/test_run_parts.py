@@ -11,6 +11,7 @@ import pytest
 
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.learning.costs import attempt_cost_joules, default_cost_of
+from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
 
 MEASURED = Path(__file__).parents[3] / "data" / "compiled-training" / "h100.csv"
@@ -32,7 +33,7 @@ def measured(record: Callable[..., ObservationRecord]) -> list[ObservationRecord
 
 
 def default_cost(records: list[ObservationRecord]) -> Estimate:
-    found = default_cost_of(records, (), default_batch_size=DEFAULT_SIZE, default_parameters={}, eta=ETA)
+    found = default_cost_of(records, (), Configuration(DEFAULT_SIZE), ETA)
     assert found is not None
     return found
 
