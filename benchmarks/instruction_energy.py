@@ -46,8 +46,7 @@ from wattloop.energy_monitor.readings import INTERVAL_SECONDS
 from wattloop.energy_monitor.sources import FirstAvailable
 from wattloop.gpus.nvml import Session
 from wattloop.pipeline.activities import ActivityHistory, filled_spans, instruction_spans
-from wattloop.pipeline.counter_rows import rows
-from wattloop.pipeline.energy_regression import PowerRegression
+from wattloop.pipeline.energy_regression import PowerRegression, rows
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_measurements import ProcessMeasurements
 from wattloop.pipeline.iteration_record import IterationRecord

@@ -22,7 +22,6 @@ from pathlib import Path
 
 import nvml_simulator
 from nvml_simulator import Machine, ThermalModel
-from wattloop.power.limit_profiling import LimitProfiling
 from wattloop.power.selectors import (
     BoundedSelector,
     Cost,
@@ -36,6 +35,7 @@ from wattloop.power.selectors import (
 from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
 from wattloop.power.sequential_profiling import SequentialProfiling
 from wattloop.power.windows import PowerWindow, Totals, WindowRecorder
+from wattloop.wire.training_messages import LimitMeasurement
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 LIMITS = tuple(400.0 - 37.5 * place for place in range(9))
@@ -212,6 +212,38 @@ def loss(selector: Selector, chosen: MeasuredLimit, profile: Sequence[MeasuredLi
     return chosen.energy_joules / best.energy_joules - 1
 
 
+class _OnePass:
+    """Each limit once, from the highest down, as Zeus measures them (NSDI '23, section 4.2)."""
+
+    def __init__(self, limits: Sequence[float]) -> None:
+        self._limits = limits
+        self._windows: list[PowerWindow] = []
+        self._recorder = WindowRecorder(limits[0])
+
+    @property
+    def finished(self) -> bool:
+        return len(self._windows) == len(self._limits)
+
+    @property
+    def limit_watts(self) -> float:
+        return self._limits[min(len(self._windows), len(self._limits) - 1)]
+
+    def step_done(self, samples: float) -> bool:
+        return self._recorder.step_done(samples)
+
+    def add_totals(self, totals: Totals) -> None:
+        window = self._recorder.add_totals(totals)
+        if window is not None:
+            self._windows.append(window)
+            self._recorder = WindowRecorder(self.limit_watts)
+
+    def measurements(self, _samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
+        return tuple(
+            LimitMeasurement(each.power_limit_watts, each.energy_joules, each.time_seconds, each.samples)
+            for each in self._windows
+        )
+
+
 def of_a_run(
     profile: Sequence[MeasuredLimit], selector: Selector, seed: int, *, window_noise: float, repeats: bool
 ) -> tuple[float, float]:
@@ -219,7 +251,7 @@ def of_a_run(
     noise = random.Random(seed)
     by_limit = {each.power_limit_watts: each for each in profile}
     limits = tuple(sorted(by_limit, reverse=True))
-    profiling = SequentialProfiling(limits, 1, selector) if repeats else LimitProfiling(limits)
+    profiling = SequentialProfiling(limits, 1, selector) if repeats else _OnePass(limits)
     energy = seconds = 0.0
     step_noise = window_noise * math.sqrt(STEPS_OF_WINDOW)
     while not profiling.finished:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from wattloop.errors import InputError
 from wattloop.files.csv_table import MAX_FILE_BYTES, Row, read_table
-from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
-from wattloop.files.reading import read_text
+from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.power.selectors import MeasuredLimit
 from wattloop.wire.message_fields import shown
 

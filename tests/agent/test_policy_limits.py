@@ -13,6 +13,8 @@ from support.agents.agent_fixture import AgentFixture
 from support.agents.processes import single_agent
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, GraphicsClocks
 from wattloop.run.held_gpus import ProcessGpus
+from wattloop.run.limit_choice import LimitChoice
+from wattloop.wire.environment import RunEnvironment
 from wattloop.wire.node_energy import GpuBounds, NodeAnswer
 from wattloop.wire.training_messages import Report
 
@@ -81,7 +83,7 @@ def test_a_run_measures_no_limit_outside_of_the_policies(agent_fixture: AgentFix
     with agent_under(agent_fixture, FLEET):
         gpus = ProcessGpus(str(agent_fixture.socket))
         gpus.begin()
-        gpus.begin_profiling()
+        LimitChoice(RunEnvironment(), gpus, None).begin()
         assert agent_fixture.limits == [300, 300, 300]
         assert gpus.max_power_limit_watts == 1200, "what a second is worth does not depend on a policy"
         gpus.end()
@@ -96,7 +98,7 @@ def test_a_run_of_an_unadmitted_namespace_continues_without_a_limit(agent_fixtur
         assert (refused.reason, "GPUPowerPolicy team" in refused.message) == ("NotPermitted", True)
         gpus = ProcessGpus(str(agent_fixture.socket))
         gpus.begin()
-        gpus.begin_profiling()
+        LimitChoice(RunEnvironment(), gpus, None).begin()
         assert "GPUPowerPolicy team lets pods of vision ask" in gpus.refusal
         gpus.hold(250.0)
         assert gpus.limit_watts is None
@@ -122,7 +124,7 @@ def test_two_policies_without_a_common_range_are_both_named(agent_fixture: Agent
     with agent_under(agent_fixture, FLEET, high):
         gpus = ProcessGpus(str(agent_fixture.socket))
         gpus.begin()
-        gpus.begin_profiling()
+        LimitChoice(RunEnvironment(), gpus, None).begin()
         assert "GPUPowerPolicy fleet allows 150 to 300 watts" in gpus.refusal
         assert agent_fixture.limits == [400, 400, 400]
         gpus.end()

@@ -7,9 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from wattloop.energy.energy_estimate import EnergyEstimate
 from wattloop.energy.gpu_reading import GpuReading
-from wattloop.energy.power_history import PowerHistory
+from wattloop.energy.power_history import EnergyEstimate, PowerHistory
 
 MAX_EDGES = 256
 # Longest update period of the counter of a busy GPU (100 ms on an H200).

@@ -7,8 +7,21 @@ import itertools
 import math
 from array import array
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from wattloop.energy.energy_estimate import EnergyEstimate
+
+@dataclass(frozen=True)
+class EnergyEstimate:
+    """An estimate of energy.
+
+    Attributes:
+        joules: The estimate.
+        uncertainty_joules: Bound of the error, under the assumptions that the function that estimates it states.
+    """
+
+    joules: float
+    uncertainty_joules: float
+
 
 # Interval between updates of an H200's power sensor; a change of power in between is not visible.
 SENSOR_STEP_SECONDS = 0.042

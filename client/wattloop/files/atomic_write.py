@@ -1,12 +1,13 @@
 """Writes a file atomically: to a temporary file, which then replaces the target.
 
 Special files such as ``/dev/null``, ``/dev/stdout`` or a pipe are written in place, because a rename
-would replace them.
+would replace them. What several processes write together is locked meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import io
 import os
@@ -110,3 +111,24 @@ def _mode_of(target: Path) -> int:
         return stat.S_IMODE(target.stat().st_mode)
     except FileNotFoundError:
         return 0o644
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Exclude the other processes, such as the ranks of a job, while a file is read and replaced.
+
+    The lock is a file beside it, ``.NAME.lock``, which stays. Its end is that of the process too.
+
+    Raises:
+        OperationError: The folder cannot be written.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    try:
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise OperationError(f"{path}: cannot write: {error.strerror}; name a file in a writable folder") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

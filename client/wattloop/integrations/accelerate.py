@@ -9,7 +9,7 @@ from typing import Any
 
 from accelerate.tracking import GeneralTracker
 
-from wattloop.integrations.run_scope import RunScope, metric_names
+from wattloop.integrations.epoch_loop import RunScope, metric_names
 from wattloop.run.metric import metric_named
 from wattloop.run.training_run import Run
 

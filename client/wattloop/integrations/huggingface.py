@@ -12,8 +12,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from wattloop.arguments import shown
 from wattloop.errors import InputError, UsageError
-from wattloop.integrations.epoch_loop import EpochLoop
-from wattloop.integrations.run_scope import checked_run
+from wattloop.integrations.epoch_loop import EpochLoop, checked_run
 from wattloop.run.micro_batches import micro_batches
 from wattloop.run.power_limit_optimizer import PowerLimitOptimizer
 from wattloop.run.training_run import Run

@@ -13,7 +13,7 @@ import torch
 
 from wattloop.arguments import shown, whole_number
 from wattloop.errors import UsageError
-from wattloop.integrations.run_scope import checked_run
+from wattloop.integrations.epoch_loop import checked_run
 from wattloop.run.micro_batches import MicroBatches
 from wattloop.run.micro_batches import micro_batches as shared
 from wattloop.run.training_run import Run

@@ -14,8 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattloop.errors import UsageError
-from wattloop.pipeline.energy_regression import RegressionEstimate
-from wattloop.pipeline.standard_errors import NORMAL_95
+from wattloop.pipeline.standard_errors import NORMAL_95, RegressionEstimate
 
 # A later run measures so many again, the highest ones, if no rank could tell its power while it waits.
 CLOCKS_OF_BLOCKING_POWER = 2

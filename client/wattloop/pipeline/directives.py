@@ -1,11 +1,15 @@
-"""Which directive is in force in an iteration, and the clocks that it gives to the instructions."""
+"""Which directive is in force in an iteration, and the clocks that it gives to the instructions.
+
+The clocks that may be held follow from the agent's descriptions of the GPUs.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from wattloop.gpus.agent import GpuDescription
 from wattloop.pipeline.knobs import Knobs
 from wattloop.pipeline.plan_messages import FREE, PLAN, Directive
 
@@ -170,3 +174,27 @@ def _nearest(clocks: tuple[int, ...], wanted: int) -> str:
 
 def _described(clocks: tuple[int, ...], number: str = "{} clocks ") -> str:
     return f"{number.format(len(clocks))}from {clocks[0]} to {clocks[-1]} MHz" if clocks else "no clocks"
+
+
+def allowed_clocks(gpus: Sequence[GpuDescription]) -> AllowedClocks:
+    """The clocks that every GPU supports and that the caller may request on every one.
+
+    Example:
+        >>> from wattloop.gpus.agent import GraphicsClocks
+        >>> gpus = [
+        ...     GpuDescription("GPU-1", "NVIDIA A40", 0, None, GraphicsClocks((900, 915, 930), (900, 930))),
+        ...     GpuDescription("GPU-2", "NVIDIA A40", 1, None, GraphicsClocks((900, 915, 930), (915, 930))),
+        ... ]
+        >>> allowed_clocks(gpus)
+        AllowedClocks(gpu_product='NVIDIA A40', supported_megahertz=(900, 915, 930), allowed_megahertz=(915, 930))
+    """
+    products = sorted({gpu.name for gpu in gpus})
+    described = [gpu.clocks for gpu in gpus if gpu.clocks is not None]
+    if not described or len(described) < len(gpus):
+        return AllowedClocks(", ".join(products))
+    supported = set(described[0].supported_megahertz).intersection(*(each.supported_megahertz for each in described))
+    allowed = supported
+    for each in described:
+        low, high = each.allowed_megahertz or (1.0, 0.0)
+        allowed = {clock for clock in allowed if low <= clock <= high}
+    return AllowedClocks(", ".join(products), tuple(sorted(supported)), tuple(sorted(allowed)))

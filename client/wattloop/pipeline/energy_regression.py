@@ -16,14 +16,16 @@ activities are a linear regression for the powers:
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import TypeVar
 
-from wattloop.pipeline.activities import Activity
-from wattloop.pipeline.standard_errors import jackknife_variance, widening
+from wattloop.energy.energy_timeline import MAX_GAP_SECONDS, CounterEdge
+from wattloop.pipeline.activities import Activity, ActivityHistory
+from wattloop.pipeline.standard_errors import RegressionEstimate, jackknife_variance, widening
 from wattloop.power.linear_algebra import Matrix, cholesky, inverse, solve, times
 
 Key = TypeVar("Key")
@@ -34,8 +36,6 @@ MIN_GROUPS = 8
 MAX_ACTIVITIES = 64
 # Of the timing errors' share of the normal equations; the first with a solution is used.
 CORRECTIONS = (1.0, 0.5, 0.0)
-# A power whose error is a larger part of it is unknown.
-MAX_RELATIVE_ERROR = 0.1
 # Rows that have the same error of the times of a periodic counter.
 COMMON_ROWS = 128
 # The counter is in whole millijoules.
@@ -68,24 +68,6 @@ class RegressionRow:
     joules: float
     seconds: Mapping[Activity, float]
     timing_errors: Sequence[TimingError] = ()
-
-
-@dataclass(frozen=True)
-class RegressionEstimate:
-    """An estimate with its standard error.
-
-    Attributes:
-        value: The estimate.
-        error: Its standard error; ±1.96 of it are an interval of 95 %.
-    """
-
-    value: float
-    error: float
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the error is small enough to use the estimate."""
-        return self.value > 0 and self.error <= MAX_RELATIVE_ERROR * self.value
 
 
 class PowerRegression:
@@ -323,3 +305,40 @@ def _residual_variance(sums: _Sums, watts: Sequence[float]) -> float:
 
 def _dot(one: Sequence[float], other: Sequence[float]) -> float:
     return math.fsum(map(mul, one, other))
+
+
+def rows(edges: Sequence[CounterEdge], history: ActivityHistory) -> Iterator[RegressionRow]:
+    """The rows between consecutive steps whose time has known activities throughout.
+
+    Args:
+        edges: Steps in order of time.
+        history: The activities.
+    """
+    for begin, end in itertools.pairwise(edges):
+        length = end.seconds - begin.seconds
+        if begin.epoch != end.epoch or end.number != begin.number + 1 or not 0 < length < MAX_GAP_SECONDS:
+            continue
+        seconds = history.seconds_between(begin.seconds, end.seconds)
+        if seconds is not None:
+            yield RegressionRow(end.joules - begin.joules, seconds, _timing_errors(begin, end, history))
+
+
+def _timing_errors(begin: CounterEdge, end: CounterEdge, history: ActivityHistory) -> list[TimingError]:
+    """How errors of the times of the two steps change the row's seconds.
+
+    The steps of a periodic counter have the same error, so that a row is moved as a whole.
+    """
+    before, after = history.at(begin.seconds), history.at(end.seconds)
+    if begin.periodic and end.periodic:
+        if before is None or after is None or before == after:
+            return []
+        return [TimingError(max(begin.deviation_seconds, end.deviation_seconds), {before: -1.0, after: 1.0})]
+    return [
+        TimingError(edge.deviation_seconds, direction)
+        for edge, direction in ((begin, _one(before, -1.0)), (end, _one(after, 1.0)))
+        if direction
+    ]
+
+
+def _one(activity: Activity | None, change: float) -> dict[Activity, float]:
+    return {} if activity is None else {activity: change}

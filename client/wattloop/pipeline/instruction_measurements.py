@@ -23,11 +23,11 @@ from wattloop.pipeline.activities import (
     instruction_spans,
 )
 from wattloop.pipeline.clock_profiling import ClockResult
-from wattloop.pipeline.counter_rows import rows
-from wattloop.pipeline.energy_regression import PowerRegression, Powers, RegressionEstimate
+from wattloop.pipeline.energy_regression import PowerRegression, Powers, rows
 from wattloop.pipeline.instruction_times import InstructionTimes
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import MAX_INSTRUCTION_SECONDS, MAX_MEASUREMENTS, InstructionMeasurement
+from wattloop.pipeline.standard_errors import RegressionEstimate, combined, known, product, total
 
 # After the end of a phase, the times of its last steps are taken as they are known.
 SETTLED_SECONDS = 5.0
@@ -233,42 +233,6 @@ class _Gpu:
         # The last edge begins the next row.
         self._next = edges[-1].number
         return edges[-1].seconds
-
-
-def total(parts: Sequence[RegressionEstimate | None]) -> RegressionEstimate | None:
-    """The sum over the GPUs of a process, which do the same work: their errors count as the same; None if one is."""
-    found = [part for part in parts if part is not None]
-    if not found or len(found) < len(parts):
-        return None
-    return RegressionEstimate(sum(part.value for part in found), sum(part.error for part in found))
-
-
-def combined(parts: Sequence[RegressionEstimate]) -> RegressionEstimate:
-    """Mean of independent estimates of one value, at least one, weighted by their errors.
-
-    Example:
-        >>> mean = combined([RegressionEstimate(10.0, 1.0), RegressionEstimate(20.0, 3.0)])
-        >>> round(mean.value, 6), round(mean.error, 6)
-        (11.0, 0.948683)
-    """
-    weights = [1 / max(part.error, 1e-9) ** 2 for part in parts]
-    value = sum(weight * part.value for weight, part in zip(weights, parts, strict=True)) / sum(weights)
-    return RegressionEstimate(value, 1 / math.sqrt(sum(weights)))
-
-
-def known(estimate: RegressionEstimate | None) -> RegressionEstimate | None:
-    """The estimate if its error is small enough."""
-    return estimate if estimate is not None and estimate.is_known else None
-
-
-def product(power: RegressionEstimate, time: RegressionEstimate) -> RegressionEstimate:
-    """The energy of a power for a time, with independent errors.
-
-    Example:
-        >>> product(RegressionEstimate(300.0, 4.0), RegressionEstimate(0.05, 0.0005))
-        RegressionEstimate(value=15.0, error=0.25)
-    """
-    return RegressionEstimate(power.value * time.value, math.hypot(power.error * time.value, power.value * time.error))
 
 
 def _finite(value: float) -> float | None:

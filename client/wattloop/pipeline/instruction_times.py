@@ -13,8 +13,7 @@ from array import array
 from collections.abc import Sequence
 
 from wattloop.pipeline.activities import Activity
-from wattloop.pipeline.energy_regression import RegressionEstimate
-from wattloop.pipeline.standard_errors import jackknife_variance, widening
+from wattloop.pipeline.standard_errors import RegressionEstimate, jackknife_variance, widening
 
 # Of the newest repetitions of an activity, which count.
 MAX_KEPT = 4096

@@ -18,7 +18,7 @@ from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavail
 from wattloop.gpus.process_gpus import gpus_of_process
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.clock_sender import ClockSender, NoClocks
-from wattloop.pipeline.directives import DirectiveState, IterationClocks
+from wattloop.pipeline.directives import DirectiveState, IterationClocks, allowed_clocks
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_scope import InstructionScope
 from wattloop.pipeline.instruction_sequence import InstructionSequence
@@ -35,7 +35,6 @@ from wattloop.pipeline.measurement_setup import (
 )
 from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer, require_text
 from wattloop.pipeline.plan_messages import Directive, StragglerNotice
-from wattloop.pipeline.process_clocks import allowed_clocks
 from wattloop.pipeline.rank_messages import RankMessages
 from wattloop.pipeline.rank_plan_file import Plan, given_plan
 from wattloop.printable import ascii_text

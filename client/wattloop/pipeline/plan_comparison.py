@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
-from wattloop.pipeline.free_iterations import FreeIterations
+from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, FreeIterations, joined
 from wattloop.pipeline.iteration_energy import IterationMeans, JoulesBetween
 from wattloop.pipeline.iteration_record import IterationRecord
 

@@ -13,8 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles
-from wattloop.pipeline.free_iterations import FreeIterations
+from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, FreeIterations
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS, Instruction, InstructionText, Kind
 from wattloop.pipeline.knobs import KnobChoices
 from wattloop.wire.item_cache import cached_by_items

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from wattloop.errors import UsageError
-from wattloop.files.atomic_write import open_atomic
+from wattloop.files.atomic_write import locked, open_atomic
 from wattloop.files.csv_table import Row, read_table
 from wattloop.pipeline.clock_profiling import (
     CLOCKS_OF_BLOCKING_POWER,
@@ -18,9 +18,8 @@ from wattloop.pipeline.clock_profiling import (
     Profiling,
     clocks_left,
 )
-from wattloop.pipeline.energy_regression import RegressionEstimate
 from wattloop.pipeline.plan_messages import InstructionMeasurement
-from wattloop.pipeline.shared_file import locked
+from wattloop.pipeline.standard_errors import RegressionEstimate
 
 KEY_COLUMNS = ("gpu_product", "model", "partition")
 COLUMNS = (

@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from wattloop.errors import InputError, OperationError
-from wattloop.files.atomic_write import open_atomic
+from wattloop.files.atomic_write import locked, open_atomic
 from wattloop.files.csv_table import MAX_FILE_BYTES
-from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
-from wattloop.files.reading import read_text
+from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.pipeline.activities import Activity, instruction_spans
 from wattloop.pipeline.iteration_energy import JoulesBetween
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import InstructionMeasurement
-from wattloop.pipeline.shared_file import locked
 from wattloop.wire.message_fields import shown
 from wattloop.wire.training_messages import MAX_NUMBER
 

@@ -1,10 +1,32 @@
-"""Standard errors from repetitions: a jackknife over groups, and Student's t."""
+"""Estimates with standard errors: from repetitions, by a jackknife over groups and Student's t, and from each other."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 NORMAL_95 = 1.959964
+# A power whose error is a larger part of it is unknown.
+MAX_RELATIVE_ERROR = 0.1
+
+
+@dataclass(frozen=True)
+class RegressionEstimate:
+    """An estimate with its standard error.
+
+    Attributes:
+        value: The estimate.
+        error: Its standard error; ±1.96 of it are an interval of 95 %.
+    """
+
+    value: float
+    error: float
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the error is small enough to use the estimate."""
+        return self.value > 0 and self.error <= MAX_RELATIVE_ERROR * self.value
 
 
 def widening(degrees_of_freedom: int) -> float:
@@ -39,3 +61,39 @@ def jackknife_variance(without: Sequence[float]) -> float:
     """
     mean = sum(without) / len(without)
     return (len(without) - 1) / len(without) * sum((value - mean) ** 2 for value in without)
+
+
+def total(parts: Sequence[RegressionEstimate | None]) -> RegressionEstimate | None:
+    """The sum over the GPUs of a process, which do the same work: their errors count as the same; None if one is."""
+    found = [part for part in parts if part is not None]
+    if not found or len(found) < len(parts):
+        return None
+    return RegressionEstimate(sum(part.value for part in found), sum(part.error for part in found))
+
+
+def combined(parts: Sequence[RegressionEstimate]) -> RegressionEstimate:
+    """Mean of independent estimates of one value, at least one, weighted by their errors.
+
+    Example:
+        >>> mean = combined([RegressionEstimate(10.0, 1.0), RegressionEstimate(20.0, 3.0)])
+        >>> round(mean.value, 6), round(mean.error, 6)
+        (11.0, 0.948683)
+    """
+    weights = [1 / max(part.error, 1e-9) ** 2 for part in parts]
+    value = sum(weight * part.value for weight, part in zip(weights, parts, strict=True)) / sum(weights)
+    return RegressionEstimate(value, 1 / math.sqrt(sum(weights)))
+
+
+def known(estimate: RegressionEstimate | None) -> RegressionEstimate | None:
+    """The estimate if its error is small enough."""
+    return estimate if estimate is not None and estimate.is_known else None
+
+
+def product(power: RegressionEstimate, time: RegressionEstimate) -> RegressionEstimate:
+    """The energy of a power for a time, with independent errors.
+
+    Example:
+        >>> product(RegressionEstimate(300.0, 4.0), RegressionEstimate(0.05, 0.0005))
+        RegressionEstimate(value=15.0, error=0.25)
+    """
+    return RegressionEstimate(power.value * time.value, math.hypot(power.error * time.value, power.value * time.error))

@@ -14,8 +14,7 @@ from typing import Annotated, get_args
 
 from wattloop.errors import InputError, WattloopError
 from wattloop.files.atomic_write import open_atomic
-from wattloop.files.json_reading import parse_json
-from wattloop.files.reading import read_text
+from wattloop.files.reading import parse_json, read_text
 from wattloop.power.selectors import MeasuredLimit, Selector
 from wattloop.power.sequential_design import Choice, Mode, Reason, SequentialDesign
 from wattloop.wire.message_fields import Integer, MessageError, Number, NumberRange, OneOf, TruncatedString

@@ -16,7 +16,7 @@ from wattloop.wire.training_messages import LimitMeasurement, LimitSchedule
 
 
 class ScheduledProfiling:
-    """The state of one measurement of all limits by a schedule; used as `LimitProfiling`.
+    """The state of one measurement of all limits by a schedule; used as `SequentialProfiling`.
 
     Args:
         limits_watts: The limits that this rank would measure, the highest one first.
@@ -118,7 +118,7 @@ class ScheduledProfiling:
             self._next_limit()
 
     def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
-        """The limits that this rank has measured so far; see `LimitProfiling.measurements`."""
+        """The limits that this rank has measured so far; see `SequentialProfiling.measurements`."""
         return tuple(
             LimitMeasurement(
                 each.power_limit_watts, each.energy_joules, each.time_seconds, each.samples / samples_per_epoch

@@ -27,6 +27,7 @@ DRAWS = 300
 MIN_DOUBT = 0.01
 LIMITS_OF_A_FIT = 4
 MAX_RUN_WINDOWS = 8
+MAX_LIMITS = 9
 
 
 @dataclass(frozen=True)
@@ -162,6 +163,26 @@ class SequentialDesign:
         doubt = sum(worse) / DRAWS
         critical = _most_critical(draws, worse) if 0 < sum(worse) < DRAWS else place
         return Choice(self.limits_watts[place], doubt, self.limits_watts[critical], estimate)
+
+
+def limits_to_measure(min_watts: float, max_watts: float) -> tuple[float, ...]:
+    """The limits to measure: from the maximum down in steps of 25 W, or of a multiple of it for at most nine limits.
+
+    Args:
+        min_watts: The lowest limit that may be held.
+        max_watts: The highest limit that may be held.
+
+    Returns:
+        Limits in descending order. The maximum is first, so that the default configuration is always
+        measured.
+
+    Example:
+        >>> limits_to_measure(100, 250)
+        (250.0, 225.0, 200.0, 175.0, 150.0, 125.0, 100.0)
+    """
+    width = max_watts - min_watts
+    step = 25.0 * max(1, math.ceil(width / 25.0 / (MAX_LIMITS - 1)))
+    return tuple(max_watts - step * index for index in range(int(width // step) + 1))
 
 
 def first_pass(limits: int, fitted: bool) -> list[int]:

@@ -23,18 +23,32 @@ MAX_WINDOWS_PER_LIMIT = 2
 
 
 class SequentialProfiling:
-    """The state of one measurement of all limits; used as `wattloop.power.limit_profiling.LimitProfiling`.
+    """The state of one measurement of all limits.
+
+    To use it, hold `limit_watts` and call `step_done` after each step. If that returns True, read the
+    totals, pass them to `add_totals`, and hold `limit_watts`, which may have changed. Repeat until `finished`.
+    Windows continue into the next epoch if an epoch is short.
 
     Args:
         limits_watts: The limits, in descending order.
         gpus: Number of GPUs whose energy the totals have.
         selector: Selects among the measurements.
+        repeats: Whether uncertain limits are repeated; otherwise each is measured once.
+
+    Attributes:
+        repeats: The same.
     """
 
-    def __init__(self, limits_watts: tuple[float, ...], gpus: int, selector: Selector) -> None:
+    def __init__(self, limits_watts: tuple[float, ...], gpus: int, selector: Selector, *, repeats: bool = True) -> None:
+        self.repeats = repeats
+        self._selector = selector
         self._design = SequentialDesign(limits_watts, gpus, selector)
         self._failed = self._ended = False
         self._recorder = WindowRecorder(self.limit_watts)
+
+    def with_all_ranks(self, gpus: int) -> SequentialProfiling:
+        """A new measurement of the same limits, of the GPUs of all ranks, which repeats uncertain ones."""
+        return SequentialProfiling(self.limits_watts, gpus, self._selector)
 
     @property
     def limits_watts(self) -> tuple[float, ...]:
@@ -45,7 +59,7 @@ class SequentialProfiling:
     def finished(self) -> bool:
         """Whether every limit has been measured, and the choice is certain or may take no more windows."""
         design = self._design
-        is_spent = len(design.windows) >= MAX_WINDOWS_PER_LIMIT * len(design.limits_watts)
+        is_spent = not self.repeats or len(design.windows) >= MAX_WINDOWS_PER_LIMIT * len(design.limits_watts)
         return self._failed or design.reason is not None or (design.choice is not None and (is_spent or self._ended))
 
     @property
@@ -55,7 +69,7 @@ class SequentialProfiling:
 
     @property
     def samples(self) -> float:
-        """See `wattloop.power.limit_profiling.LimitProfiling`."""
+        """Number of samples counted in the window; ranks that measure together agree on one."""
         return self._recorder.samples
 
     def agree_on_samples(self, samples: float) -> None:

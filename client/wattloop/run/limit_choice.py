@@ -1,40 +1,67 @@
-"""How a run chooses the power limit of its GPUs from what was measured, and with which other ranks it measures."""
+"""How a run measures power limits, alone or with the other ranks, and chooses that of its GPUs."""
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from wattloop.power.selectors import MeasuredLimit, Selector, selector_named
+from wattloop.power.scheduled_profiling import ScheduledProfiling
+from wattloop.power.selectors import MeasuredLimit, selector_named
+from wattloop.power.sequential_design import limits_to_measure
+from wattloop.power.sequential_profiling import SequentialProfiling
 from wattloop.power.shared_totals import TotalsExchange
-from wattloop.wire.torch_group import torch_group
 
 if TYPE_CHECKING:
     from wattloop.run.held_gpus import ProcessGpus
     from wattloop.run.verdicts import RankVerdicts
     from wattloop.wire.environment import RunEnvironment
-    from wattloop.wire.training_messages import LimitMeasurement
+    from wattloop.wire.training_messages import LimitMeasurement, LimitSchedule
+
+logger = logging.getLogger("wattloop")
 
 
 class LimitChoice:
-    """Chooses the limit of one process's GPUs.
+    """Measures the limits of one process's GPUs, the highest one first, and holds the best one.
 
     Args:
         environment: The settings of the run.
         gpus: The GPUs of this process.
         verdicts: The verdicts of several ranks; None with one.
+
+    Attributes:
+        measured_gpus: Number of GPUs whose energy the measurements have.
+        ranks: Number of ranks whose GPUs these are.
     """
 
     def __init__(self, environment: RunEnvironment, gpus: ProcessGpus, verdicts: RankVerdicts | None) -> None:
-        self._environment = environment
+        self._rank = environment.rank
+        self._selector = selector_named(
+            environment.power_selector, eta=environment.eta, max_slowdown_percent=environment.max_slowdown_percent
+        )
         self._gpus = gpus
         self._verdicts = verdicts
+        self._profiling: ScheduledProfiling | SequentialProfiling | None = None
+        self._exchange: TotalsExchange | None = None
+        self._has_looked_for_exchange = False
+        self.measured_gpus = 0
+        self.ranks = 1
 
-    def selector(self) -> Selector:
-        """How the job chooses its power limit."""
-        settings = self._environment
-        return selector_named(
-            settings.power_selector, eta=settings.eta, max_slowdown_percent=settings.max_slowdown_percent
-        )
+    def begin(self) -> None:
+        """Begin to measure, once the GPUs are known.
+
+        One of several ranks repeats limits only in step with the others.
+        """
+        highest, allowed = self._gpus.highest_watts, self._gpus.allowed_watts
+        self.measured_gpus = self._gpus.count
+        if not highest:
+            return
+        if allowed is None:
+            # No limit is allowed. The request fails, and the agent's error gives the reason.
+            self._gpus.hold(highest)
+            return
+        limits = limits_to_measure(*allowed)
+        self._profiling = SequentialProfiling(limits, self._gpus.count, self._selector, repeats=self._verdicts is None)
+        self._hold(self._profiling.limit_watts)
 
     def best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
         """The limit in watts that the selector chooses from measurements of any number of epochs."""
@@ -43,19 +70,103 @@ class LimitChoice:
                 each.power_limit_watts,
                 each.energy_joules / each.epochs,
                 each.time_seconds / each.epochs,
-                self._gpus.measured_gpus,
+                self.measured_gpus,
             )
             for each in measurements
         ]
-        return self.selector().select(per_epoch).power_limit_watts
+        return self._selector.select(per_epoch).power_limit_watts
 
-    def exchange(self) -> TotalsExchange | None:
+    def step_done(self, samples: float) -> None:
+        """Count an optimizer step on this number of samples, and hold the next limit when a window ends."""
+        profiling = self._profiling
+        if profiling is None or not profiling.step_done(samples):
+            return
+        if not self._has_looked_for_exchange:
+            # The first step has connected the ranks.
+            self._has_looked_for_exchange, self._exchange = True, self._found_exchange()
+            if self._exchange is None and self._verdicts is not None and self._verdicts.asks_operator:
+                profiling = ScheduledProfiling(profiling.limits_watts, times_steps=self._rank == 0)
+                self._profiling = profiling
+                profiling.step_done(samples)
+        totals, interrupted = self._gpus.totals(), self._gpus.was_interrupted()
+        if self._exchange is not None and not isinstance(profiling, ScheduledProfiling):
+            shared = self._exchange.exchange(
+                totals, self._gpus.count, profiling.limits_watts, interrupted=interrupted, samples=profiling.samples
+            )
+            if shared is None:
+                self._profiling = None
+                self._gpus.hold(self._gpus.highest_watts)
+                return
+            totals, interrupted = shared.totals, shared.interrupted
+            self.measured_gpus, self.ranks = shared.gpus, self._exchange.ranks
+            if not profiling.repeats:
+                # All ranks have held the highest limit so far, and repeat the same limits from now on.
+                self._profiling = profiling = profiling.with_all_ranks(shared.gpus)
+            # Which limit is next follows from the windows, so they must be the same to the last digit.
+            profiling.agree_on_samples(shared.reported_samples)
+        before = profiling.limit_watts
+        if totals is None:
+            profiling.reading_missed()
+        elif interrupted:
+            profiling.restart_window()
+        else:
+            profiling.add_totals(totals)
+        if profiling.finished:
+            self._hold(self.best_limit(profiling.measurements(1.0)))
+        elif profiling.limit_watts != before:
+            self._hold(profiling.limit_watts)
+
+    def epoch_ended(self) -> None:
+        """An epoch has ended, after the same step on all ranks: no limit is repeated in the next one."""
+        profiling = self._profiling
+        if profiling is None or isinstance(profiling, ScheduledProfiling) or profiling.finished:
+            return
+        profiling.epoch_ended()
+        if profiling.finished:
+            self._hold(self.best_limit(profiling.measurements(1.0)))
+
+    def proposed_schedule(self, epoch: int) -> LimitSchedule | None:
+        """The schedule by which all ranks may measure limits after this epoch; None if this rank proposes none."""
+        return self._profiling.proposal(epoch) if isinstance(self._profiling, ScheduledProfiling) else None
+
+    def follow(self, schedule: LimitSchedule) -> None:
+        """Measure limits by a schedule, from the next step on."""
+        profiling, allowed = self._profiling, self._gpus.allowed_watts
+        if not isinstance(profiling, ScheduledProfiling) or allowed is None:
+            return
+        before = profiling.limit_watts
+        if not profiling.follow(schedule, allowed):
+            logger.warning("this rank measures no power limits: it may not hold %s W", list(schedule.limits_watts))
+            self._profiling = None
+        elif profiling.limit_watts != before:
+            self._hold(profiling.limit_watts)
+
+    def choose_from_all_ranks(self, shared: tuple[LimitMeasurement, ...], gpus: int) -> None:
+        """Hold the best limit by the complete measurements of all ranks.
+
+        Args:
+            shared: The sums over all ranks.
+            gpus: Number of their GPUs.
+        """
+        profiling = self._profiling
+        if not isinstance(profiling, ScheduledProfiling) or profiling.finished or not shared:
+            return
+        profiling.finished, self.measured_gpus = True, gpus
+        self._hold(self.best_limit(shared))
+
+    def measurements(self, samples_per_epoch: float) -> tuple[LimitMeasurement, ...]:
+        """The limits measured so far in this run: of the GPUs of this rank, or by rank 0 of all ranks together."""
+        if self._profiling is None or (self._exchange is not None and not self._exchange.is_first):
+            return ()
+        return self._profiling.measurements(samples_per_epoch)
+
+    def _found_exchange(self) -> TotalsExchange | None:
         """The exchange of readings with the other ranks, where PyTorch has a process group."""
-        if self._verdicts is None or (group := torch_group()) is None:
+        if self._verdicts is None or (group := self._verdicts.group()) is None:
             return None
         return TotalsExchange(group, f"{self._verdicts.name}/power")
 
-    def scheduling_rank(self) -> int | None:
-        """The rank of this process if the operator coordinates the measurement of power limits; else None."""
-        by_operator = self._verdicts is not None and self._verdicts.asks_operator
-        return self._environment.rank if by_operator else None
+    def _hold(self, watts: float) -> None:
+        self._gpus.hold(watts)
+        if self._gpus.refusal:
+            self._profiling = None

@@ -14,10 +14,9 @@ from wattloop.arguments import gpu_names, number_between, shown
 from wattloop.errors import UsageError, WattloopError
 from wattloop.gpus.agent import SOCKET_VARIABLE, AgentConnection
 from wattloop.gpus.process_gpus import gpus_of_process
-from wattloop.power.limit_profiling import limits_to_measure
 from wattloop.power.profile_result import ProfileResult, parsed_result, profile_result, stored_result
 from wattloop.power.selectors import Cost, MeasuredLimit, Selector
-from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign
+from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign, limits_to_measure
 from wattloop.power.shared_totals import SharedReading, TotalsExchange
 from wattloop.power.thresholds import Thresholds
 from wattloop.power.windows import PowerWindow, WindowRecorder

@@ -69,10 +69,9 @@ class Run:
         marker_store: MarkerStore | None = None,
     ) -> None:
         from wattloop.gpus.process_gpus import gpus_of_process  # noqa: PLC0415
-        from wattloop.run.heartbeat import Heartbeat  # noqa: PLC0415
         from wattloop.run.held_gpus import ProcessGpus  # noqa: PLC0415
         from wattloop.run.micro_batches import micro_batches  # noqa: PLC0415
-        from wattloop.run.report_channel import ReportChannel  # noqa: PLC0415
+        from wattloop.run.report_channel import Heartbeat, ReportChannel  # noqa: PLC0415
         from wattloop.run.stop_decision import StopDecision  # noqa: PLC0415
         from wattloop.run.training_progress import TrainingProgress  # noqa: PLC0415
         from wattloop.run.verdicts import RankVerdicts  # noqa: PLC0415
@@ -113,7 +112,7 @@ class Run:
         self._began = True
         self._gpus.begin()
         if self._limit_choice is not None:
-            self._gpus.begin_profiling(self._limit_choice.selector(), alone=self._verdicts is None)
+            self._limit_choice.begin()
         elif self.environment.power_limit_watts is not None:
             self._gpus.hold(self.environment.power_limit_watts)
         if self._output is not None:
@@ -231,9 +230,8 @@ class Run:
             )
         counted = float(self.batch_size if samples is None else samples)
         self._progress.step(counted)
-        choice = self._limit_choice
-        if choice is not None:
-            self._gpus.step_done(counted, choice.best_limit, choice.exchange, choice.scheduling_rank)
+        if self._limit_choice is not None:
+            self._limit_choice.step_done(counted)
         self._keep_alive()
         self._decision.answered(self._channel.send_delayed())
 
@@ -270,7 +268,7 @@ class Run:
         """Report an epoch that the script did not report, and agree with the other ranks whether to go on."""
         is_new = self._progress.complete_epoch()
         if self._limit_choice is not None:
-            self._gpus.epoch_ended(self._limit_choice.best_limit)
+            self._limit_choice.epoch_ended()
         if is_new and (self._verdicts is None or not self._verdicts.asks_operator):
             self._send()
         self._agree()
@@ -281,14 +279,14 @@ class Run:
             return
         epoch = self._decision.agreed_epochs
         if answer.limit_schedule is not None and answer.limit_schedule.after_epoch == epoch:
-            self._gpus.follow(answer.limit_schedule)
+            self._limit_choice.follow(answer.limit_schedule)
         if answer.choice_epoch is not None and answer.choice_epoch <= epoch:
-            self._gpus.choose_from_all_ranks(answer.profile, answer.profile_gpus, self._limit_choice.best_limit)
+            self._limit_choice.choose_from_all_ranks(answer.profile, answer.profile_gpus)
 
     def _question(self, epoch: int, epochs_ahead: int) -> Report:
         """The report that asks for the verdict on an epoch and some further ones."""
         self._heartbeat.reported()
-        schedule = self._gpus.proposed_schedule(epoch)
+        schedule = None if self._limit_choice is None else self._limit_choice.proposed_schedule(epoch)
         report = self._report(finished=False)
         return replace(report, verdict_epoch=epoch, epochs_ahead=epochs_ahead, limit_schedule=schedule)
 
@@ -353,7 +351,7 @@ class Run:
         from wattloop.wire.training_messages import MAX_BATCH_SIZE, MAX_RANKS, Report  # noqa: PLC0415
 
         self._sequence += 1
-        progress, samples_per_epoch = self._progress, self._progress.samples_per_epoch
+        progress, choice, samples_per_epoch = self._progress, self._limit_choice, self._progress.samples_per_epoch
         return Report(
             sequence=self._sequence,
             epoch=float(progress.epochs),
@@ -366,12 +364,12 @@ class Run:
             max_power_limit_watts=self._gpus.max_power_limit_watts,
             power_limit_watts=self._gpus.limit_watts,
             power_limit_refusal=self._gpus.refusal,
-            profile=self._gpus.measurements(samples_per_epoch) if samples_per_epoch else (),
+            profile=choice.measurements(samples_per_epoch) if choice is not None and samples_per_epoch else (),
             published=self._published,
             finished=finished,
             rank=self.environment.rank,
             ranks=min(self.environment.ranks, MAX_RANKS),
-            profile_ranks=min(self._gpus.profile_ranks, MAX_RANKS),
+            profile_ranks=1 if choice is None else min(choice.ranks, MAX_RANKS),
             batch_size=min(self.batch_size, MAX_BATCH_SIZE),
             failure="" if error is None else failure_name(error),
             consequence=error is not None and is_consequence(error),

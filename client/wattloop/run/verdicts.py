@@ -70,6 +70,7 @@ class RankVerdicts:
         sleep: Waits for a number of seconds.
 
     Attributes:
+        group: The same.
         name: Beginning of the names of this run's values in the store of the process group.
         latest_answer: The operator's latest answer to a question for a verdict.
     """
@@ -87,7 +88,7 @@ class RankVerdicts:
         self._channel = channel
         self._rank = rank
         self._verdict_seconds = max(MIN_VERDICT_SECONDS, ranks / RANKS_PER_SECOND)
-        self._group = group
+        self.group = group
         self._clock = clock
         self._sleep = sleep
         # Each rank of a group creates as many runs.
@@ -100,7 +101,7 @@ class RankVerdicts:
     @property
     def asks_operator(self) -> bool:
         """Whether each rank asks the operator, and not rank 0 for all."""
-        return self._group() is None and self._channel.has_url
+        return self.group() is None and self._channel.has_url
 
     def after(
         self, epoch: int, own: Verdict, report: Callable[[int, int], Report], *, is_last: bool = False
@@ -113,7 +114,7 @@ class RankVerdicts:
             report: Makes the report that asks for the verdict on an epoch and a number of further ones.
             is_last: Whether the run ends after this epoch in any case.
         """
-        group = self._group()
+        group = self.group()
         if group is not None:
             return self._from_group(group, epoch, own, is_last=is_last)
         if not self._channel.has_url:

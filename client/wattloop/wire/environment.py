@@ -7,9 +7,10 @@ reads them with `RunEnvironment.read`, so that both sides agree.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import overload
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial
+from typing import Any
 
 from wattloop.errors import InputError
 from wattloop.wire.launcher import PODS_VARIABLE, process_rank
@@ -46,6 +47,63 @@ class RunTarget:
         return value >= self.threshold if self.maximize else value <= self.threshold
 
 
+Reader = Callable[[Mapping[str, str], str, Any], Any]
+"""Reads a variable; the last argument is the value without one."""
+
+
+def _variable(name: str, read: Reader, default: object = None) -> Any:
+    """A field that is in an environment variable."""
+    return field(default=default, metadata={"variable": (name, read)})
+
+
+def _formatted(value: object) -> str:
+    if isinstance(value, bool):
+        return "1" if value else ""
+    return "" if value is None else value if isinstance(value, str) else repr(value)
+
+
+def _text(variables: Mapping[str, str], name: str, default: str) -> str:
+    return variables.get(name, default)
+
+
+def _flag(variables: Mapping[str, str], name: str, _default: bool) -> bool:
+    return variables.get(name, "") == "1"
+
+
+def _number(variables: Mapping[str, str], name: str, default: float | None) -> float | None:
+    text = variables.get(name, "")
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError("the environment", _quoted(text), f"a finite number in {name}")
+    return value
+
+
+def _integer(variables: Mapping[str, str], name: str, default: int | None = None, *, minimum: int = 1) -> int | None:
+    text = variables.get(name, "")
+    if not text:
+        return default
+    digits = text.isascii() and text.isdecimal() and len(text) <= MAX_INTEGER_CHARACTERS
+    if not digits or not minimum <= int(text) < 2**64:
+        raise InputError("the environment", _quoted(text), f"a whole number from {minimum} to 2^64-1 in {name}")
+    return int(text)
+
+
+def _choice(variables: Mapping[str, str], name: str, default: str, choices: tuple[str, ...]) -> str:
+    text = variables.get(name) or default
+    if text not in choices:
+        raise InputError("the environment", _quoted(text), f"one of {', '.join(choices)} in {name}")
+    return text
+
+
+def _quoted(text: str) -> str:
+    return repr(text[:80])
+
+
 @dataclass(frozen=True)
 class RunEnvironment:
     """The settings of a training process.
@@ -79,28 +137,28 @@ class RunEnvironment:
         ranks: Number of processes of the run, from its launcher.
     """
 
-    job: str = ""
-    recurrence: str = ""
-    batch_size: int | None = None
-    per_device_batch_size: int | None = None
-    learning_rate_scale: float = 1.0
-    max_epochs: int | None = None
+    job: str = _variable("WATTLOOP_JOB", _text, "")
+    recurrence: str = _variable("WATTLOOP_RECURRENCE", _text, "")
+    batch_size: int | None = _variable("WATTLOOP_BATCH_SIZE", _integer)
+    per_device_batch_size: int | None = _variable("WATTLOOP_PER_DEVICE_BATCH_SIZE", _integer)
+    learning_rate_scale: float = _variable("WATTLOOP_LEARNING_RATE_SCALE", _number, 1.0)
+    max_epochs: int | None = _variable("WATTLOOP_MAX_EPOCHS", _integer)
     target: RunTarget | None = None
-    power_limit_watts: float | None = None
-    profile_power_limits: bool = False
-    power_selector: str = "Cost"
-    max_slowdown_percent: float = 10.0
-    eta: float = 0.5
-    seed: int | None = None
+    power_limit_watts: float | None = _variable("WATTLOOP_POWER_LIMIT_WATTS", _number)
+    profile_power_limits: bool = _variable("WATTLOOP_PROFILE_POWER_LIMITS", _flag, False)
+    power_selector: str = _variable("WATTLOOP_POWER_SELECTOR", partial(_choice, choices=SELECTORS), "Cost")
+    max_slowdown_percent: float = _variable("WATTLOOP_MAX_SLOWDOWN_PERCENT", _number, 10.0)
+    eta: float = _variable("WATTLOOP_ETA", _number, 0.5)
+    seed: int | None = _variable("WATTLOOP_SEED", partial(_integer, minimum=0))
     parameters: Mapping[str, str] = field(default_factory=dict)
-    progress_deadline_seconds: float | None = None
-    output_directory: str = ""
-    warm_start_directory: str = ""
-    current_model: str = ""
-    report_url: str = ""
-    token_file: str = ""
-    certificate_authority_file: str = ""
-    agent_socket: str = ""
+    progress_deadline_seconds: float | None = _variable("WATTLOOP_PROGRESS_DEADLINE_SECONDS", _number)
+    output_directory: str = _variable("WATTLOOP_OUTPUT_DIR", _text, "")
+    warm_start_directory: str = _variable("WATTLOOP_WARM_START_DIR", _text, "")
+    current_model: str = _variable("WATTLOOP_CURRENT_MODEL", _text, "")
+    report_url: str = _variable("WATTLOOP_REPORT_URL", _text, "")
+    token_file: str = _variable("WATTLOOP_TOKEN_FILE", _text, "")
+    certificate_authority_file: str = _variable("WATTLOOP_CA_FILE", _text, "")
+    agent_socket: str = _variable("WATTLOOP_AGENT_SOCKET", _text, "")
     pods: int = 1
     rank: int = 0
     ranks: int = 1
@@ -112,29 +170,8 @@ class RunEnvironment:
 
     def variables(self) -> dict[str, str]:
         """These settings as environment variables; empty values are omitted."""
-        named = {
-            "WATTLOOP_JOB": self.job,
-            "WATTLOOP_RECURRENCE": self.recurrence,
-            "WATTLOOP_BATCH_SIZE": _formatted(self.batch_size),
-            "WATTLOOP_PER_DEVICE_BATCH_SIZE": _formatted(self.per_device_batch_size),
-            "WATTLOOP_LEARNING_RATE_SCALE": _formatted(self.learning_rate_scale),
-            "WATTLOOP_MAX_EPOCHS": _formatted(self.max_epochs),
-            "WATTLOOP_POWER_LIMIT_WATTS": _formatted(self.power_limit_watts),
-            "WATTLOOP_PROFILE_POWER_LIMITS": "1" if self.profile_power_limits else "",
-            "WATTLOOP_POWER_SELECTOR": self.power_selector,
-            "WATTLOOP_MAX_SLOWDOWN_PERCENT": _formatted(self.max_slowdown_percent),
-            "WATTLOOP_ETA": _formatted(self.eta),
-            "WATTLOOP_SEED": _formatted(self.seed),
-            "WATTLOOP_PROGRESS_DEADLINE_SECONDS": _formatted(self.progress_deadline_seconds),
-            "WATTLOOP_OUTPUT_DIR": self.output_directory,
-            "WATTLOOP_WARM_START_DIR": self.warm_start_directory,
-            "WATTLOOP_CURRENT_MODEL": self.current_model,
-            "WATTLOOP_REPORT_URL": self.report_url,
-            "WATTLOOP_TOKEN_FILE": self.token_file,
-            "WATTLOOP_CA_FILE": self.certificate_authority_file,
-            "WATTLOOP_AGENT_SOCKET": self.agent_socket,
-            PODS_VARIABLE: str(self.pods) if self.pods > 1 else "",
-        }
+        named = {name: _formatted(getattr(self, each)) for each, (name, _) in _variables().items()}
+        named[PODS_VARIABLE] = str(self.pods) if self.pods > 1 else ""
         if self.target is not None:
             named["WATTLOOP_TARGET_METRIC"] = self.target.metric
             named["WATTLOOP_TARGET_THRESHOLD"] = _formatted(self.target.threshold)
@@ -154,92 +191,36 @@ class RunEnvironment:
             >>> RunEnvironment.read({}).managed
             False
         """
-        defaults = RunEnvironment()
         # Outside Wattloop nothing depends on other processes.
         place = process_rank(variables if variables.get("WATTLOOP_JOB") else {})
+        defaults = RunEnvironment()
         return RunEnvironment(
-            job=variables.get("WATTLOOP_JOB", ""),
-            recurrence=variables.get("WATTLOOP_RECURRENCE", ""),
-            batch_size=_integer(variables, "WATTLOOP_BATCH_SIZE"),
-            per_device_batch_size=_integer(variables, "WATTLOOP_PER_DEVICE_BATCH_SIZE"),
-            learning_rate_scale=_number(variables, "WATTLOOP_LEARNING_RATE_SCALE", defaults.learning_rate_scale),
-            max_epochs=_integer(variables, "WATTLOOP_MAX_EPOCHS"),
+            **{each: read(variables, name, getattr(defaults, each)) for each, (name, read) in _variables().items()},
             target=_target(variables),
-            power_limit_watts=_number(variables, "WATTLOOP_POWER_LIMIT_WATTS"),
-            profile_power_limits=variables.get("WATTLOOP_PROFILE_POWER_LIMITS", "") == "1",
-            power_selector=_choice(variables, "WATTLOOP_POWER_SELECTOR", SELECTORS, defaults.power_selector),
-            max_slowdown_percent=_number(variables, "WATTLOOP_MAX_SLOWDOWN_PERCENT", defaults.max_slowdown_percent),
-            eta=_number(variables, "WATTLOOP_ETA", defaults.eta),
-            seed=_integer(variables, "WATTLOOP_SEED", minimum=0),
             parameters={
                 name.removeprefix(PARAMETER_PREFIX): value
                 for name, value in variables.items()
                 if name.startswith(PARAMETER_PREFIX)
             },
-            progress_deadline_seconds=_number(variables, "WATTLOOP_PROGRESS_DEADLINE_SECONDS"),
-            output_directory=variables.get("WATTLOOP_OUTPUT_DIR", ""),
-            warm_start_directory=variables.get("WATTLOOP_WARM_START_DIR", ""),
-            current_model=variables.get("WATTLOOP_CURRENT_MODEL", ""),
-            report_url=variables.get("WATTLOOP_REPORT_URL", ""),
-            token_file=variables.get("WATTLOOP_TOKEN_FILE", ""),
-            certificate_authority_file=variables.get("WATTLOOP_CA_FILE", ""),
-            agent_socket=variables.get("WATTLOOP_AGENT_SOCKET", ""),
             pods=_integer(variables, PODS_VARIABLE) or 1,
             rank=place.rank,
             ranks=place.ranks,
         )
 
 
+def _variables() -> dict[str, tuple[str, Reader]]:
+    """By field, its variable and what reads it."""
+    return {each.name: each.metadata["variable"] for each in fields(RunEnvironment) if each.metadata}
+
+
 def _target(variables: Mapping[str, str]) -> RunTarget | None:
     metric = variables.get("WATTLOOP_TARGET_METRIC", "")
-    threshold = _number(variables, "WATTLOOP_TARGET_THRESHOLD")
+    threshold = _number(variables, "WATTLOOP_TARGET_THRESHOLD", None)
     if not metric or threshold is None:
         return None
     return RunTarget(
         metric,
         threshold,
-        maximize=_choice(variables, "WATTLOOP_TARGET_DIRECTION", ("Maximize", "Minimize"), "Maximize") == "Maximize",
+        maximize=_choice(variables, "WATTLOOP_TARGET_DIRECTION", "Maximize", ("Maximize", "Minimize")) == "Maximize",
         consecutive_evaluations=_integer(variables, "WATTLOOP_TARGET_CONSECUTIVE_EVALUATIONS") or 1,
     )
-
-
-def _formatted(value: float | None) -> str:
-    return "" if value is None else repr(value)
-
-
-@overload
-def _number(variables: Mapping[str, str], name: str) -> float | None: ...
-@overload
-def _number(variables: Mapping[str, str], name: str, default: float) -> float: ...
-def _number(variables: Mapping[str, str], name: str, default: float | None = None) -> float | None:
-    text = variables.get(name, "")
-    if not text:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError("the environment", _quoted(text), f"a finite number in {name}")
-    return value
-
-
-def _integer(variables: Mapping[str, str], name: str, *, minimum: int = 1) -> int | None:
-    text = variables.get(name, "")
-    if not text:
-        return None
-    digits = text.isascii() and text.isdecimal() and len(text) <= MAX_INTEGER_CHARACTERS
-    if not digits or not minimum <= int(text) < 2**64:
-        raise InputError("the environment", _quoted(text), f"a whole number from {minimum} to 2^64-1 in {name}")
-    return int(text)
-
-
-def _choice(variables: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
-    text = variables.get(name) or default
-    if text not in choices:
-        raise InputError("the environment", _quoted(text), f"one of {', '.join(choices)} in {name}")
-    return text
-
-
-def _quoted(text: str) -> str:
-    return repr(text[:80])

@@ -18,8 +18,7 @@ from typing import Self
 
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
-from wattloop.files.json_reading import parse_json
-from wattloop.files.reading import read_text
+from wattloop.files.reading import parse_json, read_text
 from wattloop.wire.message_fields import shown
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.store.address import FILE_NAME

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.recorded_gpu import NAMES, RecordedGpu
-from wattloop.energy.energy_estimate import EnergyEstimate
 from wattloop.energy.energy_history import Edge, energy_at
 from wattloop.energy.energy_timeline import EnergyTimeline
-from wattloop.energy.power_history import energy_of_power
+from wattloop.energy.power_history import EnergyEstimate, energy_of_power
 
 STEP = 0.1
 

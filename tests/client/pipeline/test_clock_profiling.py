@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wattloop.errors import UsageError
 from wattloop.pipeline.clock_profiling import ClockResult, ProfileSchedule, Profiling, clocks_left, spaced_clocks
-from wattloop.pipeline.energy_regression import RegressionEstimate
+from wattloop.pipeline.standard_errors import RegressionEstimate
 
 CLOCKS = st.lists(st.integers(1, 3000), min_size=1, max_size=200, unique=True)
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from support.instruction_stream import CounterReader, RankOfPipeline, SyntheticGpu, edges_of, iterations
 from wattloop.energy.energy_timeline import EnergyTimeline
-from wattloop.pipeline.energy_regression import RegressionEstimate
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_measurements import ProcessMeasurements
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import Directive, InstructionMeasurement
+from wattloop.pipeline.standard_errors import RegressionEstimate
 
 SHORT = {"forward": 0.005, "backward": 0.01}
 LONG = {"forward": 0.2, "backward": 0.4}

@@ -14,8 +14,7 @@ from support.instruction_stream import CounterReader, RankOfPipeline, SyntheticG
 from support.sampled_machine import ScriptedSource
 from wattloop.energy_monitor.process_sampler import ProcessSampler
 from wattloop.energy_monitor.readings import Readings
-from wattloop.pipeline.compared_cycles import MAX_GROUPS
-from wattloop.pipeline.free_iterations import FreeIterations
+from wattloop.pipeline.free_iterations import MAX_GROUPS, FreeIterations
 from wattloop.pipeline.knobs import KnobChoices
 from wattloop.pipeline.measurement_files import MeasurementFiles, dump_folder, run_number
 from wattloop.pipeline.pipeline_meter import PipelineMeter

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from wattloop.pipeline.compared_cycles import ComparedCycles
-from wattloop.pipeline.free_iterations import FreeIterations
+from wattloop.pipeline.free_iterations import ComparedCycles, FreeIterations
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.knobs import MAX_KNOB_SETTINGS, KnobChoices, Knobs
 from wattloop.pipeline.plan_messages import (

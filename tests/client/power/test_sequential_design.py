@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 from support.power_profiles.synthetic_training import SyntheticTraining
 from wattloop.errors import UsageError
 from wattloop.power.selectors import Cost, Energy, MaxSlowdown, MeasuredLimit, Selector, Time, comparison
-from wattloop.power.sequential_design import Mode, Requirements, SequentialDesign, first_pass
+from wattloop.power.sequential_design import (
+    MAX_LIMITS,
+    Mode,
+    Requirements,
+    SequentialDesign,
+    first_pass,
+    limits_to_measure,
+)
 
 TRACES = Path(__file__).parents[2] / "data" / "zeus-traces"
 SELECTORS: tuple[Selector, ...] = (Energy(), Time(), Cost(0.5), MaxSlowdown(1.1))
@@ -38,6 +46,21 @@ PROFILES = measured_profiles()
 
 def design_for(truth: Sequence[MeasuredLimit], selector: Selector, mode: Mode = "Measured") -> SequentialDesign:
     return SequentialDesign([each.power_limit_watts for each in truth], 1, selector, mode)
+
+
+RANGES = st.tuples(st.integers(50, 400), st.integers(0, 800)).map(lambda pair: (pair[0], pair[0] + pair[1]))
+
+
+@given(RANGES)
+def test_limits_descend_from_the_maximum_in_equal_steps_within_the_range(bounds: tuple[int, int]) -> None:
+    lowest, highest = bounds
+    limits = limits_to_measure(lowest, highest)
+    assert limits[0] == highest
+    assert len(limits) <= MAX_LIMITS
+    assert all(lowest <= limit <= highest for limit in limits)
+    steps = {before - after for before, after in itertools.pairwise(limits)}
+    assert len(steps) <= 1
+    assert all(step % 25 == 0 for step in steps)
 
 
 @given(st.integers(1, 20), st.booleans())

@@ -29,6 +29,7 @@ class Training:
     energy_joules: float = 5e6
     time_seconds: float = 100.0
     held: Counter[float] = field(default_factory=Counter)
+    reads: int = 0
 
     def __post_init__(self) -> None:
         self._noise = random.Random(self.seed)
@@ -39,6 +40,7 @@ class Training:
         self.energy_joules += true.energy_joules * math.exp(self._noise.gauss(0.0, self.noise))
         self.time_seconds += true.time_seconds * math.exp(self._noise.gauss(0.0, self.noise))
         if self.profiling.step_done(1.0):
+            self.reads += 1
             self.profiling.add_totals(Totals(self.energy_joules, self.time_seconds))
 
     def carry_out(self) -> tuple[LimitMeasurement, ...]:
@@ -104,6 +106,32 @@ def test_the_end_of_an_epoch_ends_the_repetitions_but_not_the_first_pass() -> No
     steps = {limit: math.ceil(MIN_WINDOW_SECONDS / truth(limit).time_seconds) for limit in LIMITS}
     # Once: a window, its warm-up, and the noise of its length.
     assert all(training.held[limit] <= 1.6 * steps[limit] + 4 for limit in LIMITS)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_a_rank_that_measures_for_itself_measures_each_limit_once(noise: float) -> None:
+    training = Training(SequentialProfiling(LIMITS, 1, Energy(), repeats=False), 3, noise)
+    found = measured(training.carry_out())
+    assert [each.power_limit_watts for each in found] == list(LIMITS)
+    steps = {limit: math.ceil(MIN_WINDOW_SECONDS / truth(limit).time_seconds) for limit in LIMITS}
+    assert all(training.held[limit] <= 1.6 * steps[limit] + 4 for limit in LIMITS)
+    for each in found:
+        assert each.energy_joules == pytest.approx(truth(each.power_limit_watts).energy_joules, rel=0.01 + noise)
+
+
+def test_the_ranks_of_a_group_begin_with_the_highest_limit_and_repeat_uncertain_ones_together() -> None:
+    alone = SequentialProfiling(LIMITS, 1, Energy(), repeats=False)
+    assert alone.limit_watts == LIMITS[0]
+    together = alone.with_all_ranks(2)
+    assert (together.repeats, together.limits_watts, together.limit_watts) == (True, LIMITS, LIMITS[0])
+
+
+def test_no_step_reads_the_counters_after_all_limits_are_measured() -> None:
+    training = Training(SequentialProfiling((400.0,), 1, Energy(), repeats=False), 0, 0.0)
+    training.carry_out()
+    reads = training.reads
+    training.step()
+    assert (training.reads, training.profiling.limit_watts) == (reads, 400.0)
 
 
 def test_a_counter_that_stands_still_ends_the_measurement_and_not_the_training(

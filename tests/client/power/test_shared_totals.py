@@ -14,10 +14,13 @@ import pytest
 import nvml_simulator
 from support.key_values import KeyValues
 from wattloop.gpus.agent_process import running_agent
-from wattloop.power.selectors import Energy
 from wattloop.power.shared_totals import RANK_TIMEOUT_SECONDS, RankReading, SharedReading, TotalsExchange, summed
 from wattloop.power.windows import Totals
 from wattloop.run.held_gpus import ProcessGpus
+from wattloop.run.limit_choice import LimitChoice
+from wattloop.run.report_channel import ReportChannel
+from wattloop.run.verdicts import RankVerdicts
+from wattloop.wire.environment import RunEnvironment
 from wattloop.wire.torch_group import TorchGroup
 from wattloop.wire.training_messages import LimitMeasurement
 
@@ -47,26 +50,33 @@ def test_ranks_hold_the_same_limit_in_each_step_and_choose_over_all_gpus(
     """With uneven batches, each rank divided by samples of its own, and repeated other limits than the other one."""
     gpus, socket = machine
     store = KeyValues()
-    ranks = [ProcessGpus(str(socket), select=lambda offered, rank=rank: offered[rank : rank + 1]) for rank in (0, 1)]
-    exchanges = [TotalsExchange(TorchGroup(rank, RANKS, store), "run") for rank in (0, 1)]
+    held = [ProcessGpus(str(socket), select=lambda offered, rank=rank: offered[rank : rank + 1]) for rank in (0, 1)]
     chosen_from: list[tuple[LimitMeasurement, ...]] = []
     steps = [0, 0]
 
-    def choose(measurements: tuple[LimitMeasurement, ...]) -> float:
-        chosen_from.append(measurements)
-        return 250.0
+    class Choice(LimitChoice):
+        def best_limit(self, measurements: tuple[LimitMeasurement, ...]) -> float:
+            chosen_from.append(measurements)
+            return 250.0
+
+    def choice_of(rank: int) -> LimitChoice:
+        verdicts = RankVerdicts(ReportChannel(""), rank, RANKS, group=lambda: TorchGroup(rank, RANKS, store))
+        verdicts.name = "run"
+        return Choice(RunEnvironment(power_selector="Energy", rank=rank), held[rank], verdicts)
+
+    ranks = [choice_of(rank) for rank in range(RANKS)]
 
     def step(rank: int) -> None:
         # Rank 1 has more work, so it is the slower one.
         gpus.occupy(rank, work=WORK_OF_A_SECOND * (1.0 + 0.1 * rank), intensity=0.9)
         steps[rank] += 1
         samples = samples_of_rank_1[steps[rank] % len(samples_of_rank_1)] if rank else 64.0
-        ranks[rank].step_done(samples, choose, lambda: exchanges[rank])
+        ranks[rank].step_done(samples)
 
     with ThreadPoolExecutor(RANKS) as threads:
-        for rank in ranks:
+        for gpus_of_rank, rank in zip(held, ranks, strict=True):
+            gpus_of_rank.begin()
             rank.begin()
-            rank.begin_profiling(Energy(), alone=False)
         while len(chosen_from) < RANKS:
             list(threads.map(step, range(RANKS)))
             first, second = (gpu.power_limit_watts for gpu in gpus.describe().gpus)
@@ -77,13 +87,13 @@ def test_ranks_hold_the_same_limit_in_each_step_and_choose_over_all_gpus(
     assert limits == sorted(limits, reverse=True)
     assert len(limits) > 2
     # What rank 0 reports is that of both GPUs; the other rank reports none of it again.
-    assert [(each.measured_gpus, each.profile_ranks) for each in ranks] == [(2, 2)] * RANKS
+    assert [(each.measured_gpus, each.ranks) for each in ranks] == [(2, 2)] * RANKS
     assert ranks[1].measurements(64.0) == ()
     ratios = [each.energy_joules / each.time_seconds / each.power_limit_watts for each in measured]
     # One GPU alone would use the limit at most; at the lowest one a GPU needs more.
     assert all(1.5 < ratio < 2.5 for ratio in ratios)
-    for rank in ranks:
-        rank.end()
+    for gpus_of_rank in held:
+        gpus_of_rank.end()
 
 
 READING = RankReading(100.0, 5.0, 1, LIMITS, interrupted=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from support.pipelines.registrations import rank_registration
-from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
+from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, joined
 from wattloop.pipeline.plan_messages import (
     FREE,
     PLAN,

@@ -7,10 +7,9 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from wattloop.energy.energy_estimate import EnergyEstimate
 from wattloop.energy.energy_history import EnergyHistory, energy_at
 from wattloop.energy.gpu_reading import GpuReading, IntegratedEnergy
-from wattloop.energy.power_history import PowerHistory, energy_of_power
+from wattloop.energy.power_history import EnergyEstimate, PowerHistory, energy_of_power
 from wattloop.wire.node_energy import COUNTER, INTEGRATED, NodeGpu
 from wattloop_agent.monitor.energy.counter import GAP_SECONDS, CounterReset, CounterUpdates, ResetGap, can_have_risen
 from wattloop_agent.monitor.energy.energy_snapshot import EnergySnapshot

@@ -16,8 +16,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from wattloop.pipeline.compared_cycles import ComparedCycles, joined
-from wattloop.pipeline.free_iterations import MAX_CYCLE_ITERATIONS, WARM_UP_ITERATIONS, FreeIterations
+from wattloop.pipeline.free_iterations import (
+    MAX_CYCLE_ITERATIONS,
+    WARM_UP_ITERATIONS,
+    ComparedCycles,
+    FreeIterations,
+    joined,
+)
 from wattloop.pipeline.plan_messages import PLAN, RankReport
 from wattloop.pipeline.standard_errors import jackknife_variance, widening
 from wattloop_operator.reconcile.pipeline.liveness import MIN_ITERATION_SECONDS, slowest_iteration

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from wattloop.errors import InputError
-from wattloop.files.json_reading import parse_json
+from wattloop.files.reading import parse_json
 from wattloop.pipeline.instruction import INSTRUCTION
 from wattloop.pipeline.knobs import MAX_KNOB_CHARACTERS, MAX_KNOBS
 from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ, MAX_STAGES

@@ -12,8 +12,7 @@ from typing import Any
 
 from wattloop.errors import InputError
 from wattloop.files.csv_table import MAX_FILE_BYTES
-from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
-from wattloop.files.reading import read_text
+from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS, Instruction
 from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ
 from wattloop.wire.message_fields import shown

@@ -16,8 +16,7 @@ import numpy as np
 
 from wattloop.errors import InputError, OperationError
 from wattloop.files.csv_table import MAX_FILE_BYTES
-from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
-from wattloop.files.reading import read_text
+from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.wire.message_fields import shown
 from wattloop.wire.training_messages import MAX_NUMBER
 from wattloop_planner.frequency.pipeline.planning_problem import Floats

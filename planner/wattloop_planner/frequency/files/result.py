@@ -14,8 +14,7 @@ from typing import Any
 
 from wattloop.errors import InputError
 from wattloop.files.csv_table import MAX_FILE_BYTES, read_table
-from wattloop.files.json_reading import MAX_JSON_BYTES, parse_json
-from wattloop.files.reading import read_text
+from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.pipeline.rank_plan_file import PRODUCT_COMMENT
 from wattloop.wire.message_fields import Integer, MessageError, Number
 from wattloop.wire.training_messages import MAX_POWER_WATTS

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_cycles, run_until_planned
-from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
-from wattloop.pipeline.free_iterations import FreeIterations
+from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, FreeIterations, joined
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, Excess, compared, excess, free_iterations
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState

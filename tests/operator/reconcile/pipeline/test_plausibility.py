@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.pipelines.registrations import rank_registration
 from support.pipelines.simulated_ranks import NEW_STATE, START
-from wattloop.pipeline.compared_cycles import ComparedCycles
+from wattloop.pipeline.free_iterations import ComparedCycles
 from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState, RankMeasurements

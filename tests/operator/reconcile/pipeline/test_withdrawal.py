@@ -17,7 +17,7 @@ from support.pipelines.simulated_ranks import (
     run_cycles,
     run_until_planned,
 )
-from wattloop.pipeline.compared_cycles import MAX_GROUPS, ComparedCycles, joined
+from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, joined
 from wattloop.pipeline.plan_messages import FREE, PLAN
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
     GivenPlan,

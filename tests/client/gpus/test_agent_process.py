@@ -13,15 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattloop.gpus import agent_supervisor
+from wattloop.gpus import agent_process
 from wattloop.gpus.agent import AgentUnavailable
-from wattloop.gpus.agent_process import start_agent
-from wattloop.gpus.agent_supervisor import (
+from wattloop.gpus.agent_process import (
     LONG_RUN_SECONDS,
     MAX_BACKOFF_SECONDS,
     MAX_FAILURES,
     AgentSupervisor,
     RestartBackoff,
+    start_agent,
 )
 
 Agent = subprocess.Popen[bytes]
@@ -90,8 +90,8 @@ def test_the_supervisor_gives_up_after_repeated_failures_and_logs_it(caplog: pyt
 
 
 def test_stop_during_the_backoff_prevents_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent_supervisor, "MAX_BACKOFF_SECONDS", 3600.0)
-    monkeypatch.setattr(agent_supervisor, "FIRST_BACKOFF_SECONDS", 3600.0)
+    monkeypatch.setattr(agent_process, "MAX_BACKOFF_SECONDS", 3600.0)
+    monkeypatch.setattr(agent_process, "FIRST_BACKOFF_SECONDS", 3600.0)
     starts: list[Agent] = []
     second_ended = threading.Event()
 
