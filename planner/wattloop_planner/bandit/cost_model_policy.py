@@ -9,21 +9,26 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
-from wattloop_planner.bandit.cost_posterior import cost_posterior
-from wattloop_planner.bandit.decision_inputs import MIN_REACH_PROBABILITY, DecisionInputs
+from wattloop_planner.bandit.change_detection import ChangeDetection
+from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, latest_was_stopped
 from wattloop_planner.bandit.first_attempts import first_decision
-from wattloop_planner.bandit.noise_prior import NoisePrior
-from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, PartialObservation
+from wattloop_planner.bandit.gaussian_process import Flags, Indices
+from wattloop_planner.bandit.policy import Arm, ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.posterior_cache import PosteriorCache
-from wattloop_planner.bandit.priors import ChangeDetection
+from wattloop_planner.bandit.priors import NoisePrior
+from wattloop_planner.observations import Observation, Outcome
 
 DEFAULT_NOISE = NoisePrior()
 DEFAULT_DETECTION = ChangeDetection()
+ONE_EPOCH = 1.001
+# An arm whose attempts reach the target within the limit of epochs with a lower probability is not tried.
+MIN_REACH_PROBABILITY = 0.05
 
 
 @dataclass(frozen=True)
@@ -147,3 +152,87 @@ class CostModelPolicy(ABC):
         if inputs.cost.reach_probability[arm] < MIN_REACH_PROBABILITY:
             return f"not expected to reach the target within {inputs.context.max_epochs} epochs"
         return ""
+
+
+@dataclass(frozen=True)
+class DecisionInputs:
+    """The computed inputs of a decision; vectors have shape (arms,), arms are indices.
+
+    Attributes:
+        context: The context of the decision.
+        posterior: The posterior of its observations.
+        cost: The posterior of the cost.
+        offered: Arms that are not excluded, did not crash too often and did not diverge.
+        known: Those that have reached the target and are expected to reach it again.
+        incumbent: The one of lowest expected cost among these.
+    """
+
+    context: DecisionContext
+    posterior: Posterior
+    cost: CostPosterior
+    offered: Flags
+    known: Indices
+    incumbent: int
+
+    @cached_property
+    def unit_joules(self) -> float:
+        """Expected cost of the incumbent beyond `start_up_joules`, the unit of values and stopping costs."""
+        return math.exp(float(self.cost.log_expected[self.incumbent]))
+
+    @property
+    def start_up_joules(self) -> float:
+        """Expected cost of the start of an attempt that no arm is below."""
+        return self.cost.start_up_joules
+
+    @property
+    def start_up(self) -> float:
+        """The same in incumbent runs."""
+        return self.start_up_joules / self.unit_joules
+
+    @cached_property
+    def may_run(self) -> Flags:
+        """The arms offered that are expected to reach the target within the limit of epochs."""
+        flags: Flags = self.offered & (self.cost.reach_probability >= MIN_REACH_PROBABILITY)
+        return flags
+
+    def not_failed_now(self, arms: Indices) -> Indices:
+        """Those of some arms that did not run all their epochs in this recurrence in vain."""
+        failed = self._arms_of([o for o in self.earlier_attempts if o.outcome is Outcome.EXHAUSTED])
+        return np.array([arm for arm in arms if arm not in failed], dtype=np.intp)
+
+    def usable_arms(self, arms: Indices) -> Indices:
+        """Those of some arms that an attempt may run after the failures of this recurrence; never none."""
+        left = self.not_failed_now(arms)
+        if left.size:
+            return left
+        others = self.not_failed_now(np.flatnonzero(self.may_run))
+        # A limit makes an exhausted attempt less surprising, so that the same arm may be the best retry.
+        return np.union1d(others, arms) if self.cost.is_limited or not others.size else others
+
+    @cached_property
+    def tried_now(self) -> set[int]:
+        """Arms that this recurrence has tried."""
+        return self._arms_of(self.earlier_attempts)
+
+    @cached_property
+    def stops_now(self) -> int:
+        """Number of attempts of this recurrence that were stopped after their first epoch."""
+        return sum(o.outcome is Outcome.STOPPED and o.epochs > ONE_EPOCH for o in self.earlier_attempts)
+
+    @cached_property
+    def earlier_attempts(self) -> list[Observation]:
+        """The earlier attempts of this recurrence."""
+        if not self.context.attempt:
+            return []
+        latest, recurrence = self.context.observations[-self.context.attempt :], self.context.recurrence
+        return [o for o in latest if o.recurrence == recurrence and not o.from_other_job and not o.other_target]
+
+    def decision(
+        self, arm: int, kind: ChoiceKind, reason: str, stop_cost_joules: float | None, arms: tuple[Arm, ...]
+    ) -> Decision:
+        """The decision to run an arm."""
+        chosen = self.context.space.configurations[arm]
+        return Decision(chosen.batch_size, kind, reason, stop_cost_joules, arms, parameters=chosen.parameters)
+
+    def _arms_of(self, attempts: list[Observation]) -> set[int]:
+        return {arm for o in attempts if (arm := self.context.arm_of(o)) is not None}

@@ -15,10 +15,9 @@ from scipy.special import ndtr
 
 from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
 from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector
-from wattloop_planner.bandit.policy import PartialObservation
+from wattloop_planner.bandit.policy import NINETY_PERCENT, PartialObservation
 from wattloop_planner.bandit.posterior import Posterior
 
-NINETY_PERCENT = 1.6448536269514722
 # Variance that makes a covariance with exactly known arms positive definite.
 JITTER = 1e-10
 # A limit of epochs that is this many standard deviations above the epochs of every arm has no effect.

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from wattloop_planner.bandit.noise_prior import NoisePrior
+from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.estimate import Estimate
 
 # Of the central 90 % interval.

@@ -1,86 +1,21 @@
-"""Gaussian process priors over the arms of a configuration space."""
+"""Gaussian process priors over the arms of a configuration space: coordinates of the arms, and moments at them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from wattloop_planner.bandit.configuration import ConfigurationSpace, Parameter, Scale
-from wattloop_planner.bandit.coordinates import octaves_from_default, parameter_coordinates
-from wattloop_planner.bandit.epoch_shapes import EpochShapes
-from wattloop_planner.bandit.gaussian_process import Matrix, Vector
-
-
-@dataclass(frozen=True)
-class ParameterPrior:
-    """The effect of a further parameter on h, over its coordinate u, which is 0 for the default.
-
-    A number adds ``slope·u + curvature·u²/2 + interaction·x·u + m(u) − m(0)``. Slope, curvature and
-    interaction are Gaussian; ``m`` is a Matérn-5/2 process over u that varies slowly with x. A choice adds
-    ``offset + interaction·x``, independently for each candidate except the default. So the prior of the
-    arms with the default values is that of batch sizes alone.
-
-    Attributes:
-        slope_sd: Standard deviation of the slope, per unit.
-        curvature: Mean of the curvature, per unit².
-        curvature_sd: Standard deviation of the curvature.
-        interaction_sd: Standard deviation of the interaction, per octave of batch size and unit.
-        matern_sd: Standard deviation of the part of ``m`` that is equal for all batch sizes.
-        joint_sd: Standard deviation of the part that varies with the batch size.
-        matern_units: Length scale of ``m``.
-        choice_sd: Standard deviation of the offset of a choice.
-    """
-
-    slope_sd: float
-    curvature: float
-    curvature_sd: float
-    interaction_sd: float
-    matern_sd: float
-    joint_sd: float
-    matern_units: float
-    choice_sd: float
-
-
-@dataclass(frozen=True)
-class SmoothPrior:
-    """A Gaussian process over x = log2(batch size / default), in octaves.
-
-    ``h(x) = level + shape(x) + slope·x + curvature·x²/2 + matern(x) + own(x)``. The shape is one of several,
-    all equally likely. Level, slope and curvature are Gaussian, ``matern`` is a Matérn-5/2 process, and ``own``
-    is independent between arms. Each further parameter adds its `ParameterPrior`.
-
-    Attributes:
-        level_sd: Standard deviation of the level; large for an unknown level.
-        slope: Mean of the slope, per octave.
-        slope_sd: Standard deviation of the slope.
-        curvature: Mean of the curvature, per octave².
-        curvature_sd: Standard deviation of the curvature.
-        matern_sd: Standard deviation of the Matérn process.
-        matern_octaves: Length scale of the Matérn process.
-        own_sd: Standard deviation of ``own``.
-        parameter: Effect of each further parameter.
-        shapes: The shapes; None: the shape is 0.
-    """
-
-    level_sd: float
-    slope: float
-    slope_sd: float
-    curvature: float
-    curvature_sd: float
-    matern_sd: float
-    matern_octaves: float
-    own_sd: float
-    parameter: ParameterPrior
-    shapes: EpochShapes | None = None
+from wattloop_planner.bandit.gaussian_process import Flags, Indices, Matrix, Vector
+from wattloop_planner.bandit.priors import EpochShapes, ParameterPrior, SmoothPrior
 
 
 @lru_cache(maxsize=256)
 def prior_means(prior: SmoothPrior, space: ConfigurationSpace) -> Matrix:
     """Mean of h at the arms for level 0 under each shape, shape (shapes, arms)."""
     mean = prior_mean(prior, space)
-    means = mean[None] if prior.shapes is None else mean + prior.shapes.at(octaves_from_default(space))
+    means = mean[None] if prior.shapes is None else mean + epochs_of_shapes(prior.shapes, octaves_from_default(space))
     means.setflags(write=False)
     return means
 
@@ -114,6 +49,25 @@ def prior_covariance(prior: SmoothPrior, space: ConfigurationSpace) -> Matrix:
         covariance = covariance + _parameter_covariance(prior.parameter, parameter, units, sizes, matern)
     covariance.setflags(write=False)
     return covariance
+
+
+def epochs_of_shapes(shapes: EpochShapes, octaves: Vector) -> Matrix:
+    """Log epochs for a = 1 under each hypothesis of the shapes, shape (hypotheses, arms).
+
+    Args:
+        shapes: The hypotheses.
+        octaves: log2 of the batch size of each arm over the default, shape (arms,).
+
+    Example:
+        >>> epochs_of_shapes(EpochShapes((0, 1), (-9, -9)), np.array([0.0, 1.0])).round(2).tolist()
+        [[0.7, 1.1], [0.41, 0.69]]
+    """
+    first, last = shapes.critical_octaves
+    least, largest = shapes.small_octaves
+    critical, small = np.meshgrid(np.arange(first, last + 1.0), np.arange(least, largest + 1.0))
+    more_epochs = np.log1p(2.0 ** (octaves - critical.ravel()[:, None]))
+    found: Matrix = more_epochs + np.log1p(2.0 ** (small.ravel()[:, None] - octaves))
+    return found
 
 
 def _parameter_covariance(
@@ -150,3 +104,68 @@ def _matern(positions: Vector, length: float) -> Matrix:
     distance = np.sqrt(5.0) * np.abs(positions[:, None] - positions[None, :]) / length
     matern: Matrix = (1 + distance + distance**2 / 3) * np.exp(-distance)
     return matern
+
+
+@lru_cache(maxsize=256)
+def octaves(space: ConfigurationSpace) -> Vector:
+    """log2 of the batch size of each arm, shape (arms,)."""
+    return _fixed(np.log2(_batch_sizes(space)))
+
+
+@lru_cache(maxsize=256)
+def octaves_from_default(space: ConfigurationSpace) -> Vector:
+    """log2 of the batch size of each arm over the default one, shape (arms,)."""
+    return _fixed(np.log2(_batch_sizes(space) / space.default_batch_size))
+
+
+@lru_cache(maxsize=256)
+def parameter_coordinates(space: ConfigurationSpace) -> Matrix:
+    """Coordinate of each arm's value of each parameter, shape (parameters, arms); 0 for the default.
+
+    The coordinate of a choice is the position of the value among the candidates.
+    """
+    rows = [
+        [parameter.coordinates[arm.parameters[k][1]] for arm in space.configurations]
+        for k, parameter in enumerate(space.parameters)
+    ]
+    return _fixed(np.array(rows, dtype=np.float64).reshape(len(space.parameters), len(space)))
+
+
+@lru_cache(maxsize=256)
+def distances(space: ConfigurationSpace) -> Matrix:
+    """Distance of each two arms: octaves of batch size, and 1 for every parameter that differs, shape (arms, arms)."""
+    sizes, values = octaves(space), parameter_coordinates(space)
+    return _fixed(np.abs(sizes[:, None] - sizes[None, :]) + (values[:, :, None] != values[:, None, :]).sum(axis=0))
+
+
+@lru_cache(maxsize=256)
+def parameter_neighbours(space: ConfigurationSpace) -> Flags:
+    """Whether two arms of one batch size differ in one parameter, by one step, shape (arms, arms)."""
+    sizes = octaves(space)
+    differing = np.zeros((len(space), len(space)), dtype=np.intp)
+    one_step = np.zeros((len(space), len(space)), dtype=np.bool_)
+    for parameter, row in zip(space.parameters, parameter_coordinates(space), strict=True):
+        values, ranks = np.unique(row, return_inverse=True)
+        apart = np.abs(ranks[:, None] - ranks[None, :])
+        differing += apart > 0
+        one_step |= (apart > 0) if parameter.scale is Scale.CHOICE else (apart == 1)
+        assert values.size == len(parameter.candidates)
+    neighbours: Flags = (sizes[:, None] == sizes[None, :]) & (differing == 1) & one_step
+    neighbours.setflags(write=False)
+    return neighbours
+
+
+@lru_cache(maxsize=256)
+def combinations(space: ConfigurationSpace) -> tuple[Indices, ...]:
+    """The arms of each combination of parameter values, in rising order of batch size."""
+    per_size = len(space) // len(space.batch_sizes)
+    return tuple(np.arange(first, len(space), per_size) for first in range(per_size))
+
+
+def _batch_sizes(space: ConfigurationSpace) -> Vector:
+    return np.array([arm.batch_size for arm in space.configurations], dtype=np.float64)
+
+
+def _fixed(values: Vector) -> Vector:
+    values.setflags(write=False)
+    return values

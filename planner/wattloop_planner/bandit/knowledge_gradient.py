@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattloop.energy.cost import CostModel
-from wattloop_planner.bandit.coordinates import combinations, octaves, parameter_neighbours
-from wattloop_planner.bandit.cost_model_policy import CostModelPolicy
-from wattloop_planner.bandit.decision_inputs import ONE_EPOCH, DecisionInputs
+from wattloop_planner.bandit.cost_model_policy import ONE_EPOCH, CostModelPolicy, DecisionInputs
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
+from wattloop_planner.bandit.kernel import combinations, octaves, parameter_neighbours
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.trial_value import best_stop, continuing_value, knowledge_gain, probe_option
 from wattloop_planner.observations import Outcome

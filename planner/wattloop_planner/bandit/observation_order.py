@@ -16,12 +16,12 @@ def own_observations(context: DecisionContext) -> tuple[Observation, ...]:
     return tuple(
         observation
         for observation in in_order(context.observations)
-        if not observation.from_other_job and comparable_models(observation.gpu_model, context.gpu_model)
+        if not observation.from_other_job and equal_or_unknown(observation.gpu_model, context.gpu_model)
     )
 
 
-def comparable_models(one: str, other: str) -> bool:
-    """Whether costs on two GPU models are comparable: the models are equal, or one is unknown."""
+def equal_or_unknown(one: str, other: str) -> bool:
+    """Whether two GPU models or two digests agree, so that attempts are comparable; an empty text is unknown."""
     return one == other or not one or not other
 
 

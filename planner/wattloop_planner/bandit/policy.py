@@ -17,6 +17,9 @@ from wattloop_planner.bandit.configuration import Configuration, ConfigurationSp
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, ParameterValues, StartUp
 
+# Quantile of the standard normal distribution for the central 90 % interval.
+NINETY_PERCENT = 1.6448536269514722
+
 
 class ChoiceKind(StrEnum):
     """Why an arm was chosen; the column ``decision`` of the simulator's output."""

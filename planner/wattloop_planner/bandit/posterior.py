@@ -14,16 +14,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from wattloop_planner.bandit.change_detection import ChangeDetection, TrainingIdentity
 from wattloop_planner.bandit.configuration import ConfigurationSpace
-from wattloop_planner.bandit.coordinates import distances
-from wattloop_planner.bandit.curve_model import CurveModel, CurvePrediction
+from wattloop_planner.bandit.curve_model import AttemptEpochs, CurveModel, CurvePrediction
 from wattloop_planner.bandit.epoch_costs import EpochCosts, log_of
 from wattloop_planner.bandit.gaussian_process import Matrix, Vector, condition_mixture
-from wattloop_planner.bandit.kernel import SmoothPrior, prior_covariance, prior_means
-from wattloop_planner.bandit.noise_prior import NoisePrior
-from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, ChangeDetection
-from wattloop_planner.bandit.running_attempt import AttemptEpochs
-from wattloop_planner.bandit.training_identity import TrainingIdentity
+from wattloop_planner.bandit.kernel import distances, prior_covariance, prior_means
+from wattloop_planner.bandit.priors import CHANGED_REGIME, EPOCHS, NoisePrior, SmoothPrior
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 

@@ -6,13 +6,13 @@ update gives the same result as a computation from the start.
 
 from __future__ import annotations
 
+from wattloop_planner.bandit.change_detection import ChangeDetection
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.feasible_arms import FeasibleArms, crashes_in_a_row, feasible_arms
-from wattloop_planner.bandit.noise_prior import NoisePrior
 from wattloop_planner.bandit.observation_order import in_order
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.bandit.posterior import Posterior
-from wattloop_planner.bandit.priors import CHANGED_REGIME, OTHER_JOB, ChangeDetection
+from wattloop_planner.bandit.priors import CHANGED_REGIME, OTHER_JOB, NoisePrior
 from wattloop_planner.observations import Observation, Outcome
 
 NO_DETECTION = ChangeDetection(threshold=float("inf"))

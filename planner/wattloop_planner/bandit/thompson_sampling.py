@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wattloop_planner.bandit.cost_model_policy import CostModelPolicy
-from wattloop_planner.bandit.decision_inputs import DecisionInputs
+from wattloop_planner.bandit.cost_model_policy import CostModelPolicy, DecisionInputs
 from wattloop_planner.bandit.policy import ChoiceKind, Decision
 
 

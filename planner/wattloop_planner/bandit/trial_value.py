@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from wattloop_planner.bandit.cost_posterior import CostPosterior
+from wattloop_planner.bandit.curve_model import AttemptEpochs
 from wattloop_planner.bandit.epoch_limit import MAX_LOG, log_attempt_factor, standardised_limit
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
-from wattloop_planner.bandit.running_attempt import AttemptEpochs
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from wattloop.wire.environment import RunTarget
+from wattloop_planner.bandit.observation_order import equal_or_unknown
 from wattloop_planner.bandit.policy import DecisionContext
 from wattloop_planner.final_metric import FinalMetric, Levels, other_size_reaches, predict_final_metric
 from wattloop_planner.metric_curve import MetricCurve
@@ -67,8 +68,8 @@ def predicted_final_metric(
         each.curve
         for each in whole_runs(context)
         if each.curve is not None
-        and _agree(each.template_digest, template_digest)
-        and _agree(each.image_digest, image_digest)
+        and equal_or_unknown(each.template_digest, template_digest)
+        and equal_or_unknown(each.image_digest, image_digest)
     ]
     return predict_final_metric(curve, epochs, context.target, context.max_epochs, references)
 
@@ -144,11 +145,6 @@ def _own(context: DecisionContext) -> list[Observation]:
 
 def _has_reached(context: DecisionContext) -> bool:
     return any(each.outcome is Outcome.REACHED for each in _own(context))
-
-
-def _agree(one: str, other: str) -> bool:
-    """Whether two digests are equal, or one is unknown."""
-    return one == other or not one or not other
 
 
 def _runs_by_arm(context: DecisionContext, arms: Collection[int]) -> dict[int, list[Observation]]:

@@ -22,13 +22,18 @@ import numpy as np
 
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, crashes_in_a_row
 from wattloop_planner.bandit.observation_order import own_observations
-from wattloop_planner.bandit.policy import Arm, ChoiceKind, Decision, DecisionContext, NoFeasibleArmError
+from wattloop_planner.bandit.policy import (
+    NINETY_PERCENT,
+    Arm,
+    ChoiceKind,
+    Decision,
+    DecisionContext,
+    NoFeasibleArmError,
+)
 from wattloop_planner.bandit.zeus_pruning import Pruning, RunResult, pruning_after
 from wattloop_planner.observations import Observation, Outcome, ParameterValues
 
 MIN_OBSERVATIONS = 2
-# Quantile of the standard normal distribution for the central 90 % interval.
-NINETY_PERCENT = 1.6448536269514722
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.policy import (
+    NINETY_PERCENT,
     ChoiceKind,
     Decision,
     DecisionContext,
@@ -16,7 +17,7 @@ from wattloop_planner.bandit.policy import (
     Policy,
     decision_seed,
 )
-from wattloop_planner.bandit.zeus_policy import MIN_OBSERVATIONS, NINETY_PERCENT, ZeusPolicy
+from wattloop_planner.bandit.zeus_policy import MIN_OBSERVATIONS, ZeusPolicy
 from wattloop_planner.observations import Observation, Outcome
 from wattloop_planner.plots.posterior_figure import PosteriorPanel
 

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace, Parameter, Scale
-from wattloop_planner.bandit.coordinates import parameter_coordinates, parameter_neighbours
-from wattloop_planner.bandit.kernel import prior_covariance, prior_mean
+from wattloop_planner.bandit.kernel import parameter_coordinates, parameter_neighbours, prior_covariance, prior_mean
 from wattloop_planner.bandit.priors import EPOCH_COST, EPOCHS, OTHER_GPU
 
 RATE = Parameter("learning_rate", Scale.LOG, ("0.1", "0.4", "1.6"), "0.4")

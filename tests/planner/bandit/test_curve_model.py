@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wattloop.wire.environment import RunTarget
-from wattloop_planner.bandit.curve_model import FRACTIONS, PRIOR_SD, CurveModel, CurvePrediction
+from wattloop_planner.bandit.curve_model import FRACTIONS, PRIOR_SD, AttemptEpochs, CurveModel, CurvePrediction
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
-from wattloop_planner.bandit.running_attempt import AttemptEpochs
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 

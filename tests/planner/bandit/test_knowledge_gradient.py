@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
-from wattloop_planner.bandit.noise_prior import NoisePrior
 from wattloop_planner.bandit.policy import (
     ChoiceKind,
     Decision,
@@ -19,6 +18,7 @@ from wattloop_planner.bandit.policy import (
     NoFeasibleArmError,
     PartialObservation,
 )
+from wattloop_planner.bandit.priors import NoisePrior
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome
 

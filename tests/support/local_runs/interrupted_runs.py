@@ -50,9 +50,9 @@ for _module in (
     "wattloop_operator.command_line.run",
     "wattloop_operator.history.history_table",
     "wattloop_operator.local.live_view",
-    "wattloop_planner.bandit.running_attempt",
+    "wattloop_planner.bandit.change_detection",
+    "wattloop_planner.bandit.curve_model",
     "wattloop_planner.bandit.knowledge_gradient",
-    "wattloop_planner.bandit.training_identity",
 ):
     importlib.import_module(_module)
 assert write_plots, "imported here for the same reason"

@@ -28,9 +28,9 @@ from wattloop_operator.reconcile.learning.power_profiles import (
 )
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.default_cost import EPOCH_COST_ERROR
-from wattloop_planner.bandit.observation_order import comparable_models
+from wattloop_planner.bandit.observation_order import equal_or_unknown
 from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext
-from wattloop_planner.bandit.power_prior import LogRatio, best_limit_prior
+from wattloop_planner.bandit.priors import LogRatio, best_limit_prior
 from wattloop_planner.estimate import Estimate
 from wattloop_planner.observations import Outcome
 
@@ -188,7 +188,7 @@ def _has_reached(context: DecisionContext, arm: int) -> bool:
         context.arm_of(each) == arm
         and each.outcome is Outcome.REACHED
         and not (each.from_other_job or each.other_target)
-        and comparable_models(each.gpu_model, context.gpu_model)
+        and equal_or_unknown(each.gpu_model, context.gpu_model)
         for each in context.observations
     )
 

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import csv
 import math
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from wattloop_planner.bandit.change_detection import ChangeDetection
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.gaussian_process import condition, condition_mixture
-from wattloop_planner.bandit.noise_prior import NoisePrior
 from wattloop_planner.bandit.posterior import Posterior
-from wattloop_planner.bandit.priors import ChangeDetection
+from wattloop_planner.bandit.priors import NoisePrior, best_limit_prior
 from wattloop_planner.observations import Observation, Outcome
 
 SIZES = tuple(2**i for i in range(5, 15))
 DEFAULT = 1024
+NUMBERS = st.floats(-3, 3)
+TRACES = Path(__file__).parents[2] / "data/zeus-traces"
 
 
 def predicted(epochs: dict[int, float]) -> dict[int, float]:
@@ -51,9 +56,6 @@ def test_predictions_scale_with_the_epochs(unit: float) -> None:
     assert {size: each / unit for size, each in scaled.items()} == pytest.approx(plain, rel=1e-6)
 
 
-NUMBERS = st.floats(-3, 3)
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=4),
@@ -81,3 +83,20 @@ def test_a_mixture_weighs_its_components_by_their_likelihood(
     found_mean, found_covariance = condition_mixture(means, covariance, targets, given_precisions)
     assert found_mean == pytest.approx(mean, abs=1e-8)
     assert found_covariance == pytest.approx(spread, abs=1e-8)
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.25, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("gpu", ["a40", "v100"])
+def test_the_interval_of_90_percent_holds_what_the_best_limit_saves(gpu: str, eta: float) -> None:
+    measured: dict[tuple[str, ...], dict[float, tuple[float, float]]] = defaultdict(dict)
+    with (TRACES / f"summary_power_{gpu}.csv").open() as stream:
+        for row in csv.DictReader(stream):
+            point = float(row["time_per_epoch"]), float(row["average_power"])
+            measured[row["dataset"], row["network"], row["batch_size"]][float(row["power_limit"])] = point
+    held = 0
+    for points in measured.values():
+        highest = max(points)
+        costs = {limit: (eta * power + (1 - eta) * highest) * time for limit, (time, power) in points.items()}
+        prior = best_limit_prior(eta, points[highest][1] / highest)
+        held += abs(math.log(min(costs.values()) / costs[highest]) - prior.mean) <= 1.645 * prior.sd
+    assert held / len(measured) >= 0.8

@@ -1,10 +1,29 @@
-"""The identity of the training that a job runs: its template and its image, as far as they are known."""
+"""Detection of a change of regime: its settings, and the training that observations were made with."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from wattloop_planner.observations import Observation
+
+
+@dataclass(frozen=True)
+class ChangeDetection:
+    """Detection of a change of regime by two one-sided cumulative sums (CUSUM) of standardised residuals.
+
+    Attributes:
+        allowance: Residual that adds nothing to a sum, in standard deviations.
+        threshold: Sum at which older runs belong to another regime; infinity disables detection.
+        max_residual: Bound of a single residual.
+        head_start: Least value of both sums after the first change of the training's image or template
+            (Lucas and Crosier 1982: half of the threshold). After the n-th one that no detected change
+            followed, it is a n-th of this value.
+    """
+
+    allowance: float = 1.0
+    threshold: float = 6.0
+    max_residual: float = 4.0
+    head_start: float = 3.0
 
 
 @dataclass(frozen=True)
