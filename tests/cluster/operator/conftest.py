@@ -13,6 +13,7 @@ from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.driven_job import DrivenJob, await_job_end, recurrences_of_job
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
@@ -24,16 +25,14 @@ from support.control_plane.memory_cgroup import (
 )
 from support.control_plane.objects import (
     RECURRING_TRAINING_JOB,
-    TRAINING_RECURRENCE,
     apply_object,
     get_object,
-    list_objects,
 )
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.train_set import CRD, GROUP
 from support.control_plane.training import Training
-from support.control_plane.waiting import Object, wait_until
+from support.control_plane.waiting import Object
 from support.free_ports import free_port
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
@@ -41,7 +40,7 @@ from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
-from wattloop_operator.domain.names import JOB_LABEL, JobKey
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
@@ -93,6 +92,21 @@ def operator(transport: HttpTransport, store: Store, reporting: HttpService, clo
 
 
 @pytest.fixture
+def driven(
+    operator: InProcessOperator,
+    kubelet: Kubelet,
+    cluster: DynamicClient,
+    crds: None,
+    token_of_pod: Callable[[Object, str], str],
+    tmp_path: Path,
+    namespace: str,
+) -> DrivenJob:
+    """A job, not yet applied, with that operator."""
+    key = JobKey(namespace, "digits")
+    return DrivenJob(key, operator, kubelet, cluster, lambda pod: Training(pod, token_of_pod, tmp_path))
+
+
+@pytest.fixture
 def train(
     kubelet: Kubelet, token_of_pod: Callable[[Object, str], str], tmp_path: Path
 ) -> Callable[[JobKey, str], Training]:
@@ -109,22 +123,7 @@ def train(
 def ended(cluster: DynamicClient) -> Callable[[JobKey, str], None]:
     """Waits until the Job of a recurrence has ended."""
 
-    def wait(key: JobKey, name: str) -> None:
-        def over(jobs: list[Object]) -> bool:
-            conditions = [each for job in jobs for each in job.get("status", {}).get("conditions", [])]
-            return any(each["type"] in {"Complete", "Failed"} and each["status"] == "True" for each in conditions)
-
-        wait_until(
-            cluster,
-            api_version="batch/v1",
-            kind="Job",
-            namespace=key.namespace,
-            field_selector=f"metadata.name={name}",
-            condition=over,
-            what=f"the Job {key.namespace}/{name} to end",
-        )
-
-    return wait
+    return lambda key, name: await_job_end(cluster, key, name)
 
 
 @pytest.fixture
@@ -148,11 +147,7 @@ def job_of(cluster: DynamicClient) -> Callable[[JobKey], Object]:
 def recurrences_of(cluster: DynamicClient) -> Callable[[JobKey], list[Object]]:
     """Returns the TrainingRecurrences of a job, by index and attempt."""
 
-    def recurrences(key: JobKey) -> list[Object]:
-        items = list_objects(cluster, TRAINING_RECURRENCE, key.namespace, f"{JOB_LABEL}={key.name}")
-        return sorted(items, key=lambda each: (each["spec"]["index"], each["spec"]["attempt"]))
-
-    return recurrences
+    return lambda key: recurrences_of_job(cluster, key)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,14 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.chart import REPOSITORY, Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.control_plane import ControlPlane
-from support.control_plane.in_process_operator import InProcessOperator, TestClock
+from support.control_plane.driven_job import DrivenJob
+from support.control_plane.in_process_operator import TestClock
 from support.control_plane.job_set_controller import job_set_controller
-from support.control_plane.kubelet import Kubelet
-from support.control_plane.observed_runs import first_of
-from support.control_plane.training import Training, environment_of
+from support.control_plane.training import environment_of
 from support.control_plane.waiting import Object, wait_until
 from wattloop.wire.training_messages import Report
 from wattloop_operator.domain.names import JobKey
 
-RecurrencesOf = Callable[[JobKey], list[Object]]
 EXAMPLE = REPOSITORY / "examples" / "pipeline" / "job-set.yaml"
 PODS = 2
 DEADLINE_SECONDS = 600
@@ -46,22 +45,22 @@ def _job_sets(
 
 
 @pytest.fixture
-def key(_job_sets: None, kubectl: ClusterCommand, namespace: str) -> JobKey:
+def example(_job_sets: None, kubectl: ClusterCommand, driven: DrivenJob) -> DrivenJob:
     """The example, which runs once, with a progress deadline."""
     job = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     job["spec"] |= {"trigger": {"manual": {}}, "runRequest": "first"}
     job["spec"]["objective"]["progressDeadlineSeconds"] = DEADLINE_SECONDS
-    kubectl.apply(job, namespace=namespace)
-    return JobKey(namespace, job["metadata"]["name"])
+    kubectl.apply(job, namespace=driven.key.namespace)
+    return replace(driven, key=JobKey(driven.key.namespace, job["metadata"]["name"]))
 
 
-def await_status(cluster: DynamicClient, key: JobKey, holds: Callable[[Object], bool], what: str) -> None:
+def await_status(example: DrivenJob, holds: Callable[[Object], bool], what: str) -> None:
     """Wait until the controller has written a status into its JobSet."""
     wait_until(
-        cluster,
+        example.cluster,
         api_version="jobset.x-k8s.io/v1alpha2",
         kind="JobSet",
-        namespace=key.namespace,
+        namespace=example.key.namespace,
         condition=lambda job_sets: any(holds(each.get("status", {})) for each in job_sets),
         what=f"the JobSet to be {what}",
     )
@@ -73,24 +72,18 @@ def has_condition(kind: str) -> Callable[[Object], bool]:
     )
 
 
-def running_pods(key: JobKey, kubelet: Kubelet) -> list[Object]:
-    return [kubelet.run(pod) for pod in kubelet.pods_of_job(f"{first_of(key)}-stages-0", key.namespace, count=PODS)]
+def running_pods(example: DrivenJob) -> list[Object]:
+    found = example.kubelet.pods_of_job(f"{example.name_of()}-stages-0", example.key.namespace, count=PODS)
+    return [example.kubelet.run(pod) for pod in found]
 
 
 def test_the_pods_of_a_job_set_find_each_other_and_report_until_the_target(
-    operator: InProcessOperator,
-    key: JobKey,
-    kubectl: ClusterCommand,
-    kubelet: Kubelet,
-    cluster: DynamicClient,
-    token_of_pod: Callable[[Object, str], str],
-    tmp_path: Path,
-    recurrences_of: RecurrencesOf,
+    example: DrivenJob, kubectl: ClusterCommand
 ) -> None:
-    operator.reconcile(key)
-    pods = running_pods(key, kubelet)
+    example.reconcile()
+    pods = running_pods(example)
     # torchrun finds the first pod by its host name and the Service that the controller makes.
-    service = kubectl.json("get", "service", first_of(key), namespace=key.namespace)["spec"]
+    service = kubectl.json("get", "service", example.name_of(), namespace=example.key.namespace)["spec"]
     assert service["clusterIP"] == "None"
     assert service["publishNotReadyAddresses"]
     for index, pod in enumerate(sorted(pods, key=lambda each: str(each["spec"]["hostname"]))):
@@ -100,71 +93,56 @@ def test_the_pods_of_a_job_set_find_each_other_and_report_until_the_target(
         assert service["selector"].items() <= pod["metadata"]["labels"].items()
         assert pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] == str(index)
         assert variables["WATTLOOP_PER_DEVICE_BATCH_SIZE"] == "16"
-    operator.reconcile(key)
-    (recurrence,) = recurrences_of(key)
-    status = recurrence["status"]
+    example.reconcile()
+    status = example.recurrence["status"]
     assert [(each["type"], each["status"]) for each in status["conditions"]] == [("Running", "True")]
     assert status["startTime"]
     assert sorted(each["uid"] for each in status["pods"]) == sorted(each["metadata"]["uid"] for each in pods)
     assert status["imageDigest"].startswith("sha256:")
     assert status["devices"] == 4
-    Training(pods[0], token_of_pod, tmp_path).reach_target()
+    example.training_of(pods[0]).reach_target()
     for pod in pods:
-        kubelet.succeed(pod)
-    await_status(cluster, key, has_condition("Completed"), "completed")
-    operator.reconcile(key)
-    (recurrence,) = recurrences_of(key)
-    assert recurrence["status"]["result"] == "Reached"
+        example.kubelet.succeed(pod)
+    await_status(example, has_condition("Completed"), "completed")
+    example.reconcile()
+    assert example.results == ["Reached"]
 
 
 def test_a_failed_pod_of_a_job_set_fails_its_attempt_and_leaves_no_pod(
-    operator: InProcessOperator,
-    key: JobKey,
-    kubectl: ClusterCommand,
-    kubelet: Kubelet,
-    cluster: DynamicClient,
-    recurrences_of: RecurrencesOf,
+    example: DrivenJob, kubectl: ClusterCommand
 ) -> None:
-    operator.reconcile(key)
-    kubelet.fail(running_pods(key, kubelet)[1], exit_code=1)
-    await_status(cluster, key, has_condition("Failed"), "failed")
-    operator.reconcile(key)
-    first, second = recurrences_of(key)
+    example.reconcile()
+    example.kubelet.fail(running_pods(example)[1], exit_code=1)
+    await_status(example, has_condition("Failed"), "failed")
+    example.reconcile()
+    first, second = example.recurrences
     assert first["status"]["result"] == "Crashed"
-    assert f"first failed job: {first_of(key)}-stages-0" in first["status"]["message"]
+    assert f"first failed job: {example.name_of()}-stages-0" in first["status"]["message"]
     # The next attempt has a JobSet of its own.
-    kubelet.pods_of_job(f"{second['metadata']['name']}-stages-0", key.namespace, count=PODS)
-    active = kubectl.json("get", "jobs", namespace=key.namespace)["items"]
+    example.kubelet.pods_of_job(f"{second['metadata']['name']}-stages-0", example.key.namespace, count=PODS)
+    active = kubectl.json("get", "jobs", namespace=example.key.namespace)["items"]
     assert [each["metadata"]["name"] for each in active if each["status"].get("active")] == [
         f"{second['metadata']['name']}-stages-0"
     ]
 
 
-def test_the_silent_rank_of_a_hung_job_set_is_named_with_its_pod_and_node(
-    operator: InProcessOperator,
-    key: JobKey,
-    kubelet: Kubelet,
-    token_of_pod: Callable[[Object, str], str],
-    tmp_path: Path,
-    clock: TestClock,
-    recurrences_of: RecurrencesOf,
-) -> None:
-    operator.reconcile(key)
-    pods = running_pods(key, kubelet)
+def test_the_silent_rank_of_a_hung_job_set_is_named_with_its_pod_and_node(example: DrivenJob, clock: TestClock) -> None:
+    example.reconcile()
+    pods = running_pods(example)
     pods.sort(key=lambda pod: str(pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]))
-    assert operator.reconcile(key) is not None
+    assert example.reconcile() is not None
     sent = Report(sequence=1, epoch=1.0, metric=2.5, evaluations=1, rank=2, ranks=4)
-    assert Training(pods[1], token_of_pod, tmp_path).channel.send_last(sent, 60.0) is not None
+    assert example.training_of(pods[1]).channel.send_last(sent, 60.0) is not None
     clock.advance(DEADLINE_SECONDS - 120)
-    assert operator.reconcile(key) is not None
-    assert "result" not in recurrences_of(key)[0]["status"]
+    assert example.reconcile() is not None
+    assert example.results == [None]
     clock.advance(120)
-    operator.reconcile(key)
-    hung, retried = recurrences_of(key)
+    example.reconcile()
+    hung, retried = example.recurrences
     assert hung["status"]["result"] == "Hung"
     silent, mute = (
         f"pod {pod['metadata']['name']} of index {index} on node" for index, pod in ((1, pods[1]), (0, pods[0]))
     )
-    assert f"rank 2 in {silent} {kubelet.node_name} is silent longest" in hung["status"]["message"]
+    assert f"rank 2 in {silent} {example.kubelet.node_name} is silent longest" in hung["status"]["message"]
     assert f"; ranks 0, 1, 3 of 4 never reported, and no process in {mute}" in hung["status"]["message"]
     assert "result" not in retried["status"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from kubernetes.dynamic import DynamicClient
 
 from support.agents.simulated_day import TrueGpu
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.driven_job import DrivenJob, await_job_end, first_of
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, assignment
-from support.control_plane.observed_runs import first_of
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import MAX_POWER_WATTS, Training
 from support.control_plane.waiting import Object, wait_until
@@ -74,19 +75,26 @@ def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClo
 
 
 @pytest.fixture
-def training(operator: InProcessOperator, make_job: MakeJob, train: Callable[[JobKey, str], Training]) -> Training:
+def training(driven: DrivenJob) -> Training:
     """A training with a running pod."""
-    key = make_job(template=with_gpu())
-    operator.reconcile(key)
-    return train(key, first_of(key))
+    return driven.start(template=with_gpu())
 
 
 @pytest.fixture
-def stored_energy(store: Store, job_of: Callable[[JobKey], Object], namespace: str) -> Callable[[], int]:
+def awaited(
+    driven: DrivenJob, transport: HttpTransport, store: Store, nodes: HttpService, clock: TestClock
+) -> DrivenJob:
+    """A job whose operator waits for the agents' reports of an attempt that has ended."""
+    operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
+    return replace(driven, operator=operator)
+
+
+@pytest.fixture
+def stored_energy(store: Store, driven: DrivenJob) -> Callable[[], int]:
     """Returns the stored millijoules of the training's attempt."""
 
     def millijoules() -> int:
-        uid = job_of(JobKey(namespace, "digits"))["metadata"]["uid"]
+        uid = driven.job["metadata"]["uid"]
         return sum(each.energy_millijoules for each in store.pod_energies.of_job(uid, 0).get((0, 0), ()))
 
     return millijoules
@@ -179,36 +187,26 @@ def test_the_energy_of_a_pod_that_only_claims_to_train_is_not_stored(
 
 
 def test_an_attempt_waits_for_its_agent_and_its_energies_are_deleted_with_its_recurrence(
-    transport: HttpTransport,
+    awaited: DrivenJob,
     store: Store,
-    nodes: HttpService,
     clock: TestClock,
-    make_job: MakeJob,
-    train: Callable[[JobKey, str], Training],
-    ended: Callable[[JobKey, str], None],
-    kubelet: Kubelet,
     agent_on: Callable[..., NodeAgent],
     stored_energy: Callable[[], int],
-    recurrences_of: Callable[[JobKey], list[Object]],
 ) -> None:
-    operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
-    key = make_job(template=with_gpu(), successfulHistoryLimit=0, failedHistoryLimit=0, retryPolicy={"limit": 0})
-    operator.reconcile(key)
-    training = train(key, first_of(key))
+    limits = {"successfulHistoryLimit": 0, "failedHistoryLimit": 0, "retryPolicy": {"limit": 0}}
+    training = awaited.start(template=with_gpu(), **limits)
     agent = agent_on(NODE_NAME)
     agent.advance(5, assignment(training.pod, agent.gpu.uuid))
     assert agent.push() == ""
-    kubelet.fail(training.pod)
-    ended(key, first_of(key))
-    wake_at = operator.reconcile(key)
-    (recurrence,) = recurrences_of(key)
+    awaited.kubelet.fail(training.pod)
+    wake_at, recurrence = awaited.after_end(), awaited.recurrence
     assert running_because(recurrence["status"]) == "EnergyAwaited"
     assert wake_at is not None
     assert stored_energy() > 0
-    operator.restart()
+    awaited.operator.restart()
     clock.advance(11)
-    operator.reconcile(key)
-    assert recurrences_of(key) == []
+    awaited.reconcile()
+    assert awaited.recurrences == []
     assert stored_energy() == 0
     (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
     (reported,) = agent.ledger.usages()
@@ -216,73 +214,45 @@ def test_an_attempt_waits_for_its_agent_and_its_energies_are_deleted_with_its_re
 
 
 def test_a_report_about_a_deleted_pod_after_the_outcome_adds_late_usage(
-    transport: HttpTransport,
-    store: Store,
-    nodes: HttpService,
-    clock: TestClock,
-    make_job: MakeJob,
-    train: Callable[[JobKey, str], Training],
-    ended: Callable[[JobKey, str], None],
-    kubelet: Kubelet,
-    core: client.CoreV1Api,
-    agent_on: Callable[..., NodeAgent],
-    recurrences_of: Callable[[JobKey], list[Object]],
-    job_of: Callable[[JobKey], Object],
+    awaited: DrivenJob, store: Store, clock: TestClock, core: client.CoreV1Api, agent_on: Callable[..., NodeAgent]
 ) -> None:
-    operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
-    key = make_job(template=with_gpu(), retryPolicy={"limit": 0})
-    operator.reconcile(key)
-    training = train(key, first_of(key))
-    operator.reconcile(key)
+    training = awaited.start(template=with_gpu(), retryPolicy={"limit": 0})
+    awaited.reconcile()
     agent, wrong_node_agent = agent_on(NODE_NAME), agent_on(OTHER_NODE)
     for each in (agent, wrong_node_agent):
         each.advance(5, assignment(training.pod, each.gpu.uuid))
     # Deleted before an agent has reported its usage.
-    kubelet.fail(training.pod)
-    ended(key, first_of(key))
+    awaited.kubelet.fail(training.pod)
+    await_job_end(awaited.cluster, awaited.key, awaited.name_of())
     metadata = training.pod["metadata"]
     core.delete_namespaced_pod(metadata["name"], metadata["namespace"], grace_period_seconds=0)
     for each in (agent, wrong_node_agent):
         each.advance(3)
     clock.advance(11)
-    operator.reconcile(key)
-    (recurrence,) = recurrences_of(key)
-    status = recurrence["status"]
+    awaited.reconcile()
+    status = awaited.recurrence["status"]
     assert (status["result"], status.get("usage")) == ("Disrupted", None)
 
     assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in wrong_node_agent.push()
     (reported,) = agent.ledger.usages()
     assert agent.push() == ""
     for life in ("this one", "another one"):
-        operator.reconcile(key)
-        (recurrence,) = recurrences_of(key)
+        awaited.reconcile()
+        recurrence = awaited.recurrence
         usage = recurrence["status"]["usage"]
         assert Decimal(usage["gpuEnergyJoules"]) == Decimal(reported.energy_millijoules) / 1000 > 400, life
-        assert job_of(key)["status"]["totals"]["gpuEnergyJoules"] == usage["gpuEnergyJoules"]
-        operator.restart()
+        assert awaited.job["status"]["totals"]["gpuEnergyJoules"] == usage["gpuEnergyJoules"]
+        awaited.operator.restart()
     assert recurrence["status"]["result"] == "Disrupted"
     (record,) = store.observations.of_job(recurrence["spec"]["jobRef"]["uid"])
     assert record.energy_joules == 0
 
 
 def test_a_training_without_the_agents_socket_is_learned_from(
-    transport: HttpTransport,
-    store: Store,
-    nodes: HttpService,
-    clock: TestClock,
-    make_job: MakeJob,
-    train: Callable[[JobKey, str], Training],
-    ended: Callable[[JobKey, str], None],
-    kubelet: Kubelet,
-    agent_on: Callable[..., NodeAgent],
-    recurrences_of: Callable[[JobKey], list[Object]],
-    job_of: Callable[[JobKey], Object],
+    awaited: DrivenJob, store: Store, clock: TestClock, agent_on: Callable[..., NodeAgent]
 ) -> None:
-    operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
-    key = make_job(template=with_gpu(), power={"limit": {"mode": "None"}})
-    operator.reconcile(key)
-    training = train(key, first_of(key))
-    operator.reconcile(key)
+    training = awaited.start(template=with_gpu(), power={"limit": {"mode": "None"}})
+    awaited.reconcile()
     agent = agent_on(NODE_NAME)
     has = assignment(training.pod, agent.gpu.uuid)
     for epoch in range(1, 5):
@@ -293,13 +263,13 @@ def test_a_training_without_the_agents_socket_is_learned_from(
         assert target is not None
         metric = target.threshold if epoch == 4 else target.threshold - 0.1
         training.report(float(epoch), metric, finished=epoch == 4, with_gpus=False)
-    kubelet.succeed(training.pod)
-    ended(key, first_of(key))
+    awaited.kubelet.succeed(training.pod)
+    await_job_end(awaited.cluster, awaited.key, awaited.name_of())
     agent.advance(3)
     assert agent.push() == ""
-    operator.reconcile(key)
+    awaited.reconcile()
 
-    (recurrence,) = recurrences_of(key)
+    recurrence = awaited.recurrence
     status = recurrence["status"]
     usage, readings = status["usage"], status["progress"]["agents"]
     assert (status["result"], status["progress"].get("gpus", [])) == ("Reached", [])
@@ -314,29 +284,20 @@ def test_a_training_without_the_agents_socket_is_learned_from(
     assert record.epoch_time_seconds == pytest.approx(30.0, abs=1.0)
     true_energy = (agent.gpu.energy(120.0) - agent.gpu.energy(30.0)) / 3
     assert record.epoch_energy_joules == pytest.approx(true_energy, rel=0.05)
-    assert "Learns" not in {each["type"] for each in job_of(key)["status"]["conditions"]}
+    assert "Learns" not in {each["type"] for each in awaited.job["status"]["conditions"]}
 
 
 def test_power_limits_are_measured_and_decided_without_the_agents_socket(
-    transport: HttpTransport,
+    awaited: DrivenJob,
     store: Store,
-    nodes: HttpService,
     clock: TestClock,
-    make_job: MakeJob,
-    train: Callable[[JobKey, str], Training],
-    ended: Callable[[JobKey, str], None],
-    kubelet: Kubelet,
     agent_on: Callable[..., NodeAgent],
-    recurrences_of: Callable[[JobKey], list[Object]],
     kubectl: ClusterCommand,
 ) -> None:
-    operator = InProcessOperator(transport, store, nodes.url, clock, agent_report_timeout_seconds=10)
     # One batch size, so that the next recurrence has the measured one.
     sizes = {"default": 64, "candidates": [64]}
-    key = make_job(template=with_gpu(), batchSize=sizes, power={"limit": {"mode": "Auto"}})
-    operator.reconcile(key)
-    training = train(key, first_of(key))
-    operator.reconcile(key)
+    training = awaited.start(template=with_gpu(), batchSize=sizes, power={"limit": {"mode": "Auto"}})
+    awaited.reconcile()
     agent = agent_on(NODE_NAME)
     has, target = assignment(training.pod, agent.gpu.uuid), training.environment.target
     assert target is not None
@@ -348,13 +309,13 @@ def test_power_limits_are_measured_and_decided_without_the_agents_socket(
             assert agent.push() == ""
         metric = target.threshold if epoch == 12 else target.threshold - 0.1
         training.report(float(epoch), metric, finished=epoch == 12, with_gpus=False)
-    kubelet.succeed(training.pod)
-    ended(key, first_of(key))
+    awaited.kubelet.succeed(training.pod)
+    await_job_end(awaited.cluster, awaited.key, awaited.name_of())
     agent.advance(3)
     assert agent.push() == ""
-    operator.reconcile(key)
+    awaited.reconcile()
 
-    (recurrence,) = recurrences_of(key)
+    recurrence = awaited.recurrence
     progress = recurrence["status"]["progress"]
     assert [point["powerLimitWatts"] for point in progress["profile"]] == [300, 250, 200, 150, 100]
     assert {each["type"]: each["reason"] for each in recurrence["status"]["conditions"]}["PowerLimitHeld"] == "Held"
@@ -362,9 +323,9 @@ def test_power_limits_are_measured_and_decided_without_the_agents_socket(
     assert (profile.key.batch_size, profile.key.gpu_count) == (64, 1)
     assert len(profile.measurements) == 5
     patch = json.dumps({"spec": {"runRequest": "second"}})
-    kubectl("patch", "rtj", key.name, "--type=merge", f"--patch={patch}", namespace=key.namespace)
-    operator.reconcile(key)
-    second = recurrences_of(key)[-1]
+    kubectl("patch", "rtj", awaited.key.name, "--type=merge", f"--patch={patch}", namespace=awaited.key.namespace)
+    awaited.reconcile()
+    second = awaited.recurrences[-1]
     assert second["spec"]["index"] == 1
     # The simulated GPU draws the same at each limit, so the reason for the choice does not matter here.
     assert second["spec"]["powerLimitWatts"] in {300, 250, 200, 150, 100}

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from support.control_plane.commands import ClusterCommand
-from support.control_plane.in_process_operator import InProcessOperator
-from support.control_plane.kubelet import Kubelet
-from support.control_plane.waiting import Object
-from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
-
-MakeJob = Callable[..., JobKey]
-JobOf = Callable[[JobKey], Object]
+from support.control_plane.driven_job import DrivenJob, condition
 
 
 def template(**job: Any) -> dict[str, Any]:
@@ -22,16 +15,15 @@ def template(**job: Any) -> dict[str, Any]:
 
 
 def test_the_pods_of_an_attempt_get_a_service_that_the_recurrence_owns(
-    operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand, kubelet: Kubelet
+    driven: DrivenJob, kubectl: ClusterCommand
 ) -> None:
-    key = make_job(template=template(completions=2, parallelism=2))
-    operator.reconcile(key)
-    name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
+    driven.begin(template=template(completions=2, parallelism=2))
+    key, name = driven.key, driven.name_of()
     service = kubectl.json("get", "service", name, namespace=key.namespace)
     recurrence = kubectl.json("get", "trec", name, namespace=key.namespace)
     assert [owner["uid"] for owner in service["metadata"]["ownerReferences"]] == [recurrence["metadata"]["uid"]]
     assert service["spec"]["clusterIP"] == "None"
-    pods = kubelet.pods_of_job(name, key.namespace, count=2)
+    pods = driven.kubelet.pods_of_job(name, key.namespace, count=2)
     assert {pod["spec"]["hostname"] for pod in pods} == {f"{name}-0", f"{name}-1"}
     assert {pod["spec"]["subdomain"] for pod in pods} == {name}
     for pod in pods:
@@ -41,17 +33,15 @@ def test_the_pods_of_an_attempt_get_a_service_that_the_recurrence_owns(
         addresses = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}
         assert addresses["MASTER_ADDR"] == f"{name}-0.{name}"
     # A second operator, or the same one after a restart, finds it there.
-    operator.reconcile(key)
+    driven.reconcile()
 
 
-def test_a_service_of_someone_else_is_not_used(
-    operator: InProcessOperator, make_job: MakeJob, kubectl: ClusterCommand, job_of: JobOf
-) -> None:
-    key = make_job(template=template(completions=2, parallelism=2))
-    name = recurrence_name(key.name, 0, slot_of_request("first"), 0)
+def test_a_service_of_someone_else_is_not_used(driven: DrivenJob, kubectl: ClusterCommand) -> None:
+    driven.apply(template=template(completions=2, parallelism=2))
+    key, name = driven.key, driven.name_of()
     own = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": {"ports": [{"port": 80}]}}
     kubectl.apply(own, namespace=key.namespace)
-    operator.reconcile(key)
-    ready = next(each for each in job_of(key)["status"]["conditions"] if each["type"] == "Ready")
+    driven.reconcile()
+    ready = condition(driven.job, "Ready")
     assert ready["status"] == "False"
     assert f"a Service {key.namespace}/{name} exists that Wattloop did not make; delete it" in ready["message"]

@@ -13,9 +13,8 @@ import pytest
 from kubernetes import client
 
 from support.backends.curved_runs import CANDIDATES, curved_records, metric_after
+from support.control_plane.driven_job import DrivenJob, first_of
 from support.control_plane.in_process_operator import InProcessOperator
-from support.control_plane.kubelet import Kubelet
-from support.control_plane.observed_runs import first_of
 from support.control_plane.tokens import service_account_token
 from support.control_plane.training import AUDIENCE, Training, environment_of
 from support.control_plane.waiting import Object
@@ -112,26 +111,16 @@ def test_a_missing_recurrence_belongs_to_no_pod(
 
 
 def test_a_script_with_the_client_reports_from_its_pod(
-    operator: InProcessOperator,
-    make_job: MakeJob,
-    train: Train,
-    kubelet: Kubelet,
-    token_of_pod: TokenOfPod,
-    tmp_path: Path,
-    recurrences_of: RecurrencesOf,
-    caplog: pytest.LogCaptureFixture,
+    driven: DrivenJob, token_of_pod: TokenOfPod, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    key = make_job()
-    operator.reconcile(key)
-    pod = train(key, first_of(key)).pod
-    token = tmp_path / "token"
+    pod, token = driven.start().pod, tmp_path / "token"
     token.write_text(token_of_pod(pod, AUDIENCE))
     environment = environment_of(pod) | {"WATTLOOP_TOKEN_FILE": str(token)}
     with caplog.at_level(logging.WARNING), Run(environment=environment) as run:
         assert run.batch_size == 64
         for epoch in run.epochs():
             run.report(metric=(0.7, 0.8, 0.9)[epoch])
-    progress = recurrences_of(key)[0]["status"]["progress"]
+    progress = driven.recurrence["status"]["progress"]
     assert (progress["epoch"], progress["reached"], progress["finished"]) == ("3", True, True)
     assert "was not delivered" not in caplog.text
 
@@ -156,26 +145,18 @@ def reviewing(transport: HttpTransport, operator: InProcessOperator) -> Iterator
 
 
 def test_a_trial_is_stopped_by_its_curve_which_the_store_keeps(
-    operator: InProcessOperator,
-    make_job: MakeJob,
-    job_of: Callable[[JobKey], Object],
-    train: Train,
-    ended: Callable[[JobKey, str], None],
-    kubelet: Kubelet,
-    reviewing: HttpService,
-    token_of_pod: TokenOfPod,
-    recurrences_of: RecurrencesOf,
-    tmp_path: Path,
+    driven: DrivenJob, reviewing: HttpService, token_of_pod: TokenOfPod, tmp_path: Path
 ) -> None:
-    key = make_job(batchSize={"default": 64, "candidates": list(CANDIDATES)})
-    for record in curved_records(job_of(key)["metadata"]["uid"], key.namespace, key.name):
-        operator.store.observations.record(record)
-    operator.reconcile(key)
-    (recurrence,) = recurrences_of(key)
+    key, store = driven.key, driven.operator.store
+    driven.apply(batchSize={"default": 64, "candidates": list(CANDIDATES)})
+    for record in curved_records(driven.job["metadata"]["uid"], key.namespace, key.name):
+        store.observations.record(record)
+    driven.reconcile()
+    recurrence = driven.recurrence
     assert (recurrence["spec"]["batchSize"], recurrence["spec"]["decision"]["kind"]) == (128, "Trial")
     name = recurrence["metadata"]["name"]
-    pod = train(key, name).pod
-    operator.reconcile(key)
+    pod = driven.train(name).pod
+    driven.reconcile()
     url = f"{reviewing.url}/v1/namespaces/{key.namespace}/recurrences/{name}"
     training = Training(pod, token_of_pod, tmp_path, url)
     for epoch in range(1, 30):
@@ -185,13 +166,11 @@ def test_a_trial_is_stopped_by_its_curve_which_the_store_keeps(
             break
     # Without its curve it would have cost more than the cheapest batch size, which takes 20 epochs.
     assert 1 < epoch < 20
-    progress = recurrences_of(key)[0]["status"]["progress"]
+    progress = driven.recurrences[0]["status"]["progress"]
     assert (progress["stopRequested"], progress["reviewedEpoch"]) == (True, str(epoch))
-    kubelet.succeed(pod)
-    ended(key, name)
-    operator.reconcile(key)
-    assert recurrences_of(key)[0]["status"]["result"] == "Stopped"
-    stored = operator.store.observations.of_name(key.namespace, key.name)[-1]
+    driven.succeed(training)
+    assert driven.recurrences[0]["status"]["result"] == "Stopped"
+    stored = store.observations.of_name(key.namespace, key.name)[-1]
     assert stored.curve is not None
     assert stored.curve.metrics == tuple(metric_after(each, 40) for each in range(1, epoch + 1))
     curve = [(float(point["epoch"]), float(point["metric"])) for point in progress["curve"]]

@@ -11,9 +11,9 @@ from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.driven_job import first_of
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.memory_cgroup import MemoryCgroup
-from support.control_plane.observed_runs import first_of
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.train_set import GROUP, WORKLOAD

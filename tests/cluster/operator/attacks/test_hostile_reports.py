@@ -12,9 +12,9 @@ from kubernetes.dynamic import DynamicClient
 
 from support.chart.rights import await_right_to_create
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.driven_job import first_of
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.observed_runs import first_of
 from support.control_plane.training import AUDIENCE, Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import JobKey
