@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 import numpy as np
 
@@ -70,6 +71,19 @@ class ZeusState:
     cheapest: int | None
 
 
+class Overlap(StrEnum):
+    """What runs while other attempts of the job are in flight, as published.
+
+    BEST_KNOWN: the cheapest size so far that reached the target, else the default; nothing else is tried (the published
+        simulation of a cluster).
+    POSTERIOR: the same while the pruning stage waits for the size that it requested; later a Thompson sample, which
+        differs from decision to decision (the published server).
+    """
+
+    BEST_KNOWN = "best-known"
+    POSTERIOR = "posterior"
+
+
 @dataclass(frozen=True)
 class ZeusPolicy:
     """The published algorithm as a pure function of the observations.
@@ -79,11 +93,13 @@ class ZeusPolicy:
         beta: Stopping cost as a multiple of the lowest cost so far; infinity disables stopping.
         crash_budget: Consecutive crashes that count as one run that missed the target and exclude the
             arm.
+        overlap: What runs while other attempts are in flight.
     """
 
     window: int = 0
     beta: float = 2.0
     crash_budget: int = CRASH_BUDGET
+    overlap: Overlap = Overlap.POSTERIOR
 
     def decide(self, context: DecisionContext) -> Decision:
         """The size that the pruning stage requests, or a Thompson sample.
@@ -98,6 +114,8 @@ class ZeusPolicy:
         state = self.state(context)
         stop = None if state.min_cost_joules is None else self.beta * state.min_cost_joules
         stop = None if stop is not None and math.isinf(stop) else stop
+        if self.overlap is Overlap.BEST_KNOWN and context.running:
+            return _best_known(context.space.default_batch_size, state.cheapest, stop)
         if state.next_batch_size is not None:
             if state.next_batch_size in (each.batch_size for each in context.running):
                 return _meanwhile(state.next_batch_size, state.cheapest)
@@ -206,6 +224,13 @@ def _meanwhile(next_batch_size: int, cheapest: int | None) -> Decision:
     size = next_batch_size if cheapest is None else cheapest
     reason = f"batch size {next_batch_size} is being explored; meanwhile batch size {size}, the cheapest so far"
     return Decision(size, ChoiceKind.INCUMBENT, reason)
+
+
+def _best_known(default: int, cheapest: int | None, stop: float | None) -> Decision:
+    """The decision of the published simulation while any attempt is in flight."""
+    size = default if cheapest is None else cheapest
+    known = "the default, since none has reached the target" if cheapest is None else "the cheapest so far"
+    return Decision(size, ChoiceKind.INCUMBENT, f"an attempt is in flight; meanwhile batch size {size}, {known}", stop)
 
 
 def _sampled(arms: Sequence[GaussianArm], generator: np.random.Generator) -> int:

@@ -12,6 +12,12 @@ from typing import TYPE_CHECKING
 from wattloop.commands.contract import Command
 from wattloop.errors import UsageError
 from wattloop.files.atomic_write import open_atomic
+from wattloop_planner.command_line.arriving_recurrences import (
+    add_arrival_options,
+    check_arrival_options,
+    run_arrivals,
+)
+from wattloop_planner.command_line.assigned_workloads import add_assign_action, assign
 from wattloop_planner.simulation.simulation_options import (
     OPTIONS,
     check_required,
@@ -34,6 +40,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--jobs", metavar="FILE", help="CSV: one job per row, with these options as columns, with underscores"
     )
     parser.add_argument("--output", metavar="FILE", help=f"{OUTPUT}; required")
+    add_arrival_options(parser)
     parser.add_argument("--picture", metavar="FILE", help="PNG: mean regret of each policy over the jobs and seeds")
     workload = parser.add_argument_group("the workload", "all required, here or in every row of --jobs")
     further = parser.add_argument_group("further options")
@@ -41,6 +48,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         default = f" (default: {option.default})" if option.default else ""
         group = workload if option.default is None else further
         group.add_argument(flag_of(name), dest=name, metavar=name.upper(), help=f"{option.meaning}{default}")
+    add_assign_action(parser.add_subparsers(dest="action", metavar="ACTION", title="another action"))
 
 
 def _usage() -> str:
@@ -55,6 +63,9 @@ def _usage() -> str:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    if arguments.action == "assign":
+        return
+    check_arrival_options(arguments)
     given = {name: getattr(arguments, name) for name in OPTIONS}
     if arguments.output is None and arguments.jobs:
         raise UsageError(f"--output is missing: {OUTPUT}")
@@ -65,11 +76,15 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "assign":
+        return assign(arguments)
     from wattloop_planner.simulation.attempt_rows import write_attempts
     from wattloop_planner.simulation.tasks import TraceFiles, tasks_of
 
     given = {name: getattr(arguments, name) for name in OPTIONS}
     jobs = list(options_of_jobs_file(arguments.jobs, given)) if arguments.jobs else [options_of_command(given)]
+    if arguments.arrivals is not None:
+        return run_arrivals(arguments, jobs)
     files = TraceFiles()
     tasks = [task for options in jobs for task in tasks_of(options, files)]
     results = _with_progress(tasks)
@@ -155,7 +170,8 @@ COMMAND = Command(
         "  wattloop simulate --train summary_train.csv --power summary_power_a40.csv --dataset cifar100 \\\n"
         "    --network shufflenetv2 --optimizer adadelta --target-metric 0.6 --max-epochs 100 \\\n"
         "    --default-batch-size 1024 --seeds 1-20 --output recurrences.csv\n"
-        "  wattloop simulate --jobs jobs.csv --policy zeus --output zeus.csv"
+        "  wattloop simulate --jobs jobs.csv --policy zeus --output zeus.csv\n"
+        "  wattloop simulate --jobs groups.csv --arrivals arrivals.csv --output cluster.csv"
     ),
     configure=_configure,
     run=_run,

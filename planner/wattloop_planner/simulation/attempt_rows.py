@@ -13,6 +13,7 @@ from typing import IO
 from wattloop.errors import InputError
 from wattloop.files.csv_table import Row, read_table
 from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
+from wattloop_planner.simulation.overlapping_recurrences import TimedAttempt
 from wattloop_planner.simulation.simulation_options import JobOptions
 from wattloop_planner.simulation.simulator import SimulatedAttempt
 from wattloop_planner.simulation.traces import parameters_of_row
@@ -44,6 +45,8 @@ COLUMNS = (
 # A history may lack these.
 COLUMNS_NOT_READ = {"default_batch_size", "policy", "power_limit_watts", "run", "decision"}
 UNKNOWN_GPU = "(another GPU model)"
+TIME_COLUMNS = ("start_seconds", "end_seconds", "in_flight")
+Cells = tuple[object, ...]
 
 
 def number(value: float | None) -> str:
@@ -89,13 +92,31 @@ def write_attempts(stream: IO[str], attempts: Iterable[tuple[JobOptions, int, Si
 
     Each parameter that a job chooses has a column ``param:NAME``, after the others.
     """
+    _write(stream, ((options, seed, simulated, ()) for options, seed, simulated in attempts), ())
+
+
+def write_timed_attempts(stream: IO[str], attempts: Iterable[tuple[JobOptions, int, TimedAttempt]]) -> None:
+    """The same of attempts that may overlap, with `TIME_COLUMNS` before the costs."""
+    timed = (
+        (options, seed, each.simulated, (number(each.start_seconds), number(each.end_seconds), each.in_flight))
+        for options, seed, each in attempts
+    )
+    _write(stream, timed, TIME_COLUMNS)
+
+
+def _write(
+    stream: IO[str], attempts: Iterable[tuple[JobOptions, int, SimulatedAttempt, Cells]], columns: tuple[str, ...]
+) -> None:
     ordered = sorted(attempts, key=lambda row: (row[0].job, row[1], row[2].recurrence, row[2].attempt))
-    names = list(dict.fromkeys(name for _, _, simulated in ordered for name, _ in simulated.parameters))
+    names = list(dict.fromkeys(name for _, _, simulated, _ in ordered for name, _ in simulated.parameters))
+    place = COLUMNS.index("energy_joules")
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow((*COLUMNS, *(f"{PARAMETER_PREFIX}{name}" for name in names)))
-    for options, seed, simulated in ordered:
+    parameters = (f"{PARAMETER_PREFIX}{name}" for name in names)
+    writer.writerow((*COLUMNS[:place], *columns, *COLUMNS[place:], *parameters))
+    for options, seed, simulated, times in ordered:
         values = dict(simulated.parameters)
-        writer.writerow((*cells(options, seed, simulated), *(values.get(name, "") for name in names)))
+        row = cells(options, seed, simulated)
+        writer.writerow((*row[:place], *times, *row[place:], *(values.get(name, "") for name in names)))
 
 
 def read_history(path: str) -> list[Row]:

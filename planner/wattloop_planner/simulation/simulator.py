@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import count
 
@@ -103,6 +103,17 @@ class SimulatedAttempt:
         """Batch size and parameters."""
         return Configuration(self.batch_size, self.parameters)
 
+    @property
+    def completes_profile(self) -> bool:
+        """Whether it measures the power limits of its configuration."""
+        return self.profiled and self.result.epochs >= 1
+
+    @property
+    def ends_recurrence(self) -> bool:
+        """Whether it reached the target, or the policy gives up, or it is the last attempt that a recurrence has."""
+        last = self.last_attempt or self.attempt + 1 == MAX_ATTEMPTS
+        return last or self.result.outcome is Outcome.REACHED
+
 
 def simulate(
     scenario: Scenario, policy: Policy, seed: int, known: tuple[Observation, ...] = ()
@@ -128,11 +139,15 @@ def simulate(
         if recurrence == scenario.switch_at and scenario.with_curves and isinstance(policy, ReviewingPolicy):
             observations = _at_other_target(scenario, observations)
         for attempt in range(MAX_ATTEMPTS):
-            context = _context(scenario, recurrence, attempt, tuple(observations), seed)
-            simulated, curve = _attempt(scenario, policy, context, profiles, seed)
+            context = decision_context(scenario, recurrence, attempt, tuple(observations), seed)
+            simulated, curve = run_decided(scenario, policy, context, profiles, seed)
             yield simulated
-            observations.append(_observation(scenario, simulated, simulated.configuration in profiles, curve))
-            if simulated.result.outcome is Outcome.REACHED or simulated.last_attempt:
+            if simulated.completes_profile:
+                profiles.add(simulated.configuration)
+            observations.append(
+                observation_of(scenario, simulated, curve, profile_known=simulated.configuration in profiles)
+            )
+            if simulated.ends_recurrence:
                 break
 
 
@@ -152,9 +167,25 @@ def draw_path(
     return paths[number * len(paths) >> 64]
 
 
-def _context(
-    scenario: Scenario, recurrence: int, attempt: int, observations: tuple[Observation, ...], seed: int
+def decision_context(
+    scenario: Scenario,
+    recurrence: int,
+    attempt: int,
+    observations: tuple[Observation, ...],
+    seed: int,
+    *,
+    running: tuple[Configuration, ...] = (),
 ) -> DecisionContext:
+    """What a policy knows when an attempt begins.
+
+    Args:
+        scenario: The job.
+        recurrence: Index of the recurrence.
+        attempt: Index of the attempt within it.
+        observations: The attempts that have ended, ordered by (recurrence, attempt).
+        seed: Seed of the simulation.
+        running: Configurations of the job's attempts in flight.
+    """
     return DecisionContext(
         batch_sizes=scenario.trace.batch_sizes,
         default_batch_size=scenario.default_batch_size,
@@ -162,6 +193,7 @@ def _context(
         recurrence=recurrence,
         attempt=attempt,
         observations=observations,
+        running=running,
         seed=decision_seed(scenario.job, recurrence, attempt, seed),
         gpu_model=scenario.gpu,
         remaining_recurrences=scenario.recurrences - recurrence - 1,
@@ -171,10 +203,21 @@ def _context(
     )
 
 
-def _attempt(
-    scenario: Scenario, policy: Policy, context: DecisionContext, profiles: set[Configuration], seed: int
+def run_decided(
+    scenario: Scenario, policy: Policy, context: DecisionContext, profiles: Set[Configuration], seed: int
 ) -> tuple[SimulatedAttempt, MetricCurve | None]:
-    """One attempt, and its curve over the epochs run."""
+    """Let the policy decide, and run the attempt.
+
+    Args:
+        scenario: The job.
+        policy: The policy.
+        context: What the policy knows when the attempt begins.
+        profiles: The configurations whose power limits are measured by then.
+        seed: Seed of the simulation.
+
+    Returns:
+        The attempt, and its curve over the epochs run.
+    """
     decision = policy.decide(context)
     chosen = scenario.trace.by_configuration[decision.configuration]
     target = scenario.target_of(context.recurrence)
@@ -205,14 +248,12 @@ def _attempt(
             revised = policy.review(context, decision, partial)
             paid = first.cost_joules + (epoch - 1) * later.cost_joules
             result = run_until(None if revised is None else max(revised, paid))
-    if profiled and result.epochs >= 1:
-        profiles.add(chosen.configuration)
     simulated = SimulatedAttempt(
         context.recurrence,
         context.attempt,
         target,
         decision.batch_size,
-        _power_limit(scenario, chosen, profiles),
+        _power_limit(scenario, chosen, limits_known=not profiled or result.epochs >= 1),
         path.run,
         profiled,
         result,
@@ -245,15 +286,23 @@ def _after_epochs(
     )
 
 
-def _power_limit(scenario: Scenario, chosen: ConfigurationTrace, profiles: set[Configuration]) -> float | None:
+def _power_limit(scenario: Scenario, chosen: ConfigurationTrace, *, limits_known: bool) -> float | None:
     if not scenario.optimise_power:
         return chosen.highest_limit_watts
-    return chosen.limit_watts if chosen.configuration in profiles else None
+    return chosen.limit_watts if limits_known else None
 
 
-def _observation(
-    scenario: Scenario, simulated: SimulatedAttempt, profile_known: bool, curve: MetricCurve | None
+def observation_of(
+    scenario: Scenario, simulated: SimulatedAttempt, curve: MetricCurve | None, *, profile_known: bool
 ) -> Observation:
+    """What an attempt teaches when it ends.
+
+    Args:
+        scenario: The job.
+        simulated: The attempt.
+        curve: Its curve over the epochs run.
+        profile_known: Whether the power limits of its configuration are measured by then.
+    """
     best = scenario.trace.by_configuration[simulated.configuration].best if profile_known else None
     return Observation(
         recurrence=simulated.recurrence,

@@ -107,18 +107,25 @@ def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
     return [Task(options, scenario, seed, earlier_observations(rows, options, seed)) for seed in options.seeds]
 
 
+def policy_settings(options: JobOptions) -> dict[str, Any]:
+    """The settings of a job's policy; arms are not described, which takes time."""
+    settings: dict[str, Any] = {"describe_arms": False} if options.policy in MODEL_POLICIES else {}
+    if options.window is not None and options.policy in WINDOWED_POLICIES:
+        settings["window"] = options.window
+    return settings
+
+
 def run_task(task: Task) -> TaskResult:
     """Simulate one job under one seed, and policy `default` for comparison."""
-    settings: dict[str, Any] = {"describe_arms": False} if task.options.policy in MODEL_POLICIES else {}
-    if task.options.window is not None and task.options.policy in WINDOWED_POLICIES:
-        settings["window"] = task.options.window
     default_scenario = replace(task.scenario, optimise_power=False)
     default_attempts = list(simulate(default_scenario, policy_named("default"), task.seed))
     if task.options.policy == "default":
         return TaskResult(default_attempts, summarise(task.scenario, default_attempts, default_attempts))
     attempts: list[SimulatedAttempt] = []
     try:
-        for attempt in simulate(task.scenario, policy_named(task.options.policy, **settings), task.seed, task.known):
+        for attempt in simulate(
+            task.scenario, policy_named(task.options.policy, **policy_settings(task.options)), task.seed, task.known
+        ):
             attempts.append(attempt)  # noqa: PERF402 - attempts before an error count
     except NoFeasibleArmError as error:
         return TaskResult(attempts, None, str(error))

@@ -1,0 +1,136 @@
+"""Reads the trace of a cluster: groups of trainings that recur, with their arrivals and durations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import fmean
+
+from wattloop.errors import InputError, UsageError
+from wattloop.files.csv_table import Row, read_table
+
+GROUP_COLUMNS = ("model", "batch_size", "gpus")
+THROUGHPUT_COLUMNS = ("gpu_model", "model", "batch_size", "gpus", "steps_per_second")
+
+
+@dataclass(frozen=True)
+class TraceGroup:
+    """Trainings of a trace that are recurrences of one job.
+
+    Attributes:
+        name: Name of the group.
+        arrivals: Seconds, in rising order.
+        durations: Duration of each, in seconds.
+    """
+
+    name: str
+    arrivals: tuple[float, ...]
+    durations: tuple[float, ...]
+
+    @property
+    def mean_seconds(self) -> float:
+        """Mean duration."""
+        return fmean(self.durations)
+
+
+@dataclass(frozen=True)
+class Throughputs:
+    """Measured steps per second of trainings alone on their GPUs.
+
+    Attributes:
+        source: Name of the file.
+        gpu_model: The GPU model.
+        by_training: By (model, batch size) and number of GPUs.
+    """
+
+    source: str
+    gpu_model: str
+    by_training: Mapping[tuple[str, str], Mapping[int, float]]
+
+    def of(self, row: Row) -> float:
+        """Steps per second of a training: measured with its number of GPUs, else with the next lower one.
+
+        Raises:
+            InputError: The training was not measured with as few GPUs.
+        """
+        training = (row.cells["model"], row.cells["batch_size"])
+        gpus = row.integer("gpus", minimum=1)
+        measured = self.by_training.get(training, {})
+        fitting = [number for number in measured if number <= gpus]
+        if not fitting:
+            found = f"{training[0]} with batch size {training[1] or '(none)'} on {gpus} GPUs"
+            raise InputError(row.source, found, f"a training of {self.source} on {self.gpu_model}", row.line, "model")
+        return measured[max(fitting)]
+
+
+def read_throughputs(path: str, gpu_model: str) -> Throughputs:
+    """Read the rows of one GPU model without another training beside.
+
+    Raises:
+        InputError: A row is invalid, or the file has no such model.
+    """
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    models: set[str] = set()
+    for row in read_table(path, THROUGHPUT_COLUMNS):
+        models.add(row.cells["gpu_model"])
+        if row.cells["gpu_model"] == gpu_model and not row.cells.get("beside_model", ""):
+            speed = row.number("steps_per_second", minimum=0)
+            if speed > 0:
+                training = (row.cells["model"], row.cells["batch_size"])
+                found.setdefault(training, {})[row.integer("gpus", minimum=1)] = speed
+    if not found:
+        raise InputError(
+            path, f"no row of GPU model {gpu_model!r}", f"one of {', '.join(sorted(models))}", 2, "gpu_model"
+        )
+    return Throughputs(path, gpu_model, found)
+
+
+def read_cluster_trace(path: str, throughputs: Throughputs | None = None) -> list[TraceGroup]:
+    """Read the groups of a trace, in the order of their first arrivals.
+
+    Args:
+        path: A CSV file in order of time with ``arrival_seconds``, and either ``group,duration_seconds`` or
+            ``model,batch_size,gpus,steps``; the latter three name the group, and its duration is steps by steps per
+            second.
+        throughputs: Steps per second, for a file without durations.
+
+    Raises:
+        InputError: A row is invalid, or earlier than the row before.
+        UsageError: The file has no durations, and there are no throughputs.
+    """
+    found: dict[str, tuple[list[float], list[float]]] = {}
+    last = 0.0
+    for row in read_table(path, ("arrival_seconds",), ("duration_seconds", "steps")):
+        seconds = row.number("arrival_seconds", minimum=0)
+        if seconds < last:
+            raise InputError(
+                row.source,
+                f"{seconds:g}, which is before the {last:g} of the row above",
+                "arrivals in order of time; sort the file by this column",
+                row.line,
+                "arrival_seconds",
+            )
+        last = seconds
+        name, duration = _training(row, throughputs)
+        arrivals, durations = found.setdefault(name, ([], []))
+        arrivals.append(seconds)
+        durations.append(duration)
+    if not found:
+        raise InputError(path, "no row below the header", "one row per training", 2, 1)
+    return [TraceGroup(name, tuple(arrivals), tuple(durations)) for name, (arrivals, durations) in found.items()]
+
+
+def _training(row: Row, throughputs: Throughputs | None) -> tuple[str, float]:
+    """The name of the group, and the duration."""
+    if "duration_seconds" in row.cells:
+        return row.text("group"), row.number("duration_seconds", above=0)
+    missing = next((column for column in (*GROUP_COLUMNS, "steps") if column not in row.cells), None)
+    if missing is not None:
+        raise InputError(row.source, "no such column", f"the columns {', '.join(GROUP_COLUMNS)} and steps", 1, missing)
+    if throughputs is None:
+        raise UsageError(
+            f"{row.source} has steps and no durations: give --throughputs FILE and --gpu-model NAME, by which steps "
+            "become seconds"
+        )
+    parts = (row.text("model"), row.cells["batch_size"], row.text("gpus"))
+    return "-".join(part for part in parts if part), row.number("steps", above=0) / throughputs.of(row)
