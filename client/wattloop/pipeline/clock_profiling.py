@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from wattloop.errors import UsageError
+from wattloop.pipeline.plan_messages import Directive
 from wattloop.pipeline.standard_errors import NORMAL_95, RegressionEstimate
 
 # A later run measures so many again, the highest ones, if no rank could tell its power while it waits.
@@ -61,48 +62,6 @@ def clocks_left(
 
 
 @dataclass(frozen=True)
-class ProfileSchedule:
-    """The clock of each iteration of a profile.
-
-    Attributes:
-        clocks_megahertz: Clocks in the order in which they are measured.
-        first_iteration: The first iteration of the profile.
-        warm_up_iterations: Iterations at a clock before those that are measured.
-        iterations_per_clock: Iterations measured at each clock.
-
-    Example:
-        >>> schedule = ProfileSchedule((1410, 1200), first_iteration=10, warm_up_iterations=2, iterations_per_clock=3)
-        >>> [schedule.position(iteration) for iteration in (9, 10, 14, 15, 20)]
-        [None, 0, 0, 1, None]
-        >>> schedule.is_measured(11), schedule.is_measured(12), schedule.is_finished(20)
-        (False, True, True)
-    """
-
-    clocks_megahertz: tuple[int, ...]
-    first_iteration: int
-    warm_up_iterations: int
-    iterations_per_clock: int
-
-    @property
-    def _length(self) -> int:
-        return self.warm_up_iterations + self.iterations_per_clock
-
-    def position(self, iteration: int) -> int | None:
-        """Index of the clock that is measured at an iteration; None outside of the profile."""
-        position = (iteration - self.first_iteration) // self._length
-        return position if 0 <= position < len(self.clocks_megahertz) else None
-
-    def is_measured(self, iteration: int) -> bool:
-        """Whether an iteration is measured: it is in the profile, and no warm-up."""
-        within = (iteration - self.first_iteration) % self._length
-        return self.position(iteration) is not None and within >= self.warm_up_iterations
-
-    def is_finished(self, iteration: int) -> bool:
-        """Whether the profile ends before an iteration."""
-        return iteration >= self.first_iteration + self._length * len(self.clocks_megahertz)
-
-
-@dataclass(frozen=True)
 class ClockResult:
     """All instructions of an iteration at one clock.
 
@@ -121,32 +80,51 @@ class Profiling:
     """A rank's progress through a profile.
 
     Args:
-        schedule: The clock of each iteration.
+        directive: The clocks in the order in which they are measured, the first iteration, and the iterations at
+            each clock.
 
     Attributes:
-        schedule: The same.
+        clocks_megahertz: The clocks.
         stopped: Why the rank measures no more clocks before the end; empty while it does.
+
+    Example:
+        >>> measure = Directive(clocks_megahertz=(1410, 1200), first_iteration=10, iterations_per_clock=3)
+        >>> profiling = Profiling(measure)
+        >>> [profiling.clock(iteration) for iteration in (9, 10, 14, 15, 20)]
+        [None, 1410, 1410, 1200, None]
+        >>> profiling.is_measured(11), profiling.is_measured(12), profiling.is_finished(20)
+        (False, True, True)
     """
 
-    def __init__(self, schedule: ProfileSchedule) -> None:
-        self.schedule = schedule
+    def __init__(self, directive: Directive) -> None:
+        self.clocks_megahertz = directive.clocks_megahertz
         self.stopped = ""
+        self._first_iteration = directive.first_iteration or 0
+        self._warm_up_iterations = directive.warm_up_iterations
+        self._length = directive.warm_up_iterations + directive.iterations_per_clock
         self._results: dict[int, ClockResult] = {}
 
     def clock(self, iteration: int) -> int | None:
         """The clock to hold during an iteration; None outside of the profile, at free clocks."""
-        position = self.schedule.position(iteration)
-        if position is None:
-            return None
-        return self.schedule.clocks_megahertz[0 if self.stopped else position]
+        scheduled = self._scheduled_clock(iteration)
+        return self.clocks_megahertz[0] if scheduled is not None and self.stopped else scheduled
+
+    def counted_clock(self, iteration: int) -> int | None:
+        """The clock at which an iteration counts, if it ran at that; None outside of the profile, and for a warm-up."""
+        within = (iteration - self._first_iteration) % self._length
+        return self._scheduled_clock(iteration) if within >= self._warm_up_iterations else None
 
     def is_measured(self, iteration: int) -> bool:
         """Whether to measure an iteration."""
-        return not self.stopped and self.schedule.is_measured(iteration)
+        return not self.stopped and self.counted_clock(iteration) is not None
 
     def is_finished(self, iteration: int) -> bool:
         """Whether the rank is through before an iteration. It then still follows the schedule until its end."""
-        return bool(self.stopped) or self.schedule.is_finished(iteration)
+        return bool(self.stopped) or iteration >= self._first_iteration + self._length * len(self.clocks_megahertz)
+
+    def _scheduled_clock(self, iteration: int) -> int | None:
+        position = (iteration - self._first_iteration) // self._length
+        return self.clocks_megahertz[position] if 0 <= position < len(self.clocks_megahertz) else None
 
     def add(self, result: ClockResult, blocking: RegressionEstimate | None) -> None:
         """Add what was measured at a clock, and stop if lower clocks are of no use.

@@ -59,22 +59,9 @@ class MeasurementOptions:
             raise UsageError(f"profile_clocks: found {len(self.clocks)}, expected 1 to {MAX_CLOCKS} different clocks")
 
 
-@dataclass(frozen=True)
-class LocalProfile:
-    """A profile without an operator.
-
-    Attributes:
-        file: The file that is written.
-        directive: What the ranks measure; None if the file has everything.
-    """
-
-    file: ProfileFile
-    directive: Directive | None
-
-
 def local_profile(
     options: MeasurementOptions, allowed: AllowedClocks, place: PipelinePlace, key: ProfileKey
-) -> LocalProfile | None:
+) -> tuple[ProfileFile | None, Directive | None]:
     """The profile of this run: the clocks that the file lacks.
 
     All ranks find the same clocks, and so change them at the same iteration: no rank completes a clock before all
@@ -87,14 +74,14 @@ def local_profile(
         key: What the measurements apply to.
 
     Returns:
-        The profile; None without one, and with a warning if there is no clock to measure or the file is of another
-        pipeline.
+        The file that is written, and what the ranks measure: nothing if the file has everything. No file without a
+        profile, and with a warning if there is no clock to measure or the file is of another pipeline.
     """
     if options.profile is None:
-        return None
+        return None, None
     if not allowed.allowed_megahertz:
         logger.warning("no profile: this process may hold no clock of its GPUs; it needs the node's agent")
-        return None
+        return None, None
     wanted = options.clocks
     clocks = (
         spaced_clocks(allowed.allowed_megahertz, wanted)
@@ -103,27 +90,24 @@ def local_profile(
     )
     if refusal := allowed.refusal(clocks):
         logger.warning("no profile: profile_clocks: %s", refusal)
-        return None
+        return None, None
     file = ProfileFile(Path(options.profile), place.rank, key)
     try:
         remaining = file.remaining(clocks, place.ranks)
     except (UsageError, InputError, OperationError) as error:
         logger.warning("no profile: %s", error)
-        return None
+        return None, None
     if len(remaining) < len(clocks):
         logger.info("the profile %s has %d of %d clocks", file.path, len(clocks) - len(remaining), len(clocks))
     if not remaining:
-        return LocalProfile(file, None)
-    return LocalProfile(
-        file,
-        Directive(
-            number=1,
-            mode=PROFILE,
-            first_iteration=FIRST_ITERATION,
-            clocks_megahertz=remaining,
-            warm_up_iterations=WARM_UP_ITERATIONS,
-            iterations_per_clock=options.iterations,
-        ),
+        return file, None
+    return file, Directive(
+        number=1,
+        mode=PROFILE,
+        first_iteration=FIRST_ITERATION,
+        clocks_megahertz=remaining,
+        warm_up_iterations=WARM_UP_ITERATIONS,
+        iterations_per_clock=options.iterations,
     )
 
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from wattloop.energy.energy_timeline import CounterEdge
-from wattloop.pipeline.clock_profiling import ClockResult, ProfileSchedule, Profiling
+from wattloop.pipeline.clock_profiling import ClockResult, Profiling
 from wattloop.pipeline.instruction_measurements import ProcessMeasurements
 from wattloop.pipeline.iteration_energy import IterationMeans
 from wattloop.pipeline.iteration_record import IterationRecord
@@ -91,13 +91,7 @@ class PipelineMeter:
         """See `Observer`."""
         known = self._profiling
         if known is None or known[0] != directive.number:
-            schedule = ProfileSchedule(
-                directive.clocks_megahertz,
-                directive.first_iteration or 0,
-                directive.warm_up_iterations,
-                directive.iterations_per_clock,
-            )
-            known = self._profiling = (directive.number, Profiling(schedule))
+            known = self._profiling = (directive.number, Profiling(directive))
         return known[1].clock(iteration)
 
     def iteration_done(self, record: IterationRecord) -> None:
@@ -181,7 +175,7 @@ class PipelineMeter:
         if result is None or known is None:
             return
         profiling = known[1]
-        if profiling.stopped or result.megahertz not in profiling.schedule.clocks_megahertz:
+        if profiling.stopped or result.megahertz not in profiling.clocks_megahertz:
             return
         profiling.add(result, self._measurements.blocking())
         if profiling.stopped:
@@ -238,13 +232,9 @@ class PipelineMeter:
             return (directive.number, 0) if self._is_warmed_up(record) else None
         if directive.mode != PROFILE or self._profiling is None or self._profiling[0] != directive.number:
             return None
-        schedule = self._profiling[1].schedule
-        position = schedule.position(record.number)
-        if position is None or not schedule.is_measured(record.number):
-            return None
-        clock = schedule.clocks_megahertz[position]
+        clock = self._profiling[1].counted_clock(record.number)
         # After an early end of its profile, the rank runs at its highest clock.
-        return (directive.number, clock) if all(each == clock for each in clocks) else None
+        return (directive.number, clock) if clock is not None and all(each == clock for each in clocks) else None
 
 
 def _edges(readings: CounterReadings, uuid: str) -> Callable[[int, bool], Sequence[CounterEdge]]:

@@ -227,15 +227,17 @@ class Pipeline:
             path = Path(self.environment.agent_socket)
             self._runner.clocks = self._sender = ClockSender(path, [gpu.uuid for gpu in described])
         if self._messages.observer is None:
-            profile = local_profile(self._measures, self._choice.allowed, self.place, self._messages.profile_key)
-            if profile is not None and profile.directive is not None:
-                self._state.receive(profile.directive)
+            profile, measure = local_profile(
+                self._measures, self._choice.allowed, self.place, self._messages.profile_key
+            )
+            if measure is not None:
+                self._state.receive(measure)
             self._messages.observer = pipeline_meter(
                 [gpu.uuid for gpu in described],
                 self.place,
                 self._variables,
                 self._measures,
-                profile=None if profile is None else profile.file,
+                profile=profile,
                 plan=self._plan,
                 is_reported=bool(self.environment.report_url),
                 now=self._now,

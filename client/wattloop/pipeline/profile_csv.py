@@ -14,11 +14,10 @@ from wattloop.files.csv_table import Row, read_table
 from wattloop.pipeline.clock_profiling import (
     CLOCKS_OF_BLOCKING_POWER,
     ClockResult,
-    ProfileSchedule,
     Profiling,
     clocks_left,
 )
-from wattloop.pipeline.plan_messages import InstructionMeasurement
+from wattloop.pipeline.plan_messages import Directive, InstructionMeasurement
 from wattloop.pipeline.standard_errors import RegressionEstimate
 
 KEY_COLUMNS = ("gpu_product", "model", "partition")
@@ -165,7 +164,7 @@ def _lacking(rows: Sequence[Row], clocks_megahertz: Sequence[int]) -> tuple[int,
 
 def _stopped_at(complete: Mapping[int, Sequence[Row]]) -> int:
     """The clock at which a rank measures no lower ones, as `Profiling` decides it; 0 if it does not stop."""
-    profiling = Profiling(ProfileSchedule(tuple(complete), 0, 0, 1))
+    profiling = Profiling(Directive())
     for clock in sorted(complete, reverse=True):
         rows = complete[clock]
         errors = [row.optional_number("energy_error", minimum=0.0) or 0.0 for row in rows]

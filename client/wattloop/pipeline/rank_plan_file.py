@@ -49,20 +49,8 @@ PlanRow = tuple[PlannedInstruction, ...]
 Plan = str | Path | Sequence[int | tuple[str, int] | tuple[str, int, Knobs]]
 
 
-class RankPlan(NamedTuple):
-    """The part of a plan that a rank runs.
-
-    Attributes:
-        row: The rank's instructions in execution order.
-        gpu_product: The GPU model that the plan is for; empty if it is not known.
-    """
-
-    row: PlanRow
-    gpu_product: str = ""
-
-
-def given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> RankPlan:
-    """The plan that a script gives to a rank.
+def given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> tuple[PlanRow, str]:
+    """The plan that a script gives to a rank: its instructions in execution order, and the GPU model that it is for.
 
     Args:
         plan: The plan.
@@ -74,15 +62,15 @@ def given_plan(plan: Plan, place: PipelinePlace, gpu_product: str) -> RankPlan:
         UsageError: The plan file names another GPU model.
     """
     if not isinstance(plan, (str, Path)):
-        return RankPlan(plan_row(plan, "plan"), gpu_product)
-    found = read_plan_file(plan, place)
-    if gpu_product and found.gpu_product and gpu_product != found.gpu_product:
-        raise UsageError(f"plan_gpu_product: found {gpu_product}, expected {found.gpu_product}, as {plan} says")
-    return found._replace(gpu_product=gpu_product or found.gpu_product)
+        return plan_row(plan, "plan"), gpu_product
+    row, product = read_plan_file(plan, place)
+    if gpu_product and product and gpu_product != product:
+        raise UsageError(f"plan_gpu_product: found {gpu_product}, expected {product}, as {plan} says")
+    return row, gpu_product or product
 
 
-def read_plan_file(path: str | Path, place: PipelinePlace) -> RankPlan:
-    """The plan of one rank.
+def read_plan_file(path: str | Path, place: PipelinePlace) -> tuple[PlanRow, str]:
+    """The plan of one rank, and the GPU model that it is for; empty if it is not known.
 
     Raises:
         InputError: The file is not readable, is no plan, or is one for another number of ranks.
@@ -92,7 +80,7 @@ def read_plan_file(path: str | Path, place: PipelinePlace) -> RankPlan:
         raise InputError(
             source, f"a plan for {len(rows)} pipeline ranks", f"one for {place.pipeline_parallel}, as this job has"
         )
-    return RankPlan(plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}"), gpu_product)
+    return plan_row(rows[place.pipeline_rank], source, f"row {place.pipeline_rank}"), gpu_product
 
 
 def read_rows(path: str | Path) -> tuple[list[object], str]:

@@ -7,10 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop.errors import UsageError
-from wattloop.pipeline.clock_profiling import ClockResult, ProfileSchedule, Profiling, clocks_left, spaced_clocks
+from wattloop.pipeline.clock_profiling import ClockResult, Profiling, clocks_left, spaced_clocks
+from wattloop.pipeline.plan_messages import PROFILE, Directive
 from wattloop.pipeline.standard_errors import RegressionEstimate
 
 CLOCKS = st.lists(st.integers(1, 3000), min_size=1, max_size=200, unique=True)
+
+
+def profile_of(clocks: list[int], first: int, warm_up: int, per_clock: int) -> Directive:
+    return Directive(
+        mode=PROFILE,
+        first_iteration=first,
+        clocks_megahertz=tuple(clocks),
+        warm_up_iterations=warm_up,
+        iterations_per_clock=per_clock,
+    )
 
 
 def result(megahertz: int, joules: float, seconds: float, error: float = 1.0) -> ClockResult:
@@ -26,7 +37,7 @@ def result(megahertz: int, joules: float, seconds: float, error: float = 1.0) ->
 def test_each_clock_is_measured_as_often_as_told_after_its_warm_up(
     clocks: list[int], first: int, warm_up: int, per_clock: int
 ) -> None:
-    profiling = Profiling(ProfileSchedule(tuple(clocks), first, warm_up, per_clock))
+    profiling = Profiling(profile_of(clocks, first, warm_up, per_clock))
     end = first + len(clocks) * (warm_up + per_clock)
     held = [profiling.clock(iteration) for iteration in range(end + 3)]
     measured = [held[iteration] for iteration in range(end + 3) if profiling.is_measured(iteration)]
@@ -84,7 +95,7 @@ SERIES: dict[str, tuple[dict[int, tuple[float, float]], RegressionEstimate | Non
 def test_a_rank_stops_where_effective_energy_has_risen_beyond_its_error(
     series: dict[int, tuple[float, float]], blocking: RegressionEstimate | None, stops: int | None
 ) -> None:
-    profiling = Profiling(ProfileSchedule((*series, 800, 600), 0, 1, 1))
+    profiling = Profiling(profile_of([*series, 800, 600], 0, 1, 1))
     for clock, (joules, seconds) in series.items():
         assert not profiling.stopped
         profiling.add(result(clock, joules, seconds), blocking)

@@ -115,7 +115,7 @@ def test_a_profile_of_another_pipeline_is_left_alone_with_both_sides_named(
 ) -> None:
     path = tmp_path / "profile.csv"
     store(path, 0, *measured(0, 1500), key=replace(KEY, **other))
-    assert local_profile(MeasurementOptions(path), ALLOWED, PLACE, KEY) is None
+    assert local_profile(MeasurementOptions(path), ALLOWED, PLACE, KEY) == (None, None)
     (message,) = caplog.messages
     assert message.startswith(f"no profile: {path} is of {named}")
     assert message.endswith(f"and this run of {KEY}; name another file, or delete it")
@@ -123,7 +123,7 @@ def test_a_profile_of_another_pipeline_is_left_alone_with_both_sides_named(
 
 def test_clocks_that_the_gpus_do_not_have_are_not_profiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "profile.csv"
-    assert local_profile(MeasurementOptions(path, clocks=(1500, 1000)), ALLOWED, PLACE, KEY) is None
+    assert local_profile(MeasurementOptions(path, clocks=(1500, 1000)), ALLOWED, PLACE, KEY) == (None, None)
     (message,) = caplog.messages
     assert message == (
         "no profile: profile_clocks: found 1000 MHz, which NVIDIA A40 does not support: it has 3 clocks from 900 to "
@@ -134,19 +134,17 @@ def test_clocks_that_the_gpus_do_not_have_are_not_profiled(tmp_path: Path, caplo
 def test_a_file_of_another_form_is_not_continued(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "profile.csv"
     path.write_text("stage,instruction,frequency,time,energy\n0,forward,1410,0.1,20\n")
-    assert local_profile(MeasurementOptions(path), ALLOWED, PLACE, KEY) is None
+    assert local_profile(MeasurementOptions(path), ALLOWED, PLACE, KEY) == (None, None)
     assert "no profile: " in caplog.text
     assert "expected one column rank" in caplog.text
 
 
 def test_what_is_left_is_measured_from_the_second_iteration_on(tmp_path: Path) -> None:
     path = tmp_path / "profile.csv"
-    found = local_profile(MeasurementOptions(path, clocks=2, iterations=5), ALLOWED, PLACE, KEY)
-    assert found is not None
-    assert found.directive is not None
-    assert (found.directive.clocks_megahertz, found.directive.first_iteration) == ((1500, 900), 1)
+    file, measure = local_profile(MeasurementOptions(path, clocks=2, iterations=5), ALLOWED, PLACE, KEY)
+    assert file is not None
+    assert measure is not None
+    assert (measure.clocks_megahertz, measure.first_iteration) == ((1500, 900), 1)
     for rank in (0, 1):
         store(path, rank, *measured(rank, 1500), *measured(rank, 900))
-    complete = local_profile(MeasurementOptions(path, clocks=2), ALLOWED, PLACE, KEY)
-    assert complete is not None
-    assert complete.directive is None
+    assert local_profile(MeasurementOptions(path, clocks=2), ALLOWED, PLACE, KEY) == (file, None)

@@ -136,10 +136,10 @@ class PlanFileTarget:
                 self._check_rank(stage)
 
     def _check_rank(self, stage: int) -> None:
-        given = given_plan(self._file, pipeline_place(stage=stage, stages=STAGES), "")
+        row, gpu_product = given_plan(self._file, pipeline_place(stage=stage, stages=STAGES), "")
         sequence = InstructionSequence([Instruction.of(text) for text in instructions_of(stage)])
         choice = ClockChoice(DirectiveState(), sequence, lambda *_: None)
-        choice.give_plan(given.row, given.gpu_product)
+        choice.give_plan(row, gpu_product)
         chosen = choice.clocks_of(0, "")
         if chosen.megahertz or not chosen.refusal:
             raise DefectError(f"a rank without GPUs that holds {chosen}")

@@ -23,7 +23,7 @@ import train
 import nvml_simulator
 from wattloop.integrations.torch_pipelining import attach
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.clock_profiling import ProfileSchedule
+from wattloop.pipeline.clock_profiling import Profiling
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_comparison import PlanComparison
 from wattloop.pipeline.plan_messages import PROFILE, Directive, InstructionMeasurement, RankReport
@@ -44,7 +44,7 @@ class SimulatorMeter:
         self._gpu = uuids[int(os.environ["LOCAL_RANK"])]
         self._waiting_watts = nvml_simulator.model_named("A100").waiting_watts
         self._lock = threading.Lock()
-        self._schedule: ProfileSchedule | None = None
+        self._profiling: Profiling | None = None
         self._profiled = False
         self._measured: dict[tuple[str, int, int], InstructionMeasurement] = {}
         self._directive = 0
@@ -57,16 +57,10 @@ class SimulatorMeter:
 
     def profiling_clock(self, directive: Directive, iteration: int) -> int | None:
         """See `Observer`."""
-        schedule = ProfileSchedule(
-            directive.clocks_megahertz,
-            directive.first_iteration or 0,
-            directive.warm_up_iterations,
-            directive.iterations_per_clock,
-        )
-        position = schedule.position(iteration)
+        profiling = Profiling(directive)
         with self._lock:
-            self._schedule, self._profiled = schedule, schedule.is_finished(iteration)
-        return None if position is None else schedule.clocks_megahertz[position]
+            self._profiling, self._profiled = profiling, profiling.is_finished(iteration)
+        return profiling.clock(iteration)
 
     def iteration_done(self, record: IterationRecord) -> None:
         """See `Observer`."""
@@ -85,7 +79,7 @@ class SimulatorMeter:
                 self._totals = count + 1, seconds + end - begin, total + after - before
             if self._comparison is not None:
                 self._comparison.add(record)
-            if directive.mode == PROFILE and self._schedule and self._schedule.is_measured(record.number):
+            if directive.mode == PROFILE and self._profiling and self._profiling.is_measured(record.number):
                 self._measure(record)
 
     @staticmethod
