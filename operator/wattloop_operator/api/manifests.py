@@ -12,18 +12,20 @@ from pydantic import ValidationError
 from wattloop.errors import InputError
 from wattloop.files.reading import read_bounded
 from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, DocumentError, read_documents
-from wattloop_operator.api.checks.manifest_problem import ManifestProblem, printable, shortened
+from wattloop_operator.api.checks.manifest_problem import ManifestProblem, closest, format_value, printable, shortened
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
-from wattloop_operator.api.checks.problem_texts import closest, format_value
-from wattloop_operator.api.checks.rule_check import rule_problems
-from wattloop_operator.api.checks.schema_check import schema_problems
+from wattloop_operator.api.checks.schema_check import rule_problems, schema_problems
 from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive
-from wattloop_operator.api.gpu_requests import EXPECTED_GPUS, gpu_request_error
 from wattloop_operator.api.model import API_VERSION, GROUP
-from wattloop_operator.api.pod_template_form import wrong_type
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.schemas import KINDS, Kind
-from wattloop_operator.api.template_limits import exceeded_limit, full_namespace, template_bytes
+from wattloop_operator.api.template_checks import (
+    exceeded_limit,
+    full_namespace,
+    template_bytes,
+    wrong_gpu_request,
+    wrong_type,
+)
 from wattloop_operator.api.trigger import ScheduleError, check_schedule
 
 MAX_PROBLEMS = 200
@@ -155,15 +157,13 @@ def _check_kind(document: Document, version: str, kind: str, result: CheckResult
 def _template_problems(document: Document, kind: str, value: dict[str, Any]) -> list[ManifestProblem]:
     if kind != RecurringTrainingJob.resource.kind:
         return []
-    exceeded = exceeded_limit(value["spec"]["template"])
+    template = value["spec"]["template"]
+    exceeded = exceeded_limit(template)
     if exceeded is not None:
         return [document.problem(("spec", "template"), exceeded.found, exceeded.expected)]
-    wrong = wrong_type(value["spec"]["template"])
+    wrong = wrong_type(template) or wrong_gpu_request(template)
     if wrong is not None:
         return [document.problem(("spec", "template", *wrong.path), format_value(wrong.value), wrong.expected)]
-    gpus = gpu_request_error(value["spec"]["template"])
-    if gpus is not None:
-        return [document.problem(("spec", "template", *gpus.path), format_value(gpus.value), EXPECTED_GPUS)]
     return []
 
 

@@ -16,9 +16,9 @@ from wattloop.run.publishing import current_of, is_url
 from wattloop.wire.environment import PREFIX, RunEnvironment
 from wattloop.wire.message_fields import shown
 from wattloop_operator.api.batch_size import BatchSizeScope
-from wattloop_operator.api.gpu_requests import EXPECTED_GPUS, GpuRequestError, requested_gpus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting_source import ReportingSource
+from wattloop_operator.api.template_checks import requested_gpus, wrong_gpu_request
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import attempt_output
 from wattloop_operator.workloads.ownership import labels_of
@@ -293,14 +293,14 @@ def _training(spec: Mapping[str, Any], names: Collection[str] | None) -> list[di
 
 
 def _gpus(container: Mapping[str, Any]) -> int:
-    try:
-        return requested_gpus(container.get("resources"))
-    except GpuRequestError as error:
-        found = shown(error.value)
-        place = ".".join(map(str, ("resources", *error.path)))
+    resources = container.get("resources")
+    wrong = wrong_gpu_request({"resources": resources})
+    if wrong is not None:
+        place = ".".join(map(str, wrong.path))
         raise TemplateError(
-            f"container {container.get('name')}: {place}: found {found}, expected {EXPECTED_GPUS}"
-        ) from error
+            f"container {container.get('name')}: {place}: found {shown(wrong.value)}, expected {wrong.expected}"
+        )
+    return requested_gpus(resources)
 
 
 def _inject(container: dict[str, Any], variables: Mapping[str, str], mounts: list[dict[str, Any]]) -> None:

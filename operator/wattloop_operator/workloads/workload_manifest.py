@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from wattloop.wire.message_fields import shown
-from wattloop_operator.api.pod_template_form import wrong_type
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.template_checks import wrong_type
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
 from wattloop_operator.workloads.kubernetes_job import job_devices, job_spec

@@ -9,7 +9,7 @@ from kubernetes.dynamic import DynamicClient
 from support.chart.admission import await_refusal, object_refusal
 from support.chart.training_jobs import JOB, job
 from support.control_plane.chart import Release
-from wattloop_operator.api.template_limits import exceeded_limit
+from wattloop_operator.api.template_checks import exceeded_limit
 
 
 def with_pod(**fields: Any) -> dict[str, Any]:

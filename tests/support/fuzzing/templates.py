@@ -18,7 +18,7 @@ from wattloop_operator.api.checks.documents import Document
 from wattloop_operator.api.checks.schema_check import schema_problems
 from wattloop_operator.api.manifests import check_bytes
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.template_limits import MAX_TEMPLATE_BYTES, MAX_TEMPLATE_DEPTH, exceeded_limit, template_bytes
+from wattloop_operator.api.template_checks import MAX_TEMPLATE_BYTES, MAX_TEMPLATE_DEPTH, exceeded_limit, template_bytes
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.bounded_json import MAX_DEPTH, UnreadableError, parse_response
 from wattloop_operator.cluster.informer.object_cache import ObjectCache

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.template_limits import TOO_DEEP, TOO_LARGE, exceeded_limit, full_namespace, template_bytes
+from wattloop_operator.api.template_checks import TOO_DEEP, TOO_LARGE, exceeded_limit, full_namespace, template_bytes
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import JOBS, PODS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ResourceType
 from wattloop_operator.cluster.informer.deleted_recurrences import DeletedRecurrences

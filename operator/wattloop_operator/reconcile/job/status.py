@@ -28,7 +28,7 @@ from wattloop_operator.reconcile.job.savings_status import job_figures, recent_s
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_check
-from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest, with_current_target
+from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, histories_of
 from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_decision
 from wattloop_operator.reconcile.learning.guarded_job import guard_of, shortfall_text
@@ -55,16 +55,15 @@ def job_status(
         now: The time.
     """
     before, spec = snapshot.job.status, snapshot.job.spec
-    records = job_observations.known_records(snapshot)
-    current = with_current_target(spec, known_attempts(snapshot).kept)
+    attempts = known_attempts(snapshot)
     histories = histories_of(job_observations.records_with_late_usage(snapshot))
     running = [each for each in snapshot.recurrences if each.status.result is None]
     eta = spec.objective.energy_weight_percent / 100
     costs = savings_of(snapshot, eta, open_indices)
     recent = _recent(snapshot, histories, costs)
     ended = _ended(histories, open_indices)
-    known = _ended(histories_of(records), open_indices)
-    conditions = job_conditions(snapshot, readiness, known, current, now)
+    known = _ended(histories_of(attempts.records), open_indices)
+    conditions = job_conditions(snapshot, readiness, known, attempts.current, now)
     state, failure = job_state(snapshot, readiness, run_failure(snapshot, known), conditions)
     return RecurringTrainingJobStatus(
         observed_generation=snapshot.job.metadata.generation,
@@ -95,7 +94,7 @@ def job_status(
         totals=_totals(snapshot, histories, eta),
         savings=savings_status(snapshot, costs, open_indices),
         figures=job_figures(ended, eta, costs),
-        advice_check=advice_check(snapshot.job, records, costs, next_index(snapshot)),
+        advice_check=advice_check(snapshot.job, attempts.records, costs, next_index(snapshot)),
         **_arms(snapshot, recent),
     )
 
@@ -122,8 +121,8 @@ def _published(snapshot: Snapshot) -> CurrentModel | None:
 
 def _learning(snapshot: Snapshot) -> Learning | None:
     """The observations that the policy learns from, also after a change of the job."""
-    records, known = job_observations.known_records(snapshot), known_attempts(snapshot)
-    if not records:
+    known = known_attempts(snapshot)
+    if not known.records:
         return None
     found, kept, converted = known.observations, known.kept, len(known.converted)
     crashes = sum(each.outcome is Outcome.CRASHED for each in found)
@@ -144,7 +143,7 @@ def _learning(snapshot: Snapshot) -> Learning | None:
         (converted, "{} with another target count through the curve of their metric"),
         (other_target, "of {} with another target, only the cost of an epoch counts"),
         (other_template, "{} that crashed with another template do not count"),
-        (len(records) - len(kept), "{} are forgotten"),
+        (len(known.records) - len(kept), "{} are forgotten"),
     )
     return Learning(
         since_recurrence=None if first is None else first.recurrence,

@@ -17,12 +17,11 @@ from wattloop_operator.api.recurring_training_job_status import Advice, AdviceCh
 from wattloop_operator.domain.quantities import NOT_KNOWN_YET, saving_text
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.learning import job_observations
+from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.costs import default_cost
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_operator.reconcile.learning.power_profiles import (
-    applicable_profile,
     highest_measurement,
     selected_measurement,
 )
@@ -143,14 +142,12 @@ def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | No
     limit = spec.power.limit
     if limit.mode is PowerLimitMode.NONE:
         return LogRatio(0.0, 0.0), ""
-    records, profiles = job_observations.known_records(snapshot), job_observations.known_profiles(snapshot)
-    max_power = next((each.max_power_watts for each in reversed(records) if each.max_power_watts > 0), None)
+    known = known_attempts(snapshot)
+    max_power = next((each.max_power_watts for each in reversed(known.records) if each.max_power_watts > 0), None)
     if max_power is None:
         return None, "the maximum power of the GPUs"
     model = CostModel(spec.objective.energy_weight_percent / 100, max_power)
-    of_default, of_chosen = (
-        applicable_profile(records, profiles, size) for size in (spec.batch_size.default, decision.batch_size)
-    )
+    of_default, of_chosen = (known.profile(size) for size in (spec.batch_size.default, decision.batch_size))
     if limit.mode is PowerLimitMode.AUTO and (of_default or of_chosen):
         effect = 0.0 if of_default is None else _profiled_effect(snapshot, of_default, model)
         if of_chosen is not None:
@@ -158,7 +155,7 @@ def _limit_effect(snapshot: Snapshot, decision: Decision) -> tuple[LogRatio | No
         return LogRatio(effect, OTHER_SIZE_SD), f"the effect of a power limit at batch size {decision.batch_size}"
     if limit.mode is PowerLimitMode.FIXED:
         return LogRatio(0.0, FIXED_LIMIT_SD), f"the effect of the power limit of {limit.watts} W"
-    spans = [(each.energy_joules, each.time_seconds) for each in records if each.energy_joules > 0]
+    spans = [(each.energy_joules, each.time_seconds) for each in known.records if each.energy_joules > 0]
     power = sum(joules for joules, _ in spans) / max(sum(seconds for _, seconds in spans), 1e-9)
     text = "the effect of a power limit, which is expected from measured trainings of other jobs"
     return best_limit_prior(model.eta, power / max_power), text

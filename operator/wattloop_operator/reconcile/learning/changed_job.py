@@ -18,19 +18,21 @@ import hashlib
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.recurring_training_job import RecurringTrainingJob, RecurringTrainingJobSpec
-from wattloop_operator.domain.records import ObservationRecord, once_per_record
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.learning.job_observations import (
     known_profiles,
     known_records,
+    latest_gpus,
     observation_of,
 )
-from wattloop_operator.reconcile.learning.power_profiles import at_policy_limits
+from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, at_policy_limits
 from wattloop_planner.observations import Observation, Outcome, retargeted
 
 DIGEST_BYTES = 16
@@ -38,28 +40,50 @@ DIGEST_BYTES = 16
 
 @dataclass(frozen=True)
 class KnownAttempts:
-    """What the attempts of a job say about its next one.
+    """What is known of the attempts of a job, and what they say about its next one: all that a decision learns from.
 
     Attributes:
-        kept: The records that the user did not forget, ordered by (recurrence, attempt).
+        records: The records of all outcomes, ordered by (recurrence, attempt).
+        profiles: All power profiles.
+        kept: The records that the user did not forget, in the same order.
         observations: The observations of those attempts that count, in the same order.
         converted: Those observations that are of attempts with another target, converted to the
             present one by the attempts' curves.
+        of_source: See `source_observations`.
+        target: The job's present target.
     """
 
+    records: tuple[ObservationRecord, ...]
+    profiles: tuple[PowerProfileRecord, ...]
     kept: tuple[ObservationRecord, ...]
     observations: tuple[Observation, ...]
     converted: tuple[Observation, ...]
+    of_source: tuple[Observation, ...]
+    target: RunTarget
+
+    @property
+    def gpu_product(self) -> str:
+        """Model of the GPUs of the latest attempt with GPUs; empty if there is none."""
+        return latest_gpus(self.records)[0]
+
+    @cached_property
+    def current(self) -> tuple[ObservationRecord, ...]:
+        """The kept records of the attempts that trained towards the present target."""
+        return tuple(record for record in self.kept if record.target == self.target)
+
+    def profile(self, batch_size: int) -> PowerProfileRecord | None:
+        """The power profile that applies to the next attempt with a batch size; None if there is none."""
+        return applicable_profile(self.records, self.profiles, batch_size)
 
 
 @once_per_snapshot
 def known_attempts(snapshot: Snapshot) -> KnownAttempts:
-    """What the attempts of a job say about its next one, given its present spec and status."""
-    spec = snapshot.job.spec
-    kept = _without_excused(not_forgotten(snapshot.job, known_records(snapshot)))
+    """What is known of the attempts of a job, given its present spec and status."""
+    records, profiles = known_records(snapshot), known_profiles(snapshot)
+    kept = _without_excused(not_forgotten(snapshot.job, records))
     present = _present_training(snapshot.job)
     counted, converted = [], []
-    for record in at_policy_limits(spec, kept, known_profiles(snapshot)):
+    for record in at_policy_limits(snapshot.job.spec, kept, profiles):
         observation = _counted(record, present)
         if observation is None:
             continue
@@ -67,7 +91,9 @@ def known_attempts(snapshot: Snapshot) -> KnownAttempts:
         is_converted = record.target != present.target and not observation.other_target
         if is_converted and observation.outcome is not Outcome.CRASHED:
             converted.append(observation)
-    return KnownAttempts(kept, tuple(counted), tuple(converted))
+    return KnownAttempts(
+        records, profiles, kept, tuple(counted), tuple(converted), source_observations(snapshot), present.target
+    )
 
 
 @once_per_snapshot
@@ -101,14 +127,6 @@ def not_forgotten(job: RecurringTrainingJob, records: Iterable[ObservationRecord
     before = {each.batch_size: each.before_recurrence for each in forgotten.batch_sizes}
     everything = forgotten.before_recurrence
     return tuple(each for each in records if each.recurrence >= max(everything, before.get(each.batch_size, 0)))
-
-
-def with_current_target(
-    spec: RecurringTrainingJobSpec, records: Iterable[ObservationRecord]
-) -> tuple[ObservationRecord, ...]:
-    """The records of the attempts that trained towards the job's present target."""
-    target = spec.objective.target.run_target
-    return tuple(record for record in records if record.target == target)
 
 
 def _without_excused(records: Iterable[ObservationRecord]) -> tuple[ObservationRecord, ...]:

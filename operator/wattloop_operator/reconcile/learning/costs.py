@@ -13,7 +13,7 @@ from wattloop_operator.domain.records import ObservationRecord, PowerProfileReco
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import measured_cost, plausible_cost
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.changed_job import with_current_target
+from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, differs_from
 from wattloop_planner.bandit.configuration import Configuration
@@ -108,12 +108,9 @@ def default_cost(snapshot: Snapshot) -> Estimate | None:
 
 def default_cost_with(snapshot: Snapshot, eta: float) -> Estimate | None:
     """The same for another weight of energy: with all weight on energy, the cost is the energy."""
-    return default_cost_of(
-        with_current_target(snapshot.job.spec, job_observations.known_records(snapshot)),
-        job_observations.known_profiles(snapshot),
-        default_configuration(snapshot.job.spec),
-        eta,
-    )
+    known = known_attempts(snapshot)
+    records = [record for record in known.records if record.target == known.target]
+    return default_cost_of(records, known.profiles, default_configuration(snapshot.job.spec), eta)
 
 
 def has_parameters_of(record: ObservationRecord, configuration: Configuration) -> bool:

@@ -26,18 +26,16 @@ from wattloop_operator.api.training_recurrence import (
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, recurrence_name
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost
-from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_of, advice_text
 from wattloop_operator.reconcile.learning.changed_job import (
     is_warm_start,
     known_attempts,
-    source_observations,
     training_digest,
 )
 from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations, is_comparison_due
+from wattloop_operator.reconcile.learning.job_observations import sorted_values
 from wattloop_operator.reconcile.learning.policy_configurations import parameters_of
 from wattloop_operator.reconcile.learning.power_profiles import (
-    applicable_profile,
     must_be_measured_again,
     selected_measurement,
 )
@@ -83,9 +81,9 @@ class Prescribed:
 def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionContext:
     """Everything that the policy decides an attempt from."""
     job, spec = snapshot.job, snapshot.job.spec
-    records = job_observations.known_records(snapshot)
+    known = known_attempts(snapshot)
     active = (each.spec for each in snapshot.recurrences if each.status.result is None)
-    running = sorted((each.batch_size, job_observations.sorted_values(each.parameters)) for each in active)
+    running = sorted((each.batch_size, sorted_values(each.parameters)) for each in active)
     if spec.mode is Mode.ADVISE:
         # The advice is for the next recurrence. What runs meanwhile does not depend on it.
         running = []
@@ -95,10 +93,10 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         eta=spec.objective.energy_weight_percent / 100,
         recurrence=index,
         attempt=attempt,
-        observations=source_observations(snapshot) + known_attempts(snapshot).observations,
+        observations=known.of_source + known.observations,
         seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
         running=tuple(Configuration(size, values) for size, values in running),
-        gpu_model=job_observations.latest_gpus(records)[0],
+        gpu_model=known.gpu_product,
         remaining_recurrences=None if spec.max_recurrences is None else max(spec.max_recurrences - index, 1),
         max_epochs=spec.objective.max_epochs,
         target=spec.objective.target.run_target,
@@ -357,8 +355,8 @@ def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]
         return limit.watts, False
     if limit.mode is PowerLimitMode.NONE:
         return None, False
-    records, profiles = job_observations.known_records(snapshot), job_observations.known_profiles(snapshot)
-    profile = applicable_profile(records, profiles, batch_size)
-    if profile is None or must_be_measured_again(records, profiles, profile):
+    known = known_attempts(snapshot)
+    profile = known.profile(batch_size)
+    if profile is None or must_be_measured_again(known.records, known.profiles, profile):
         return None, True
     return round(selected_measurement(snapshot.job.spec, profile).power_limit_watts), False

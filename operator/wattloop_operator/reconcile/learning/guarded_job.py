@@ -12,7 +12,7 @@ from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
-from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest, with_current_target
+from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest
 from wattloop_operator.reconcile.learning.policy_configurations import configuration_of, default_configuration
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.metric_guard import MIN_DEFAULT_RUNS, WINDOW, GuardResult, Shortfall, guard_result
@@ -88,9 +88,8 @@ def shortfall_text(configuration: Configuration, shortfall: Shortfall, snapshot:
 
 def _comparable(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     """The attempts whose final metrics are comparable: those with the present target and template."""
-    spec = snapshot.job.spec
     return tuple(
         record
-        for record in with_current_target(spec, known_attempts(snapshot).kept)
+        for record in known_attempts(snapshot).current
         if record.template_digest in (None, training_digest(snapshot.job))
     )

@@ -17,7 +17,7 @@ from support.control_plane.pod_runner import PodRunner
 from support.control_plane.victims import assert_within_memory, assert_works, await_reached, peak_memory_bytes
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.api.model import GROUP, VERSION
-from wattloop_operator.api.template_limits import MAX_TEMPLATE_BYTES
+from wattloop_operator.api.template_checks import MAX_TEMPLATE_BYTES
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from support.control_plane.job_manifest import job_manifest
-from wattloop_operator.api.template_limits import MAX_NAMESPACE_TEMPLATE_BYTES
+from wattloop_operator.api.template_checks import MAX_NAMESPACE_TEMPLATE_BYTES
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.control_plane.job_manifest import job_manifest
 from wattloop.commands.main import main
-from wattloop_operator.api.template_limits import exceeded_limit
+from wattloop_operator.api.template_checks import exceeded_limit
 
 
 def manifest(name: str = "digits", **pod: Any) -> str:

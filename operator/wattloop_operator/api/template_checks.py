@@ -1,0 +1,235 @@
+"""Bounds and types of a template, of which the schema checks little: most of it is preserved as the user wrote it.
+
+The chart's admission policy, the operator and `wattloop validate` apply the same bounds. The types are those of what
+Wattloop reads and changes in a pod template; GPUs are whole numbers, as Kubernetes has them of extended resources.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wattloop.printable import printable
+from wattloop.wire.message_fields import shown
+
+MAX_TEMPLATE_BYTES = 128 * 1024
+# Levels of lists and objects, the template's own included. A JobSet's pod has about 20.
+MAX_TEMPLATE_DEPTH = 32
+# The policy counts commas, those in strings included: its time grows with the square of the values.
+MAX_TEMPLATE_COMMAS = 8192
+# Of all RecurringTrainingJobs of a namespace together.
+MAX_NAMESPACE_TEMPLATE_BYTES = 8 * 1024 * 1024
+REMEDY = "move data and scripts into the image, a ConfigMap or a volume"
+TOO_LARGE = f"at most {MAX_TEMPLATE_BYTES} bytes of JSON; {REMEDY}"
+TOO_MANY = f"at most {MAX_TEMPLATE_COMMAS} commas; {REMEDY}"
+TOO_DEEP = f"at most {MAX_TEMPLATE_DEPTH} levels of lists and objects; remove what no pod template has"
+NAMESPACE_FULL = (
+    f"at most {MAX_NAMESPACE_TEMPLATE_BYTES} bytes in all RecurringTrainingJobs of a namespace; {REMEDY}, delete jobs "
+    "that are no longer needed, or use a further namespace"
+)
+NAMED = {"name": str}
+CONTAINER = {"name": str, "env": [NAMED], "volumeMounts": [{"mountPath": str}]}
+# A mapping names the fields of an object that are checked, a list has the form of its items.
+POD_TEMPLATE: Mapping[str, Any] = {
+    "metadata": {"labels": {}, "annotations": {}},
+    "spec": {"containers": [CONTAINER], "initContainers": [{}], "volumes": [NAMED]},
+}
+JOB: Mapping[str, Any] = {"parallelism": int, "completions": int, "completionMode": str}
+EXPECTED_TYPES = {str: "a string", int: "a whole number"}
+GPU_RESOURCE = re.compile(r"^(nvidia|amd)\.com/(gpu|mig-.+)(\.shared)?$")
+NUMBER = re.compile(r"[0-9]{1,4}")
+MAX_GPUS_OF_CONTAINER = 1024
+EXPECTED_GPUS = f"a whole number of GPUs from 0 to {MAX_GPUS_OF_CONTAINER}, without a suffix"
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class ExceededLimit:
+    """A bound that a template exceeds.
+
+    Attributes:
+        found: What was found.
+        expected: What is accepted, with a remedy.
+    """
+
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"spec.template: found {self.found}, expected {self.expected}"
+
+
+def template_bytes(template: Any) -> int:
+    """The size of a template that counts.
+
+    Example:
+        >>> template_bytes({"job": {"a": [1, 2]}})
+        20
+    """
+    return len(_text(template))
+
+
+def exceeded_limit(template: Any) -> ExceededLimit | None:
+    """The bound that a template of JSON types exceeds; None if it exceeds none.
+
+    Example:
+        >>> exceeded_limit({"job": {"x": "," * 9000}}).found
+        '9000 commas'
+    """
+    text = _text(template)
+    if len(text) > MAX_TEMPLATE_BYTES:
+        return ExceededLimit(f"{len(text)} bytes", TOO_LARGE)
+    if text.count(b",") > MAX_TEMPLATE_COMMAS:
+        return ExceededLimit(f"{text.count(b',')} commas", TOO_MANY)
+    return ExceededLimit("more levels", TOO_DEEP) if _is_deeper(template, MAX_TEMPLATE_DEPTH) else None
+
+
+def full_namespace(others_bytes: int, own_bytes: int) -> ExceededLimit | None:
+    """Why a template has no room in its namespace; None if it has.
+
+    Args:
+        others_bytes: Bytes of the namespace's other templates.
+        own_bytes: Bytes of the template.
+    """
+    total = others_bytes + own_bytes
+    if total <= MAX_NAMESPACE_TEMPLATE_BYTES:
+        return None
+    return ExceededLimit(f"{total} bytes together with the templates of its namespace", NAMESPACE_FULL)
+
+
+@dataclass(frozen=True)
+class WrongValue:
+    """A value that is not what Kubernetes has at its place.
+
+    Attributes:
+        path: The keys to the value, from the template.
+        value: The value.
+        expected: What is expected, as text.
+    """
+
+    path: Path
+    value: object
+    expected: str
+
+    def __str__(self) -> str:
+        place = "".join(f"[{step}]" if isinstance(step, int) else printable(f".{step}", 80) for step in self.path)
+        return f"spec.template{place}: found {shown(self.value)}, expected {self.expected}"
+
+
+def wrong_type(template: Any) -> WrongValue | None:
+    """The first value of a template of JSON types, or of a pod template in it, that has a wrong type; None if none has.
+
+    Example:
+        >>> pod = {"spec": {"containers": [{"name": "train", "env": "DEBUG=1"}]}}
+        >>> str(wrong_type({"job": {"template": pod}}))
+        "spec.template.job.template.spec.containers[0].env: found 'DEBUG=1', expected a list"
+    """
+    job, pods = template.get("job"), dict(_pod_templates(template))
+    if job is not None and ("job", "template") not in pods:
+        return WrongValue(("job", "template"), job.get("template"), "an object whose spec has containers")
+    forms: list[tuple[Path, Any, Any]] = [] if job is None else [(("job",), job, JOB)]
+    forms += [(path, pod, POD_TEMPLATE) for path, pod in pods.items()]
+    return next((wrong for path, value, form in forms for wrong in _wrong(path, value, form)), None)
+
+
+def wrong_gpu_request(template: Any) -> WrongValue | None:
+    """The first request of a template of JSON types that is not a number of GPUs; None if there is none.
+
+    Example:
+        >>> wrong_gpu_request({"job": [{"resources": {"limits": {"nvidia.com/gpu": "1e30"}}}]}).path
+        ('job', 0, 'resources', 'limits', 'nvidia.com/gpu')
+    """
+    waiting: list[tuple[Path, Any]] = [((), template)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, list):
+            waiting.extend(((*path, index), each) for index, each in enumerate(value))
+        elif isinstance(value, Mapping):
+            waiting.extend(((*path, key), each) for key, each in value.items())
+            for place, quantity in _gpu_quantities(value.get("resources")):
+                if _number_of_gpus(quantity) is None:
+                    return WrongValue((*path, "resources", *place), quantity, EXPECTED_GPUS)
+    return None
+
+
+def requested_gpus(resources: object) -> int:
+    """The number of GPUs that a container's resources request; a limit takes the place of a request.
+
+    A quantity that is no number of GPUs does not count; see `wrong_gpu_request`.
+
+    Example:
+        >>> requested_gpus({"limits": {"nvidia.com/gpu": "8", "cpu": "500m"}})
+        8
+    """
+    found = {name: _number_of_gpus(quantity) for (_, name), quantity in _gpu_quantities(resources)}
+    return sum(number or 0 for number in found.values())
+
+
+def _text(template: Any) -> bytes:
+    # The separators are those of the policy's `format`.
+    return json.dumps(template, ensure_ascii=False, separators=(", ", ":")).encode("utf-8", "surrogatepass")
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    containers = _containers([value])
+    for _ in range(levels):
+        containers = _containers(
+            part for each in containers for part in (each.values() if isinstance(each, dict) else each)
+        )
+    return bool(containers)
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [each for each in values if isinstance(each, dict | list)]
+
+
+def _pod_templates(value: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each object inside a value of JSON types whose spec has containers, with the keys to it."""
+    waiting: list[tuple[Path, Any]] = [((), value)]
+    while waiting:
+        path, each = waiting.pop()
+        if isinstance(each, list):
+            waiting.extend(((*path, index), part) for index, part in enumerate(each))
+        elif isinstance(each, dict):
+            spec = each.get("spec")
+            if isinstance(spec, dict) and spec.get("containers") is not None:
+                yield path, each
+            else:
+                waiting.extend(((*path, key), part) for key, part in each.items())
+
+
+def _wrong(path: Path, value: Any, form: Any) -> Iterator[WrongValue]:
+    if isinstance(form, type):
+        if type(value) is not form:
+            yield WrongValue(path, value, EXPECTED_TYPES[form])
+    elif isinstance(form, list):
+        if not isinstance(value, list):
+            yield WrongValue(path, value, "a list")
+            return
+        for index, item in enumerate(value):
+            yield from _wrong((*path, index), item, form[0])
+    elif not isinstance(value, dict):
+        yield WrongValue(path, value, "an object")
+    else:
+        # As at the API server, null is no value.
+        for name, inner in form.items():
+            if value.get(name) is not None:
+                yield from _wrong((*path, name), value[name], inner)
+
+
+def _gpu_quantities(resources: object) -> Iterator[tuple[tuple[str, str], object]]:
+    if not isinstance(resources, Mapping):
+        return
+    for part in ("requests", "limits"):
+        quantities = resources.get(part)
+        if isinstance(quantities, Mapping):
+            yield from (((part, name), value) for name, value in quantities.items() if GPU_RESOURCE.match(str(name)))
+
+
+def _number_of_gpus(quantity: object) -> int | None:
+    number = int(quantity) if isinstance(quantity, str) and NUMBER.fullmatch(quantity) else quantity
+    return number if type(number) is int and 0 <= number <= MAX_GPUS_OF_CONTAINER else None
