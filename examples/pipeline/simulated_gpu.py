@@ -14,12 +14,23 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch.distributed as dist
 from torch import nn
 
+from wattloop.gpus.process_gpus import GPUS_VARIABLE
+from wattloop.gpus.visible_gpus import VARIABLE as CUDA_VARIABLE
+from wattloop.gpus.visible_gpus import visible_gpus
+
+# The methods of a stage by the instruction that they run; not every stage has the last two.
+METHODS = {
+    "forward": "forward_one_chunk",
+    "backward": "backward_one_chunk",
+    "recomputation": "recompute_one_chunk",
+    "forwardbackward": "recompute_backward_one_chunk",
+}
 # Forward of a stage with two blocks: 150 ms on an A100. Backward takes twice as long. In real time it is a tenth.
 TERAFLOP_PER_PARAMETER = 47.0 / 25_216
 REAL_TIME_FACTOR = 0.1
@@ -39,9 +50,11 @@ class SimulatedGpu:
 
     Args:
         stage: The stage of this process, before anything else wraps its methods.
+        work: The work of a microbatch in teraflop, by the kind of instruction; default: that of a model of realistic
+            size, by the weights of the stage.
     """
 
-    def __init__(self, stage: Any) -> None:
+    def __init__(self, stage: Any, work: Mapping[str, float] | None = None) -> None:
         self._stage = stage
         self._machine = None
         self._pipeline: Any = None
@@ -52,14 +65,24 @@ class SimulatedGpu:
 
             self._machine = nvml_simulator.machine()
             self._is_virtual = self._machine.describe().clock == "virtual"
-            # In a container NVIDIA_VISIBLE_DEVICES lists the UUIDs of the container's GPUs, in any order. A process
-            # counts them by their index on the machine, as CUDA and NVML do.
-            listed = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
-            uuids = sorted((each for each in listed if each.startswith("GPU-")), key=self._machine.index)
             rank = int(os.environ.get("LOCAL_RANK", "0"))
-            self._gpu: str | int = uuids[rank % len(uuids)] if uuids else rank
-            stage.forward_one_chunk = self._working("forward", stage.forward_one_chunk)
-            stage.backward_one_chunk = self._working("backward", stage.backward_one_chunk)
+            uuids = self._visible()
+            self._gpu = uuids[rank % len(uuids)]
+            factor = 1.0 if self._is_virtual or work is not None else REAL_TIME_FACTOR
+            for kind, name in METHODS.items():
+                if hasattr(stage, name):
+                    teraflops = (teraflop(stage.submod, kind) if work is None else work[kind]) * factor
+                    setattr(stage, name, self._working(kind, teraflops, getattr(stage, name)))
+
+    def _visible(self) -> tuple[str, ...]:
+        """The GPUs that the processes of this node use, as CUDA and NVML count them: by their index on the machine."""
+        machine = self._machine
+        # In a container NVIDIA_VISIBLE_DEVICES lists the UUIDs of the container's GPUs, in any order.
+        listed = os.environ.get("NVIDIA_VISIBLE_DEVICES", "").split(",")
+        uuids = sorted((each for each in listed if each.startswith("GPU-")), key=machine.index)
+        uuids = uuids or [gpu.uuid for gpu in machine.describe().gpus]
+        chosen = os.environ.get(GPUS_VARIABLE) or os.environ.get(CUDA_VARIABLE) or None
+        return visible_gpus(chosen, uuids) or tuple(uuids)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -77,17 +100,18 @@ class SimulatedGpu:
         stage, last = self._stage, self._stage.num_stages - 1
         own = stage.stage_index
         self._places = {(each.kind, each.microbatch): place for place, each in enumerate(pipeline.instructions)}
-        self._store = dist.PrefixStore("simulated-gpus", dist.distributed_c10d._get_default_store())
-        stage.forward_one_chunk = self._exchanging(
-            "forward", own - 1 if own > 0 else None, own < last, stage.forward_one_chunk
-        )
-        stage.backward_one_chunk = self._exchanging(
-            "backward", own + 1 if own < last else None, own > 0, stage.backward_one_chunk
-        )
+        name = f"simulated-gpus-{pipeline.place.data_rank}"
+        self._store = dist.PrefixStore(name, dist.distributed_c10d._get_default_store())
+        for kind, name in METHODS.items():
+            if not hasattr(stage, name) or kind == "recomputation":
+                continue
+            message, before, after = (
+                ("forward", own - 1, own + 1) if kind == "forward" else ("backward", own + 1, own - 1)
+            )
+            sender = before if 0 <= before <= last else None
+            setattr(stage, name, self._exchanging(message, sender, 0 <= after <= last, getattr(stage, name)))
 
-    def _working(self, kind: str, compute: Callable[..., Any]) -> Callable[..., Any]:
-        work = teraflop(self._stage.submod, kind) * (1.0 if self._is_virtual else REAL_TIME_FACTOR)
-
+    def _working(self, kind: str, work: float, compute: Callable[..., Any]) -> Callable[..., Any]:
         def compute_and_work(chunk: int, *args: Any, **named: Any) -> Any:
             result = compute(chunk, *args, **named)
             if self._pipeline is not None and self._is_virtual:

@@ -1,0 +1,10 @@
+"""The examples are programs whose modules lie beside them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+PIPELINE = Path(__file__).parents[2] / "examples" / "pipeline"
+if str(PIPELINE) not in sys.path:
+    sys.path.append(str(PIPELINE))
