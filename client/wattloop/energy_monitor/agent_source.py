@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, StreamedReadings
-from wattloop.gpus.visible_gpus import VARIABLE, visible_gpus
+from wattloop.gpus.process_gpus import CUDA_VARIABLE, visible_gpus
 
 # A reading is never from the future, and an agent that hangs sends none.
 MAX_AGE_SECONDS = 20.0
@@ -44,7 +44,7 @@ class AgentSource:
     def open(self) -> Sequence[str]:
         """See `ReadingSource`."""
         gpus = sorted(self._agent.gpus(), key=lambda gpu: gpu.index)
-        return visible_gpus(self._environment.get(VARIABLE), [gpu.uuid for gpu in gpus])
+        return visible_gpus(self._environment.get(CUDA_VARIABLE), [gpu.uuid for gpu in gpus])
 
     def read(self, uuids: Sequence[str]) -> Readings:
         """See `ReadingSource`."""

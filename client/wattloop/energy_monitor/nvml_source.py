@@ -14,8 +14,8 @@ from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
 from wattloop.errors import OperationError
 from wattloop.gpus.nvml import Gpu, NotSupported, NvmlError, Session
+from wattloop.gpus.process_gpus import CUDA_VARIABLE, visible_gpus
 from wattloop.gpus.rapl import POWERCAP, Rapl
-from wattloop.gpus.visible_gpus import VARIABLE, visible_gpus
 
 LIBRARY_VARIABLE = "WATTLOOP_NVML_LIBRARY"
 # A GPU that fails is read again after so long; each attempt may make NVML start again.
@@ -62,7 +62,7 @@ class NvmlSource:
         answers = [gpu for gpu in self._session.gpus_or_errors() if isinstance(gpu, Gpu)]
         self._gpus = {gpu.uuid: gpu for gpu in answers}
         self._rapl = Rapl(self._powercap)
-        value = self._environment.get(VARIABLE)
+        value = self._environment.get(CUDA_VARIABLE)
         parts = _gpu_by_mig_device(answers) if value is not None and "MIG-" in value else {}
         return visible_gpus(value, list(self._gpus), parts)
 

@@ -3,7 +3,7 @@
 The logarithm of a window's energy per sample, and of its time per sample, is a sum of
 
 - the value of its power limit, at the temperature that the GPU settles at if the limit stays;
-- the effects of temperature and drift (`wattloop.power.heat`), separately for a GPU that its limit
+- the effects of temperature and drift (`wattloop.power.windows`), separately for a GPU that its limit
   slows and for one that it does not: because it draws less, or more at its lowest clock;
 - noise.
 
@@ -24,10 +24,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from wattloop.power.heat import ThermalState, thermal_states
 from wattloop.power.linear_algebra import Matrix, cholesky, forward_solve, inverse, log_determinant, times
 from wattloop.power.selectors import MeasuredLimit
-from wattloop.power.windows import MIN_WINDOW_SECONDS, PowerWindow
+from wattloop.power.windows import MIN_WINDOW_SECONDS, PowerWindow, ThermalState, thermal_states
 
 TIME_CONSTANTS_SECONDS = (20.0, 80.0)
 # Power that does not depend on the clock, as a share of the lowest measured power.

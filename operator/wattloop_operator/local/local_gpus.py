@@ -112,8 +112,7 @@ def given_gpus(socket: Path, variables: Mapping[str, str]) -> tuple[str, ...]:
         OperationError: The agent rejects the request, or there is no GPU.
     """
     from wattloop.gpus.agent import AgentConnection, AgentRequestError  # noqa: PLC0415 - the options need the constants alone
-    from wattloop.gpus.process_gpus import given_to_process  # noqa: PLC0415 - as above
-    from wattloop.gpus.visible_gpus import VARIABLE  # noqa: PLC0415 - as above
+    from wattloop.gpus.process_gpus import CUDA_VARIABLE, given_to_process  # noqa: PLC0415 - as above
 
     try:
         with AgentConnection(socket) as agent:
@@ -126,7 +125,7 @@ def given_gpus(socket: Path, variables: Mapping[str, str]) -> tuple[str, ...]:
         raise OperationError("this machine has an NVIDIA driver but no GPU; to simulate one: --simulated-gpus 1")
     given = given_to_process(offered, variables)
     if not given:
-        named = f"{VARIABLE}={variables.get(VARIABLE, '')!r:.80}"
+        named = f"{CUDA_VARIABLE}={variables.get(CUDA_VARIABLE, '')!r:.80}"
         raise OperationError(
             f"{named} names none of the {len(offered)} GPUs; unset it, or to simulate one: --simulated-gpus 1"
         )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wattloop.errors import UsageError
 from wattloop.gpus.agent import GpuDescription
-from wattloop.gpus.process_gpus import gpus_of_process
+from wattloop.gpus.process_gpus import gpus_of_process, visible_gpus
 
 UUIDS = [f"GPU-{letter * 8}-0000-0000-0000-00000000000{index}" for index, letter in enumerate("abcd")]
 # In a pod the indices are those of the node.
@@ -86,3 +86,40 @@ def test_a_script_chooses_its_gpus_by_index_or_uuid() -> None:
 def test_a_gpu_that_is_not_offered_is_an_error_that_lists_the_others() -> None:
     with pytest.raises(UsageError, match=rf"GPU 4 is not offered to this process; the GPUs are: 0 \({UUIDS[0]}\), 1"):
         indices({}, chosen=[4])
+
+
+GPUS = ["GPU-1a", "GPU-1b", "GPU-2"]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, GPUS),
+        ("", []),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("0", ["GPU-1a"]),
+        (" 2 , 1", ["GPU-2", "GPU-1b"]),
+        ("GPU-2,0", ["GPU-2", "GPU-1a"]),
+        ("GPU-1", []),
+        ("1,-1,0", ["GPU-1b"]),
+        ("0,3,1", ["GPU-1a"]),
+        ("0,0", []),
+        ("0,GPU-1a", []),
+        ("²", []),
+        ("99999999999999999999", []),
+        ("MIG-1", ["GPU-1b"]),
+        ("MIG-1,0", ["GPU-1b"]),
+        ("MIG-unknown", []),
+        ("0,MIG-1", ["GPU-1a"]),
+    ],
+)
+def test_the_variable_selects_gpus_by_the_rules_of_cuda(value: str | None, shown: list[str]) -> None:
+    assert visible_gpus(value, GPUS, {"MIG-1": "GPU-1b"}) == tuple(shown)
+
+
+@given(st.text(max_size=50) | st.lists(st.sampled_from([*"0123", "GPU-1a", "GPU-", "MIG-1", "x"])).map(",".join))
+def test_any_value_shows_some_of_the_gpus_and_none_twice(value: str) -> None:
+    shown = visible_gpus(value, GPUS)
+    assert set(shown) <= set(GPUS)
+    assert len(set(shown)) == len(shown)

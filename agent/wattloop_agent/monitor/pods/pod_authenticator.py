@@ -18,9 +18,8 @@ from wattloop_agent.monitor.identity import (
     no_step,
     process_of_peer,
 )
-from wattloop_agent.monitor.pods.device_ids import gpus_of, needs_names
 from wattloop_agent.monitor.pods.grpc_call import GrpcCallError
-from wattloop_agent.monitor.pods.kubelet import PodName, devices_by_pod, names_by_uid
+from wattloop_agent.monitor.pods.kubelet import PodName, devices_by_pod, gpus_of, names_by_uid, needs_names
 from wattloop_agent.monitor.pods.pod_processes import PodProcesses
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.refusals import Reason, RequestError
