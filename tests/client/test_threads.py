@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import threading
@@ -85,3 +86,27 @@ def test_make_lint_refuses_a_thread_that_no_health_check_sees(tmp_path: Path) ->
         input=source, capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
     assert found.stdout.count("TID251") == 2, found.stdout + found.stderr
+
+
+def named_threads() -> dict[str, str]:
+    """The fixed part of the name of each thread that the product starts, with the file that does."""
+    found: dict[str, str] = {}
+    for folder in ("client", "operator", "agent", "planner"):
+        for file in sorted((ROOT / folder).rglob("*.py")):
+            for call in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if not isinstance(call, ast.Call) or len(call.args) < 2:
+                    continue
+                if getattr(call.func, "id", "") not in {"WatchedThread", "TaskThread", "PeriodicThread"}:
+                    continue
+                name = call.args[1]
+                first = name.values[0] if isinstance(name, ast.JoinedStr) else name
+                if isinstance(first, ast.Constant):
+                    found[str(first.value)] = file.name
+    return found
+
+
+def test_the_page_of_threads_names_each_thread_of_the_product() -> None:
+    page = (ROOT / "docs" / "threads.md").read_text(encoding="utf-8")
+    names = named_threads()
+    assert {"reconcile-", "nvml", "wattloop-energy", "process-"} <= names.keys()
+    assert {name: file for name, file in names.items() if f"`{name}" not in page} == {}
