@@ -23,6 +23,7 @@ from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.driver import StaleSnapshotError
 from wattloop_operator.local.command import command_of
 from wattloop_operator.local.final_energy import FinalEnergy
+from wattloop_operator.local.output_folder import require_space
 from wattloop_operator.local.output_follower import OutputFollower
 from wattloop_operator.local.processes import ProcessStartError, TrainingProcess, last_output
 from wattloop_operator.local.recurrence_store import RECURRENCE, replace_recurrence
@@ -255,10 +256,16 @@ class LocalBackend:
             self._on_start(self._processes[namespace, name].pid)
 
     def _store_ended(self) -> None:
-        """Store how processes ended, so that a later run resumes from there."""
+        """Store how processes ended, so that a later run resumes from there.
+
+        Raises:
+            OperationError: The database failed, or a process failed whose output had no space on the disk.
+        """
         for (namespace, name), process in list(self._processes.items()):
             if process.exit_code is None:
                 continue
+            if process.exit_code:
+                require_space(self._logs)
             # The last lines and the last energy come before the outcome.
             self._finish_following(namespace, name)
             recurrence = self._recurrence(namespace, name)

@@ -28,6 +28,8 @@ OWNER_FILE = "wattloop-run.json"
 LOCK_FILE = ".lock"
 MAX_OWNER_BYTES = 64 * 1024
 MAX_OWNER_MEMORY_BYTES = 1024 * 1024
+# A disk with less is full: a line of output may not fit.
+MIN_FREE_BYTES = 4096
 # Kind of the object that records which folder runs a job of a shared database.
 JOB_LOCK = "LocalRun"
 
@@ -165,3 +167,17 @@ def lock_job(objects: Objects, job: RecurringTrainingJob, output: Path) -> None:
                 "name that folder with --output, or another database with --database"
             ) from None
         objects.replace(JOB_LOCK, namespace, name, here, expected_version=found.resource_version)
+
+
+def require_space(folder: Path) -> None:
+    """Check that the disk of a folder is not full.
+
+    Raises:
+        OperationError: It is, so that a training that writes there fails, whatever its batch size is.
+    """
+    disk = os.statvfs(folder)
+    if disk.f_bavail * disk.f_frsize < MIN_FREE_BYTES:
+        raise OperationError(
+            f"{folder}: the disk is full, and a training whose output is written there has failed; its attempt does "
+            "not count. Free space, then run the same command again"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -114,3 +115,19 @@ def test_a_valid_entry_of_another_rank_is_joined(tmp_path: Path) -> None:
     write_dumps(tmp_path)
     assert json.loads((tmp_path / "0.prof.json").read_text())[1] == RECORD
     assert json.loads((tmp_path / "0.sched.json").read_text())[1] == {"rank": 1, "power_states": [1410]}
+
+
+def test_on_a_full_disk_the_files_stay_as_they_are_and_one_warning_names_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "0.prof.json").write_text(json.dumps([RECORD]))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # A limit on file sizes makes a write fail like a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        write_dumps(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    (line,) = caplog.messages
+    assert line.startswith(f"run 0 of this rank is not in the dumps: {tmp_path / '0.prof.json'}: cannot write: File")
+    assert json.loads((tmp_path / "0.prof.json").read_text()) == [RECORD]

@@ -131,12 +131,12 @@ class LocalJob:
     def outcomes(self) -> list[tuple[str, str, str]]:
         return [(row["recurrence"], row["attempt"], row["outcome"]) for row in self.rows()]
 
-    def start(self, *options: str, max_file_bytes: int | None = None) -> RunProcess:
+    def start(self, *options: str, max_file_bytes: int | None = None, output: Path | None = None) -> RunProcess:
         """Run in a forked process, which saves the time of imports.
 
         A maximum file size simulates a full disk for each file that reaches it.
         """
-        arguments = self.arguments(*options)
+        arguments = self.arguments(*options, output=output)
         stderr = self.folder / "stderr"
 
         def limited() -> int:
