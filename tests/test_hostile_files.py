@@ -48,7 +48,8 @@ PROFILE = "stage,instruction,frequency,time,energy\n" + "".join(
     for kind in ("forward", "backward")
     for clock in (900, 1400)
 )
-# {} is the hostile file, and PROFILE a valid profile. A folder's name is that of a folder with the file of that name.
+EXPERIMENT = "Merak+bert+1+dp1+pp4+tp1+mbs4+nmb128+PointSolution"
+# {} is the hostile file, and PROFILE a valid profile. With names, {} is a folder with hostile files of these names.
 COMMANDS: dict[str, tuple[str, list[str]]] = {
     "validate": ("", ["validate", "{}"]),
     "run": ("", ["run", "{}", "--simulated-gpus", "1", "--output", "out"]),
@@ -71,6 +72,13 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
     "history": ("", ["history", "digits", "--database", "{}"]),
     "history FOLDER": ("wattloop.db", ["history", "{}"]),
     "plot": ("", ["plot", "digits", "--database", "{}", "--output", "out"]),
+    "pipeline profile, export": ("instructions-0.csv time-energy-0.csv",
+                                 ["pipeline", "profile", "--from", "{}", "--output", "p.csv", "--clocks", "900",
+                                  "--microbatches", "2", "--iterations", "2"]),
+    "pipeline profile, dumps": ("0.prof.json 0.sched.json",
+                                ["pipeline", "profile", "--from", "{}", "--output", "p.csv"]),
+    "pipeline evaluate": (f"A40/dp1+pp4+tp1/{EXPERIMENT}/0.prof.json", ["pipeline", "evaluate", "{}"]),
+    "pipeline analyze --base": ("0.prof.json", ["pipeline", "analyze", "{}", "--base", "{}"]),
     "run --output": ("wattloop-run.json", ["run", "JOB", "--simulated-gpus", "1", "--output", "{}"]),
     "sweep --output": ("wattloop-run.json", ["sweep", "JOB", "--simulated-gpus", "1", "--output", "{}"]),
 }  # fmt: skip
@@ -183,13 +191,15 @@ def test_a_hostile_file_is_an_error_that_names_it_in_bounded_memory_and_time(fil
     valid_inputs(tmp_path)
     FILES[file](tmp_path / "hostile")
     found = {}
-    for command, (name, arguments) in COMMANDS.items():
+    for command, (names, arguments) in COMMANDS.items():
         path = tmp_path / "hostile"
-        if name:
+        if names:
             path = tmp_path / command.replace(" ", "-")
-            path.mkdir()
-            FILES[file](path / name)
-            if not os.path.lexists(path / name):
+            files = [path / name for name in names.split()]
+            for each in files:
+                each.parent.mkdir(parents=True, exist_ok=True)
+                FILES[file](each)
+            if not os.path.lexists(files[0]):
                 # A folder without it is a new output folder, or the name of a job.
                 continue
         code, output = ended(tmp_path, [argument.format(path) for argument in arguments])
