@@ -15,13 +15,15 @@ MEBIBYTE = 1024**2
 # Interpreter, modules, threads, clients: an operator without a job takes 130 MB. The models of policies have 24 MB.
 BASE = 148 * MEBIBYTE
 # The objects of a namespace in the cache of the API server's objects.
-OBJECTS = 84 * MEBIBYTE
+OBJECTS = 76 * MEBIBYTE
 # What is remembered of jobs' stored records.
 RECORDS = 32 * MEBIBYTE
 # Of the reporting API. A connection with TLS takes 145 kB.
 CONNECTIONS, BYTES_OF_CONNECTION = 192 * MEBIBYTE, 145_000
 # Messages of ranks that wait for a slow database.
 WAITING_MESSAGES = 32 * MEBIBYTE
+# What recurrences and users' plans say of pipelines.
+PIPELINE_SETTINGS = 8 * MEBIBYTE
 # What is remembered of pipelines between messages.
 REMEMBERED_PIPELINES = 48 * MEBIBYTE
 # The largest pipeline while it is read from the store, with its plans.
@@ -30,7 +32,15 @@ READ_PIPELINE = 116 * MEBIBYTE
 PLANNED_PIPELINE = 116 * MEBIBYTE
 
 OPERATOR = (
-    BASE + OBJECTS + RECORDS + CONNECTIONS + WAITING_MESSAGES + REMEMBERED_PIPELINES + READ_PIPELINE + PLANNED_PIPELINE
+    BASE
+    + OBJECTS
+    + RECORDS
+    + CONNECTIONS
+    + WAITING_MESSAGES
+    + PIPELINE_SETTINGS
+    + REMEMBERED_PIPELINES
+    + READ_PIPELINE
+    + PLANNED_PIPELINE
 )
 
 LIMIT_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
@@ -55,7 +65,7 @@ def objects_bytes(container_bytes: int | None) -> int:
 
     Example:
         >>> [objects_bytes(each * MEBIBYTE) // MEBIBYTE for each in (512, 1024, 2048)]
-        [84, 84, 852]
+        [76, 76, 844]
     """
     if container_bytes is None:
         return sys.maxsize

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from cachetools import TTLCache, cached
 from pydantic import ValidationError
@@ -15,7 +17,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import FREQUENCY_PLANS, RECURRING_TRAINING_JOBS, ClusterApi, RejectedError
 from wattloop_operator.reconcile.pipeline.job_plan import job_plan
-from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan
+from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, JobPlan
 
 MAX_JOBS = 10_000
 # After a change of a job's selector, its running attempts hold the limit of the former for so long.
@@ -33,6 +35,9 @@ class JobSettings:
     def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
         self._api = api
         cache: TTLCache[tuple[str, str], PowerLimit | None] = TTLCache(MAX_JOBS, CACHE_SECONDS, clock)
+        # Whatever refers to a plan of the user refers to one object.
+        self._plans: WeakValueDictionary[tuple[str, str], GivenPlan] = WeakValueDictionary()
+        self._plans_lock = threading.Lock()
         self._power_of = cached(cache, lock=threading.Lock())(self._read_power)
 
     def power_of(self, namespace: str, name: str) -> PowerLimit | None:
@@ -49,10 +54,17 @@ class JobSettings:
             job = RecurringTrainingJob.from_wire(body)
             named = job.spec.power.frequency_plan_ref
             found = None if named is None else self._api.find(FREQUENCY_PLANS, namespace, named.name)
-            return job_plan(job, recurrence, None if found is None else FrequencyPlan.from_wire(found))
+            return self._shared(job_plan(job, recurrence, None if found is None else FrequencyPlan.from_wire(found)))
         except (RejectedError, ValidationError) as error:
             name = f"{namespace}/{reference.name}"
             raise OperationError(f"the frequency plan of {name} cannot be read: {error}") from error
+
+    def _shared(self, plan: JobPlan) -> JobPlan:
+        given = plan.given
+        if given is None or given.spec is None:
+            return plan
+        with self._plans_lock:
+            return replace(plan, given=self._plans.setdefault((given.name, given.digest), given))
 
     def _read_power(self, namespace: str, name: str) -> PowerLimit | None:
         try:

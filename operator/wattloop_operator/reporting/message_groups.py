@@ -38,6 +38,9 @@ class MessageGroups(Generic[Key, Message]):
         self._due: dict[Key, float] = {}
         self._not_before: dict[Key, float] = {}
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._waiting
+
     @property
     def first_due(self) -> float:
         """When the first group is due, by the clock; infinite if nothing waits."""

@@ -24,7 +24,7 @@ from wattloop.errors import OperationError
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop.threads import WatchedThread
 from wattloop_operator.memory_shares import REMEMBERED_PIPELINES
-from wattloop_operator.reconcile.pipeline.held_bytes import registration_bytes, report_bytes, state_bytes
+from wattloop_operator.reconcile.pipeline.held_bytes import given_bytes, registration_bytes, report_bytes, state_bytes
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.rank_directives import decided, directive_for
 from wattloop_operator.reconcile.pipeline.registrations import Registrar, RegistrationConflictError
@@ -168,9 +168,10 @@ class PipelineCommits:
             if self._ending:
                 raise OperationError("the plan service ends; send the message again")
             first = self._groups.first_due
-            self._groups.add(
-                new.key, f"recurrence {new.namespace}/{new.name}", waiting, _held_bytes(waiting.message), wait_seconds
-            )
+            # All messages of a pipeline share the plan of its user.
+            given = 0 if new.key in self._groups else given_bytes(new.job_plan)
+            size = _held_bytes(waiting.message) + given
+            self._groups.add(new.key, f"recurrence {new.namespace}/{new.name}", waiting, size, wait_seconds)
             if self._groups.first_due < first:
                 self._arrived.notify()
 

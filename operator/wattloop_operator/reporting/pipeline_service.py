@@ -12,6 +12,8 @@ from starlette.concurrency import run_in_threadpool
 
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport, StragglerNotice
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.memory_shares import PIPELINE_SETTINGS
+from wattloop_operator.reconcile.pipeline.held_bytes import BYTES_OF_STATE, state_bytes
 from wattloop_operator.reconcile.pipeline.liveness import REPORT_SECONDS
 from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan, PipelineKey, PipelineState
 from wattloop_operator.reporting.interfaces import Authorizer, BearerToken, ProgressStore, UnknownRecurrenceError
@@ -20,7 +22,6 @@ from wattloop_operator.reporting.report_limits import ReportLimits
 
 # After so long a change of the job's choice reaches its ranks.
 STATE_SECONDS = 5.0
-MAX_STATES = 1_000
 ENDED = Directive(first_iteration=0, report_seconds=60.0, reason="the attempt has ended")
 
 
@@ -60,7 +61,10 @@ class PipelineService:
         self._commits = commits
         self._limits = limits
         self._plan_of = plan_of
-        self._states: TTLCache[tuple[str, str], PipelineState | None] = TTLCache(MAX_STATES, STATE_SECONDS, clock)
+        # A state is smaller than the share: the schema bounds a plan of the user.
+        self._states: TTLCache[tuple[str, str], PipelineState | None] = TTLCache(
+            PIPELINE_SETTINGS, STATE_SECONDS, clock, getsizeof=_size_of
+        )
         self._reading: dict[tuple[str, str], asyncio.Future[PipelineState | None]] = {}
 
     async def authorize(self, token: BearerToken, namespace: str, name: str, address: str = "") -> PipelineState | None:
@@ -159,3 +163,7 @@ class PipelineService:
             recurrence.status.image_digest or "",
             job_plan=self._plan_of(recurrence),
         )
+
+
+def _size_of(state: PipelineState | None) -> int:
+    return BYTES_OF_STATE if state is None else state_bytes(state)

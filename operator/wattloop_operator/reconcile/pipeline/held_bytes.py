@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from wattloop.pipeline.plan_messages import RankRegistration, RankReport
-from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineState, RankMeasurements
+from wattloop_operator.reconcile.pipeline.pipeline_state import (
+    JobPlan,
+    PipelineFrontier,
+    PipelineState,
+    RankMeasurements,
+)
 
 # Measured with tracemalloc on CPython 3.11 after a load from the store.
 BYTES_OF_STATE, BYTES_OF_RANK = 4_000, 4_000
 BYTES_OF_MEASUREMENT, BYTES_OF_INSTRUCTION, BYTES_OF_CLOCK, BYTES_OF_KNOB = 464, 72, 40, 8
+# Of a user's FrequencyPlan that lists its operations; a value of a knob has at most 64 characters.
+BYTES_OF_OPERATION, BYTES_OF_KNOBS, BYTES_OF_KNOB_VALUE = 600, 250, 200
 
 
 def state_bytes(state: PipelineState) -> int:
@@ -23,6 +30,20 @@ def state_bytes(state: PipelineState) -> int:
         + BYTES_OF_INSTRUCTION * sum(instructions.values())
         + measurement_bytes(processes)
         + (0 if state.frontier is None else frontier_bytes(state.frontier))
+        + given_bytes(state.job_plan)
+    )
+
+
+def given_bytes(job_plan: JobPlan) -> int:
+    """Bytes of the user's FrequencyPlan that a job names; 0 if it names none."""
+    if job_plan.given is None or job_plan.given.spec is None:
+        return 0
+    spec = job_plan.given.spec
+    operations = [each for stage in spec.stages or () for each in stage.operations]
+    return (
+        len(spec.archive or "")
+        + BYTES_OF_OPERATION * len(operations)
+        + sum(BYTES_OF_KNOBS + BYTES_OF_KNOB_VALUE * len(each.knobs) for each in operations if each.knobs)
     )
 
 
