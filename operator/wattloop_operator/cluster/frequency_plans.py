@@ -30,6 +30,7 @@ from wattloop_operator.cluster.api import (
     RejectedError,
     status_to_apply,
 )
+from wattloop_operator.cluster.api_transport import UnreadableResponseError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.stored_parts import metadata_part
 from wattloop_operator.domain.names import JOB_LABEL
@@ -112,7 +113,7 @@ class FrequencyPlanWriter:
             if state is not None:
                 self._write(state, recurrence, written)
                 written.revision, written.ended = revision, recurrence.status.result is not None
-        except (RejectedError, InputError, ValidationError) as error:
+        except (RejectedError, InputError, ValidationError, UnreadableResponseError) as error:
             if written.problem != str(error):
                 logger.warning("%s: its FrequencyPlan is not up to date: %s", name, error)
             written.problem = str(error)

@@ -5,55 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.in_process_operator import InProcessOperator
+from support.control_plane.stored_pipeline import StoredPipeline
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
 from wattloop.pipeline.plan_messages import PROFILE
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.frequency_plans import KEPT_PLANS, FrequencyPlanWriter
 from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.domain.names import JOB_LABEL, JobKey
-from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan, PipelineKey, PipelineState
+from wattloop_operator.reconcile.pipeline.pipeline_state import JobPlan
 from wattloop_operator.store import Store
 
 NO_LIMITS = {"limit": {"mode": "None"}}
 
 
-class Pipeline:
-    """The pipeline of a job's first attempt, whose messages are stored as the plan service does."""
-
-    def __init__(self, operator: InProcessOperator, store: Store, key: JobKey) -> None:
-        self.operator, self.store, self.key = operator, store, key
-        operator.reconcile(key)
-        (self.recurrence,) = self.recurrences()
-        spec = self.recurrence.spec
-        self.pipeline = PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)
-        self.now = datetime(2026, 3, 1, 12, tzinfo=UTC)
-        self.writer = FrequencyPlanWriter(operator.api, operator.cache, store.pipelines, lambda: self.now)
-
-    def recurrences(self) -> list[TrainingRecurrence]:
-        self.operator.sync_cache(self.key)
-        return [cached.value for cached in self.operator.cache.recurrences.all()]
-
-    def store_state(self, state: PipelineState) -> None:
-        named = replace(state, key=self.pipeline, namespace=self.key.namespace, name=self.recurrence.metadata.name)
-        # The first change joins the profile of the key; a frontier is only known after it.
-        for _ in range(2):
-            self.store.pipelines.change(named, None, lambda _: named, lambda found: found, self.now)
-
-    def write(self) -> None:
-        self.operator.sync_cache(self.key)
-        self.writer.write()
-
-
 @pytest.fixture
-def pipeline(operator: InProcessOperator, store: Store, make_job: Callable[..., JobKey]) -> Pipeline:
-    return Pipeline(operator, store, make_job(power=NO_LIMITS))
+def pipeline(operator: InProcessOperator, store: Store, make_job: Callable[..., JobKey]) -> StoredPipeline:
+    return StoredPipeline(operator, store, make_job(power=NO_LIMITS))
 
 
 def plan_available(kubectl: ClusterCommand, job: JobKey, namespace: str) -> tuple[str, str]:
@@ -81,7 +54,7 @@ def condition(plan: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def test_a_planned_pipeline_gets_a_plan_that_its_job_owns_and_its_recurrence_names(
-    pipeline: Pipeline, kubectl: ClusterCommand, namespace: str
+    pipeline: StoredPipeline, kubectl: ClusterCommand, namespace: str
 ) -> None:
     running = simulated()
     pipeline.now = running.now
@@ -115,7 +88,7 @@ def test_a_planned_pipeline_gets_a_plan_that_its_job_owns_and_its_recurrence_nam
 
 
 def test_a_pipeline_whose_status_cannot_be_written_delays_no_other(
-    pipeline: Pipeline,
+    pipeline: StoredPipeline,
     make_job: Callable[..., JobKey],
     kubectl: ClusterCommand,
     namespace: str,
@@ -131,13 +104,7 @@ def test_a_pipeline_whose_status_cannot_be_written_delays_no_other(
     profile = replace(running.state.profile, key=replace(running.state.profile.key, job_uid="hostile"))
     pipeline.store_state(replace(running.state, frontier=replace(frontier, points=points), profile=profile))
     hostile = pipeline.recurrence.metadata.name
-    victim = Pipeline.__new__(Pipeline)
-    victim.operator, victim.store, victim.key = pipeline.operator, pipeline.store, make_job("victim", power=NO_LIMITS)
-    victim.now, victim.writer = pipeline.now, pipeline.writer
-    victim.operator.reconcile(victim.key)
-    (victim.recurrence,) = (each for each in victim.recurrences() if each.spec.job_ref.name == "victim")
-    spec = victim.recurrence.spec
-    victim.pipeline = PipelineKey(spec.job_ref.uid, spec.index, spec.attempt)
+    victim = StoredPipeline(pipeline.operator, pipeline.store, make_job("victim", power=NO_LIMITS))
     victim.store_state(running.state)
     # The cache has the recurrences of both, as that of a running operator.
     pipeline.operator.cache.put_recurrence(kubectl.json("get", "trec", hostile, namespace=namespace))
@@ -150,7 +117,7 @@ def test_a_pipeline_whose_status_cannot_be_written_delays_no_other(
 
 
 def test_an_unchanged_pipeline_is_not_written_again_and_a_silent_rank_is(
-    pipeline: Pipeline, kubectl: ClusterCommand, namespace: str
+    pipeline: StoredPipeline, kubectl: ClusterCommand, namespace: str
 ) -> None:
     running = simulated()
     pipeline.now = running.now
@@ -176,7 +143,7 @@ def test_an_unchanged_pipeline_is_not_written_again_and_a_silent_rank_is(
 
 
 def test_ranks_that_measure_are_shown_before_there_is_a_plan(
-    pipeline: Pipeline, kubectl: ClusterCommand, namespace: str
+    pipeline: StoredPipeline, kubectl: ClusterCommand, namespace: str
 ) -> None:
     measuring = SimulatedOperator(NEW_STATE)
     ranks = ranks_of(2)
@@ -191,7 +158,7 @@ def test_ranks_that_measure_are_shown_before_there_is_a_plan(
 
 
 def test_of_many_frontiers_the_oldest_plans_of_the_job_are_deleted(
-    pipeline: Pipeline, kubectl: ClusterCommand, namespace: str
+    pipeline: StoredPipeline, kubectl: ClusterCommand, namespace: str
 ) -> None:
     running = simulated()
     pipeline.now = running.now
@@ -223,7 +190,7 @@ def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
     namespace: str,
 ) -> None:
     job = make_job(power=NO_LIMITS | {"frequencyPlanRef": {"name": "mine"}})
-    pipeline = Pipeline(operator, store, job)
+    pipeline = StoredPipeline(operator, store, job)
     missing = JobSettings(operator.api, time.monotonic).plan_of(pipeline.recurrence).given
     assert missing is not None
     assert f"FrequencyPlan {namespace}/mine does not exist" in missing.problem

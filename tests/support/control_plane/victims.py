@@ -18,7 +18,10 @@ def await_reached(cluster: DynamicClient, key: JobKey, count: int) -> None:
         api_version="wattloop.dev/v1alpha1",
         kind="RecurringTrainingJob",
         namespace=key.namespace,
-        condition=lambda jobs: jobs and jobs[0].get("status", {}).get("counts", {}).get("reached") == count,
+        condition=lambda jobs: any(
+            each["metadata"]["name"] == key.name and each.get("status", {}).get("counts", {}).get("reached") == count
+            for each in jobs
+        ),
         what=f"{count} runs of the victim",
         timeout_seconds=180.0,
     )

@@ -1,4 +1,4 @@
-"""Jobs, pods and other workloads that are as large or as deep as etcd takes, beside a victim's job."""
+"""Jobs, pods and other workloads that are many, or as large or deep as etcd takes, beside a victim's job."""
 
 from __future__ import annotations
 
@@ -28,6 +28,13 @@ DEEP = '{"a":' * 3000 + "1" + "}" * 3000
 ARGUMENTS = ["" for _ in range(600_000)]
 GATES = [{"conditionType": "a"} for _ in range(130_000)]
 OBJECTS = 12
+# A job with these takes 110 kB of a namespace's share.
+PARAMETERS = [
+    {"name": f"p{number}", "default": f"{'x' * 250}0", "candidates": [f"{'x' * 250}{each:x}" for each in range(16)]}
+    for number in range(2)
+]
+JOBS = 700
+LONG_STATUSES, MESSAGE = 20, "x" * 250_000
 Send = Callable[[str, str, str, bytes], None]
 
 
@@ -115,3 +122,42 @@ def test_a_workload_that_its_owner_nests_deep_delays_no_other_job(
     key = make_job()
     await_reached(cluster, key, 1)
     assert_works(operator)
+
+
+@pytest.mark.timeout(600)
+def test_a_namespace_of_many_objects_is_read_up_to_its_share_and_the_operator_stays_within_its_memory(
+    container: MemoryCgroup,
+    operators: Callable[..., Callable[[], OperatorProcess]],
+    make_job: Callable[..., JobKey],
+    other: str,
+    send: Send,
+    pod_runner: PodRunner,
+    cluster: DynamicClient,
+) -> None:
+    start = operators(cgroup=container)
+    first = start()
+    key = make_job()
+    path = f"/apis/wattloop.dev/v1alpha1/namespaces/{other}/recurringtrainingjobs"
+    fields = {"batchSize": {"default": 64, "candidates": [64]}, "parameters": PARAMETERS, "suspend": True}
+    for number in range(JOBS):
+        send("POST", path, "application/json", json.dumps(job_manifest(f"many-{number}", **fields)).encode())
+    wait_until(
+        cluster,
+        api_version="v1",
+        kind="Event",
+        namespace=other,
+        condition=lambda events: any("the objects of namespace" in str(each.get("message")) for each in events),
+        what="an Event that says that the namespace has no room",
+    )
+    pods = f"/api/v1/namespaces/{other}/pods"
+    for number in range(LONG_STATUSES):
+        pod = {"metadata": {"name": f"pod-{number}", "labels": LABELS}, "spec": pod_spec()}
+        send("POST", pods, "application/json", json.dumps(pod).encode())
+        status = json.dumps({"status": {"message": MESSAGE}}).encode()
+        send("PATCH", f"{pods}/pod-{number}/status", "application/merge-patch+json", status)
+    first.await_line("its further jobs, workloads and pods are passed over")
+    assert_within_memory(first, container, cluster, key, 1)
+    first.stop()
+    second = start()
+    make_job(runRequest="second")
+    assert_within_memory(second, container, cluster, key, 2)

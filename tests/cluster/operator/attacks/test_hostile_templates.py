@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from kubernetes import client
@@ -35,6 +36,7 @@ LARGE_JOBS = 19
 # Of the largest template that is admitted, all together 100 MB.
 FULL_JOBS = 800
 FULL = json.dumps("x" * (MAX_TEMPLATE_BYTES - 1000))
+HOSTILE_TEXT = "\u202e\u0007[/a]{}"
 Create = Callable[[str, str], None]
 
 
@@ -180,7 +182,19 @@ def test_a_deep_job_that_its_watch_has_missed_ends_no_repair(
     assert Resync(ClusterApi(transport), kind, lambda _: True, namespaces).run() == set(), "it is known"
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [
+        ("spec", {"containers": [{"volumeMounts": [5]}]}, "containers[0].volumeMounts[0]: found 5, expected an object"),
+        ("metadata", {"annotations": {"a": 5}}, "field ObjectMeta.spec.template.metadata.annotations of type string"),
+        ("metadata", {"annotations": [HOSTILE_TEXT]}, "metadata.annotations: found a list, expected an object"),
+    ],
+    ids=["a volume mount", "an annotation", "a list of annotations"],
+)
 def test_a_wrong_type_in_a_template_is_named_by_the_condition(
+    place: str,
+    value: dict[str, Any],
+    problem: str,
     admin: client.ApiClient,
     operators: Callable[..., Callable[[], OperatorProcess]],
     make_job: Callable[..., JobKey],
@@ -190,8 +204,13 @@ def test_a_wrong_type_in_a_template_is_named_by_the_condition(
 ) -> None:
     operator = operators()()
     hostile = job_manifest("hostile")
-    hostile["spec"]["template"]["job"]["template"]["spec"]["containers"][0]["volumeMounts"] = [5]
-    problem = "containers[0].volumeMounts[0]: found 5, expected an object"
+    # As many bytes of annotations as the API server admits.
+    hostile["metadata"]["annotations"] = {"a": HOSTILE_TEXT * 20_000, "wattloop.dev/simulated-load": HOSTILE_TEXT}
+    template = hostile["spec"]["template"]["job"]["template"]
+    if place == "spec":
+        template["spec"]["containers"][0] |= value["containers"][0]
+    else:
+        template[place] = value
     # As kubectl create does: a server-side apply would refuse it.
     jobs = RECURRING_TRAINING_JOBS
     client.CustomObjectsApi(admin).create_namespaced_custom_object(GROUP, VERSION, namespace, jobs.plural, hostile)
