@@ -20,9 +20,7 @@ from typing import Any
 import torch.distributed as dist
 from torch import nn
 
-from wattloop.gpus.process_gpus import GPUS_VARIABLE
-from wattloop.gpus.visible_gpus import VARIABLE as CUDA_VARIABLE
-from wattloop.gpus.visible_gpus import visible_gpus
+from wattloop.gpus.process_gpus import CUDA_VARIABLE, GPUS_VARIABLE, visible_gpus
 
 # The methods of a stage by the instruction that they run; not every stage has the last two.
 METHODS = {
