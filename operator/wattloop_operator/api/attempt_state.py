@@ -380,3 +380,8 @@ class Progress(ApiModel):
         description="Power limits that the node agents hold on the operator's order. Absent if the processes report "
         "their GPUs, and so request limits themselves, or if no limit was ordered.",
     )
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the training has reached its target, was asked to stop, or has finished."""
+        return self.reached or self.stop_requested or self.finished

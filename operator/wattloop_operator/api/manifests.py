@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from wattloop.errors import InputError
 from wattloop.files.reading import read_bounded
+from wattloop.printable import printable
 from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, DocumentError, read_documents
-from wattloop_operator.api.checks.manifest_problem import ManifestProblem, closest, format_value, printable, shortened
+from wattloop_operator.api.checks.manifest_problem import ManifestProblem, closest, format_value, shortened
 from wattloop_operator.api.checks.manifest_schema import manifest_schema, with_defaults
 from wattloop_operator.api.checks.schema_check import rule_problems, schema_problems
 from wattloop_operator.api.frequency_plan import FrequencyPlan, decode_archive

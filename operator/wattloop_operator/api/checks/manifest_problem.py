@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from wattloop.printable import printable
 from wattloop_operator.api.field_types import DECIMAL_PATTERN, NON_NEGATIVE_DECIMAL_PATTERN
 
 Path = tuple[str | int, ...]
@@ -55,7 +56,8 @@ class ManifestProblem:
         """Format the problem as compilers and linters do, so that editors can jump to its position."""
         position = "".join(f":{number}" for number in (self.line, self.column) if number is not None)
         path = f"{self.path}: " if self.path else ""
-        return printable(f"{self.source}{position}: {path}found {self.found}, expected {self.expected}")
+        text = f"{self.source}{position}: {path}found {self.found}, expected {self.expected}"
+        return printable(text, len(text))
 
 
 def format_path(path: Path) -> str:
@@ -67,16 +69,6 @@ def format_path(path: Path) -> str:
     """
     steps = (f"[{step}]" if isinstance(step, int) else f".{shortened(step)}" for step in path)
     return shortened("".join(steps).removeprefix("."), MAX_PATH_CHARACTERS)
-
-
-def printable(text: str) -> str:
-    r"""Escape the characters that are not printable, so that a text has one line and no terminal control sequences.
-
-    Example:
-        >>> print(printable("a\n\x1b[31mb"))
-        a\n\x1b[31mb
-    """
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def shortened(text: str, max_characters: int = MAX_SHOWN_CHARACTERS) -> str:

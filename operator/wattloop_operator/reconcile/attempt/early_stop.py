@@ -39,32 +39,35 @@ REVIEWED_KINDS = frozenset(DecisionKind) - {DecisionKind.ADVISE, DecisionKind.CO
 
 
 def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Progress:
-    """Request a stop once the attempt has cost its limit; never after the target.
+    """Request a stop of an attempt that diverged, is at its plateau, or has cost its limit; never after the target.
 
     A request is never withdrawn.
     """
-    if progress.diverged and not (progress.stop_requested or progress.reached or progress.finished):
-        return progress.model_copy(update={"stop_requested": True, "stop_reason": _divergence(progress)})
-    if is_at_plateau(progress) and not (progress.stop_requested or progress.reached or progress.finished):
-        reason = plateau_reason(recurrence, progress)
-        return progress.model_copy(update={"stop_requested": True, "stop_reason": reason})
+    reason = "" if progress.is_ending else _stop_reason(recurrence, progress)
+    return progress.model_copy(update={"stop_requested": True, "stop_reason": reason}) if reason else progress
+
+
+def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
+    """Why an attempt is to stop; empty if it is not."""
+    if progress.diverged:
+        last = "no finite value" if progress.metric is None else f"at last {metric_text(float(progress.metric))}"
+        return f"its metric diverged ({last}) after {epochs_text(progress.epoch or 0)}"
+    if is_at_plateau(progress):
+        return plateau_reason(recurrence, progress)
     reviewed = progress.reviewed_epoch is not None
     limit = progress.stop_cost_joules if reviewed else recurrence.spec.stop_cost_joules
-    if progress.stop_requested or progress.reached or progress.finished or limit is None:
-        return progress
-    if not reviewed and (progress.epoch or 0) <= 1:
-        # The first epoch contains the start of the training, which a further attempt would pay again.
-        return progress
+    # The first epoch contains the start of the training, which a further attempt would pay again.
+    if limit is None or (not reviewed and (progress.epoch or 0) <= 1):
+        return ""
     cost = cost_of(recurrence.spec, progress, usage_of(progress))
     # An attempt that has already cost its limit stops at once, although the limit was rounded when
     # it was written.
     if cost is None or cost < float(limit) * (1 - ROUNDING):
-        return progress
-    reason = (
+        return ""
+    return (
         f"it has cost {cost:.0f} J after {epochs_text(progress.epoch or 0)} without reaching the target; "
         f"the policy allows {float(limit):.0f} J{', by its review of the epochs so far' if reviewed else ''}"
     )
-    return progress.model_copy(update={"stop_requested": True, "stop_reason": reason})
 
 
 def is_review_due(recurrence: TrainingRecurrence, progress: Progress) -> bool:
@@ -76,11 +79,6 @@ def is_review_due(recurrence: TrainingRecurrence, progress: Progress) -> bool:
     if not _is_reviewed(recurrence, progress):
         return False
     return is_prediction_due(progress) or _observation_to_review(recurrence, progress) is not None
-
-
-def _divergence(progress: Progress) -> str:
-    last = "no finite value" if progress.metric is None else f"at last {metric_text(float(progress.metric))}"
-    return f"its metric diverged ({last}) after {epochs_text(progress.epoch or 0)}"
 
 
 def review_cost_limit(
@@ -140,7 +138,7 @@ def _is_reviewed(recurrence: TrainingRecurrence, progress: Progress) -> bool:
     decision = recurrence.spec.decision
     if not decision.policy.models_cost or decision.kind not in REVIEWED_KINDS:
         return False
-    return not (progress.stop_requested or progress.reached or progress.finished)
+    return not progress.is_ending
 
 
 def _observation_to_review(recurrence: TrainingRecurrence, progress: Progress) -> PartialObservation | None:

@@ -151,7 +151,7 @@ def _output_of(workload: WorkloadState) -> str:
 
 def _hung(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState) -> Ended:
     message = hang_message(recurrence, workload)
-    if progress.reached or progress.stop_requested or progress.finished:
+    if progress.is_ending:
         ended = _from_reports(recurrence, progress)
         return Ended(ended.result, f"{ended.message}; {message}")
     unhealthy = workload.unhealthy or unhealthy_devices(recurrence)

@@ -59,9 +59,7 @@ def start_failure(progress: Progress, workload: WorkloadState, started: datetime
         return COMMAND_REMEDY
     if workload.failure is Failure.INIT_FAILED:
         return INIT_REMEDY
-    if workload.failure is not Failure.CRASHED or not failed_early(progress, started, ended):
-        return ""
-    if _lacks_memory(workload):
+    if not _crashed_at_start(progress, workload, started, ended):
         return ""
     error = printed_error(workload.output)
     return _printed_mistake(error, workload.exit_code) or _reported_mistake(error, progress)
@@ -78,9 +76,7 @@ def failure_place(progress: Progress, workload: WorkloadState, started: datetime
         started: When its first process started; None if that is not known.
         ended: When it ended.
     """
-    if workload.failure is not Failure.CRASHED or not failed_early(progress, started, ended):
-        return ""
-    if _lacks_memory(workload):
+    if not _crashed_at_start(progress, workload, started, ended):
         return ""
     error, code = printed_error(workload.output), workload.exit_code
     if code is None or 0 <= code <= MAX_EXIT_CODE:
@@ -101,16 +97,17 @@ def repeated_failure(place: str) -> str:
     return f"{place.rpartition(' ')[2]} at the same place as before; {SCRIPT_REMEDY}"
 
 
-def failed_early(progress: Progress, started: datetime | None, ended: datetime) -> bool:
-    """Whether an attempt failed soon after its start, and before it reported an epoch or a metric."""
-    if progress.epoch or progress.metric is not None:
+def _crashed_at_start(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> bool:
+    """Whether an attempt crashed soon after its start, before it reported an epoch or a metric.
+
+    Not if a lack of memory is named, or a rank was killed, as the kernel does for one.
+    """
+    if workload.failure is not Failure.CRASHED or progress.epoch or progress.metric is not None:
         return False
-    return started is None or ended - started <= timedelta(seconds=START_SECONDS)
-
-
-def _lacks_memory(workload: WorkloadState) -> bool:
-    """Whether a lack of memory is named, or a rank was killed, as the kernel does for one."""
-    return bool(workload.killed_ranks) or is_out_of_memory(workload.message) or is_out_of_memory(workload.output)
+    if started is not None and ended - started > timedelta(seconds=START_SECONDS):
+        return False
+    lacks_memory = is_out_of_memory(workload.message) or is_out_of_memory(workload.output)
+    return not (workload.killed_ranks or lacks_memory)
 
 
 def _printed_mistake(error: PrintedError | None, exit_code: int | None) -> str:

@@ -84,14 +84,15 @@ def epoch_usage(
         return EpochUsage(start_up=start_up)
     if usage is None or not epochs:
         return EpochUsage()
-    if progress.gpus:
-        found = _between(progress.first_epoch, usage_of(progress), progress.epoch, usage, epochs)
-    elif progress.agents is None:
+    first, latest = _marks(progress)
+    if latest is None:
         return EpochUsage()
+    if first is None or (progress.gpus and latest.epoch <= first.epoch > 1):
+        # Written by a version without marks, or reports were lost. The start-up is a small part of several epochs.
+        found = EpochUsage(float(latest.energy_joules) / float(epochs), float(latest.time_seconds) / float(epochs))
     else:
-        found = _mean_between(progress.agents.first, progress.agents.latest, usage, float(epochs))
-    ended = progress.reached or progress.finished or progress.stop_requested
-    if spec.profile_power_limits and not ended and not _is_long(progress):
+        found = _mean_between(first, latest, usage, float(epochs))
+    if spec.profile_power_limits and not progress.is_ending and not _is_long(progress):
         # The first measurement may still go on.
         return EpochUsage(start_up=found.start_up)
     return found
@@ -151,20 +152,6 @@ def _used_by_epochs(points: tuple[ProfilePoint, ...], epochs: float, limit_watts
         return energy * epochs / held, time * epochs / held
     left = (epochs - held) / float(later.epochs)
     return energy + left * float(later.energy_joules), time + left * float(later.time_seconds)
-
-
-def _between(
-    first: EpochMark | None, own: LearnedUsage | None, reported: Decimal | None, usage: LearnedUsage, epochs: Decimal
-) -> EpochUsage:
-    """By the processes' counters at the first epoch and at the latest report."""
-    if own is None or reported is None:
-        return EpochUsage()
-    if first is None or reported <= first.epoch > 1:
-        # Written by a version without marks, or reports were lost. The start-up is a small part of several epochs.
-        each = float(epochs)
-        return EpochUsage(float(own.gpu_energy_joules) / each, float(own.duration_seconds) / each)
-    latest = EpochMark(epoch=reported, energy_joules=own.gpu_energy_joules, time_seconds=own.duration_seconds)
-    return _mean_between(first, latest, usage, float(epochs))
 
 
 def _mean_between(first: EpochMark, latest: EpochMark, usage: LearnedUsage, epochs: float) -> EpochUsage:
