@@ -40,6 +40,11 @@ class ObjectMeta(ApiModel):
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
 
+    @property
+    def full_name(self) -> str:
+        """Namespace and name, for messages."""
+        return f"{self.namespace}/{self.name}"
+
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {name: value for name, value in handler(self).items() if value not in (None, "", [], {}, ())}

@@ -224,7 +224,7 @@ class ClusterBackend:
             found = self._api.find(TRAINING_RECURRENCES, metadata.namespace, metadata.name)
             if found is None or found["spec"]["jobRef"]["uid"] != recurrence.spec.job_ref.uid:
                 raise OperationError(
-                    f"{metadata.namespace}/{metadata.name}: a TrainingRecurrence of another job of this "
+                    f"{metadata.full_name}: a TrainingRecurrence of another job of this "
                     "name exists; it is deleted with that job, or delete it yourself"
                 ) from None
             self._cache.put_recurrence(found)
@@ -252,7 +252,7 @@ class ClusterBackend:
                 self._cache.recurrences.remove(key, metadata.uid, before_event=True)
             else:
                 self._cache.put_recurrence(current)
-            raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error
+            raise StaleSnapshotError(f"{metadata.full_name}: {error}") from error
         self._cache.put_recurrence(body)
 
     def _write_job_status(self, snapshot: Snapshot, status: RecurringTrainingJobStatus) -> None:
@@ -261,7 +261,7 @@ class ClusterBackend:
             body = self._api.apply_status(RECURRING_TRAINING_JOBS, status_to_apply(snapshot.job, status.to_wire()))
         except (ConflictError, NotFoundError) as error:
             self._read_job(snapshot.job)
-            raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name}: {error}") from error
+            raise StaleSnapshotError(f"{metadata.full_name}: {error}") from error
         self._cache.put_job(body)
 
     def _delete(self, recurrence: TrainingRecurrence) -> None:
@@ -278,7 +278,7 @@ class ClusterBackend:
         metadata, current = job.metadata, self._read_job(job)
         found = {} if current is None else current["metadata"]
         if found.get("uid") != metadata.uid or found.get("deletionTimestamp"):
-            raise StaleSnapshotError(f"{metadata.namespace}/{metadata.name} is deleted")
+            raise StaleSnapshotError(f"{metadata.full_name} is deleted")
         if recurrence is not None:
             self._cache.deleted_recurrences.discard(recurrence.metadata.uid)
 
@@ -342,4 +342,4 @@ class ClusterBackend:
 
 def _subject(snapshot: Snapshot, action: Action) -> str:
     metadata = getattr(action, "recurrence", snapshot.job).metadata
-    return f"{type(action).__name__} {metadata.namespace}/{metadata.name}"
+    return f"{type(action).__name__} {metadata.full_name}"

@@ -107,7 +107,7 @@ class FrequencyPlanWriter:
                 self._try(key, recurrence, written, revisions[key])
 
     def _try(self, key: PipelineKey, recurrence: TrainingRecurrence, written: _Written, revision: int) -> None:
-        name = f"{recurrence.metadata.namespace}/{recurrence.metadata.name}"
+        name = recurrence.metadata.full_name
         try:
             state = self.pipelines.read_without_measurements(key)
             if state is not None:

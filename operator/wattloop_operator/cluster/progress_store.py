@@ -46,7 +46,7 @@ class ClusterProgressStore:
 
     def write(self, recurrence: TrainingRecurrence, progress: Progress) -> None:
         """Write the progress of a recurrence that has not changed since it was read."""
-        name = f"{recurrence.metadata.namespace}/{recurrence.metadata.name}"
+        name = recurrence.metadata.full_name
         version = recurrence.metadata.resource_version
         body = status_to_apply(recurrence, {"progress": progress.to_wire()}, resource_version=version)
         size_bytes = len(json.dumps(body["status"]).encode())

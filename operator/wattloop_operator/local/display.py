@@ -12,7 +12,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import json_object, rows_of
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey
-from wattloop_operator.reconcile.pipeline.pipeline_summary import pipeline_summary
+from wattloop_operator.reconcile.pipeline.saving import pipeline_summary
 from wattloop_operator.store.pipeline_store import Pipelines
 
 # The live table shows these. The other results need a message, which the table has no room for.

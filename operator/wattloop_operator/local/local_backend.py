@@ -352,7 +352,7 @@ class LocalBackend:
     def _write_job(self, job: RecurringTrainingJob) -> None:
         stored = self._store.objects.get(JOB, job.metadata.namespace, job.metadata.name)
         if stored is None:
-            raise StaleSnapshotError(f"{job.metadata.namespace}/{job.metadata.name} no longer exists")
+            raise StaleSnapshotError(f"{job.metadata.full_name} no longer exists")
         self._store.objects.replace(
             JOB,
             job.metadata.namespace,

@@ -280,4 +280,4 @@ class ReportService:
 
 
 def _name(recurrence: TrainingRecurrence) -> str:
-    return f"{recurrence.metadata.namespace}/{recurrence.metadata.name}"
+    return recurrence.metadata.full_name

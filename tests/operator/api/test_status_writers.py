@@ -178,7 +178,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.frequencyPlan": "name mode planned realised plannedSavingPercent "
         "plannedSlowdownPercent reason problem",
     },
-    "reconcile.job.pipeline_plan:job_frequency_plan": {
+    "reconcile.job.job_conditions:job_frequency_plan": {
         "rtj.status.frequencyPlan": "recurrence name mode savingPercent reason problem",
     },
     "power_policies:policy_status": {

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
+from wattloop.pipeline.plan_messages import PLAN
+from wattloop_operator.api.applied_plan import JobFrequencyPlan
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.training_recurrence import Attribution
@@ -18,11 +20,14 @@ from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.conditions import condition
-from wattloop_operator.reconcile.job.first_evaluation import FIRST_EVALUATION, first_evaluation_condition
 from wattloop_operator.reconcile.job.job_state import PODS_STARTED, RunFailure, outcome_message, run_failure
-from wattloop_operator.reconcile.job.pipeline_plan import plan_available
 from wattloop_operator.reconcile.job.start import Readiness, is_new_request
-from wattloop_operator.reconcile.job.target import TARGET_UNREACHABLE, target_unreachable
+from wattloop_operator.reconcile.job.target import (
+    FIRST_EVALUATION,
+    TARGET_UNREACHABLE,
+    first_evaluation_condition,
+    target_unreachable,
+)
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import source_observations
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
@@ -35,6 +40,9 @@ LEARNS = "Learns"
 METRIC = "MetricKept"
 TRANSFER = "Transferred"
 RUN_REQUEST = "RunRequestWaits"
+PLAN_AVAILABLE = "PlanAvailable"
+# Reasons with which it is False; each is an Event, too.
+NOT_FOUND, NO_PLAN = "FrequencyPlanNotFound", "NoFrequencyPlan"
 # A message names at most this many batch sizes.
 MAX_SHORTFALLS_NAMED = 16
 SHORTFALL_REMEDY = (
@@ -105,7 +113,7 @@ def condition_events(snapshot: Snapshot, conditions: Iterable[Condition]) -> Ite
         conditions: Its current conditions.
     """
     metadata = snapshot.job.metadata
-    name = f"{metadata.namespace}/{metadata.name}"
+    name = metadata.full_name
     before = {each.type: each for each in snapshot.job.status.conditions}
     after = {each.type: each for each in conditions}
     for kind, begins in BEGINS.items():
@@ -234,3 +242,49 @@ def _transfer(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
 
 def _is_true(each: Condition) -> bool:
     return each.status is ConditionStatus.TRUE
+
+
+def job_frequency_plan(snapshot: Snapshot) -> JobFrequencyPlan | None:
+    """The plan of the newest attempt that ran as a pipeline; kept when that attempt is deleted."""
+    newest = max(
+        (each for each in snapshot.recurrences if each.status.frequency_plan is not None),
+        key=lambda each: each.order,
+        default=None,
+    )
+    applied = None if newest is None else newest.status.frequency_plan
+    if newest is None or applied is None:
+        return snapshot.job.status.frequency_plan
+    return JobFrequencyPlan(
+        recurrence=newest.metadata.name,
+        name=applied.name,
+        mode=applied.mode,
+        saving_percent=applied.saving_percent,
+        reason=applied.reason,
+        problem=applied.problem,
+    )
+
+
+def plan_available(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
+    """Whether there is a plan for the job's pipeline; only for a job that plans it and whose ranks have registered.
+
+    The FrequencyPlan that a job names is looked for by the writer of these statuses while an attempt runs. When it
+    appears, the ranks run it without a restart.
+    """
+    power, applied = snapshot.job.spec.power, job_frequency_plan(snapshot)
+    if power.clocks_by_plan is None or applied is None:
+        return
+    of_recurrence, reference = f"recurrence {applied.recurrence}", power.frequency_plan_ref
+    if reference is not None and not applied.name:
+        text = (
+            f"{of_recurrence}: the job names FrequencyPlan {reference.name}, which does not exist in namespace "
+            f"{snapshot.job.metadata.namespace}, so its ranks run at free clocks; create it, and running ranks get its "
+            "clocks, or leave power.frequencyPlanRef out"
+        )
+        yield PLAN_AVAILABLE, False, NOT_FOUND, text
+    elif applied.problem:
+        yield PLAN_AVAILABLE, False, NO_PLAN, f"{of_recurrence} runs at free clocks: {applied.problem}"
+    elif applied.name or applied.mode == PLAN:
+        plan = f"FrequencyPlan {applied.name}" if applied.name else "a plan from its profile"
+        yield PLAN_AVAILABLE, True, "Planned", f"{of_recurrence}: {plan}"
+    else:
+        yield PLAN_AVAILABLE, None, "NotProfiled", f"{of_recurrence}: {applied.reason}"

@@ -95,7 +95,7 @@ def last_end(snapshot: Snapshot) -> datetime | None:
 def deleted_events(snapshot: Snapshot) -> Iterator[EmitEvent]:
     """The events of attempts that a user deleted: active ones, as the job's status states them, and ended ones."""
     job = snapshot.job
-    subject = f"{job.metadata.namespace}/{job.metadata.name}"
+    subject = job.metadata.full_name
     stored = {each.recurrence_name for each in snapshot.records}
     existing = {each.metadata.name for each in (*snapshot.recurrences, *snapshot.deleted_recurrences)}
     for each in job.status.active:
@@ -160,7 +160,7 @@ def forget_actions(snapshot: Snapshot, now: datetime) -> tuple[Action, ...]:
     if requested.batch_sizes is not None:
         sizes = f"batch sizes {', '.join(str(size) for size in sorted(requested.batch_sizes))}"
     text = (
-        f"{job.metadata.namespace}/{job.metadata.name}: observations and crashes of {sizes} in the recurrences before "
+        f"{job.metadata.full_name}: observations and crashes of {sizes} in the recurrences before "
         f"{index} are forgotten (spec.policy.forget.token {requested.token})"
     )
     status = job.status.model_copy(update={"forgotten": forgotten})

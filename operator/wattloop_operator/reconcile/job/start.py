@@ -214,7 +214,7 @@ def _missed_events(snapshot: Snapshot, slots: Slots, reason: str) -> Iterator[Em
 
     They are counted when the slot after them is started or skipped.
     """
-    name = f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}"
+    name = snapshot.job.metadata.full_name
     if slots.missed:
         count = f"{slots.missed} or more" if slots.missed >= MAX_MISSED_COUNTED else str(slots.missed)
         yield EmitEvent(True, "MissedStarts", f"{name}: {count} starts before {slots.due} were missed")
@@ -225,4 +225,4 @@ def _missed_events(snapshot: Snapshot, slots: Slots, reason: str) -> Iterator[Em
 def _event_once(snapshot: Snapshot, reason: str, text: str) -> Iterator[EmitEvent]:
     """An event, unless a condition of the job gives this reason already."""
     if not any(each.reason == reason for each in snapshot.job.status.conditions):
-        yield EmitEvent(True, reason, f"{snapshot.job.metadata.namespace}/{snapshot.job.metadata.name}: {text}")
+        yield EmitEvent(True, reason, f"{snapshot.job.metadata.full_name}: {text}")

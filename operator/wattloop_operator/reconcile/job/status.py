@@ -20,9 +20,8 @@ from wattloop_operator.api.recurring_training_job_status import (
 )
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money
-from wattloop_operator.reconcile.job.job_conditions import job_conditions
+from wattloop_operator.reconcile.job.job_conditions import job_conditions, job_frequency_plan
 from wattloop_operator.reconcile.job.job_state import job_state, run_failure
-from wattloop_operator.reconcile.job.pipeline_plan import job_frequency_plan
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
 from wattloop_operator.reconcile.job.savings_status import job_figures, recent_saving, savings_of, savings_status
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness

@@ -115,7 +115,7 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
     """The record of an ended recurrence."""
     spec, status = recurrence.spec, recurrence.status
     if status.result is None:
-        raise ValueError(f"{recurrence.metadata.namespace}/{recurrence.metadata.name} has not ended")
+        raise ValueError(f"{recurrence.metadata.full_name} has not ended")
     progress = status.progress or Progress()
     usage = usage_learned_from(status)
     product, count = gpus_of(progress, usage)

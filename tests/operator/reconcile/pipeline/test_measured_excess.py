@@ -15,8 +15,8 @@ from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, FreeIt
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, Excess, compared, excess, free_iterations
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineState
-from wattloop_operator.reconcile.pipeline.pipeline_summary import pipeline_summary
 from wattloop_operator.reconcile.pipeline.plan_status import applied_plan
+from wattloop_operator.reconcile.pipeline.saving import pipeline_summary
 from wattloop_operator.reconcile.pipeline.withdrawal import with_withdrawn_plan
 
 TRUE_SAVING, SEEDS = 6.0, 200

@@ -10,8 +10,7 @@ import pytest
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_cycles, run_until_planned
 from wattloop_operator.reconcile.pipeline.measured_excess import compared
 from wattloop_operator.reconcile.pipeline.pipeline_state import IssuedDirective
-from wattloop_operator.reconcile.pipeline.pipeline_summary import pipeline_summary
-from wattloop_operator.reconcile.pipeline.saving import chosen_point, measured, planned_saving_percent
+from wattloop_operator.reconcile.pipeline.saving import chosen_point, measured, pipeline_summary, planned_saving_percent
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
     PipelineState,
     PlanChoice,
 )
-from wattloop_operator.reconcile.pipeline.pipeline_summary import pipeline_summary
+from wattloop_operator.reconcile.pipeline.saving import pipeline_summary
 from wattloop_operator.reconcile.pipeline.withdrawal import with_withdrawn_plan
 
 
