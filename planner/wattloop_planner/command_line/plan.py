@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import math
 import sys
@@ -13,6 +12,7 @@ from wattloop.commands.contract import Command
 from wattloop.errors import UsageError
 from wattloop.wire.training_messages import MAX_PRODUCT_CHARACTERS
 from wattloop_planner.command_line.pipeline_options import add_pipeline_options, check_pipeline_options, read_problem
+from wattloop_planner.command_line.row_output import write_rows
 
 if TYPE_CHECKING:
     from wattloop_planner.frequency.files.result import PlannedResult
@@ -156,17 +156,15 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     from wattloop_planner.frequency.pipeline.plans import evaluate
 
     problem = read_problem(arguments)
-    rows = []
+    rows: list[dict[str, object]] = []
     for file in arguments.files:
         rows_of_plan = read_plan(file, problem.graph, problem.profile.knobs)
         try:
             found = evaluate(problem, rows_of_plan)
         except UsageError as error:
             raise UsageError(f"{file}: {error}") from error
-        rows.append((file, repr(found.time_seconds), repr(found.energy_joules)))
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(("file", "time", "energy"))
-    writer.writerows(rows)
+        rows.append({"file": file, "time": found.time_seconds, "energy": found.energy_joules})
+    write_rows(rows)
     return 0
 
 

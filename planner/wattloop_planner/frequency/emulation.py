@@ -108,7 +108,7 @@ def emulate(problem: Problem, rows: Rows, conditions: Conditions) -> Emulation:
     graph = problem.graph
     if unknown := [stage for stage in conditions.slow_stages if not 0 <= stage < graph.stages]:
         raise UsageError(f"--slow-stage {unknown[0]}: must be a stage from 0 to {graph.stages - 1}")
-    order = topological_order(problem)
+    order = problem.topological_order
     first, before = (found.tolist() for found in graph.predecessors)
     clocks = [_StageClock(problem, planned, row.tolist(), conditions) for row in graph.order]
     stage_of = graph.stage_of.tolist()
@@ -138,14 +138,6 @@ def emulate(problem: Problem, rows: Rows, conditions: Conditions) -> Emulation:
         sum(clock.changes_per_iteration for clock in clocks),
         sum(clock.late_seconds for clock in clocks) / conditions.iterations,
     )
-
-
-def topological_order(problem: Problem) -> list[int]:
-    """All operations, each after its predecessors: by the times at which they finish at maximum clocks."""
-    finishes = np.empty(problem.graph.operations)
-    problem.pipeline.finish_times(problem.durations_of(problem.fastest), finishes)
-    order: list[int] = np.argsort(finishes, kind="stable").tolist()
-    return order
 
 
 def _factors(random: np.random.Generator, operations: int, noise: float) -> list[float]:

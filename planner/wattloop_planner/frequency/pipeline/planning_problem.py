@@ -107,6 +107,14 @@ class Problem:
         """Number of useful options of each operation, shape (operations,)."""
         return np.diff(self.first_options)[self.graph.kind_of]
 
+    @cached_property
+    def topological_order(self) -> list[int]:
+        """All operations, each after its predecessors: by the times at which they finish at the fastest options."""
+        finishes = np.empty(self.graph.operations)
+        self.pipeline.finish_times(self.durations_of(self.fastest), finishes)
+        order: list[int] = np.argsort(finishes, kind="stable").tolist()
+        return order
+
     @property
     def fastest(self) -> Choices:
         """Every operation at its fastest option."""

@@ -31,10 +31,10 @@ def read_graph(path: str | Path) -> OperationGraph:
         UsageError: There are too many operations.
     """
     source = str(path)
-    document = _Reader(source).document(path)
+    reader = _Reader(source)
+    document = reader.document(path)
     operations, order, edges = (document[key] for key in KEYS)
     check_size(len(operations), source)
-    reader = _Reader(source)
     stages = len(order)
     if not operations or not stages:
         raise InputError(source, f"{len(operations)} operations in {stages} stages", "at least one of each")

@@ -47,7 +47,7 @@ class _Search:
         kinds = [problem.options[kind] for kind in graph.kind_of.tolist()]
         self._times = [options.times_seconds.tolist() for options in kinds]
         self._costs = [options.effective_joules.tolist() for options in kinds]
-        self._order = self._topological(afters)
+        self._order = problem.topological_order
         # The longest path after each operation with the fastest options.
         self._after = [0.0] * graph.operations
         for operation in reversed(self._order):
@@ -65,16 +65,6 @@ class _Search:
     def best(self) -> Plan | None:
         self._decide(0, 0.0)
         return None if self._found is None else realised_plan(self._problem, self._found)
-
-    def _topological(self, afters: list[list[int]]) -> list[int]:
-        missing = [len(before) for before in self._befores]
-        order = [operation for operation, count in enumerate(missing) if count == 0]
-        for operation in order:
-            for after in afters[operation]:
-                missing[after] -= 1
-                if missing[after] == 0:
-                    order.append(after)
-        return order
 
     def _decide(self, place: int, cost: float) -> None:
         if cost + self._min_cost_after[place] >= self._found_cost:
