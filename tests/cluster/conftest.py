@@ -20,7 +20,8 @@ from support.control_plane.kubelet import Kubelet
 from support.control_plane.objects import delete_work
 from support.control_plane.terminal import past_capture, skipped_for
 from support.control_plane.tokens import pod_token, service_account_token
-from support.control_plane.waiting import Object, wait_until
+from support.control_plane.training import TokenOfPod
+from support.control_plane.waiting import wait_until
 
 HERE = Path(__file__).parent
 CRDS = HERE.parents[1] / "crds"
@@ -198,6 +199,6 @@ def service_account_kubeconfig(control_plane: ControlPlane, core: client.CoreV1A
 
 
 @pytest.fixture(scope="session")
-def token_of_pod(core: client.CoreV1Api) -> Callable[[Object, str], str]:
+def token_of_pod(core: client.CoreV1Api) -> TokenOfPod:
     """Returns the token of a projected volume of (pod, audience)."""
     return lambda pod, audience: pod_token(core, pod, audiences=[audience])

@@ -22,6 +22,7 @@ from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.control_plane import running_control_plane
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.memory_cgroup import memory_cgroup, missing_requirement
+from support.control_plane.training import TokenOfPod
 from support.control_plane.waiting import Object, WaitTimeoutError, wait_until
 
 
@@ -178,7 +179,7 @@ def test_a_pods_token_names_the_pod_and_is_valid_for_its_audience_only(
     kubelet: Kubelet,
     admin: client.ApiClient,
     namespace: str,
-    token_of_pod: Callable[[Object, str], str],
+    token_of_pod: TokenOfPod,
 ) -> None:
     kubectl.apply(job_manifest(), namespace=namespace)
     (pod,) = kubelet.pods_of_job("train", namespace)

@@ -14,6 +14,7 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob, await_job_end, recurrences_of_job
+from support.control_plane.fixtures import Ended, JobOf, MakeJob, Operators, RecurrencesOf, Train
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.kubelet import Kubelet
@@ -31,8 +32,7 @@ from support.control_plane.objects import (
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.train_set import CRD, GROUP
-from support.control_plane.training import Training
-from support.control_plane.waiting import Object
+from support.control_plane.training import TokenOfPod, Training
 from support.free_ports import free_port
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
@@ -45,8 +45,6 @@ from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
-
-MakeJob = Callable[..., JobKey]
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +95,7 @@ def driven(
     kubelet: Kubelet,
     cluster: DynamicClient,
     crds: None,
-    token_of_pod: Callable[[Object, str], str],
+    token_of_pod: TokenOfPod,
     tmp_path: Path,
     namespace: str,
 ) -> DrivenJob:
@@ -107,9 +105,7 @@ def driven(
 
 
 @pytest.fixture
-def train(
-    kubelet: Kubelet, token_of_pod: Callable[[Object, str], str], tmp_path: Path
-) -> Callable[[JobKey, str], Training]:
+def train(kubelet: Kubelet, token_of_pod: TokenOfPod, tmp_path: Path) -> Train:
     """Starts the pod of a recurrence's Job and returns its training."""
 
     def run(key: JobKey, name: str) -> Training:
@@ -120,7 +116,7 @@ def train(
 
 
 @pytest.fixture
-def ended(cluster: DynamicClient) -> Callable[[JobKey, str], None]:
+def ended(cluster: DynamicClient) -> Ended:
     """Waits until the Job of a recurrence has ended."""
 
     return lambda key, name: await_job_end(cluster, key, name)
@@ -138,13 +134,13 @@ def make_job(cluster: DynamicClient, crds: None, namespace: str) -> MakeJob:
 
 
 @pytest.fixture
-def job_of(cluster: DynamicClient) -> Callable[[JobKey], Object]:
+def job_of(cluster: DynamicClient) -> JobOf:
     """Returns the current RecurringTrainingJob."""
     return lambda key: get_object(cluster, RECURRING_TRAINING_JOB, key.namespace, key.name)
 
 
 @pytest.fixture
-def recurrences_of(cluster: DynamicClient) -> Callable[[JobKey], list[Object]]:
+def recurrences_of(cluster: DynamicClient) -> RecurrencesOf:
     """Returns the TrainingRecurrences of a job, by index and attempt."""
 
     return lambda key: recurrences_of_job(cluster, key)
@@ -174,7 +170,7 @@ def container() -> Iterator[MemoryCgroup]:
 def pod_runner(
     core: client.CoreV1Api,
     kubelet: Kubelet,
-    token_of_pod: Callable[[Object, str], str],
+    token_of_pod: TokenOfPod,
     tmp_path: Path,
     namespace: str,
 ) -> Iterator[PodRunner]:
@@ -184,9 +180,7 @@ def pod_runner(
 
 
 @pytest.fixture
-def operators(
-    operator_kubeconfig: Path, release: Release, namespace: str, tmp_path: Path
-) -> Iterator[Callable[..., Callable[[], OperatorProcess]]]:
+def operators(operator_kubeconfig: Path, release: Release, namespace: str, tmp_path: Path) -> Iterator[Operators]:
     """Starts operators with options, one after another on the same database and address."""
     started: list[OperatorProcess] = []
     port = free_port()

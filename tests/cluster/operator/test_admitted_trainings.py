@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 from support.chart.admission import await_refusal, pod_refusal
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.waiting import Object, wait_until
-from wattloop_operator.domain.names import JobKey
 
 LABELS = ("pod-security.kubernetes.io/enforce=privileged", "wattloop.dev/agent-socket=baseline")
 PRIVILEGED = {"name": "x", "image": "x:1", "securityContext": {"privileged": True}}
 
 
 def test_a_training_with_the_agents_socket_is_admitted_in_a_labelled_namespace(
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
+    operators: Operators,
+    make_job: MakeJob,
     kubectl: ClusterCommand,
     cluster: DynamicClient,
     core: client.CoreV1Api,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -11,6 +11,7 @@ from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.control_plane import ControlPlane
+from support.control_plane.fixtures import Ended, JobOf, MakeJob, Operators, RecurrencesOf, Train
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.objects import JOB, list_objects
 from support.control_plane.operator_process import OperatorProcess
@@ -20,8 +21,6 @@ from support.control_plane.waiting import Object, wait_until
 from support.free_ports import free_port
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
-MakeJob = Callable[..., JobKey]
-Operators = Callable[..., Callable[[], OperatorProcess]]
 READY_WITHIN_SECONDS = 10.0
 # The operator's Lease of 12 s is renewed within 8 s.
 LONGER_THAN_THE_LEASE_SECONDS = 20.0
@@ -89,10 +88,10 @@ def assert_version_is_gone(admin: client.ApiClient, version: str) -> None:
 def test_an_operator_whose_versions_etcd_has_compacted_lists_again_and_starts_one_next_attempt(
     operators: Operators,
     make_job: MakeJob,
-    train: Callable[[JobKey, str], Training],
-    ended: Callable[[JobKey, str], None],
-    recurrences_of: Callable[[JobKey], list[Object]],
-    job_of: Callable[[JobKey], Object],
+    train: Train,
+    ended: Ended,
+    recurrences_of: RecurrencesOf,
+    job_of: JobOf,
     restarted: ControlPlane,
     kubelet: Kubelet,
     cluster: DynamicClient,
@@ -125,8 +124,8 @@ def test_an_operator_whose_versions_etcd_has_compacted_lists_again_and_starts_on
 def test_an_operator_outlives_an_api_server_that_is_away_for_longer_than_its_lease(
     operators: Operators,
     make_job: MakeJob,
-    train: Callable[[JobKey, str], Training],
-    recurrences_of: Callable[[JobKey], list[Object]],
+    train: Train,
+    recurrences_of: RecurrencesOf,
     restarted: ControlPlane,
     kubelet: Kubelet,
     cluster: DynamicClient,
@@ -171,7 +170,7 @@ def test_a_replica_that_does_not_lead_is_not_ready_while_the_api_server_is_away(
 def test_an_operator_that_starts_while_the_api_server_is_away_waits_and_then_runs_a_recurrence(
     operators: Operators,
     make_job: MakeJob,
-    train: Callable[[JobKey, str], Training],
+    train: Train,
     restarted: ControlPlane,
     kubelet: Kubelet,
     cluster: DynamicClient,

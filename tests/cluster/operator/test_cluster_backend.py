@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from support.backends.backend_contract import BackendContract, BackendHarness
+from support.control_plane.fixtures import MakeJob
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport, Request
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
-from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.store import Store
 
@@ -30,7 +29,7 @@ class TestClusterBackend(BackendContract):
         store: Store,
         reporting: HttpService,
         clock: TestClock,
-        make_job: Callable[..., JobKey],
+        make_job: MakeJob,
     ) -> BackendHarness:
         started: Counter[str] = Counter()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.fixtures import MakeJob
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.stored_pipeline import StoredPipeline
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
@@ -25,7 +25,7 @@ NO_LIMITS = {"limit": {"mode": "None"}}
 
 
 @pytest.fixture
-def pipeline(operator: InProcessOperator, store: Store, make_job: Callable[..., JobKey]) -> StoredPipeline:
+def pipeline(operator: InProcessOperator, store: Store, make_job: MakeJob) -> StoredPipeline:
     return StoredPipeline(operator, store, make_job(power=NO_LIMITS))
 
 
@@ -89,7 +89,7 @@ def test_a_planned_pipeline_gets_a_plan_that_its_job_owns_and_its_recurrence_nam
 
 def test_a_pipeline_whose_status_cannot_be_written_delays_no_other(
     pipeline: StoredPipeline,
-    make_job: Callable[..., JobKey],
+    make_job: MakeJob,
     kubectl: ClusterCommand,
     namespace: str,
     caplog: pytest.LogCaptureFixture,
@@ -185,7 +185,7 @@ def test_of_many_frontiers_the_oldest_plans_of_the_job_are_deleted(
 def test_a_job_that_names_a_plan_of_the_user_runs_it_and_states_how(
     operator: InProcessOperator,
     store: Store,
-    make_job: Callable[..., JobKey],
+    make_job: MakeJob,
     kubectl: ClusterCommand,
     namespace: str,
 ) -> None:

@@ -11,18 +11,16 @@ from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.certificates import CertificateAuthority
 from support.control_plane.chart import Release
+from support.control_plane.fixtures import MakeJob
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.operator_process import OperatorProcess
-from support.control_plane.training import AUDIENCE, environment_of
+from support.control_plane.training import AUDIENCE, TokenOfPod, environment_of
 from support.control_plane.waiting import Object, wait_until
 from wattloop.run.report_channel import ReportChannel
 from wattloop.wire.environment import RunEnvironment
 from wattloop.wire.training_messages import Report
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.workloads.injection import CERTIFICATE_AUTHORITY_ANNOTATION, CERTIFICATE_AUTHORITY_FILE
-
-MakeJob = Callable[..., JobKey]
-TokenOfPod = Callable[[Object, str], str]
 
 
 class Certificates:

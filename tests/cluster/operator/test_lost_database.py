@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 
 import pytest
 from kubernetes.dynamic import DynamicClient
 
 from support.agents.agent_fixture import until
+from support.control_plane.fixtures import Ended, MakeJob, Operators, Train
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.operator_process import OperatorProcess
-from support.control_plane.training import Training
 from support.control_plane.waiting import Object, wait_until
 from support.databases.postgresql_server import (
     PASSWORD,
@@ -54,9 +52,9 @@ def await_reached(cluster: DynamicClient, key: JobKey) -> None:
 @pytest.mark.postgres
 def test_an_operator_that_starts_while_the_database_is_away_waits_and_then_runs_a_recurrence(
     postgresql: PostgreSqlPrograms,
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
-    train: Callable[[JobKey, str], Training],
+    operators: Operators,
+    make_job: MakeJob,
+    train: Train,
     kubelet: Kubelet,
     cluster: DynamicClient,
 ) -> None:
@@ -84,10 +82,10 @@ def test_an_operator_that_starts_while_the_database_is_away_waits_and_then_runs_
 @pytest.mark.postgres
 def test_a_training_reports_and_ends_while_the_database_is_away_and_its_outcome_is_recorded_later(
     postgresql: PostgreSqlPrograms,
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
-    train: Callable[[JobKey, str], Training],
-    ended: Callable[[JobKey, str], None],
+    operators: Operators,
+    make_job: MakeJob,
+    train: Train,
+    ended: Ended,
     kubelet: Kubelet,
     cluster: DynamicClient,
 ) -> None:

@@ -10,14 +10,12 @@ from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.log_server import LogServer
-from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
-MakeJob = Callable[..., JobKey]
-Operators = Callable[..., Callable[[], OperatorProcess]]
 READ_LOGS = "--read-pod-logs=yes"
 LOGS = {"source": "Logs", "pattern": r"epoch (?P<epoch>\d+): accuracy (?P<metric>\S+)"}
 

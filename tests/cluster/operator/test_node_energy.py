@@ -17,11 +17,12 @@ from kubernetes.dynamic import DynamicClient
 from support.agents.simulated_day import TrueGpu
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob, await_job_end, first_of
+from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, assignment
 from support.control_plane.operator_process import OperatorProcess
-from support.control_plane.training import MAX_POWER_WATTS, Training
+from support.control_plane.training import MAX_POWER_WATTS, TokenOfPod, Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.api import ClusterApi
@@ -31,7 +32,6 @@ from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore
-from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.limit_orders import LimitOrders
@@ -39,9 +39,6 @@ from wattloop_operator.reporting.nodes import NodeService
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store
 
-MakeJob = Callable[..., JobKey]
-Operators = Callable[..., Callable[[], OperatorProcess]]
-TokenOfPod = Callable[[Object, str], str]
 OTHER_NODE = "wattloop-other-node"
 # The power of the simulated training, with start-up and clean-up.
 POWER = ((0.0, 50.0), (2.0, 200.0), (22.0, 50.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from kubernetes.dynamic import DynamicClient
 from support.chart.rendering import at, chosen, nested, render
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.fixtures import MakeJob
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
@@ -80,7 +81,7 @@ def test_a_second_replica_continues_with_the_first_ones_observations(
     kubelet: Kubelet,
     token_of_pod: TokenOfPod,
     cluster: DynamicClient,
-    make_job: Callable[..., JobKey],
+    make_job: MakeJob,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

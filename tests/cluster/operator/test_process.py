@@ -17,13 +17,13 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
+from support.control_plane.training import TokenOfPod
 from support.control_plane.waiting import Object, wait_until
 from support.free_ports import free_port
 from wattloop_operator.store import open_store
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits" / "job.yaml"
 StartOperator = Callable[..., OperatorProcess]
-TokenOfPod = Callable[[Object, str], str]
 
 
 @pytest.fixture

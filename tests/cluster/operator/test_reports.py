@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -14,10 +14,10 @@ from kubernetes import client
 
 from support.backends.curved_runs import CANDIDATES, curved_records, metric_after
 from support.control_plane.driven_job import DrivenJob, first_of
+from support.control_plane.fixtures import MakeJob, RecurrencesOf, Train
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.tokens import service_account_token
-from support.control_plane.training import AUDIENCE, Training, environment_of
-from support.control_plane.waiting import Object
+from support.control_plane.training import AUDIENCE, TokenOfPod, Training, environment_of
 from wattloop import Run
 from wattloop.commands.settings import Address
 from wattloop_operator.api.attempt_state import Progress
@@ -32,11 +32,6 @@ from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
-
-MakeJob = Callable[..., JobKey]
-Train = Callable[[JobKey, str], Training]
-TokenOfPod = Callable[[Object, str], str]
-RecurrencesOf = Callable[[JobKey], list[Object]]
 
 
 def post(reporting: HttpService, key: JobKey, token: str) -> httpx.Response:

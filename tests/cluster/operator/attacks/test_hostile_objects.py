@@ -12,9 +12,9 @@ from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import first_of
+from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.memory_cgroup import MemoryCgroup
-from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.train_set import GROUP, WORKLOAD
 from support.control_plane.victims import assert_within_memory, assert_works, await_reached
@@ -79,8 +79,8 @@ def large_objects(namespace: str) -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.mark.timeout(600)
 def test_the_largest_jobs_and_pods_leave_the_operator_within_the_memory_of_the_chart(
     container: MemoryCgroup,
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
+    operators: Operators,
+    make_job: MakeJob,
     other: str,
     send: Send,
     pod_runner: PodRunner,
@@ -102,8 +102,8 @@ def test_the_largest_jobs_and_pods_leave_the_operator_within_the_memory_of_the_c
 @pytest.mark.usefixtures("train_sets")
 def test_a_workload_that_its_owner_nests_deep_delays_no_other_job(
     container: MemoryCgroup,
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
+    operators: Operators,
+    make_job: MakeJob,
     other: str,
     send: Send,
     kubectl: ClusterCommand,
@@ -127,8 +127,8 @@ def test_a_workload_that_its_owner_nests_deep_delays_no_other_job(
 @pytest.mark.timeout(600)
 def test_a_namespace_of_many_objects_is_read_up_to_its_share_and_the_operator_stays_within_its_memory(
     container: MemoryCgroup,
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
+    operators: Operators,
+    make_job: MakeJob,
     other: str,
     send: Send,
     pod_runner: PodRunner,

@@ -13,17 +13,13 @@ from kubernetes.dynamic import DynamicClient
 from support.chart.rights import await_right_to_create
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import first_of
+from support.control_plane.fixtures import Ended, MakeJob, RecurrencesOf, Train
 from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.kubelet import Kubelet
-from support.control_plane.training import AUDIENCE, Training
+from support.control_plane.training import AUDIENCE, TokenOfPod, Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.http_service import HttpService
-
-MakeJob = Callable[..., JobKey]
-Train = Callable[[JobKey, str], Training]
-TokenOfPod = Callable[[Object, str], str]
-RecurrencesOf = Callable[[JobKey], list[Object]]
 
 # The longest forms, the worst first: the attack uses the first one that is accepted. In JSON each
 # "<" has six bytes, and seven in what the API server keeps of an object's fields.
@@ -68,7 +64,7 @@ def test_a_status_filled_by_reports_leaves_room_for_the_outcome(
     operator: InProcessOperator,
     make_job: MakeJob,
     train: Train,
-    ended: Callable[[JobKey, str], None],
+    ended: Ended,
     kubelet: Kubelet,
     kubectl: ClusterCommand,
     reporting: HttpService,

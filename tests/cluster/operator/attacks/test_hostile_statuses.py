@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -15,14 +15,14 @@ from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.in_process_operator import InProcessOperator
-from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.stored_pipeline import StoredPipeline
 from support.control_plane.victims import assert_works, await_reached
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
 from wattloop_operator.api.model import GROUP, VERSION
-from wattloop_operator.domain.names import JOB_LABEL, JobKey
+from wattloop_operator.domain.names import JOB_LABEL
 from wattloop_operator.store import Store
 
 PLURALS = ("recurringtrainingjobs", "trainingrecurrences")
@@ -66,8 +66,8 @@ def spoiled(status: dict[str, Any], numbers: random.Random) -> dict[str, Any]:
 @pytest.mark.timeout(600)
 def test_statuses_that_an_owner_writes_by_hand_delay_no_other_job(
     admin: client.ApiClient,
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
+    operators: Operators,
+    make_job: MakeJob,
     namespace: str,
     pod_runner: PodRunner,
     cluster: DynamicClient,
@@ -94,7 +94,7 @@ def test_statuses_of_frequency_plans_that_an_owner_writes_by_hand_delay_no_other
     admin: client.ApiClient,
     operator: InProcessOperator,
     store: Store,
-    make_job: Callable[..., JobKey],
+    make_job: MakeJob,
     namespace: str,
     kubectl: ClusterCommand,
     caplog: pytest.LogCaptureFixture,

@@ -11,9 +11,9 @@ from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.memory_cgroup import MemoryCgroup
-from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.victims import assert_within_memory, assert_works, await_reached, peak_memory_bytes
 from support.control_plane.waiting import Object, wait_until
@@ -100,8 +100,8 @@ def refusals(cluster: DynamicClient, namespace: str, count: int) -> dict[str, st
 @pytest.mark.timeout(600)
 def test_jobs_that_are_nested_deep_end_no_watch_of_this_operator_or_the_next(
     container: MemoryCgroup,
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
+    operators: Operators,
+    make_job: MakeJob,
     hostile: Create,
     pod_runner: PodRunner,
     cluster: DynamicClient,
@@ -127,8 +127,8 @@ def test_jobs_that_are_nested_deep_end_no_watch_of_this_operator_or_the_next(
 @pytest.mark.timeout(600)
 def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
     container: MemoryCgroup,
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
+    operators: Operators,
+    make_job: MakeJob,
     hostile: Create,
     pod_runner: PodRunner,
     cluster: DynamicClient,
@@ -149,8 +149,8 @@ def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
 @pytest.mark.timeout(600)
 def test_of_the_largest_jobs_that_are_listed_the_operator_holds_those_that_its_cache_accepts(
     container: MemoryCgroup,
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
+    operators: Operators,
+    make_job: MakeJob,
     hostile: Create,
     pod_runner: PodRunner,
     cluster: DynamicClient,
@@ -166,7 +166,7 @@ def test_of_the_largest_jobs_that_are_listed_the_operator_holds_those_that_its_c
 
 
 def test_a_deep_job_that_its_watch_has_missed_ends_no_repair(
-    transport: HttpTransport, make_job: Callable[..., JobKey], hostile: Create
+    transport: HttpTransport, make_job: MakeJob, hostile: Create
 ) -> None:
     key = make_job("plain")
     deep = JobKey(f"{key.namespace}-hostile", "deep")
@@ -196,8 +196,8 @@ def test_a_wrong_type_in_a_template_is_named_by_the_condition(
     value: dict[str, Any],
     problem: str,
     admin: client.ApiClient,
-    operators: Callable[..., Callable[[], OperatorProcess]],
-    make_job: Callable[..., JobKey],
+    operators: Operators,
+    make_job: MakeJob,
     namespace: str,
     pod_runner: PodRunner,
     cluster: DynamicClient,

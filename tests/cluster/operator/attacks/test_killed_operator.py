@@ -25,21 +25,19 @@ from support.agents.agent_fixture import AgentFixture, until
 from support.agents.gated_training import TRAINING
 from support.agents.processes import single_agent
 from support.agents.scraping import scraped
+from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.node_agent import SERVICE_ACCOUNT, agent_pod
 from support.control_plane.operator_process import OperatorProcess
-from support.control_plane.training import AUDIENCE, environment_of
+from support.control_plane.training import AUDIENCE, TokenOfPod, environment_of
 from support.control_plane.waiting import Object, WaitTimeoutError, wait_until
 from support.free_ports import free_port
 from wattloop.gpus.agent import AgentConnection
-from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
+from wattloop_operator.domain.names import recurrence_name, slot_of_request
 
 # Each part of a cell may take a minute on a slow machine.
 pytestmark = pytest.mark.timeout(400)
 
-MakeJob = Callable[..., JobKey]
-TokenOfPod = Callable[[Object, str], str]
-Operators = Callable[..., Callable[[], OperatorProcess]]
 FOUND, HELD = [400.0, 400.0], [250.0, 250.0]
 SET = "nvmlDeviceSetPowerManagementLimit"
 MINUTE = 60.0

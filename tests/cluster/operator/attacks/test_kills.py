@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from kubernetes.dynamic import DynamicClient
 
+from support.control_plane.fixtures import Ended, MakeJob, Train
 from support.control_plane.in_process_operator import InProcessOperator, KillingTransport, TestClock
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.objects import (
@@ -29,11 +30,6 @@ from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.domain.names import JOB_LABEL, JobKey, recurrence_name, slot_of_request
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.store import PodEnergy, Store, open_store
-
-MakeJob = Callable[..., JobKey]
-Train = Callable[[JobKey, str], Training]
-Ended = Callable[[JobKey, str], None]
-
 
 # More than the simulated training reports, by the energy of a GPU in the remaining time.
 ENERGY_MILLIJOULES = 7_500_000

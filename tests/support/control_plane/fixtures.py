@@ -1,0 +1,17 @@
+"""The types of the fixtures of `tests/cluster/operator/conftest.py` that return functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from support.control_plane.operator_process import OperatorProcess
+from support.control_plane.training import Training
+from support.control_plane.waiting import Object
+from wattloop_operator.domain.names import JobKey
+
+MakeJob = Callable[..., JobKey]
+Train = Callable[[JobKey, str], Training]
+Ended = Callable[[JobKey, str], None]
+JobOf = Callable[[JobKey], Object]
+RecurrencesOf = Callable[[JobKey], list[Object]]
+Operators = Callable[..., Callable[[], OperatorProcess]]
