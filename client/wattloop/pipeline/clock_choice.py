@@ -35,8 +35,8 @@ class ClockChoice:
         self._state = state
         self._sequence = sequence
         self._profiling_clock = profiling_clock
-        self._row: PlanRow = ()
-        self._row_product = ""
+        # With the GPU model that they are for, by the number of their directive.
+        self._rows: dict[int, tuple[PlanRow, str]] = {}
         self._refused: tuple[int, str] = (0, "")
         self.allowed = AllowedClocks()
         self.chosen = IterationClocks()
@@ -48,7 +48,7 @@ class ClockChoice:
             row: The instructions of this rank in execution order.
             gpu_product: The GPU model that the plan is for; empty: not known.
         """
-        self._row, self._row_product = row, gpu_product
+        self.give_row(1, row, gpu_product)
         self._state.receive(
             Directive(
                 number=1,
@@ -58,6 +58,10 @@ class ClockChoice:
                 knobs=knob_choices(row),
             )
         )
+
+    def give_row(self, number: int, row: PlanRow, gpu_product: str) -> None:
+        """Compare instructions and GPU of the rank with a plan's while the directive of this number is in force."""
+        self._rows[number] = row, gpu_product
 
     def clocks_of(self, iteration: int, agent_refusal: str) -> IterationClocks:
         """The clocks of an iteration; call it with rising numbers.
@@ -89,17 +93,18 @@ class ClockChoice:
 
     def _of(self, directive: Directive, iteration: int) -> IterationClocks:
         instructions = self._sequence.instructions
-        if self._row and instructions:
-            refusal = self._row_refusal([each.kind for each in instructions])
+        row, gpu_product = self._rows.get(directive.number, ((), ""))
+        if row and instructions:
+            refusal = self._row_refusal(row, gpu_product, [each.kind for each in instructions])
             if refusal:
                 return IterationClocks(directive, refusal=refusal)
         return iteration_clocks(directive, iteration, len(instructions), self.allowed, self._profiling_clock)
 
-    def _row_refusal(self, kinds: Sequence[str]) -> str:
+    def _row_refusal(self, row: PlanRow, gpu_product: str, kinds: Sequence[str]) -> str:
         found = self.allowed.gpu_product
-        if self._row_product and found != self._row_product:
-            return f"the plan is for {self._row_product}, this rank has {found or 'no GPU'}"
-        return different_kind(self._row, kinds)
+        if gpu_product and found != gpu_product:
+            return f"the plan is for {gpu_product}, this rank has {found or 'no GPU'}"
+        return different_kind(row, kinds)
 
 
 def _log_change(directive: Directive, iteration: int) -> None:

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
+
+from wattloop.errors import UsageError
+from wattloop.pipeline.place import PipelinePlace
 
 # A time stamp, which the server of the artifact writes first, may precede the name.
 NAME = re.compile(
@@ -15,6 +19,16 @@ NAME = re.compile(
     r"\+mbs(?P<mbs>[1-9]\d{0,5})\+nmb(?P<nmb>[1-9]\d{0,5})\+(?P<scheduler>[^+]+)"
 )
 EXPECTED_NAME = "framework+model+partition+dp1+pp4+tp1+mbs4+nmb128+scheduler"
+
+
+@dataclass(frozen=True)
+class WorkloadNames:
+    """What a script states of its workload, beside the degrees: see `PipelineWorkload`; empty or 0: not stated."""
+
+    framework: str
+    model: str
+    partition: str
+    microbatch_size: int
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,11 @@ class ExperimentName:
     workload: PipelineWorkload
     scheduler: str
 
+    @property
+    def text(self) -> str:
+        """The name of its folder."""
+        return f"{self.workload.label}+{self.scheduler}"
+
 
 def parse_experiment_name(name: str) -> ExperimentName | None:
     """The parts of a folder's name; None if it is another name.
@@ -85,3 +104,48 @@ def parse_experiment_name(name: str) -> ExperimentName | None:
     degrees = (int(match[part]) for part in ("dp", "pp", "tp", "mbs", "nmb"))
     workload = PipelineWorkload(match["framework"], match["model"], match["partition"], *degrees)
     return ExperimentName(workload, match["scheduler"])
+
+
+def experiment_folder(
+    dumps: Path, place: PipelinePlace, microbatches: int, names: WorkloadNames, scheduler: str
+) -> Path:
+    """The folder of the dumps, with the name of the experiment if the script states its parts.
+
+    Args:
+        dumps: Folder of all dumps.
+        place: The place of the rank, with the degrees.
+        microbatches: Microbatches of a pipeline in an iteration.
+        names: What the script states.
+        scheduler: What sets the clocks.
+
+    Raises:
+        UsageError: The script states only a part, or a text that cannot be part of the name.
+
+    Example:
+        >>> from wattloop.pipeline.place import pipeline_place
+        >>> names = WorkloadNames("torch", "gpt", "uniform", 4)
+        >>> experiment_folder(Path("runs"), pipeline_place(stage=0, stages=2), 8, names, "PointSolution").name
+        'torch+gpt+uniform+dp1+pp2+tp1+mbs4+nmb8+PointSolution'
+    """
+    if not names.partition and not names.microbatch_size:
+        return dumps
+    missing = [name for name in ("model", "partition", "microbatch_size") if not getattr(names, name)]
+    if missing:
+        raise UsageError(f"{', '.join(missing)}: missing, to name the folder of the dumps {EXPECTED_NAME}")
+    workload = PipelineWorkload(
+        names.framework,
+        names.model,
+        names.partition,
+        place.data_parallel,
+        place.pipeline_parallel,
+        place.tensor_parallel,
+        names.microbatch_size,
+        microbatches,
+    )
+    name = ExperimentName(workload, scheduler)
+    if "/" in name.text or parse_experiment_name(name.text) != name:
+        raise UsageError(
+            f"framework, model, partition, microbatch_size: found {name.text}, expected texts without + and / and a "
+            f"whole number above 0, for a folder {EXPECTED_NAME}"
+        )
+    return dumps / name.text

@@ -66,6 +66,11 @@ class MeasurementFiles:
         if self._dump is not None:
             self._dump.collect(before_seconds, joules_between)
 
+    def write_complete(self, measurements: Callable[[], Sequence[InstructionMeasurement]]) -> None:
+        """Write the runs that are complete, so that a process that is killed loses none."""
+        if self._dump is not None:
+            self._dump.write_complete(measurements)
+
     def store_profile(self, measurements: Sequence[InstructionMeasurement], blocking_watts: float | None) -> None:
         """Write what has been measured so far, after each clock: a process that is killed loses no clock."""
         if self._profile is None:

@@ -119,6 +119,7 @@ def pipeline_meter(
     *,
     profile: ProfileFile | None,
     plan: object,
+    series: RunDump | None,
     is_reported: bool,
     now: Callable[[], float],
 ) -> PipelineMeter | None:
@@ -131,6 +132,7 @@ def pipeline_meter(
         options: What to measure without an operator.
         profile: The profile to write; None: no profile.
         plan: The plan that the script has given.
+        series: The dumps of a folder of plans; None: each directive is a run.
         is_reported: Whether there is an operator.
         now: The clock of the instructions, in seconds.
 
@@ -149,7 +151,7 @@ def pipeline_meter(
             "run in real time, with wattloop run --time-scale 1"
         )
         return None
-    dump = None if dumps is None else RunDump(dumps, place.rank, run_number(plan))
+    dump = series if series is not None or dumps is None else RunDump(dumps, place.rank, run_number(plan))
     files = MeasurementFiles(profile, dump)
     sampler = _sampler(variables, files)
     sampler.select(uuids)

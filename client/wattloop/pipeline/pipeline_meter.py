@@ -166,6 +166,7 @@ class PipelineMeter:
             self._comparison.collect(now - READ_SECONDS)
         if self._files is not None:
             self._files.collect(now - READ_SECONDS, self._joules_between)
+            self._files.write_complete(self._measurements.measurements)
             if completed and now < math.inf:
                 self._files.store_profile(self._measurements.measurements(), self._blocking_watts())
 

@@ -19,6 +19,7 @@ from wattloop.gpus.process_gpus import gpus_of_process
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.clock_sender import ClockSender, NoClocks
 from wattloop.pipeline.directives import DirectiveState, IterationClocks, allowed_clocks
+from wattloop.pipeline.experiment_name import WorkloadNames
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_scope import InstructionScope
 from wattloop.pipeline.instruction_sequence import InstructionSequence
@@ -35,8 +36,18 @@ from wattloop.pipeline.measurement_setup import (
 )
 from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer, require_text
 from wattloop.pipeline.plan_messages import Directive, StragglerNotice
+from wattloop.pipeline.plan_series import (
+    DEFAULT_ITERATIONS_PER_PLAN,
+    END,
+    FREE_CLOCKS,
+    PlansCompleted,
+    PlanSeries,
+    read_plan_series,
+    series_options,
+)
 from wattloop.pipeline.rank_messages import RankMessages
 from wattloop.pipeline.rank_plan_file import Plan, given_plan
+from wattloop.pipeline.series_dump import SeriesDump, begin_series, series_dumps
 from wattloop.printable import ascii_text
 from wattloop.wire.environment import RunEnvironment
 from wattloop.wire.launcher import process_rank
@@ -89,15 +100,22 @@ class Pipeline:
         instructions: The instructions of one iteration in execution order; default: those of the first
             iteration.
         plan: The clocks of this rank in execution order, in MHz, or tuples of instruction, clock and a dict of
-            knobs; or a plan file of ``wattloop plan``. Default: the operator plans.
+            knobs; or a plan file of ``wattloop plan``; or a folder of such files, which all run one after the other.
+            Default: the folder of the variable ``WATTLOOP_PIPELINE_PLANS``, else the operator plans.
         plan_gpu_product: The GPU model that `plan` is for; on another one it is refused. Default: the one that the
             plan file names; without any it is not checked.
+        plan_iterations: Iterations measured under each plan of a folder.
+        plans_then: After the last plan of a folder: ``free`` clocks; the ``best`` plan, of least energy among those
+            that take at most 1 % longer than the highest clock; or ``end``: the next iteration raises
+            `wattloop.pipeline.plan_series.PlansCompleted`.
         profile: A CSV file for ``wattloop plan``, which all ranks write: without an operator, measure time and
             energy of the instructions at each clock that it lacks. Not together with `plan`.
         profile_clocks: The clocks to measure, in MHz, or the number of evenly spaced ones.
         profile_iterations: Iterations measured at each clock, after two that warm up; the same on all ranks.
         dumps: Folder for the time and energy of each iteration, for ``wattloop pipeline analyze``; default: the
             variable ``WATTLOOP_PIPELINE_DUMPS``, or none.
+        framework, partition, microbatch_size: With `model`, they name the folder of a folder of plans in `dumps`, as
+            Perseus' server does: ``framework+model+partition+dp1+pp4+tp1+mbs4+nmb128+PointSolution``.
         run: The run of this process, whose operator then plans; default: as the environment says.
         model: Name or digest of the model and its partition: profiles of equal ones are reused.
         gpus: The GPUs that this process uses, by index or UUID; default: as `wattloop.Run`.
@@ -142,10 +160,15 @@ class Pipeline:
         instructions: Sequence[Instruction | str] | None = None,
         plan: Plan | None = None,
         plan_gpu_product: str = "",
+        plan_iterations: int = DEFAULT_ITERATIONS_PER_PLAN,
+        plans_then: str = FREE_CLOCKS,
         profile: str | Path | None = None,
         profile_clocks: int | Sequence[int] = DEFAULT_CLOCKS,
         profile_iterations: int = DEFAULT_ITERATIONS,
         dumps: str | Path | None = None,
+        framework: str = "wattloop",
+        partition: str = "",
+        microbatch_size: int = 0,
         run: PipelineRun | None = None,
         model: str = "",
         gpus: Sequence[int | str] | None = None,
@@ -174,13 +197,20 @@ class Pipeline:
         self._state = DirectiveState()
         self._choice = ClockChoice(self._state, self._sequence, self._profiling_clock)
         self._measures = MeasurementOptions(profile, profile_clocks, profile_iterations, dumps)
-        self._has_plan = plan is not None or profile is not None
+        series = None if profile else series_options(plan, plan_iterations, plans_then, self._variables)
+        self._has_plan = plan is not None or profile is not None or series is not None
         if plan is not None and profile is not None:
             raise UsageError(
                 "profile: found together with plan, expected one of them: a profile sets the clocks itself"
             )
         self._plan = plan
-        if plan is not None:
+        self._series: PlanSeries | None = None
+        self._series_end: int | None = None
+        if series is not None:
+            self._series = read_plan_series(series, self.place, plan_gpu_product)
+            names = WorkloadNames(framework, model, partition, microbatch_size)
+            self._series_dumps = series_dumps(dump_folder(dumps, self._variables), self.place, microbatches, names)
+        elif plan is not None:
             self._choice.give_plan(*given_plan(plan, self.place, plan_gpu_product))
         self._now = now
         self._sender: ClockSender | None = None
@@ -227,6 +257,7 @@ class Pipeline:
             path = Path(self.environment.agent_socket)
             self._runner.clocks = self._sender = ClockSender(path, [gpu.uuid for gpu in described])
         if self._messages.observer is None:
+            series = self._begun_series()
             profile, measure = local_profile(
                 self._measures, self._choice.allowed, self.place, self._messages.profile_key
             )
@@ -239,6 +270,7 @@ class Pipeline:
                 self._measures,
                 profile=profile,
                 plan=self._plan,
+                series=series,
                 is_reported=bool(self.environment.report_url),
                 now=self._now,
             )
@@ -343,9 +375,12 @@ class Pipeline:
 
         Raises:
             UsageError: Another iteration has not ended.
+            PlansCompleted: All plans of the folder have run, and `plans_then` is ``end``.
         """
         if not self._began:
             self.open()
+        if self._series_end is not None and self._runner.iterations >= self._series_end:
+            raise PlansCompleted
         self._runner.begin_iteration()
         completed = False
         try:
@@ -373,6 +408,16 @@ class Pipeline:
             raise instructions.wrong_use()
         instructions.key = (kind, own, microbatch)
         return instructions
+
+    def _begun_series(self) -> SeriesDump | None:
+        if self._series is None:
+            return None
+        begun = begin_series(self._series, self._series_dumps, self.place, self._choice, self._state)
+        if begun is None:
+            return None
+        if self._series.following == END:
+            self._series_end = begun[1]
+        return begun[0]
 
     def _clocks_of(self, iteration: int) -> IterationClocks:
         return self._choice.clocks_of(iteration, self._runner.clocks.refusal)

@@ -88,23 +88,34 @@ class RunDump:
         Args:
             measurements: Their energy and time give the power of an instruction.
         """
+        for number in self._runs:
+            self._write_run(number, measurements)
+
+    def write_complete(self, measurements: Callable[[], Sequence[InstructionMeasurement]]) -> None:
+        """Write the runs that will not change: none, unless a series of plans says where a run ends."""
+
+    def _write_run(self, number: int, measurements: Sequence[InstructionMeasurement]) -> None:
         watts = {
             Activity(each.kind, each.stage, each.megahertz): each.energy_joules / each.time_seconds
             for each in measurements
             if each.energy_joules is not None
         }
-        for number, records in self._runs.items():
-            last = records[-1][0]
-            clocks = {
-                "rank": self._rank,
-                "power_states": list(last.clocks_megahertz),
-                "instructions": [each.text for each in last.instructions],
-            }
-            try:
-                self._join(f"{number}.prof.json", _entry(self._rank, records, watts), joined=True)
-                self._join(f"{number}.sched.json", clocks, joined=False)
-            except (InputError, OperationError) as error:
-                logger.warning("run %d of this rank is not in the dumps: %s", number, error)
+        records = self._runs[number]
+        last = records[-1][0]
+        clocks = {
+            "rank": self._rank,
+            "power_states": list(last.clocks_megahertz),
+            "instructions": [each.text for each in last.instructions],
+        }
+        try:
+            self._join(f"{number}.prof.json", _entry(self._rank, records, watts), joined=True)
+            self._join(f"{number}.sched.json", clocks, joined=False)
+        except (InputError, OperationError) as error:
+            logger.warning("run %d of this rank is not in the dumps: %s", number, error)
+
+    def _forget(self, number: int) -> None:
+        """Make room for later runs."""
+        self._times -= sum(len(record.instructions) for record, _ in self._runs.pop(number))
 
     def _join(self, name: str, entry: Entry, *, joined: bool) -> None:
         path = self._folder / name
@@ -120,6 +131,15 @@ class RunDump:
             with open_atomic(path) as stream:
                 written = [{key: each[key] for key in entry if key in each} for each in entries]
                 json.dump(written, stream, allow_nan=False)
+
+
+def dumped_ranks(path: Path) -> dict[int, Entry]:
+    """The valid records in a file N.prof.json, by rank; none if there is no file.
+
+    Raises:
+        InputError: The file is another one, or too large.
+    """
+    return {each["rank"]: each for each in _entries(path) if _is_record(each) and each["iterations"]}
 
 
 def _entry(rank: int, records: Sequence[tuple[IterationRecord, float]], watts: Mapping[Activity, float]) -> Entry:

@@ -11,6 +11,7 @@ from wattloop_operator.api.field_types import DNS_SUBDOMAIN_PATTERN, NonNegative
 from wattloop_operator.api.model import ApiModel, Rule
 
 MAX_WATTS = 10_000
+ABSOLUTE_PATH_PATTERN = r"^(/[A-Za-z0-9._=+,:@~-]+)+/?$"
 Watts = Annotated[int, Field(ge=1, le=MAX_WATTS)]
 
 
@@ -87,10 +88,49 @@ class PlanChoiceRule(StrEnum):
     COST = "Cost"
 
 
+class AfterLastPlan(StrEnum):
+    """What follows the last plan of a directory; the client's `plans_then`, capitalised."""
+
+    BEST = "Best"
+    FREE = "Free"
+    END = "End"
+
+
+class PlanDirectory(ApiModel):
+    """A folder of plan files, which all run in one training."""
+
+    path: str = Field(
+        description="Folder with the plan files of wattloop plan or Lowtime, in the training containers.",
+        min_length=1,
+        max_length=4096,
+        pattern=ABSOLUTE_PATH_PATTERN,
+    )
+    dump_path: str = Field(
+        description="Folder for the time and energy of each run, in the training containers, which all ranks and later "
+        "attempts share: an attempt goes on at the first plan that it lacks.",
+        min_length=1,
+        max_length=4096,
+        pattern=ABSOLUTE_PATH_PATTERN,
+    )
+    iterations: int = Field(
+        default=10, ge=1, le=1_000_000, description="Iterations measured under each plan, after one that is not."
+    )
+    after_last: AfterLastPlan = Field(
+        default=AfterLastPlan.BEST,
+        description="What follows the last plan. Best: the plan of least energy among those that take at most 1 % "
+        "longer than the highest clock. Free: free clocks. End: the training ends with exit code 0.",
+    )
+
+
 class FrequencyPlanSettings(ApiModel):
     """How the ranks of a training pipeline get clocks."""
 
     rules = (
+        Rule(
+            "!has(self.directory) || !has(self.choice) || self.choice == 'Fastest'",
+            "no choice with directory, whose plans all run",
+            ".choice",
+        ),
         Rule(
             "(has(self.choice) && self.choice == 'Deadline') == has(self.deadlineSeconds)",
             "deadlineSeconds with choice Deadline, and with no other choice",
@@ -118,6 +158,11 @@ class FrequencyPlanSettings(ApiModel):
     deadline_seconds: NonNegativeDecimalString | None = Field(
         default=None,
         description="Longest time of an iteration with choice Deadline, in seconds. Absent with another choice.",
+    )
+    directory: PlanDirectory | None = Field(
+        default=None,
+        description="Folder of plans that all run in one training, one after the other, instead of one that the "
+        "operator chooses. Nothing is profiled. Absent: the operator plans.",
     )
 
 
@@ -152,6 +197,11 @@ class Power(ApiModel):
             "!has(self.frequencyPlanRef) || !has(self.frequencyPlan) || !has(self.frequencyPlan.mode) || "
             "self.frequencyPlan.mode == 'Auto'",
             "frequencyPlan.mode Auto with frequencyPlanRef; or no frequencyPlanRef",
+            ".frequencyPlanRef",
+        ),
+        Rule(
+            "!has(self.frequencyPlanRef) || !has(self.frequencyPlan) || !has(self.frequencyPlan.directory)",
+            "frequencyPlanRef or frequencyPlan.directory, not both",
             ".frequencyPlanRef",
         ),
     )

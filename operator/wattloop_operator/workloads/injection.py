@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from wattloop.pipeline.measurement_files import DUMPS_VARIABLE
+from wattloop.pipeline.plan_series import PLAN_ITERATIONS_VARIABLE, PLANS_THEN_VARIABLE, PLANS_VARIABLE
 from wattloop.run.micro_batches import micro_batches
 from wattloop.run.publishing import current_of, is_url
 from wattloop.wire.environment import PREFIX, RunEnvironment
@@ -146,6 +148,14 @@ def run_variables(
         variables[KUBEFLOW_TOKEN] = addresses.token_file
         if addresses.certificate_authority_file:
             variables[KUBEFLOW_AUTHORITY] = addresses.certificate_authority_file
+    plans = job.spec.power.clocks_by_plan
+    if plans is not None and plans.directory is not None:
+        variables |= {
+            PLANS_VARIABLE: plans.directory.path,
+            PLAN_ITERATIONS_VARIABLE: str(plans.directory.iterations),
+            PLANS_THEN_VARIABLE: plans.directory.after_last.value.lower(),
+            DUMPS_VARIABLE: plans.directory.dump_path,
+        }
     if recurrence.spec.reporting.source is ReportingSource.LOGS:
         # Python writes a file or a pipe in blocks of 8 KiB: hours of a short log.
         variables["PYTHONUNBUFFERED"] = "1"

@@ -6,21 +6,18 @@ import csv
 import json
 import math
 import os
-import queue
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nvml_simulator
-from nvml_simulator import Machine, model_named
 from support.agents.agent_fixture import until
 from support.agents.simulated_node import simulated_node
 from support.pipelines.plan_server import running_plan_server
+from support.pipelines.two_stages import MICROBATCHES, STAGES, Stages
 from wattloop.commands.main import main
 from wattloop.errors import InputError, UsageError
 from wattloop.pipeline import Pipeline
@@ -28,96 +25,7 @@ from wattloop.pipeline.free_iterations import FreeIterations
 from wattloop.pipeline.plan_messages import Directive, RankReport
 from wattloop_operator.reconcile.pipeline.measured_excess import excess
 
-STAGES, MICROBATCHES = 2, 4
-FORWARD_SECONDS = {0: 0.02, 1: 0.012}
-SPEED = model_named("A100").teraflops_per_second
 CLOCKS = (1410, 1110, 810)
-
-
-class Stages:
-    """Two ranks in two threads, which send each other activations and gradients."""
-
-    def __init__(self, machine: Machine, environment: Mapping[str, str], **options: Any) -> None:
-        self._machine = machine
-        self._environment = environment
-        self._options = options
-        self._activations: queue.Queue[int] = queue.Queue()
-        self._gradients: queue.Queue[int] = queue.Queue()
-        self._count, self._ends = 0, False
-        self._is_over: Callable[[], bool] = lambda: True
-        self._step = threading.Barrier(STAGES, self._decide)
-        self.errors: list[BaseException] = []
-
-    def train(self, iterations: int) -> None:
-        """So many iterations."""
-        self._is_over = lambda: self._count == iterations
-        self._start()
-
-    def train_until(self, is_over: Callable[[], bool]) -> None:
-        """Iterations until a condition holds, which is looked at between them."""
-        self._is_over = is_over
-        self._start()
-
-    def _start(self) -> None:
-        threads = [threading.Thread(target=self._rank, args=(stage,)) for stage in range(STAGES)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not self.errors
-
-    def _decide(self) -> None:
-        """In one of the threads, while all of them wait."""
-        self._ends = self._is_over()
-        self._count += 1
-
-    def _rank(self, stage: int) -> None:
-        try:
-            with Pipeline(
-                stage=stage,
-                stages=STAGES,
-                microbatches=MICROBATCHES,
-                gpus=[stage],
-                environment=self._environment,
-                **self._options,
-            ) as pipeline:
-                while True:
-                    self._step.wait(timeout=60)
-                    if self._ends:
-                        break
-                    with pipeline.iteration():
-                        self._iterate(pipeline, stage)
-        except BaseException as error:  # noqa: BLE001 - of a thread
-            self.errors.append(error)
-            self._step.abort()
-
-    def _iterate(self, pipeline: Pipeline, stage: int) -> None:
-        if stage == 0:
-            self._forward(pipeline, stage, 0)
-            for microbatch in range(1, MICROBATCHES):
-                self._forward(pipeline, stage, microbatch)
-                self._backward(pipeline, stage, microbatch - 1)
-            self._backward(pipeline, stage, MICROBATCHES - 1)
-        else:
-            for microbatch in range(MICROBATCHES):
-                self._forward(pipeline, stage, microbatch)
-                self._backward(pipeline, stage, microbatch)
-
-    def _forward(self, pipeline: Pipeline, stage: int, microbatch: int) -> None:
-        if stage:
-            self._activations.get(timeout=60)
-        with pipeline.instruction("forward", microbatch=microbatch):
-            self._machine.occupy(stage, SPEED * FORWARD_SECONDS[stage], 0.6)
-        if not stage:
-            self._activations.put(microbatch)
-
-    def _backward(self, pipeline: Pipeline, stage: int, microbatch: int) -> None:
-        if not stage:
-            self._gradients.get(timeout=60)
-        with pipeline.instruction("backward", microbatch=microbatch):
-            self._machine.occupy(stage, SPEED * 2 * FORWARD_SECONDS[stage], 0.75)
-        if stage:
-            self._gradients.put(microbatch)
 
 
 def test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it(

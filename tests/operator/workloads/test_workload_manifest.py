@@ -68,6 +68,22 @@ def test_a_job_is_named_as_its_recurrence_and_owned_by_it(
     assert made["spec"]["template"]["metadata"]["labels"] == labels
 
 
+def test_a_folder_of_plans_is_named_in_the_environment(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    directory = {"path": "/plans", "dumpPath": "/shared/runs", "iterations": 15}
+    power = {"limit": {"mode": "None"}, "frequencyPlan": {"directory": directory}}
+    job = make_job(power=power)
+    (container,) = containers(manifest(job, recurrence_of(job), ADDRESSES))
+    named = {each["name"]: each["value"] for each in container["env"] if "PIPELINE" in each["name"]}
+    assert named == {
+        "WATTLOOP_PIPELINE_PLANS": "/plans",
+        "WATTLOOP_PIPELINE_DUMPS": "/shared/runs",
+        "WATTLOOP_PIPELINE_PLAN_ITERATIONS": "15",
+        "WATTLOOP_PIPELINE_PLANS_THEN": "best",
+    }
+
+
 def test_the_environment_has_the_decision(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
