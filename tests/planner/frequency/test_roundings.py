@@ -65,15 +65,15 @@ def long_problem(file: str, stages: int, microbatches: int, power: float) -> Pro
 
 
 @pytest.mark.parametrize(
-    ("file", "stages", "microbatches", "power"),
+    ("file", "stages", "microbatches", "power", "highest_are_fastest", "max_gap"),
     [
-        ("stage_profile/gpt3-175b+a100_sxm_bf16.csv", 16, 2048, 83.64),
-        ("stage_profile/gpt3-175b+a40_bf16.csv", 8, 1000, 70.38),
-        ("stage_profile/bloom+a100_sxm_bf16.csv", 8, 700, 83.64),
+        ("stage_profile/gpt3-175b+a100_sxm_bf16.csv", 16, 2048, 83.64, True, 0.0015),
+        ("stage_profile/gpt3-175b+a40_bf16.csv", 8, 1000, 70.38, True, 0.015),
+        ("stage_profile/bloom+a100_sxm_bf16.csv", 8, 700, 83.64, False, 0.015),
     ],
 )
 def test_the_fastest_plan_of_a_long_iteration_takes_exactly_the_minimum_time(
-    file: str, stages: int, microbatches: int, power: float
+    file: str, stages: int, microbatches: int, power: float, highest_are_fastest: bool, max_gap: float
 ) -> None:
     problem = long_problem(file, stages, microbatches, power)
     planning = plan_pipeline(problem)
@@ -81,19 +81,13 @@ def test_the_fastest_plan_of_a_long_iteration_takes_exactly_the_minimum_time(
     assert planning.steady_microbatches is not None
     assert fastest.time_seconds == realised_plan(problem, problem.fastest).time_seconds
     # The minimum time alone is trivial: every operation at its fastest option takes it.
-    assert planning.gaps[-1] <= 0.015
+    assert planning.gaps[-1] <= max_gap
     found = evaluate(problem, [row.tolist() for row in plan_frequencies(problem, fastest)])
     assert found.time_seconds == fastest.time_seconds
-
-
-def test_the_highest_clocks_of_the_widened_a100_profile_take_no_less_time_than_the_fastest_plan() -> None:
-    problem = long_problem("stage_profile/gpt3-175b+a100_sxm_bf16.csv", 16, 2048, 83.64)
     highest = [
         [max(problem.measured[problem.graph.kind_of[o]]) for o in order.tolist()] for order in problem.graph.order
     ]
-    planning = plan_pipeline(problem)
-    assert planning.plans[-1].time_seconds == evaluate(problem, highest).time_seconds
-    assert planning.gaps[-1] <= 0.0015
+    assert (evaluate(problem, highest).time_seconds <= fastest.time_seconds) is highest_are_fastest
 
 
 @randomly
