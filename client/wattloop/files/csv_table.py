@@ -22,6 +22,8 @@ MAX_CELLS = 2_500_000
 MAX_ROW_CHARACTERS = 256 * 1024
 MAX_SHOWN_CHARACTERS = 80
 MAX_SHOWN_HEADER = 200
+# As in the store: sums and squares of what is below stay finite.
+LIMIT = 1e15
 # Of the last line, the end of the text takes the place of its line end.
 LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+$")
 
@@ -52,7 +54,7 @@ class Row:
         return value
 
     def number(self, column: str, *, minimum: float = -math.inf, above: float | None = None) -> float:
-        """The cell as a finite number of at least ``minimum`` and, if given, greater than ``above``.
+        """The cell as a finite number below 1e15, of at least ``minimum`` and, if given, greater than ``above``.
 
         Raises:
             InputError: The cell is empty, is not a finite number, or is out of range.
@@ -67,6 +69,8 @@ class Row:
             value = float(text)
         except ValueError:
             raise InputError(self.source, _shown(text), expected, self.line, column) from None
+        if math.isfinite(value) and abs(value) >= LIMIT:
+            raise InputError(self.source, _shown(text), f"{expected}, of less than 1e15", self.line, column)
         if not math.isfinite(value) or value < minimum or (above is not None and value <= above):
             raise InputError(self.source, _shown(text), expected, self.line, column)
         return value

@@ -7,7 +7,7 @@ each attempt ended.
 from __future__ import annotations
 
 from wattloop.errors import InputError
-from wattloop.files.csv_table import Row, read_table
+from wattloop.files.csv_table import LIMIT, Row, read_table
 from wattloop_planner.bandit.configuration import Parameter
 from wattloop_planner.observations import PARAMETER_PREFIX, Observation, Outcome
 from wattloop_planner.simulation.traces import parameters_of_row
@@ -72,8 +72,13 @@ def _observation(row: Row) -> Observation:
     cost = 0.0 if is_crash_without_cost else row.number("cost_joules", minimum=0)
     epoch_cost = row.optional_number("epoch_cost_joules", minimum=0)
     epochs = row.optional_number("epochs", minimum=0)
+    for column, value in (("cost_joules", cost), ("epoch_cost_joules", epoch_cost), ("epochs", epochs)):
+        _check_quotient(row, column, value)
     if epochs is None and epoch_cost:
         epochs = cost / epoch_cost
+        if epochs >= LIMIT:
+            expected = "an energy of an epoch by which cost_joules is less than 1e15 epochs"
+            raise InputError(row.source, row.cells["epoch_cost_joules"], expected, row.line, "epoch_cost_joules")
     if epochs is None and "epochs" in row.cells and outcome is not Outcome.CRASHED:
         raise InputError(row.source, "an empty cell", "the epochs run, or no such column at all", row.line, "epochs")
     if epochs is None:
@@ -117,3 +122,13 @@ def _outcome(row: Row) -> Outcome:
     if (outcome is Outcome.REACHED) != (reached == "1"):
         raise InputError(row.source, repr(text), f"an outcome that agrees with reached {reached}", row.line, "outcome")
     return outcome
+
+
+def _check_quotient(row: Row, column: str, value: float | None) -> None:
+    """Check that a value is not so small that quotients by it are not finite.
+
+    Raises:
+        InputError: It is, with its line and column.
+    """
+    if value is not None and 0 < value < 1 / LIMIT:
+        raise InputError(row.source, row.cells[column], f"0, or at least {1 / LIMIT:g}", row.line, column)

@@ -1,0 +1,43 @@
+"""Extreme numbers of a history are refused with their place, or every policy replays them to finite numbers."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+
+from wattloop.commands.main import main
+
+NUMBERS = ("1e308", "-0.0", "5e-324", "9.9e14", "1e15", "NaN", "Infinity", "-1")
+EPOCHS = ("3", "5e-324", "1e-15", "9.9e14", "")
+EPOCH_COSTS = ("", "1", "5e-324", "1e-15", "9.9e14")
+HEADER = "recurrence,attempt,batch_size,cost_joules,reached,epochs,epoch_cost_joules\n"
+
+
+@pytest.mark.parametrize("policy", ["zeus", "knowledgeGradient", "thompsonSampling"])
+def test_an_extreme_number_is_refused_with_its_place_or_every_decision_is_finite(
+    policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history, output = tmp_path / "history.csv", tmp_path / "decisions.csv"
+    replayed = 0
+    for cost, epochs, epoch_cost in itertools.product(
+        NUMBERS, ("3", "5e-324", "1e-15", "9.9e14", ""), ("", "1", "5e-324", "1e-15", "9.9e14")
+    ):
+        rows = [f"0,0,8,{cost},1,{epochs},{epoch_cost}", f"1,0,16,{cost},1,3,1", f"2,0,8,10,0,1,{epoch_cost or 1}"]
+        history.write_text(HEADER + "\n".join(rows) + "\n")
+        sizes = ["--batch-sizes", "8,16,32", "--default-batch-size", "8"]
+        code = main(["replay", "--policy", policy, "--history", str(history), *sizes, "--output", str(output)])
+        written = capsys.readouterr()
+        if code == 2:
+            assert f"{history}: line " in written.err
+            continue
+        assert (code, written.err) == (0, ""), (cost, epochs, epoch_cost)
+        replayed += 1
+        cells = [cell for row in csv.DictReader(output.read_text().splitlines()) for cell in row.values()]
+        assert not [cell for cell in cells if cell.lower() in {"nan", "inf", "-inf"}]
+        numbers = [float(cell) for cell in cells if cell.replace(".", "").replace("-", "").replace("e", "").isdigit()]
+        assert all(map(math.isfinite, numbers))
+    assert replayed >= 20
