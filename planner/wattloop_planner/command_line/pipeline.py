@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattloop.commands.contract import Command
@@ -23,6 +24,7 @@ from wattloop_planner.command_line.pipeline_profile import PROFILE_EXAMPLE, chec
 from wattloop_planner.command_line.row_output import finite, write_rows
 
 if TYPE_CHECKING:
+    from wattloop_planner.frequency.pipeline.plans import Realised
     from wattloop_planner.frequency.recorded_runs import RunSummary
 
 ANALYZE_EXAMPLE = """\
@@ -83,6 +85,14 @@ def _configure_analyze(parser: argparse.ArgumentParser) -> None:
 def _configure_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plans", metavar="DIR", required=True, help="folder written by `wattloop plan`")
     parser.add_argument("--runs", metavar="DIR", required=True, help="folder with N.prof.json files")
+    parser.add_argument(
+        "--baseline",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="folder with the runs of a baseline to draw beside them, such as power limits; run 0, which warms up, is "
+        "left out; may be repeated",
+    )
     parser.add_argument(
         "--pipelines",
         type=int,
@@ -249,16 +259,25 @@ def _print_table(found: Sequence[RunSummary], base: RunSummary) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from wattloop_planner.frequency.pipeline.plans import Realised
     from wattloop_planner.frequency.plots.frontier_figure import write_comparison
 
-    summaries = _summaries(arguments.runs, arguments.warm_up)
-    runs = {
-        summary.number: Realised(summary.time_seconds, summary.energy_joules / arguments.pipelines)
-        for summary in summaries
+    runs = _realised(arguments.runs, arguments)
+    baselines = {
+        Path(folder).name: [point for number, point in _realised(folder, arguments).items() if number]
+        for folder in arguments.baseline
     }
-    write_comparison(arguments.output, arguments.plans, runs)
+    write_comparison(arguments.output, arguments.plans, runs, baselines)
     return 0
+
+
+def _realised(folder: str, arguments: argparse.Namespace) -> dict[int, Realised]:
+    """Time and energy of an iteration of one pipeline in each run of a folder, by number of the run."""
+    from wattloop_planner.frequency.pipeline.plans import Realised
+
+    return {
+        summary.number: Realised(summary.time_seconds, summary.energy_joules / arguments.pipelines)
+        for summary in _summaries(folder, arguments.warm_up)
+    }
 
 
 def _emulate(arguments: argparse.Namespace) -> int:

@@ -58,19 +58,25 @@ def frontier_figure(planning: Planning, realised: Sequence[Realised], points: Se
     return figure
 
 
-def write_comparison(path: str | Path, plans: str | Path, runs: Mapping[int, Realised]) -> None:
+def write_comparison(
+    path: str | Path,
+    plans: str | Path,
+    runs: Mapping[int, Realised],
+    baselines: Mapping[str, Sequence[Realised]],
+) -> None:
     """Write the figure as PNG, or as SVG if the path ends with ``.svg``.
 
     Args:
         path: The picture.
         plans: Folder written by `wattloop plan`.
         runs: Time and energy of an iteration of one pipeline, by number of the run.
+        baselines: The same of the runs of baselines, by name.
 
     Raises:
         InputError: The folder has no valid result.
         OperationError: The picture cannot be written.
     """
-    figure = comparison_figure(plans, runs)
+    figure = comparison_figure(plans, runs, baselines)
     with open_atomic_bytes(path) as stream:
         if str(path).endswith(".svg"):
             write_svg(figure, stream, "comparison")
@@ -78,7 +84,9 @@ def write_comparison(path: str | Path, plans: str | Path, runs: Mapping[int, Rea
             write_png(figure, stream)
 
 
-def comparison_figure(plans: str | Path, runs: Mapping[int, Realised]) -> Figure:
+def comparison_figure(
+    plans: str | Path, runs: Mapping[int, Realised], baselines: Mapping[str, Sequence[Realised]]
+) -> Figure:
     """A figure of energy against time. The point of each run has its number and the knobs of its plan."""
     frontier = read_frontier(plans)
     realised = read_result(plans).realised
@@ -86,6 +94,8 @@ def comparison_figure(plans: str | Path, runs: Mapping[int, Realised]) -> Figure
     axes = figure.subplots()
     axes.plot(*_coordinates(frontier), color="#555555", lw=1, label="lower bound (relaxation)")
     axes.plot(*_coordinates(realised), "o", ms=4, label="plans")
+    for name, points in baselines.items():
+        axes.plot(*_coordinates(points), ".--", lw=1, label=name)
     axes.plot(*_coordinates(runs.values()), "X", ms=8, color="#c0392b", label="runs")
     for number, point in runs.items():
         place = point.time_seconds, point.energy_joules
