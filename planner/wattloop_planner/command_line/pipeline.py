@@ -259,6 +259,7 @@ def _print_table(found: Sequence[RunSummary], base: RunSummary) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
+    from wattloop_planner.frequency.files.recorded_run_file import plans_of_runs
     from wattloop_planner.frequency.plots.frontier_figure import write_comparison
 
     runs = _realised(arguments.runs, arguments)
@@ -266,7 +267,8 @@ def _compare(arguments: argparse.Namespace) -> int:
         Path(folder).name: [point for number, point in _realised(folder, arguments).items() if number]
         for folder in arguments.baseline
     }
-    write_comparison(arguments.output, arguments.plans, runs, baselines)
+    names = plans_of_runs(arguments.runs, runs)
+    write_comparison(arguments.output, arguments.plans, runs, baselines, plan_names=names)
     return 0
 
 

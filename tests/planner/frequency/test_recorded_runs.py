@@ -12,7 +12,7 @@ import pytest
 from support.pipelines.measured_pipelines import PERSEUS
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop_planner.command_line.pipeline import WARM_UP_ITERATIONS
-from wattloop_planner.frequency.files.recorded_run_file import read_run, read_runs
+from wattloop_planner.frequency.files.recorded_run_file import plans_of_runs, read_run, read_runs
 from wattloop_planner.frequency.recorded_runs import DEFAULT_WARM_UP_ITERATIONS, RankRecord, RecordedRun, summarise
 
 SAMPLE = PERSEUS / "prof_sample"
@@ -106,3 +106,13 @@ def test_an_invalid_file_is_rejected_with_the_place_and_what_is_valid(
         read_run(path, 0)
     assert str(rejected.value).startswith(str(path))
     assert message in str(rejected.value)
+
+
+def test_the_plan_of_a_run_is_that_of_its_number_or_of_the_series(tmp_path: Path) -> None:
+    assert plans_of_runs(tmp_path, (0, 1, 17)) == {1: "freqs_pipeline_00000.py", 17: "freqs_pipeline_00016.py"}
+    (tmp_path / "series.json").write_text('{"plans": ["freqs_pipeline_00002.py", "freqs_pipeline_00010.py"]}')
+    assert plans_of_runs(tmp_path, (0, 1, 2, 3)) == {2: "freqs_pipeline_00002.py", 3: "freqs_pipeline_00010.py"}
+    for text in ("[]", '{"plans": [1]}', '{"plans": ["../freqs_pipeline_00000.py"]}'):
+        (tmp_path / "series.json").write_text(text)
+        with pytest.raises(InputError, match="expected an object with the names of plans"):
+            plans_of_runs(tmp_path, (1,))

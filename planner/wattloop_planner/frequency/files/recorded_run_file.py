@@ -8,6 +8,7 @@ instruction. ``N.sched.json`` beside it lists each rank's clocks: ``rank``, ``po
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ import numpy as np
 from wattloop.errors import InputError, OperationError
 from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
+from wattloop.pipeline.plan_series import MAX_SERIES_BYTES, SERIES_FILE, WARM_UP_RUNS
 from wattloop.wire.message_fields import shown
 from wattloop.wire.training_messages import MAX_NUMBER
+from wattloop_planner.frequency.files.plan_file import plan_file_name
 from wattloop_planner.frequency.pipeline.planning_problem import Floats
 from wattloop_planner.frequency.recorded_runs import RankRecord, RecordedRun, Repetitions
 
@@ -53,6 +56,31 @@ def read_runs(folder: str | Path) -> list[RecordedRun]:
     if not numbers:
         raise InputError(str(folder), "no run", "files named N.prof.json, with N = 0, 1, …")
     return [read_run(path / run_file_name(number), number) for number in numbers]
+
+
+def plans_of_runs(folder: str | Path, numbers: Iterable[int]) -> dict[int, str]:
+    """Name of the plan file of each run under a plan.
+
+    Run 0 is at free clocks, and run K + 1 under plan K. Of a folder of plans, ``series.json`` names the plans of the
+    runs after those that warm up.
+
+    Args:
+        folder: Folder of the runs.
+        numbers: The runs.
+
+    Raises:
+        InputError: ``series.json`` is another file.
+    """
+    path = Path(folder) / SERIES_FILE
+    if not path.exists():
+        return {number: plan_file_name(number - 1) for number in numbers if number > 0}
+    expected = "an object with the names of plans"
+    found = parse_json(read_text(path, MAX_SERIES_BYTES, expected), str(path), expected, MAX_JSON_BYTES)
+    names = found.get("plans") if isinstance(found, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) and "/" not in name for name in names):
+        raise InputError(str(path), shown(found), expected)
+    named = dict(enumerate(names, start=WARM_UP_RUNS))
+    return {number: named[number] for number in numbers if number in named}
 
 
 def read_run(path: str | Path, number: int) -> RecordedRun:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from wattloop.files.atomic_write import open_atomic_bytes
 from wattloop_planner.frequency.baselines import Baseline
-from wattloop_planner.frequency.files.plan_file import knobs_of_plan, plan_file_name
+from wattloop_planner.frequency.files.plan_file import knobs_of_plan
 from wattloop_planner.frequency.files.result import read_frontier, read_result
 from wattloop_planner.frequency.pipeline.plans import Realised
 from wattloop_planner.frequency.plots.drawing import save_figure, write_png, write_svg
@@ -63,6 +63,8 @@ def write_comparison(
     plans: str | Path,
     runs: Mapping[int, Realised],
     baselines: Mapping[str, Sequence[Realised]],
+    *,
+    plan_names: Mapping[int, str],
 ) -> None:
     """Write the figure as PNG, or as SVG if the path ends with ``.svg``.
 
@@ -71,12 +73,13 @@ def write_comparison(
         plans: Folder written by `wattloop plan`.
         runs: Time and energy of an iteration of one pipeline, by number of the run.
         baselines: The same of the runs of baselines, by name.
+        plan_names: Name of the plan file of a run, by its number; none of a run without a plan.
 
     Raises:
         InputError: The folder has no valid result.
         OperationError: The picture cannot be written.
     """
-    figure = comparison_figure(plans, runs, baselines)
+    figure = comparison_figure(plans, runs, baselines, plan_names)
     with open_atomic_bytes(path) as stream:
         if str(path).endswith(".svg"):
             write_svg(figure, stream, "comparison")
@@ -85,7 +88,10 @@ def write_comparison(
 
 
 def comparison_figure(
-    plans: str | Path, runs: Mapping[int, Realised], baselines: Mapping[str, Sequence[Realised]]
+    plans: str | Path,
+    runs: Mapping[int, Realised],
+    baselines: Mapping[str, Sequence[Realised]],
+    plan_names: Mapping[int, str],
 ) -> Figure:
     """A figure of energy against time. The point of each run has its number and the knobs of its plan."""
     frontier = read_frontier(plans)
@@ -99,18 +105,19 @@ def comparison_figure(
     axes.plot(*_coordinates(runs.values()), "X", ms=8, color="#c0392b", label="runs")
     for number, point in runs.items():
         place = point.time_seconds, point.energy_joules
-        axes.annotate(_label(Path(plans), number), place, (6, 6), textcoords="offset points", fontsize=8)
+        axes.annotate(
+            _label(Path(plans), number, plan_names.get(number)), place, (6, 6), textcoords="offset points", fontsize=8
+        )
     axes.set(xlabel="time of an iteration (s)", ylabel="energy of an iteration of one pipeline (J)")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     return figure
 
 
-def _label(plans: Path, run: int) -> str:
+def _label(plans: Path, run: int, plan_name: str | None) -> str:
     """The number of a run, and the knobs of its plan with the number of operations that have them."""
-    # Run 0 is at free clocks, and run K + 1 under plan K.
-    path = plans / plan_file_name(run - 1)
-    knobs = knobs_of_plan(path) if run > 0 and path.is_file() else Counter[str]()
+    path = None if plan_name is None else plans / plan_name
+    knobs = knobs_of_plan(path) if path is not None and path.is_file() else Counter[str]()
     lines = [f"{label} ({count})" for label, count in knobs.most_common(MAX_LABELLED_KNOBS)]
     more = ["…"] if len(knobs) > MAX_LABELLED_KNOBS else []
     return "\n".join((str(run), *lines, *more))
