@@ -40,6 +40,8 @@ from wattloop_planner.metric_curve import MetricCurve
 
 # Of a job, in the store: an attempt an hour for more than two years. Older ones are deleted.
 MAX_OBSERVATIONS_OF_JOB = 20_000
+# In the process, of all jobs; more are computed again.
+MAX_SHARED_TARGETS = 1024
 RESULTS = tuple(sorted(result.value for result in Result))
 DIRECTIONS = tuple(sorted(direction.value for direction in Direction))
 
@@ -191,8 +193,13 @@ class ObservationRecord(StoredRecord):
     @functools.cached_property
     def target(self) -> RunTarget:
         """Its target."""
-        maximize = self.target_direction == Direction.MAXIMIZE.value
-        return RunTarget(self.target_metric, self.target_threshold, maximize, self.target_evaluations)
+        return _shared_target(self.target_metric, self.target_direction, self.target_threshold, self.target_evaluations)
+
+
+@functools.lru_cache(MAX_SHARED_TARGETS)
+def _shared_target(metric: str, direction: str, threshold: float, evaluations: int) -> RunTarget:
+    """A target; the thousands of records of a job have the same one."""
+    return RunTarget(metric, threshold, direction == Direction.MAXIMIZE.value, evaluations)
 
 
 def once_per_record(
