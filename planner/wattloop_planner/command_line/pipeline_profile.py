@@ -125,9 +125,11 @@ def profile(arguments: argparse.Namespace) -> int:
     if not kept:
         highest = max(each.frequency_megahertz for each in measured)
         raise UsageError(f"--lowest-clock {lowest}: no clock remains; the highest is {highest} MHz")
-    if unknown := sorted({f"stage {each.stage}, {each.instruction}" for each in kept if each.energy_joules is None}):
-        found, expected = f"no energy of {'; '.join(unknown)[:200]}", "the energy of each instruction"
-        raise InputError(arguments.folder, found, expected)
+    known = {(each.stage, each.instruction) for each in kept if each.energy_joules is not None}
+    if unknown := sorted({(each.stage, each.instruction) for each in kept} - known):
+        named = "; ".join(f"stage {stage}, {instruction}" for stage, instruction in unknown)
+        expected = "the energy of each instruction at some clock, which runs of more iterations tell"
+        raise InputError(arguments.folder, f"no energy of {named[:200]}", expected)
     _write(arguments, kept)
     _report(arguments, kept, {each.frequency_megahertz for each in measured if each.frequency_megahertz < lowest})
     return 0

@@ -226,6 +226,21 @@ def test_clocks_of_another_form_are_refused(
     assert message in capsys.readouterr().err
 
 
+def test_an_energy_that_is_not_known_is_an_empty_cell(tmp_path: Path) -> None:
+    folder, file = tmp_path / "dumps", tmp_path / "profile.csv"
+    dump(folder, 0, [1410], None, 1.0)
+    dump(folder, 1, [1200], None, 1.5)
+    (entry,) = json.loads((folder / "1.prof.json").read_text())
+    entry["energy_breakdown"]["forward"] = []
+    (folder / "1.prof.json").write_text(json.dumps([entry]))
+    assert main(["pipeline", "profile", "--from", str(folder), "--output", str(file), "--lowest-clock", "0"]) == 0
+    with file.open(newline="") as stream:
+        cells = {(row["instruction"], row["frequency"]): row["energy"] for row in csv.DictReader(stream)}
+    assert cells["forward", "1200"] == ""
+    assert float(cells["forward", "1410"]) == 100
+    assert float(cells["backward", "1200"]) == 300
+
+
 def test_dumps_without_energies_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sample = Path(__file__).parents[2] / "data" / "perseus" / "prof_sample"
     assert main(["pipeline", "profile", "--from", str(sample), "--output", str(tmp_path / "p.csv")]) == 2
