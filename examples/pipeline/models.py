@@ -108,7 +108,10 @@ def parser() -> argparse.ArgumentParser:
         help="measure the instructions at each clock into a file there, and end",
     )
     clocks.add_argument(
-        "--num-prof-steps", type=int, default=PROFILE_STEPS, help="steps measured at each clock (%(default)s)"
+        "--num-prof-steps",
+        type=int,
+        default=PROFILE_STEPS,
+        help="steps measured at each clock, or under each plan (%(default)s)",
     )
     clocks.add_argument(
         "--profile-clocks",
@@ -117,7 +120,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="MHZ,…",
         help="the clocks to profile, or the number of evenly spaced ones (%(default)s)",
     )
-    clocks.add_argument("--plan", metavar="PATH", help="run this plan of wattloop plan")
+    clocks.add_argument("--plan", metavar="PATH", help="run this plan of wattloop plan, or the plans of this folder")
     clocks.add_argument("--dumps", metavar="FOLDER", help="write time and energy of the steps into a folder there")
 
     sizes = found.add_argument_group("other sizes than the published ones, such as for a machine without GPUs")

@@ -257,6 +257,8 @@ class Trainer:
             found["profile_iterations"] = options.num_prof_steps
         if options.plan is not None:
             found["plan"] = options.plan
+            if Path(options.plan).is_dir():
+                found["plan_iterations"] = options.num_prof_steps
         if options.dumps is not None:
             found["dumps"] = Path(options.dumps) / self._experiment.name(self._microbatches)
         return found
