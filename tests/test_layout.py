@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 ROOTS = ("client", "operator", "agent", "planner", "simulator")
 MAX_FILE_LINES = 500
 # One callback for each library of trainings, and the names of Zeus that `wattloop.compat.zeus` has to have.
-NAMES_OF_OTHER_LIBRARIES = {"Measurement": 2, "WattloopCallback": 3}
+NAMES_OF_OTHER_LIBRARIES = {"Energy": 2, "Measurement": 2, "Time": 2, "WattloopCallback": 3}
 
 
 def test_the_folder_operator_is_no_package() -> None:

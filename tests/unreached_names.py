@@ -34,6 +34,9 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "wattloop.pipeline.pipeline_rank:Pipeline*",
         "wattloop.pipeline.instruction:Instruction*",
         "wattloop.compat.zeus:*",
+        "wattloop.compat.zeus_huggingface:*",
+        "wattloop.compat.zeus_power_limit:*",
+        "wattloop.compat.zeus_windows:*",
     ),
     "integrations: docs/integrations.md": (
         "wattloop.integrations.accelerate:WattloopTracker*",

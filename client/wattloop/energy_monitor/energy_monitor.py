@@ -84,6 +84,11 @@ class EnergyMonitor:
         sampler.select(list(self._uuids.values()))
         _monitors.add(self)
 
+    @property
+    def gpu_uuids(self) -> tuple[str, ...]:
+        """UUIDs of the GPUs of this monitor, in the order of `gpu_indices`."""
+        return tuple(self._uuids.values())
+
     def begin_window(self, name: str, *, restart: bool = False) -> None:
         """Begin a window.
 

@@ -122,13 +122,14 @@ class TotalsExchange:
     Args:
         group: The process group; None if this process is the only one.
         name: Beginning of the names of its values, the same on all ranks.
+        zero: What readings count from; None: the first of them.
     """
 
-    def __init__(self, group: TorchGroup | None, name: str) -> None:
+    def __init__(self, group: TorchGroup | None, name: str, zero: Totals | None = None) -> None:
         self._group = group
         self._name = name
         self._number = 0
-        self._zero: Totals | None = None
+        self._zero = zero
 
     @property
     def ranks(self) -> int:

@@ -22,6 +22,7 @@ import pytest
 import nvml_simulator
 from support.sampled_machine import SampledMachine, square_wave, steady
 from wattloop.compat import zeus as compat
+from wattloop.compat import zeus_windows
 from wattloop.energy_monitor import EnergyMonitor
 
 STEP_SECONDS = 0.1
@@ -42,7 +43,7 @@ def sampled(zeus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setenv(nvml_simulator.STATE_VARIABLE, "")
     machine = SampledMachine(tmp_path / "gpus", gpus=2)
     machine.run(steady(), 3.0)
-    monkeypatch.setattr(compat, "EnergyMonitor", lambda gpus: EnergyMonitor._with_sampler(machine.sampler, gpus))
+    monkeypatch.setattr(zeus_windows, "EnergyMonitor", lambda gpus: EnergyMonitor._with_sampler(machine.sampler, gpus))
     yield machine
     machine.close()
     # Zeus initializes NVML once for a process, and never ends it. Later tests have other GPUs.
