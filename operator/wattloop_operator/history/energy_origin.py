@@ -16,6 +16,8 @@ from wattloop_operator.reconcile.energy.attempt_usage import READ_PROCESSORS
 ANNOTATION = "wattloop.dev/energy-origin"
 # Of the simulated GPUs, by their product names.
 IDLE_WATTS = {
+    "Tesla K80": 27.0,
+    "Tesla P100-SXM2-16GB": 30.0,
     "NVIDIA A40": 30.0,
     "Tesla V100-SXM2-32GB": 42.0,
     "NVIDIA A100-SXM4-80GB": 55.0,
