@@ -65,7 +65,7 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "*Formatter.format*",
         "*Formatter.process_log_record",
         "*Handler.emit",
-        "wattloop_operator.local.repeated_warnings:_FirstOfEach.filter",
+        "wattloop_operator.local.display:_FirstOfEach.filter",
     ),
     "urllib's handlers": ("wattloop.wire.unix_http:UnixHandler.http_open",),
     "http.server and socketserver": (
@@ -73,7 +73,7 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "*:BoundedHandler.*",
         "wattloop_agent.telemetry.bounded_server:BoundedServer.*",
     ),
-    "uvicorn's protocol": ("wattloop_operator.http.connections:BoundedConnection.*",),
+    "asyncio's protocol": ("wattloop_operator.http.http_connection:BoundedConnection.*",),
     "kopf and aiohttp, which read watches by them": ("wattloop_operator.controller.watch_session:_Packed*.*",),
     "the election of the Kubernetes client": ("wattloop_operator.cluster.election:_Election.renew_loop",),
     "ruamel.yaml's scanner": ("wattloop_operator.api.checks.documents:BoundedScanner.fetch_more_tokens",),

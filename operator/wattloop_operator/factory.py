@@ -26,11 +26,10 @@ from wattloop_operator.cluster.frequency_plans import FrequencyPlanWriter
 from wattloop_operator.cluster.gpu_power_policies import NodePolicies, write_policy_statuses
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
-from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.output_collector import OutputCollector
 from wattloop_operator.cluster.pod_logs import ClusterLogs
-from wattloop_operator.cluster.progress_store import ClusterProgressStore
+from wattloop_operator.cluster.progress_store import ClusterProgressStore, JobSettings
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.controller.leader_state import LeaderState
 from wattloop_operator.controller.work_queue import WorkQueue
@@ -42,8 +41,7 @@ from wattloop_operator.memory_shares import container_bytes, objects_bytes
 from wattloop_operator.operator_settings import OperatorSettings
 from wattloop_operator.reconcile.learning.decision import sample_decision
 from wattloop_operator.reporting.app import create_app
-from wattloop_operator.reporting.limit_orders import LimitOrders
-from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.nodes import LimitOrders, NodeService
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits
 from wattloop_operator.reporting.pipeline_planner import PipelinePlanner
 from wattloop_operator.reporting.pipeline_service import PipelineService
@@ -52,10 +50,8 @@ from wattloop_operator.reporting.progress_writer import ProgressWriterThread
 from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store
-from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
-from wattloop_operator.telemetry.database_check import DatabaseCheck
-from wattloop_operator.telemetry.health import WatchHeartbeat, create_health_app, watches_check
-from wattloop_operator.telemetry.operator_metrics import Metrics, StateCollector
+from wattloop_operator.telemetry.health import DatabaseCheck, WatchHeartbeat, create_health_app, watches_check
+from wattloop_operator.telemetry.operator_metrics import CertificateCollector, Metrics, StateCollector
 from wattloop_operator.workloads.injection import ClusterAddresses
 
 if TYPE_CHECKING:
@@ -192,7 +188,7 @@ class Factory:
         # An operator that does not lead saves the import of kopf.
         from wattloop_operator.controller.controller import Controller  # noqa: PLC0415
         from wattloop_operator.controller.kopf_handlers import registry_of, settings_of  # noqa: PLC0415
-        from wattloop_operator.controller.open_watches import OpenWatches  # noqa: PLC0415
+        from wattloop_operator.controller.watch_session import OpenWatches  # noqa: PLC0415
 
         settings = self.settings
         api = ClusterApi(fenced(self.transport, may_write), settings.namespaces)

@@ -12,7 +12,7 @@ from cachetools import TTLCache
 from wattloop.errors import OperationError
 from wattloop.wire.node_energy import PodGpuUsage
 from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
-from wattloop_operator.cluster.auth.pod_ownership import runs
+from wattloop_operator.cluster.auth.authorizers import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.domain.names import RECURRENCE_LABEL
 from wattloop_operator.reporting.interfaces import OwnershipError, PodAttempt

@@ -19,10 +19,9 @@ from wattloop.threads import TaskThread
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
-from wattloop_operator.cluster.auth.pod_ownership import runs
+from wattloop_operator.cluster.auth.authorizers import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.log_follower import LogFollower, stoppable_flow
-from wattloop_operator.cluster.pod_logs import ContainerLog, OpenLog
+from wattloop_operator.cluster.pod_logs import ContainerLog, LogFollower, OpenLog, stoppable_flow
 from wattloop_operator.domain.training_output import OutputReader, PatternError
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.output_report import OutputReport

@@ -1,13 +1,28 @@
-"""The progress of recurrences in their status, written only if the object is unchanged."""
+"""Wattloop's objects for the reporting API, which every replica serves without a watch.
+
+It reads and writes the progress of recurrences in their status, and reads what their jobs choose.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+from cachetools import TTLCache, cached
+from pydantic import ValidationError
 
 from wattloop.errors import OperationError
 from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.power_fields import PowerLimit
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
+    FREQUENCY_PLANS,
+    RECURRING_TRAINING_JOBS,
     TRAINING_RECURRENCES,
     ClusterApi,
     ConflictError,
@@ -16,6 +31,8 @@ from wattloop_operator.cluster.api import (
     status_to_apply,
 )
 from wattloop_operator.driver import StaleSnapshotError
+from wattloop_operator.reconcile.pipeline.job_plan import job_plan
+from wattloop_operator.reconcile.pipeline.pipeline_state import GivenPlan, JobPlan
 from wattloop_operator.reporting.interfaces import ProgressTooLargeError
 
 # A manager of its own: server-side apply keeps the fields of the controller and of the reporting
@@ -60,3 +77,58 @@ class ClusterProgressStore:
             raise StaleSnapshotError(str(error)) from error
         except RejectedError as error:
             raise OperationError(f"the progress of {name} cannot be written: {error}") from error
+
+
+MAX_JOBS = 10_000
+# After a change of a job's selector, its running attempts hold the limit of the former for so long.
+CACHE_SECONDS = 30.0
+
+
+class JobSettings:
+    """Reads how jobs choose power limits and plan pipelines. Thread-safe.
+
+    Args:
+        api: The API server.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        cache: TTLCache[tuple[str, str], PowerLimit | None] = TTLCache(MAX_JOBS, CACHE_SECONDS, clock)
+        # Whatever refers to a plan of the user refers to one object.
+        self._plans: WeakValueDictionary[tuple[str, str], GivenPlan] = WeakValueDictionary()
+        self._plans_lock = threading.Lock()
+        self._power_of = cached(cache, lock=threading.Lock())(self._read_power)
+
+    def power_of(self, namespace: str, name: str) -> PowerLimit | None:
+        """See `wattloop_operator.reporting.nodes.PowerOfJob`."""
+        return self._power_of(namespace, name)
+
+    def plan_of(self, recurrence: TrainingRecurrence) -> JobPlan:
+        """See `wattloop_operator.reporting.pipeline_service.PlanOfRecurrence`."""
+        namespace, reference = recurrence.metadata.namespace, recurrence.spec.job_ref
+        try:
+            body = self._api.find(RECURRING_TRAINING_JOBS, namespace, reference.name)
+            if body is None or body["metadata"]["uid"] != reference.uid:
+                return JobPlan(enabled=False)
+            job = RecurringTrainingJob.from_wire(body)
+            named = job.spec.power.frequency_plan_ref
+            found = None if named is None else self._api.find(FREQUENCY_PLANS, namespace, named.name)
+            return self._shared(job_plan(job, recurrence, None if found is None else FrequencyPlan.from_wire(found)))
+        except (RejectedError, ValidationError) as error:
+            name = f"{namespace}/{reference.name}"
+            raise OperationError(f"the frequency plan of {name} cannot be read: {error}") from error
+
+    def _shared(self, plan: JobPlan) -> JobPlan:
+        given = plan.given
+        if given is None or given.spec is None:
+            return plan
+        with self._plans_lock:
+            return replace(plan, given=self._plans.setdefault((given.name, given.digest), given))
+
+    def _read_power(self, namespace: str, name: str) -> PowerLimit | None:
+        try:
+            body = self._api.find(RECURRING_TRAINING_JOBS, namespace, name)
+            return None if body is None else RecurringTrainingJob.from_wire(body).spec.power.limit
+        except (RejectedError, ValidationError) as error:
+            raise OperationError(f"RecurringTrainingJob {namespace}/{name} cannot be read: {error}") from error

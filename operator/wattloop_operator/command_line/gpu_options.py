@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 from wattloop.errors import UsageError
 from wattloop_operator.local.local_gpus import (
+    ANNOTATION,
     MAX_GPUS,
     MAX_TIME_SCALE,
     MODELS,
     MODELS_WITHOUT_COUNTER,
+    SimulatedLoad,
     Simulation,
     has_driver,
 )
-from wattloop_operator.local.simulated_load import ANNOTATION, SimulatedLoad
 
 if TYPE_CHECKING:
     from wattloop_operator.api.recurring_training_job import RecurringTrainingJob

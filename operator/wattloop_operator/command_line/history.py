@@ -82,8 +82,7 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
         InputError: An object cannot be parsed.
         OperationError: The database or the cluster cannot be read.
     """
-    from wattloop_operator.history.cluster_history import cluster_context, cluster_history
-    from wattloop_operator.history.stored_history import JobSelector, stored_history
+    from wattloop_operator.history.history_sources import JobSelector, cluster_context, cluster_history, stored_history
     from wattloop_operator.store import open_store
 
     if arguments.database is None:

@@ -17,9 +17,8 @@ from wattloop_operator.cluster.api import ResourceType
 from wattloop_operator.cluster.bounded_json import UnreadableError
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import WatchedKind
-from wattloop_operator.cluster.informer.watch_objects import unpack
-from wattloop_operator.controller.open_watches import RETRY_SECONDS, OpenWatches
-from wattloop_operator.controller.watch_session import watch_session
+from wattloop_operator.cluster.informer.stored_parts import unpack
+from wattloop_operator.controller.watch_session import RETRY_SECONDS, OpenWatches, watch_session
 
 # Within the five minutes for which the server keeps the versions that a watch can resume from.
 SERVER_TIMEOUT_SECONDS = 300

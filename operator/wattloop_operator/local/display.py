@@ -1,9 +1,14 @@
-"""Output of a local run besides its table: JSON lines, and messages about failed attempts and their pipelines."""
+"""Output of a local run besides its table: JSON lines, messages about failed attempts and their pipelines, warnings.
+
+Each training of a run opens the same GPUs, so what is wrong with them is logged with every one; a run shows it once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
 from typing import IO
 
 from wattloop_operator.api.attempt_state import Result
@@ -131,3 +136,33 @@ class PipelineReporter:
             state = self._pipelines.read_without_measurements(key)
             if state is not None:
                 self._print_line(f"run {spec.index}, try {spec.attempt}: {pipeline_summary(state)}")
+
+
+class _FirstOfEach(logging.Filter):
+    """Passes a message that was not seen before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the message is new."""
+        text = record.getMessage()
+        is_new = text not in self._seen
+        self._seen.add(text)
+        return is_new
+
+
+@contextlib.contextmanager
+def each_warning_once(logger: logging.Logger) -> Iterator[None]:
+    """Drop what the logger has already said within the block.
+
+    Args:
+        logger: The logger of one module, whose messages are few.
+    """
+    first_of_each = _FirstOfEach()
+    logger.addFilter(first_of_each)
+    try:
+        yield
+    finally:
+        logger.removeFilter(first_of_each)

@@ -21,14 +21,12 @@ from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Failure, Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.domain.steady_clock import SteadyClock
 from wattloop_operator.driver import StaleSnapshotError
-from wattloop_operator.local.command import command_of
+from wattloop_operator.local.command import command_of, missing_module_text
 from wattloop_operator.local.final_energy import FinalEnergy
 from wattloop_operator.local.output_folder import require_space
 from wattloop_operator.local.output_follower import OutputFollower
 from wattloop_operator.local.processes import ProcessStartError, TrainingProcess, last_output
-from wattloop_operator.local.recurrence_store import RECURRENCE, replace_recurrence
-from wattloop_operator.local.report_server import LocalTokens
-from wattloop_operator.local.script_python import missing_module_text
+from wattloop_operator.local.report_server import RECURRENCE, LocalTokens, replace_recurrence
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey

@@ -29,17 +29,14 @@ from wattloop_operator.history.energy_origin import ANNOTATION, EnergyOrigin
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import rows_of, write_csv
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.local.display import PipelineReporter
+from wattloop_operator.local.display import PipelineReporter, each_warning_once
 from wattloop_operator.local.job_file import local_job, without_power_limits
 from wattloop_operator.local.local_backend import LocalBackend
-from wattloop_operator.local.local_gpus import Simulation, given_gpus, simulate_gpus
+from wattloop_operator.local.local_gpus import Simulation, given_gpus, running_load, simulate_gpus
 from wattloop_operator.local.output_folder import OutputFolder, lock_job
 from wattloop_operator.local.processor_agent import LocalProcessorMeter, running_processor_agent
-from wattloop_operator.local.recurrence_store import LocalProgressStore
-from wattloop_operator.local.repeated_warnings import each_warning_once
-from wattloop_operator.local.report_server import LocalTokens, report_address
+from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens, report_address
 from wattloop_operator.local.runner import Runner
-from wattloop_operator.local.simulated_load import running_load
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit

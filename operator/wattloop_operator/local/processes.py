@@ -14,7 +14,7 @@ from typing import IO
 
 from wattloop.errors import OperationError
 from wattloop.threads import TaskThread, WatchedThread
-from wattloop_operator.local.script_python import python_of
+from wattloop_operator.local.command import python_of
 from wattloop_operator.local.watchdog import TRAINING_VARIABLE, Watchdog, kill_processes_of
 from wattloop_operator.parent_process import kill_with_parent
 

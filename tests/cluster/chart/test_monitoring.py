@@ -20,8 +20,7 @@ from support.control_plane.commands import ClusterCommand
 from wattloop_agent.telemetry.catalogue import CATALOGUE
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.http.certificates import ServingCertificate
-from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
-from wattloop_operator.telemetry.operator_metrics import Metrics, StateCollector
+from wattloop_operator.telemetry.operator_metrics import CertificateCollector, Metrics, StateCollector
 
 DASHBOARDS = sorted((CHART / "dashboards").glob("*.json"))
 # The labels that Prometheus adds to a pod's metrics unless the metric has them.

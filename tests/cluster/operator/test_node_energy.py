@@ -29,13 +29,11 @@ from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
-from wattloop_operator.cluster.job_settings import JobSettings
 from wattloop_operator.cluster.node_pods import ClusterNodePods
-from wattloop_operator.cluster.progress_store import ClusterProgressStore
+from wattloop_operator.cluster.progress_store import ClusterProgressStore, JobSettings
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.app import create_app
-from wattloop_operator.reporting.limit_orders import LimitOrders
-from wattloop_operator.reporting.nodes import NodeService
+from wattloop_operator.reporting.nodes import LimitOrders, NodeService
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store
 

@@ -15,7 +15,7 @@ from support.free_ports import free_port
 from support.reporting.memory_progress_store import DECIDED
 from wattloop import Run
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.local.recurrence_store import RECURRENCE
+from wattloop_operator.local.report_server import RECURRENCE
 from wattloop_operator.store import open_store
 
 pytestmark = pytest.mark.processes
@@ -30,7 +30,7 @@ import sys, threading
 from pathlib import Path
 from wattloop.commands.settings import Address
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.local.report_server import LocalProgressStore
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import open_store

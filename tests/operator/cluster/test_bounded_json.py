@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from wattloop_operator.cluster.bounded_json import MAX_OBJECT_BYTES, UnreadableError, parse, parse_response
-from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response, unpack
+from wattloop_operator.cluster.informer.stored_parts import packed_event, packed_response, unpack
 
 METADATA = {
     "name": 'a "quoted\\" [',

@@ -18,8 +18,14 @@ from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import JOBS, PAGE_OBJECTS, PODS, ClusterApi
 from wattloop_operator.cluster.api_transport import MAX_RESPONSE_BYTES, HttpTransport
-from wattloop_operator.cluster.informer.stored_parts import Body, job_part, metadata_part, pod_part
-from wattloop_operator.cluster.informer.watch_objects import packed_response, unpack
+from wattloop_operator.cluster.informer.stored_parts import (
+    Body,
+    job_part,
+    metadata_part,
+    packed_response,
+    pod_part,
+    unpack,
+)
 from wattloop_operator.controller.kopf_handlers import LIST_OBJECTS
 from wattloop_operator.http.http_service import HttpService
 

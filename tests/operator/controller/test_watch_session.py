@@ -13,12 +13,13 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
+from yarl import URL
 
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
 from wattloop_operator.controller.kopf_handlers import registry_of, settings_of
-from wattloop_operator.controller.open_watches import OpenWatches
+from wattloop_operator.controller.watch_session import MAX_CLOSED_SECONDS, OpenWatches
 from wattloop_operator.http.http_service import HttpService
 
 GROUP, VERSION = "wattloop.dev", "v1alpha1"
@@ -106,3 +107,48 @@ def test_an_error_of_a_list_or_a_watch_has_its_objects_listed_again(failure: dic
         thread.join(60.0)
         service.stop()
     assert not thread.is_alive()
+
+
+LIST = URL("https://server/api/v1/pods?limit=20")
+WATCH = URL("https://server/api/v1/pods?watch=true")
+
+
+def test_only_a_watch_that_stays_closed_is_a_problem() -> None:
+    now = 0.0
+    watches = OpenWatches(lambda: now)
+    watches.begin(URL("https://server/apis"))
+    watches.end(URL("https://server/apis"))
+    watches.begin(WATCH)
+    now += 1000.0
+    assert watches.problem() == "", "a stream is open, or a request waits"
+    watches.end(WATCH)
+    now += MAX_CLOSED_SECONDS
+    assert watches.problem() == "", "it may be requested again"
+    watches.begin(LIST)
+    now += 100.0
+    assert watches.problem() == "", "kopf lists before it watches again"
+    watches.end(LIST)
+    now += MAX_CLOSED_SECONDS + 1.0
+    assert watches.problem() == "the watch of /api/v1/pods ended 7 s ago"
+
+
+def test_a_watch_that_is_requested_in_vain_is_unserved_until_the_server_responds() -> None:
+    now = 0.0
+    watches = OpenWatches(lambda: now)
+    for _ in range(4):
+        watches.begin(WATCH)
+        watches.end(WATCH)
+        now += 2.0
+    assert watches.problem() == "", "kopf requests it again"
+    assert watches.unserved() == "the API server has not served the watch of /api/v1/pods for 8 s"
+    watches.begin(LIST)
+    assert watches.unserved()
+    watches.serve(LIST)
+    assert watches.unserved() == ""
+    watches.end(LIST)
+    now += MAX_CLOSED_SECONDS + 1.0
+    watches.begin(WATCH)
+    assert watches.unserved() == "the API server has not served the watch of /api/v1/pods for 7 s"
+    watches.serve(WATCH)
+    now += 1000.0
+    assert watches.unserved() == ""

@@ -22,7 +22,7 @@ from wattloop.wire.training_messages import Report
 from wattloop_agent.monitor.push.node_report_api import NodeReportApi
 from wattloop_operator.http.certificates import AuthorityFile, ServingCertificate
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.telemetry.certificate_metrics import CertificateCollector
+from wattloop_operator.telemetry.operator_metrics import CertificateCollector
 
 
 class Served:

@@ -24,8 +24,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.driver import reconcile
 from wattloop_operator.local.final_energy import energy_now
 from wattloop_operator.local.local_backend import LocalBackend
-from wattloop_operator.local.recurrence_store import LocalProgressStore
-from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.store import open_store

@@ -14,8 +14,7 @@ from support.backends.model_backend import KEY, job, report
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_until_planned
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.local.local_backend import LocalBackend
-from wattloop_operator.local.recurrence_store import LocalProgressStore
-from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
 from wattloop_operator.reconcile.learning.job_observations import record_of

@@ -16,7 +16,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.interfaces import BearerToken, PodAttempt
-from wattloop_operator.reporting.limit_orders import CACHE_SECONDS, LimitOrders
+from wattloop_operator.reporting.nodes import CACHE_SECONDS, LimitOrders
 from wattloop_operator.reporting.service import ReportService
 
 POD = "pod-uid"

@@ -16,7 +16,7 @@ from wattloop.errors import OperationError
 from wattloop.wire.training_messages import Answer, Report
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.local.report_server import LocalProgressStore
 from wattloop_operator.reconcile.energy.attempt_usage import usage_of
 from wattloop_operator.reporting.service import ReportService
 

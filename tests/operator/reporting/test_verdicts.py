@@ -21,7 +21,7 @@ from wattloop.errors import OperationError
 from wattloop.wire.training_messages import Answer, GpuEnergy, LimitMeasurement, LimitSchedule, Report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.local.recurrence_store import LocalProgressStore
+from wattloop_operator.local.report_server import LocalProgressStore
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.objects import ObjectConflictError

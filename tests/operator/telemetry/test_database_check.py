@@ -25,7 +25,7 @@ from wattloop_operator.factory import Factory
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.operator_settings import SETTINGS, settings_from
 from wattloop_operator.store import Store, open_store
-from wattloop_operator.telemetry.database_check import MAX_ANSWER_SECONDS, DatabaseCheck
+from wattloop_operator.telemetry.health import MAX_ANSWER_SECONDS, DatabaseCheck
 
 READY_WITHIN_SECONDS = 10.0
 

@@ -23,7 +23,7 @@ from wattloop.pipeline import rank_plan_file
 from wattloop.pipeline.directives import AllowedClocks
 from wattloop.pipeline.plan_messages import PLAN, Directive
 from wattloop_operator.api import template_checks
-from wattloop_operator.cluster.informer import watch_objects
+from wattloop_operator.cluster.informer import stored_parts
 from wattloop_operator.reconcile.pipeline import given_plan
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineState
 from wattloop_operator.reconcile.pipeline.registrations import Registrar
@@ -87,7 +87,7 @@ DEFECTS = (
     PlantedDefect("directives", "knobs of other instructions", Directive, "check", _nothing),
     PlantedDefect("directives", "clocks that are not allowed", AllowedClocks, "refusal", lambda *_: ""),
     PlantedDefect("templates", "no bound on levels", template_checks, "_is_deeper", lambda *_: False),
-    PlantedDefect("templates", "Python's parser in the watch", watch_objects, "parse", _json),
+    PlantedDefect("templates", "Python's parser in the watch", stored_parts, "parse", _json),
     PlantedDefect("frequency-plans", "clocks that GPUs lack", given_plan, "_check_clocks", _nothing),
     PlantedDefect("frequency-plans", "plans of other instructions", given_plan, "_check_instructions", _nothing),
     PlantedDefect("plan-files", "Python's parser for plans", rank_plan_file, "parse_literal", _literal),

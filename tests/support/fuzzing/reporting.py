@@ -36,8 +36,7 @@ from wattloop_operator.cluster.auth.authorizers import ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.local.recurrence_store import RECURRENCE, LocalProgressStore
-from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.local.report_server import RECURRENCE, LocalProgressStore, LocalTokens
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reporting.app import create_app
 from wattloop_operator.reporting.nodes import NodeService
@@ -259,7 +258,7 @@ class ReportingTarget:
             yield Request(text if METHOD.fullmatch(text) else "POST", path, headers, body)
 
     async def _ask(self, request: Request) -> Answer:
-        # As uvicorn passes a request to an application.
+        # As `BoundedConnection` passes a request to an application.
         raw_path, _, query = request.path.partition(b"?")
         path = urllib.parse.unquote(raw_path.decode("latin-1"))
         scope: dict[str, Any] = {

@@ -22,7 +22,7 @@ from wattloop_operator.api.template_checks import MAX_TEMPLATE_BYTES, MAX_TEMPLA
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.bounded_json import MAX_DEPTH, UnreadableError, parse_response
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response, unpack
+from wattloop_operator.cluster.informer.stored_parts import packed_event, packed_response, unpack
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.workload_manifest import devices_of, manifest
 

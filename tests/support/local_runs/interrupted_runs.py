@@ -28,8 +28,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local import local_run
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.output_folder import OutputFolder
-from wattloop_operator.local.recurrence_store import LocalProgressStore
-from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.plots import write_plots
 from wattloop_operator.reporting.interfaces import BearerToken

@@ -20,8 +20,7 @@ from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.local.recurrence_store import LocalProgressStore
-from wattloop_operator.local.report_server import LocalTokens
+from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_operator.reconcile.pipeline.frontier_planning import plan_frontier
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier

@@ -1,4 +1,4 @@
-"""What an object in the cache takes in memory, estimated from the size of its JSON.
+"""What objects in the cache take in memory, estimated from the size of their JSON, and its sum by namespace.
 
 Measured with tracemalloc. A model of Wattloop's objects takes ten times its JSON, parsed JSON six
 times. kopf remembers 6.7 kB of each object that it has received, whatever its kind is.
@@ -6,6 +6,7 @@ times. kopf remembers 6.7 kB of each object that it has received, whatever its k
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,3 +39,35 @@ def parsed_bytes(body: Mapping[str, Any]) -> int:
 
 def _json_bytes(value: Any) -> int:
     return len(pydantic_core.to_json(value))
+
+
+Key = tuple[str, str]
+
+
+class NamespaceBytes:
+    """Adds up the bytes that each namespace's objects count. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._of_object: dict[Key, int] = {}
+        self._of_namespace: dict[str, int] = {}
+
+    def of_namespace(self, namespace: str) -> int:
+        """Bytes of a namespace's objects."""
+        with self._lock:
+            return self._of_namespace.get(namespace, 0)
+
+    def of_others(self, key: Key) -> int:
+        """Bytes of the objects in an object's namespace, without its own."""
+        with self._lock:
+            return self._of_namespace.get(key[0], 0) - self._of_object.get(key, 0)
+
+    def set(self, key: Key, size: int) -> None:
+        """Record the bytes of an object; 0: it counts no more."""
+        with self._lock:
+            rest = self._of_namespace.get(key[0], 0) - self._of_object.pop(key, 0) + size
+            self._of_namespace[key[0]] = rest
+            if size:
+                self._of_object[key] = size
+            if not rest:
+                del self._of_namespace[key[0]]

@@ -16,9 +16,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.template_checks import TOO_DEEP, TOO_LARGE, exceeded_limit, full_namespace, template_bytes
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import JOBS, PODS, RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES, ResourceType
-from wattloop_operator.cluster.informer.deleted_recurrences import DeletedRecurrences
-from wattloop_operator.cluster.informer.namespace_bytes import Key, NamespaceBytes
-from wattloop_operator.cluster.informer.object_bytes import model_bytes, parsed_bytes
+from wattloop_operator.cluster.informer.object_bytes import Key, NamespaceBytes, model_bytes, parsed_bytes
 from wattloop_operator.cluster.informer.object_store import CachedObject, ObjectStore, RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body, job_part, own_part, pod_part
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL, JobKey
@@ -335,3 +333,34 @@ def _mebibytes(size: int) -> str:
 
 def _label(body: Body, name: str) -> str:
     return str((body["metadata"].get("labels") or {}).get(name, ""))
+
+
+class DeletedRecurrences:
+    """Remembers each deleted recurrence until its Event has been created, or its job is deleted. Thread-safe.
+
+    It is empty after a restart: a list does not name what was deleted before.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_uid: dict[str, TrainingRecurrence] = {}
+
+    def add(self, recurrence: TrainingRecurrence) -> None:
+        """Remember a recurrence."""
+        with self._lock:
+            self._by_uid[recurrence.metadata.uid] = recurrence
+
+    def of_job(self, uid: str) -> tuple[TrainingRecurrence, ...]:
+        """Those of the job with this uid."""
+        with self._lock:
+            return tuple(each for each in self._by_uid.values() if each.spec.job_ref.uid == uid)
+
+    def discard(self, uid: str) -> None:
+        """Forget the recurrence with this uid."""
+        with self._lock:
+            self._by_uid.pop(uid, None)
+
+    def discard_job(self, uid: str) -> None:
+        """Forget those of the job with this uid."""
+        for each in self.of_job(uid):
+            self.discard(each.metadata.uid)

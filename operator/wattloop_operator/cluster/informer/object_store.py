@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from wattloop_operator.cluster.informer.namespace_bytes import Key, NamespaceBytes
-from wattloop_operator.cluster.informer.object_bytes import REFUSED_BYTES
+from wattloop_operator.cluster.informer.object_bytes import REFUSED_BYTES, Key, NamespaceBytes
 
 Value = TypeVar("Value")
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import UnreadableResponseError
-from wattloop_operator.cluster.informer.namespace_bytes import Key
+from wattloop_operator.cluster.informer.object_bytes import Key
 from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
 from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import Body, metadata_part

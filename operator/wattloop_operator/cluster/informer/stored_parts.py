@@ -1,13 +1,20 @@
-"""The part of an object that the operator stores: its owner cannot make the rest of it large at the operator's cost.
+"""The part of an object that the operator stores, and the packed form in which it passes through kopf.
 
-Users write metadata, and the specifications of Jobs and pods, up to etcd's limit of 1.5 MiB.
+Users write metadata, and the specifications of Jobs and pods, up to etcd's limit of 1.5 MiB; an owner cannot make them
+large at the operator's cost. kopf parses what the API server sends, and holds all objects of a list until all kinds
+have been listed. Parsed, a hostile object fails at Python's recursion limit or needs 45 times its size. An object is
+therefore packed before kopf parses it, its identity and the rest as text, and unpacked where it is handled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import pydantic_core
+
+from wattloop_operator.cluster.bounded_json import UnreadableError, parse, parse_list, upper_levels
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL
 from wattloop_operator.workloads.ownership import JOB_UID_LABEL
 from wattloop_operator.workloads.pod_state import INDEX_LABEL
@@ -61,3 +68,115 @@ def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def _part(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     return {name: values[name] for name in names if name in values}
+
+
+logger = logging.getLogger(__name__)
+
+Part = Callable[[Body], Body]
+Wanted = Callable[[Body], bool]
+
+# The largest template has 128 KiB, and again as much in an annotation and in managed fields each.
+MAX_PARSED_BYTES = 1024 * 1024
+# A TrainingRecurrence that its reports have filled has less.
+MAX_KEPT_BYTES = 512 * 1024
+IDENTITY = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
+EXPIRED_CODE = 410
+TEXT, PROBLEM = "text", "problem"
+
+
+def packed(data: bytes, part: Part = own_part) -> dict[str, Any]:
+    """The packed form of an object's JSON, of which `part` is kept. It states why, if the object is unreadable.
+
+    Raises:
+        UnreadableError: Not even the object's identity can be read.
+
+    Example:
+        >>> packed(b'{"metadata": {"name": "x"}, "spec": ' + b"[" * 999 + b"]" * 999 + b"}")["problem"]
+        'it is nested more than 200 levels deep'
+    """
+    try:
+        return _packed(parse(data, MAX_PARSED_BYTES), part)
+    except UnreadableError as error:
+        return _unreadable(upper_levels(data), str(error))
+
+
+def packed_response(data: bytes, part: Part = own_part, wanted: Wanted = lambda _: True) -> Any:
+    """The body of a response; of a list, with those items packed that are wanted.
+
+    Raises:
+        UnreadableError: The text is not JSON, or is too large.
+    """
+    found = parse_list(data, lambda item: _packed(item, part), lambda text: _packed_item(text, part))
+    if isinstance(found, dict) and isinstance(found.get("items"), list):
+        found["items"] = [each for each in found["items"] if wanted(each)]
+    return found
+
+
+def packed_event(line: bytes, part: Part = own_part, wanted: Wanted = lambda _: True) -> bytes:
+    """A line of a watch with its object packed; bookmarks stay as they are. Empty: its object is not wanted.
+
+    Each error of the server gets the code of an expired version, after which kopf lists again. It ends
+    the watch for good after any other code.
+
+    Raises:
+        UnreadableError: Not even the object's identity can be read.
+    """
+    try:
+        event, problem = parse(line, MAX_PARSED_BYTES), ""
+    except UnreadableError as error:
+        event, problem = upper_levels(line), str(error)
+    found = event.get("object") if isinstance(event, dict) else None
+    if isinstance(found, dict) and event.get("type") in {"ADDED", "MODIFIED", "DELETED"}:
+        event["object"] = _unreadable(found, problem) if problem else _packed(found, part)
+        if event["type"] != "DELETED" and not wanted(event["object"]):
+            return b""
+    elif isinstance(event, dict) and event.get("type") == "ERROR":
+        logger.info("a watch has ended by an error of the API server, and its objects are listed again: %s", found)
+        event["object"] = {"code": EXPIRED_CODE}
+    return pydantic_core.to_json(event)
+
+
+def unpack(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the object out of a packed form, of which the identity remains.
+
+    Raises:
+        UnreadableError: The object is unreadable, or was taken before.
+    """
+    if PROBLEM in body:
+        raise UnreadableError(str(body[PROBLEM]))
+    if not body[TEXT]:
+        raise UnreadableError("it was read before")
+    found: dict[str, Any] = parse(body[TEXT].pop().encode())
+    return found
+
+
+def _packed_item(data: bytes, part: Part) -> dict[str, Any] | None:
+    try:
+        return packed(data, part)
+    except UnreadableError as error:
+        logger.warning("an object of %d bytes in a list is passed over: %s", len(data), error)
+        return None
+
+
+def _packed(body: Any, part: Part) -> dict[str, Any]:
+    if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
+        raise UnreadableError("it is no object with metadata")
+    kept = part(body)
+    text = pydantic_core.to_json(kept)
+    if len(text) > MAX_KEPT_BYTES:
+        return _unreadable(body, f"it has {len(text)} bytes without its annotations, more than {MAX_KEPT_BYTES}")
+    # In a list, from which it can be taken.
+    return {"metadata": _identity(kept["metadata"]), TEXT: [text.decode()]}
+
+
+def _unreadable(body: Any, problem: str) -> dict[str, Any]:
+    if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
+        raise UnreadableError(problem)
+    # Its job is found by its labels.
+    metadata = stored_metadata(body["metadata"])
+    labels = {"labels": metadata["labels"]} if "labels" in metadata else {}
+    return {"metadata": _identity(metadata) | labels, PROBLEM: problem}
+
+
+def _identity(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: metadata[name] for name in IDENTITY if name in metadata}

@@ -14,7 +14,7 @@ from support.control_plane.job_manifest import job_manifest
 from support.recurrence_objects import recurrence_object
 from wattloop_operator.cluster.informer.object_bytes import KOPF_BYTES
 from wattloop_operator.cluster.informer.object_cache import STARTING_SHARE, ObjectCache, WatchedKind, watched_kinds
-from wattloop_operator.cluster.informer.watch_objects import packed_event, packed_response, unpack
+from wattloop_operator.cluster.informer.stored_parts import packed_event, packed_response, unpack
 
 SHARE = 2_000_000
 LABELS = {"wattloop.dev/recurrence": "digits-0-a", "wattloop.dev/job": "digits"}

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from wattloop_operator.local.repeated_warnings import each_warning_once
+from wattloop_operator.local.display import each_warning_once
 
 
 def test_a_run_says_a_warning_once_and_another_run_says_it_again(caplog: pytest.LogCaptureFixture) -> None:

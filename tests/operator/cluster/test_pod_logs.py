@@ -13,8 +13,16 @@ from support.backends.model_backend import KEY, ModelBackend, job
 from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import NotFoundError, RejectedError
-from wattloop_operator.cluster.log_follower import BURST_BYTES, MAX_BYTES_PER_SECOND, MIN_LINE_BYTES, Flow, LogFollower
-from wattloop_operator.cluster.pod_logs import NANOSECONDS, ContainerLog, lines_of
+from wattloop_operator.cluster.pod_logs import (
+    BURST_BYTES,
+    MAX_BYTES_PER_SECOND,
+    MIN_LINE_BYTES,
+    NANOSECONDS,
+    ContainerLog,
+    Flow,
+    LogFollower,
+    lines_of,
+)
 from wattloop_operator.domain.training_output import MAX_LINE_BYTES
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.learning.decision import sample_decision
