@@ -1,6 +1,6 @@
 """A thousand ranks register with the plan service at once, and then report.
 
-``python benchmarks/plan_service.py`` prints the table. uvicorn serves the reporting API in a process of its own, on a
+``python benchmarks/plan_service.py`` prints the table. The reporting API is served in a process of its own, on a
 database in SQLite, or on the PostgreSQL server of ``--database URL``; ``--postgresql`` measures a durable server of its
 own after SQLite. In the same run a bare server, of the same libraries and without Wattloop's work, answers the same
 requests in the same instant: no process in Python answers faster by them. The clients are connections of one other

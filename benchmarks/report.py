@@ -1,7 +1,7 @@
 """Round trip of a report through the reporting API on the loopback interface, and through a bare FastAPI echo.
 
-``python benchmarks/report.py`` prints the table. uvicorn serves both in separate processes. The client's
-`ReportChannel` sends one report after another, with one connection each, as a training process does. The API
+``python benchmarks/report.py`` prints the table. Each is served in a process of its own, the echo by uvicorn. The
+client's `ReportChannel` sends one report after another, with one connection each, as a training process does. The API
 authenticates the caller, validates and merges the report, and stores it durably in SQLite before it responds. The
 echo parses JSON and responds. The ratio is the cost of the API's own work, most of it disk writes.
 """

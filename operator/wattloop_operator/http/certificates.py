@@ -1,7 +1,8 @@
-"""The reporting API's certificate and its authority, from files that may be rotated."""
+"""The reporting API's TLS: its certificate and its authority, from files that may be rotated, and its connections."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import ssl
 import threading
@@ -13,6 +14,7 @@ from wattloop.errors import OperationError, UsageError
 logger = logging.getLogger(__name__)
 
 MAX_FLIGHTS = 10
+READ_BYTES = 16 * 1024
 Version = tuple[tuple[int, int, int], ...]
 """Identifies the content of files: inode, modification time and size of each; empty if a file is missing."""
 
@@ -85,6 +87,8 @@ class ServingCertificate:
         from cryptography import x509  # noqa: PLC0415
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        # A renegotiation costs the server more than its client.
+        context.options |= ssl.OP_NO_RENEGOTIATION
         context.load_cert_chain(self._chain, self._key)
         expires_at = x509.load_pem_x509_certificate(self._chain.read_bytes()).not_valid_after_utc
         self._current, self._expires_at = context, expires_at
@@ -95,6 +99,54 @@ class ServingCertificate:
         except OSError:
             return ()
         return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+
+
+class TlsLayer:
+    """TLS of one accepted connection in memory: decrypts what the client sends, and encrypts what it gets.
+
+    asyncio's own TLS gives each connection a buffer of 256 KiB before its client has sent a byte, and tells the server
+    of a connection only after the handshake. This one holds what was received and no more.
+
+    Args:
+        context: TLS of the server.
+    """
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._from_client, self._to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._from_client, self._to_client, server_side=True)
+        self._is_established = False
+
+    def decrypted(self, data: bytes) -> bytes:
+        """What the client sent; empty during the handshake. What it gets meanwhile is `pending`.
+
+        Raises:
+            ssl.SSLError: It is no TLS, or the client accepts no certificate of this server.
+        """
+        self._from_client.write(data)
+        parts = []
+        with contextlib.suppress(ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            if not self._is_established:
+                self._tls.do_handshake()
+                self._is_established = True
+            while part := self._tls.read(READ_BYTES):
+                parts.append(part)
+        return b"".join(parts)
+
+    def encrypted(self, data: bytes) -> bytes:
+        """The records that carry data to the client."""
+        self._tls.write(data)
+        return self.pending()
+
+    def pending(self) -> bytes:
+        """What the client is to get: messages of the handshake, and alerts."""
+        return self._to_client.read()
+
+    def close(self) -> None:
+        """Tell the client that nothing follows."""
+        if self._is_established:
+            # It need not answer.
+            with contextlib.suppress(ssl.SSLError):
+                self._tls.unwrap()
 
 
 class AuthorityFile:

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import logging
 import resource
 import socket
-from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Self
-
-import uvicorn
+from typing import Any, Self
 
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop.threads import WatchedThread
 from wattloop.wire.unix_http import unix_url
 from wattloop_operator.http.certificates import ServingCertificate
-from wattloop_operator.http.connections import (
+from wattloop_operator.http.connection_limits import (
     OVERLOADED,
-    Application,
-    BoundedConnection,
+    OpenConnections,
+    Peer,
     RejectedRequests,
-    limit_concurrency,
+    RunningRequests,
 )
-from wattloop_operator.http.open_connections import BoundedListener, OpenConnections
+from wattloop_operator.http.http_connection import Application, BoundedConnection
 from wattloop_operator.memory_shares import BYTES_OF_CONNECTION, CONNECTIONS
 
 logger = logging.getLogger(__name__)
 
-# asyncio gives each TLS connection a buffer of 256 KiB before its client has sent a byte. A record of TLS has 16 KiB.
-TLS_BUFFER_BYTES = 32 * 1024
-SSLProtocol.max_size = TLS_BUFFER_BYTES
-
-KEEP_ALIVE_SECONDS = 10
 # A server has twice as many connections as running requests.
 MAX_CONCURRENCY = CONNECTIONS // BYTES_OF_CONNECTION // 2
 # Of a server that the kubelet or Prometheus reads.
@@ -45,13 +38,19 @@ PROBE_CONCURRENCY = 64
 # the API server and the other servers need the rest.
 DESCRIPTORS_PART = 4
 BACKLOG = 1024
+# Connections that are accepted before the event loop closes the descriptors of those that gave way to them.
+MAX_ACCEPTED_AT_ONCE = 64
+# After an error of `accept`, such as a lack of descriptors.
+ACCEPT_PAUSE_SECONDS = 0.1
+# At the end the running requests are answered for so long.
+END_SECONDS = 5.0
 
 
 class HttpService:
     """One HTTP server, which serves within a `with` block.
 
     It runs a bounded number of requests and has a bounded number of connections, of which each address has its share;
-    see `limit_concurrency` and `OpenConnections`.
+    see `RunningRequests` and `OpenConnections`.
 
     Args:
         name: Its name, for messages.
@@ -85,35 +84,24 @@ class HttpService:
         background: Sequence[AbstractContextManager[object]] = (),
     ) -> None:
         self.name = name
+        self._app = app
+        self._tls = None if certificate is None else certificate.context
         self._background = background
         self.max_concurrency = _max_concurrency(MAX_CONCURRENCY if max_concurrency is None else max_concurrency)
-        rejected = RejectedRequests(name, on_rejected)
-        connections = OpenConnections(2 * self.max_concurrency, lambda: rejected.count(OVERLOADED))
-        self._socket = BoundedListener(_listen(name, bind), connections)
+        self._rejected = RejectedRequests(name, on_rejected)
+        self._running = RunningRequests(self.max_concurrency)
+        self._open = OpenConnections(2 * self.max_concurrency, lambda: self._rejected.count(OVERLOADED))
+        self._connected: set[BoundedConnection] = set()
+        self._connecting: set[asyncio.Task[Any]] = set()
+        self._socket = _listen(name, bind)
+        self._socket.setblocking(False)
         if isinstance(bind, Path):
             self.url = unix_url(bind)
         else:
             host, port = self._socket.getsockname()[:2]
             self.address = Address(host, port)
             self.url = f"{'https' if certificate else 'http'}://{self.address}"
-        config = uvicorn.Config(
-            limit_concurrency(app, self.max_concurrency, rejected),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            http=functools.partial(  # type: ignore[arg-type]
-                BoundedConnection, rejected=rejected, open_connections=connections
-            ),
-            # uvloop does not accept by the listening socket's own method.
-            loop="asyncio",
-            ws="none",
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            server_header=False,
-            ssl_context_factory=None if certificate is None else lambda *_: certificate.context,
-            timeout_graceful_shutdown=5,
-        )
-        self._server = uvicorn.Server(config)
+        self._ending = asyncio.Event()
         self._thread = WatchedThread(self._serve, f"http-{name}")
 
     def __enter__(self) -> Self:
@@ -125,14 +113,16 @@ class HttpService:
 
     def start(self) -> None:
         """Start serving. The socket listens already: a request that arrives earlier waits in its queue."""
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
         logger.info("%s: serving %s", self.name, self.url)
 
     def stop(self) -> None:
         """Answer the running requests, then end."""
         self._thread.release()
-        self._server.should_exit = True
         if self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+                self._loop.call_soon_threadsafe(self._ending.set)
             self._thread.join()
         self._socket.close()
 
@@ -142,10 +132,75 @@ class HttpService:
         return self._thread.is_alive()
 
     def _serve(self) -> None:
-        with contextlib.ExitStack() as stack:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, contextlib.ExitStack() as stack:
             for each in self._background:
                 stack.enter_context(each)
-            self._server.run(sockets=[self._socket])
+            runner.run(self._accept_until_the_end())
+
+    async def _accept_until_the_end(self) -> None:
+        self._loop.add_reader(self._socket, self._accept)
+        try:
+            await self._ending.wait()
+        finally:
+            self._loop.remove_reader(self._socket)
+        for connection in list(self._connected):
+            connection.end()
+        deadline = self._loop.time() + END_SECONDS
+        while self._connected and self._loop.time() < deadline:
+            await asyncio.sleep(0.01)
+        for connection in list(self._connected):
+            connection.abort()
+
+    def _accept(self) -> None:
+        """Accept the connections that wait, each of which may take the place of another one."""
+        for _ in range(MAX_ACCEPTED_AT_ONCE):
+            try:
+                accepted, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                logger.warning("%s: no connection can be accepted now: %s", self.name, error)
+                self._loop.remove_reader(self._socket)
+                self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)
+                return
+            if self._open.make_room():
+                self._connect(accepted, address)
+            else:
+                accepted.close()
+
+    def _accept_again(self) -> None:
+        if not self._ending.is_set():
+            self._loop.add_reader(self._socket, self._accept)
+
+    def _connect(self, accepted: socket.socket, address: Any) -> None:
+        peer = _peer_of(accepted, address)
+        # The event loop notices the end and closes the connection, in a TLS handshake too.
+        close = functools.partial(_shut_down, accepted)
+        connection = BoundedConnection(
+            self._app,
+            peer,
+            close,
+            tls=self._tls,
+            rejected=self._rejected,
+            running=self._running,
+            waiting=self._open,
+            connected=self._connected,
+        )
+        self._open.add(peer, close)
+        accepted.setblocking(False)
+        connecting = self._loop.create_task(self._loop.connect_accepted_socket(lambda: connection, accepted))
+        self._connecting.add(connecting)
+        connecting.add_done_callback(self._connecting.discard)
+
+
+def _shut_down(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _peer_of(connection: socket.socket, address: Any) -> Peer:
+    """The peer of a connection, from the address of its client; the address of a Unix socket's client is empty."""
+    return (str(address[0]), int(address[1])) if address else ("", connection.fileno())
 
 
 def _max_concurrency(most: int) -> int:

@@ -17,8 +17,6 @@ MIN_LEVELS = {
     "kopf.objects": logging.ERROR,
     # It warns that it runs outside the main thread, which is intended: the main thread handles signals.
     "kopf._core.reactor.running": logging.ERROR,
-    "uvicorn": logging.WARNING,
-    "uvicorn.access": logging.WARNING,
     "httpx": logging.WARNING,
     "kubernetes": logging.WARNING,
     "urllib3": logging.ERROR,

@@ -30,11 +30,10 @@ from starlette.routing import Route
 
 from support.control_plane.certificates import CertificateAuthority
 from wattloop.commands.settings import Address
-from wattloop_operator.http import connections, http_service
+from wattloop_operator.http import connection_limits, http_connection, http_service
 from wattloop_operator.http.certificates import ServingCertificate
-from wattloop_operator.http.connections import OVERLOADED
+from wattloop_operator.http.connection_limits import OVERLOADED, OpenConnections
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.http.open_connections import OpenConnections
 from wattloop_operator.reporting.request_handling import json_body
 
 NEIGHBOUR, *HOSTILE = (f"127.0.0.{number}" for number in range(1, 5))
@@ -84,8 +83,8 @@ def flooded(
     bind: Address | Path = LOOPBACK,
 ) -> Iterator[Flooded]:
     monkeypatch.setattr(http_service, "MAX_CONCURRENCY", LIMIT)
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 3600.0)
-    monkeypatch.setattr(connections, "LOG_INTERVAL_SECONDS", math.inf)
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 3600.0)
+    monkeypatch.setattr(connection_limits, "LOG_INTERVAL_SECONDS", math.inf)
 
     async def short(_: Request) -> PlainTextResponse:
         return PlainTextResponse("answered")

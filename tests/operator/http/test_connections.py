@@ -10,17 +10,18 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
+import h11
 import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wattloop.commands.settings import Address
-from wattloop_operator.http import connections, http_service
-from wattloop_operator.http.connections import MALFORMED, PIECE_BYTES
+from wattloop_operator.http import connection_limits, http_connection, http_service
+from wattloop_operator.http.connection_limits import MALFORMED
+from wattloop_operator.http.http_connection import PIECE_BYTES
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.request_handling import json_body
 
@@ -83,7 +84,7 @@ def is_closed(connection: socket.socket) -> bool:
 def test_the_connection_of_an_incomplete_request_is_closed_and_nothing_is_logged(
     sent: bytes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 0.05)
     with serving_app() as service, connected(service) as connection:
         connection.sendall(sent)
         assert is_closed(connection)
@@ -92,13 +93,13 @@ def test_the_connection_of_an_incomplete_request_is_closed_and_nothing_is_logged
 
 def test_a_body_in_chunks_is_refused_and_parsed_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
-    receive = H11Protocol.data_received
+    receive = h11.Connection.receive_data
 
-    def count(self: H11Protocol, data: bytes) -> None:
+    def count(self: h11.Connection, data: bytes) -> None:
         parsed.append(len(data))
         receive(self, data)
 
-    monkeypatch.setattr(H11Protocol, "data_received", count)
+    monkeypatch.setattr(h11.Connection, "receive_data", count)
     with serving_app() as service, connected(service) as connection:
         # More than the server reads at once, and less than the buffers of the sockets hold.
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 50_000)
@@ -114,7 +115,7 @@ def test_what_follows_a_malformed_request_is_not_parsed(caplog: pytest.LogCaptur
 
 
 def test_single_bytes_do_not_extend_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 0.05)
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 0.05)
     with serving_app() as service, connected(service) as connection:
         connection.sendall(HEAD)
         # Fewer than the server rejects as too long a head.
@@ -124,12 +125,12 @@ def test_single_bytes_do_not_extend_the_deadline(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_connection_of_an_unread_response_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "RESPONSE_SECONDS", 0.05)
+    monkeypatch.setattr(http_connection, "RESPONSE_SECONDS", 0.05)
     with serving_app() as service, connected(service) as connection:
         connection.sendall(b"GET /large HTTP/1.1\r\nHost: wattloop\r\n\r\n")
         started = select.select([connection], [], [], 60)[0]
         # The client reads nothing, so only the server shows that the connection is closed.
-        while service._server.server_state.connections:
+        while service._connected:
             time.sleep(0.01)
     assert started
 
@@ -149,7 +150,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_malformed_requests_are_counted_and_logged_in_one_line(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connections, "LOG_INTERVAL_SECONDS", math.inf)
+    monkeypatch.setattr(connection_limits, "LOG_INTERVAL_SECONDS", math.inf)
     rejected: list[str] = []
     with serving_app(rejected.append) as service:
         for _ in range(5):
@@ -173,7 +174,7 @@ def test_a_request_for_an_upgrade_is_answered_without_it_and_without_a_log_line(
 def test_each_exception_of_the_application_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with serving_app() as service:
         assert [httpx.get(f"{service.url}/bug").status_code for _ in range(2)] == [500, 500]
-    assert lines_of(caplog) == ["Exception in ASGI application\n"] * 2
+    assert lines_of(caplog) == ["GET /bug: unexpected failure"] * 2
 
 
 def test_connections_leave_file_descriptors_to_the_rest_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

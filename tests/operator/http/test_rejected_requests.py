@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 
-from wattloop_operator.http.connections import LOG_INTERVAL_SECONDS, MALFORMED, OVERLOADED, RejectedRequests
+from wattloop_operator.http.connection_limits import LOG_INTERVAL_SECONDS, MALFORMED, OVERLOADED, RejectedRequests
 from wattloop_operator.telemetry.operator_metrics import Metrics
 
 
@@ -51,7 +51,7 @@ def test_every_request_is_counted_and_lines_are_a_minute_apart(pauses: list[floa
     rejected = RejectedRequests("reporting API", counted.append, clock=clock)
     handler = logging.Handler()
     handler.emit = lambda _: logged.append(clock.now)  # type: ignore[method-assign]
-    log = logging.getLogger("wattloop_operator.http.connections")
+    log = logging.getLogger("wattloop_operator.http.connection_limits")
     log.addHandler(handler)
     try:
         for pause in pauses:

@@ -1,21 +1,86 @@
-"""The open connections of a server: bounded, and shared fairly between the addresses that they come from.
+"""Limits of a server: its open connections and its running requests, shared fairly between addresses.
 
-uvicorn knows a connection only after its TLS handshake, and asyncio accepts any number of connections whose clients
-never begin one. So they are counted where they are accepted.
+Connections are counted from their acceptance, so also those whose clients never begin a TLS handshake. What is
+rejected is counted, and logged at most once a minute.
 """
 
 from __future__ import annotations
 
-import contextlib
-import socket
+import logging
+import math
+import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+
+logger = logging.getLogger(__name__)
+
+# Reasons of rejection: label values of a metric.
+MALFORMED, OVERLOADED = "malformed", "overloaded"
+MESSAGES = {MALFORMED: "invalid HTTP request", OVERLOADED: "too many connections or requests"}
+LOG_INTERVAL_SECONDS = 60.0
 
 Peer = tuple[str, int]
 """Address and port of a client; at a Unix socket, which has one address for all, the connection's descriptor."""
-# Connections that were closed by this side, and whose descriptors the event loop has yet to close.
-MAX_CLOSING = 64
+
+
+class RejectedRequests:
+    """Counts the requests that one server rejects; logs one line per reason and minute at most.
+
+    Args:
+        server: The server's name, for the log.
+        on_rejected: Called with the reason of each rejection.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, server: str, on_rejected: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._server = server
+        self._on_rejected = on_rejected
+        self._clock = clock
+        self._unlogged: Counter[str] = Counter()
+        self._silent_until: dict[str, float] = {}
+
+    def count(self, reason: str) -> None:
+        """Count one rejected request."""
+        self._on_rejected(reason)
+        self._unlogged[reason] += 1
+        now = self._clock()
+        if now < self._silent_until.get(reason, -math.inf):
+            return
+        self._silent_until[reason] = now + LOG_INTERVAL_SECONDS
+        logger.warning(
+            "%s: rejected: %s (%d since the last such line)", self._server, MESSAGES[reason], self._unlogged.pop(reason)
+        )
+
+
+class RunningRequests:
+    """The requests that run, by the address of their client. Not thread-safe: the server's event loop alone uses it.
+
+    From `limit` running requests on, each address that has some may have an equal share of the limit. So at most twice
+    as many run.
+
+    Args:
+        limit: The limit of running requests.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._running: Counter[str] = Counter()
+
+    def begin(self, address: str) -> bool:
+        """Count a request, unless its address has more than its share while too many run; returns whether it may."""
+        others = len(self._running) - (address in self._running)
+        if self._running.total() >= self._limit and self._running[address] >= self._limit // (others + 1):
+            return False
+        self._running[address] += 1
+        return True
+
+    def end(self, address: str) -> None:
+        """A request has ended."""
+        self._running[address] -= 1
+        if not self._running[address]:
+            del self._running[address]
 
 
 class OpenConnections:
@@ -92,67 +157,3 @@ class OpenConnections:
             waiting = self._waiting.setdefault(peer[0], {})
             waiting.pop(peer, None)
             waiting[peer] = None
-
-
-def peer_of(connection: socket.socket, address: Any) -> Peer:
-    """The peer of a connection, from the address of its client; the address of a Unix socket's client is empty."""
-    return (str(address[0]), int(address[1])) if address else ("", connection.fileno())
-
-
-class BoundedListener(socket.socket):
-    """A listening socket of asyncio that counts what it accepts.
-
-    Args:
-        listening: The socket, which this one replaces.
-        connections: Counts the connections.
-    """
-
-    def __init__(self, listening: socket.socket, connections: OpenConnections) -> None:
-        super().__init__(listening.family, listening.type, listening.proto, fileno=listening.detach())
-        self._connections = connections
-        self._closing = 0
-
-    def accept(self) -> tuple[socket.socket, Any]:
-        """See `socket.socket`.
-
-        Raises:
-            BlockingIOError: None can be accepted before the event loop has closed others.
-        """
-        if self._closing >= MAX_CLOSING:
-            raise BlockingIOError
-        accepted, address = super().accept()
-        if not self._connections.make_room():
-            accepted.close()
-            raise ConnectionAbortedError
-        peer = peer_of(accepted, address)
-        connection = _Connection(accepted)
-
-        def close() -> None:
-            # The event loop notices the end and closes the connection, in a TLS handshake too.
-            connection.is_closing = True
-            self._closing += 1
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-        def closed() -> None:
-            self._closing -= connection.is_closing
-            self._connections.remove(peer, close)
-
-        connection.on_close = closed
-        self._connections.add(peer, close)
-        return connection, address
-
-
-class _Connection(socket.socket):
-    """An accepted socket that says when it is closed."""
-
-    def __init__(self, accepted: socket.socket) -> None:
-        super().__init__(accepted.family, accepted.type, accepted.proto, fileno=accepted.detach())
-        self.is_closing = False
-        self.on_close: Callable[[], None] = lambda: None
-
-    def close(self) -> None:
-        """See `socket.socket`."""
-        super().close()
-        on_close, self.on_close = self.on_close, lambda: None
-        on_close()
