@@ -21,7 +21,7 @@ from support.pipelines.registrations import instructions_of, rank_registration
 from wattloop.commands.settings import Address
 from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
 from wattloop_operator import running
-from wattloop_operator.http import connections
+from wattloop_operator.http import http_connection
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reconcile.pipeline.held_bytes import measurement_bytes, report_bytes, state_bytes
@@ -144,7 +144,7 @@ def main() -> None:
         assert running, "an operator has imported all of its modules"
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        connections.REQUEST_SECONDS = 3600.0
+        http_connection.REQUEST_SECONDS = 3600.0
         certificate = ServingCertificate(folder / "tls.crt", folder / "tls.key")
         service = HttpService("filled", Starlette(), Address("127.0.0.1", 0), certificate=certificate)
         service.start()
