@@ -23,8 +23,6 @@ IDLE_WATTS = {
     "NVIDIA A100-SXM4-80GB": 55.0,
     "NVIDIA H100 80GB HBM3": 72.0,
     "NVIDIA H200": 79.6,
-    "Tesla P100-SXM2-16GB": 30.0,
-    "Tesla K80": 27.0,
 }
 # Energy counters are updated every 0.1 s.
 COUNTER_SECONDS = 0.2
