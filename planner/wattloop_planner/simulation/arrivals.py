@@ -12,6 +12,7 @@ from wattloop.files.csv_table import read_table
 from wattloop.wire.message_fields import shown
 from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.observations import Outcome
+from wattloop_planner.simulation.cluster_trace import arrival_seconds
 from wattloop_planner.simulation.overlapping_recurrences import (
     ArrivalsResult,
     ArrivingJob,
@@ -103,15 +104,7 @@ def read_arrivals(path: str, jobs: Sequence[JobOptions]) -> dict[str, tuple[floa
     found: dict[str, list[float]] = {}
     last = 0.0
     for row in read_table(path, ARRIVAL_COLUMNS):
-        seconds, name = row.number("arrival_seconds", minimum=0), row.text("job")
-        if seconds < last:
-            raise InputError(
-                row.source,
-                f"{seconds:g}, which is before the {last:g} of the row above",
-                "arrivals in order of time; sort the file by this column",
-                row.line,
-                "arrival_seconds",
-            )
+        seconds, name = arrival_seconds(row, last), row.text("job")
         if name not in names:
             known = ", ".join(sorted(names)[:10]) + (", …" if len(names) > 10 else "")
             raise InputError(row.source, shown(name), f"the name of a job of --jobs: {known}", row.line, "job")

@@ -63,6 +63,28 @@ class Throughputs:
         return measured[max(fitting)]
 
 
+def arrival_seconds(row: Row, last: float) -> float:
+    """When the recurrence of a row arrives.
+
+    Args:
+        row: A row of a trace or of `--arrivals`.
+        last: The arrival of the row before.
+
+    Raises:
+        InputError: It is earlier than the row before.
+    """
+    seconds = row.number("arrival_seconds", minimum=0)
+    if seconds < last:
+        raise InputError(
+            row.source,
+            f"{seconds:g}, which is before the {last:g} of the row above",
+            "arrivals in order of time; sort the file by this column",
+            row.line,
+            "arrival_seconds",
+        )
+    return seconds
+
+
 def read_throughputs(path: str, gpu_model: str) -> Throughputs:
     """Read the rows of one GPU model without another training beside.
 
@@ -101,16 +123,7 @@ def read_cluster_trace(path: str, throughputs: Throughputs | None = None) -> lis
     found: dict[str, tuple[list[float], list[float]]] = {}
     last = 0.0
     for row in read_table(path, ("arrival_seconds",), ("duration_seconds", "steps")):
-        seconds = row.number("arrival_seconds", minimum=0)
-        if seconds < last:
-            raise InputError(
-                row.source,
-                f"{seconds:g}, which is before the {last:g} of the row above",
-                "arrivals in order of time; sort the file by this column",
-                row.line,
-                "arrival_seconds",
-            )
-        last = seconds
+        seconds = last = arrival_seconds(row, last)
         name, duration = _training(row, throughputs)
         arrivals, durations = found.setdefault(name, ([], []))
         arrivals.append(seconds)
