@@ -92,7 +92,7 @@ class BoundedConnection(asyncio.Protocol):
         # The event loop itself would forget them.
         self._tasks: set[asyncio.Task[None]] = set()
         self._deadline: asyncio.TimerHandle | None = None
-        self._is_ending = False
+        self._is_ending = self._is_lingering = False
         self._has_body = True
         self.writable = asyncio.Event()
         self.writable.set()
@@ -106,6 +106,8 @@ class BoundedConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        if self._is_lingering:
+            return
         if self._tls is not None:
             try:
                 data = self._tls.decrypted(data)
@@ -151,7 +153,7 @@ class BoundedConnection(asyncio.Protocol):
     def _parse(self) -> None:
         """Parse what was received as far as the present request allows it."""
         goes_on = True
-        while goes_on and not self._transport.is_closing():
+        while goes_on and not self._is_closing:
             try:
                 event = self._http.next_event()
             except h11.RemoteProtocolError:
@@ -195,7 +197,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def resume_parsing(self) -> None:
         """Parse on after the application has taken what there was of the body."""
-        if not self._transport.is_closing():
+        if not self._is_closing:
             self._parse()
 
     def _begin(self, event: h11.Request) -> bool:
@@ -250,7 +252,7 @@ class BoundedConnection(asyncio.Protocol):
     def response_complete(self) -> None:
         """The response to the present request is written."""
         self._request = None
-        if self._transport.is_closing():
+        if self._is_closing:
             return
         if self._http.our_state is h11.MUST_CLOSE or self._is_ending:
             self._close()
@@ -287,17 +289,39 @@ class BoundedConnection(asyncio.Protocol):
     def write(self, event: h11.Event) -> None:
         """Write a part of a response."""
         data = self._http.send(event)
-        if not data or self._transport.is_closing():
+        if not data or self._is_closing:
             return
         self._transport.write(data if self._tls is None else self._tls.encrypted(data))
 
+    @property
+    def _is_closing(self) -> bool:
+        return self._is_lingering or self._transport.is_closing()
+
     def _close(self) -> None:
-        """Close the connection when all that was written is sent."""
+        """Close the connection when all that was written is sent.
+
+        While the client still sends a request that is answered already, what it sends is dropped until it ends the
+        connection. A closed socket would answer that with a reset, which may overtake the response.
+        """
         if self._tls is not None:
             self._tls.close()
             self._flush_tls()
         self._close_after(RESPONSE_SECONDS)
-        self._transport.close()
+        if self._http.their_state not in {h11.SEND_BODY, h11.ERROR}:
+            self._transport.close()
+            return
+        self._is_lingering = True
+        self._received.clear()
+        self._waiting.wait(self._peer)
+        self._transport.resume_reading()
+        if self._transport.get_write_buffer_size():
+            return
+        self._close_after(REQUEST_SECONDS)
+        try:
+            self._transport.write_eof()
+        except OSError:
+            # The client is gone.
+            self._transport.abort()
 
     def _flush_tls(self) -> None:
         if self._tls is not None and (data := self._tls.pending()) and not self._transport.is_closing():

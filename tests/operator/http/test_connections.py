@@ -21,7 +21,7 @@ from starlette.routing import Route
 from wattloop.commands.settings import Address
 from wattloop_operator.http import connection_limits, http_connection, http_service
 from wattloop_operator.http.connection_limits import MALFORMED
-from wattloop_operator.http.http_connection import PIECE_BYTES
+from wattloop_operator.http.http_connection import IN_CHUNKS, PIECE_BYTES
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.reporting.request_handling import json_body
 
@@ -105,6 +105,19 @@ def test_a_body_in_chunks_is_refused_and_parsed_no_further(monkeypatch: pytest.M
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\n \r\n" * 50_000)
         assert connection.recv(12) == b"HTTP/1.1 411"
     assert parsed == [PIECE_BYTES]
+
+
+def test_a_client_that_still_sends_its_body_gets_the_answer_and_no_reset() -> None:
+    with serving_app() as service, connected(service) as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
+        answer = b""
+        while received := connection.recv(4096):
+            answer += received
+        # To a closed socket, the first would be answered with a reset, and the second fail.
+        for _ in range(2):
+            connection.sendall(b"1\r\n \r\n")
+    assert answer.startswith(b"HTTP/1.1 411")
+    assert answer.endswith(IN_CHUNKS.body)
 
 
 def test_what_follows_a_malformed_request_is_not_parsed(caplog: pytest.LogCaptureFixture) -> None:
