@@ -28,7 +28,7 @@ SOURCES = Path(__file__).parents[2]
 GOES_BY_THE_WALL_CLOCK = {
     "agent/wattloop_agent/telemetry/energy_events.py": {"time.time"},
     # The column start_time of the log, as in Zeus.
-    "client/wattloop/compat/zeus.py": {"time.time"},
+    "client/wattloop/compat/zeus_windows.py": {"time.time"},
     "client/wattloop/run/training_run.py": {"time.time_ns"},
 }
 WALL_CLOCKS = {

@@ -51,7 +51,7 @@ def policy_named(name: str, **settings: Any) -> Policy:
 
     Example:
         >>> policy_named("zeus", window=5)
-        ZeusPolicy(window=5, beta=2.0, crash_budget=3)
+        ZeusPolicy(window=5, beta=2.0, crash_budget=3, overlap=<Overlap.POSTERIOR: 'posterior'>)
     """
     if name not in POLICIES:
         raise UsageError(f"unknown policy {name!r}; the policies are: {', '.join(POLICIES)}")

@@ -24,7 +24,7 @@ def model_bytes(body: Mapping[str, Any]) -> int:
 
     Example:
         >>> model_bytes({"spec": {"template": {"x": "y" * 1000}}})
-        16180
+        16268
     """
     spec = body.get("spec") or {}
     template = _json_bytes(spec.get("template"))
