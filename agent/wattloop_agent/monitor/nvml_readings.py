@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.gpus.agent import GpuDescription, GraphicsClocks, PowerLimits
-from wattloop.gpus.nvml import Gpu, NotSupported, NvmlError
+from wattloop.gpus.nvml import EnergyCounters, Gpu, NvmlError
 from wattloop.wire.node_energy import Range
 from wattloop_agent.gpu_setting import GpuSetting
 from wattloop_agent.monitor.gpu_sampler import GpuStatus
@@ -36,8 +36,7 @@ class NvmlReadings:
     def __init__(self, library: Path | None = None) -> None:
         self._gpus = NvmlGpus(library)
         self._failed: dict[str, GpuReading] = {}
-        # Older than Volta, or the driver refuses it.
-        self._without_counter: set[str] = set()
+        self._counters = EnergyCounters()
         self._limits_read: dict[str, _LimitRead] = {}
         # A GPU's ranges are the vendor's, and never change.
         self._max_limits: dict[str, float] = {}
@@ -129,7 +128,7 @@ class NvmlReadings:
     def _energy(self, gpu: Gpu) -> GpuReading:
         with self._gpus.request_errors():
             begin = time.monotonic()
-            counter = self._counter(gpu)
+            counter = self._counters.millijoules(gpu)
             end = time.monotonic()
             if counter is None:
                 # Without either there is no energy, and the error says so.
@@ -138,24 +137,15 @@ class NvmlReadings:
             watts = _OptionalReads(self._gpus).read(gpu.instant_power_watts)
             return GpuReading(gpu.uuid, begin, end, counter, watts, clock_seconds=gpu.clock_seconds())
 
-    def _counter(self, gpu: Gpu) -> int | None:
-        if gpu.uuid in self._without_counter:
-            return None
-        try:
-            return gpu.energy_millijoules()
-        except NotSupported:
-            self._without_counter.add(gpu.uuid)
-            return None
-
     def _sample(self, gpu: Gpu, *, with_counter: bool) -> GpuReading:
         failed = self._failed.get(gpu.uuid)
         begin = time.monotonic()
         if failed is not None and begin < failed.end_seconds + FAILED_SECONDS:
             return failed
         try:
-            counter = self._counter(gpu) if with_counter else None
+            counter = self._counters.millijoules(gpu) if with_counter else None
             end = time.monotonic()
-            integrates = gpu.uuid in self._without_counter
+            integrates = self._counters.is_missing(gpu)
             instant = gpu.instant_power_watts() if with_counter or integrates else None
             # The integral needs the power of this moment, not the mean of the last second.
             watts = instant if integrates else gpu.power_watts()
@@ -173,8 +163,7 @@ class NvmlReadings:
         """
         reads = _OptionalReads(self._gpus)
         begin = time.monotonic()
-        has_counter = gpu.uuid not in self._without_counter
-        counter = reads.read(gpu.energy_millijoules) if with_counter and has_counter else None
+        counter = reads.read(gpu.energy_millijoules) if with_counter and not self._counters.is_missing(gpu) else None
         end = time.monotonic()
         clock = reads.read(gpu.clock_seconds) or 0.0
         power = reads.read(gpu.power_watts)

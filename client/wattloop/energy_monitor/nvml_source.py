@@ -13,7 +13,7 @@ from pathlib import Path
 from wattloop.energy.gpu_reading import GpuReading
 from wattloop.energy_monitor.readings import INTERVAL_SECONDS, Readings
 from wattloop.errors import OperationError
-from wattloop.gpus.nvml import Gpu, NotSupported, NvmlError, Session
+from wattloop.gpus.nvml import EnergyCounters, Gpu, NvmlError, Session
 from wattloop.gpus.process_gpus import CUDA_VARIABLE, visible_gpus
 from wattloop.gpus.rapl import POWERCAP, Rapl
 
@@ -43,7 +43,7 @@ class NvmlSource:
         self._powercap = powercap
         self._session = Session()
         self._gpus: dict[str, Gpu] = {}
-        self._without_counter: set[str] = set()
+        self._counters = EnergyCounters()
         self._failed_seconds: dict[str, float] = {}
         self._rapl: Rapl | None = None
         self._due_seconds = 0.0
@@ -93,7 +93,7 @@ class NvmlSource:
         if gpu is None or begin < self._failed_seconds.get(uuid, 0.0):
             return None
         try:
-            counter = self._counter(gpu)
+            counter = self._counters.millijoules(gpu)
             end = time.monotonic()
             reading = GpuReading(uuid, begin, end, counter, gpu.instant_power_watts())
         except NvmlError:
@@ -101,16 +101,6 @@ class NvmlSource:
             return None
         self._failed_seconds.pop(uuid, None)
         return reading
-
-    def _counter(self, gpu: Gpu) -> int | None:
-        if gpu.uuid in self._without_counter:
-            return None
-        try:
-            return gpu.energy_millijoules()
-        except NotSupported:
-            # Older than Volta.
-            self._without_counter.add(gpu.uuid)
-            return None
 
 
 def _gpu_by_mig_device(gpus: Sequence[Gpu]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A typed interface to NVML, in watts, joules and megahertz. The only package that imports pynvml, on first use."""
 
-from wattloop.gpus.nvml.gpu import Gpu
+from wattloop.gpus.nvml.gpu import EnergyCounters, Gpu
 from wattloop.gpus.nvml.nvml_errors import (
     GpuLost,
     GpuNotFound,
@@ -14,6 +14,7 @@ from wattloop.gpus.nvml.pynvml_binding import driver_load
 from wattloop.gpus.nvml.session import Session
 
 __all__ = [
+    "EnergyCounters",
     "Gpu",
     "GpuLost",
     "GpuNotFound",

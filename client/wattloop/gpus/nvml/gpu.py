@@ -154,3 +154,31 @@ class Gpu:
 
     def _number(self, call: str, *arguments: object) -> int:
         return int(self._invoke(call, *arguments))
+
+
+class EnergyCounters:
+    """Reads the energy counters of GPUs, and asks those that have none only once.
+
+    GPUs older than Volta have none, and some drivers refuse it.
+    """
+
+    def __init__(self) -> None:
+        self._without: set[str] = set()
+
+    def is_missing(self, gpu: Gpu) -> bool:
+        """Whether a GPU was asked and has no counter."""
+        return gpu.uuid in self._without
+
+    def millijoules(self, gpu: Gpu) -> int | None:
+        """The counter of a GPU; None if it has none.
+
+        Raises:
+            NvmlError: The GPU has a counter, but did not report it.
+        """
+        if self.is_missing(gpu):
+            return None
+        try:
+            return gpu.energy_millijoules()
+        except NotSupported:
+            self._without.add(gpu.uuid)
+            return None
