@@ -15,7 +15,14 @@ from sqlalchemy import Connection, delete, insert, inspect, select, text
 
 from wattloop.errors import OperationError
 from wattloop_operator.store.database import LOCK_WAIT_SECONDS, Database
-from wattloop_operator.store.tables import MARKER, OLDEST_SCHEMA_VERSION, PRODUCT, SCHEMA_VERSION
+from wattloop_operator.store.tables import (
+    MARKER,
+    METADATA,
+    OBJECT_VERSION,
+    OLDEST_SCHEMA_VERSION,
+    PRODUCT,
+    SCHEMA_VERSION,
+)
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -134,7 +141,11 @@ def _upgrade(name: str, on: Connection) -> None:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = on
     with ALEMBIC_LOCK:
-        command.upgrade(config, "head")
+        if marker is None:
+            _create_tables(on)
+            command.stamp(config, "head")
+        else:
+            command.upgrade(config, "head")
     on.execute(delete(MARKER))
     on.execute(
         insert(MARKER).values(
@@ -146,6 +157,13 @@ def _upgrade(name: str, on: Connection) -> None:
             migrated_at=datetime.now(UTC),
         )
     )
+
+
+def _create_tables(on: Connection) -> None:
+    """Create the tables of the newest schema in an empty database."""
+    # A table that exists is an error, since it is of another program.
+    METADATA.create_all(on, checkfirst=False)
+    on.execute(insert(OBJECT_VERSION).values(only_row=1, resource_version=0))
 
 
 def _compatible_from(config: Config) -> int:

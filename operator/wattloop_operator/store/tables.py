@@ -1,4 +1,4 @@
-"""The tables as SQLAlchemy Core metadata; a test compares them with the migrations.
+"""The tables as SQLAlchemy Core metadata, which a new database gets; a test compares them with a migrated one.
 
 The tables of records have a column for each field of the record.
 """
@@ -43,7 +43,7 @@ from wattloop_planner.observations import ParameterValues
 # Number of the newest migration.
 SCHEMA_VERSION = 12
 # Number of the first migration; an older schema is of a development version.
-OLDEST_SCHEMA_VERSION = 11
+OLDEST_SCHEMA_VERSION = 12
 PRODUCT = "wattloop"
 # Values of the most parameters are shorter, with each character escaped.
 MAX_PARAMETERS_CHARACTERS = 32 * 1024

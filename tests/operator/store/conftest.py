@@ -51,7 +51,7 @@ def migrated_database(postgresql_server: PostgreSqlServer) -> str:
 def emptied(url: str) -> str:
     with psycopg.connect(url) as connection:
         for table in reversed(METADATA.sorted_tables):
-            # The tables of one row have it from the migrations.
+            # The tables of one row have it from their creation.
             if "only_row" not in table.columns:
                 connection.execute(f"DELETE FROM {table.name}".encode())
     return url

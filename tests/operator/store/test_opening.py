@@ -17,9 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect, text
 
 from wattloop.errors import OperationError, UsageError, WattloopError
@@ -27,7 +24,7 @@ from wattloop_operator.store import DatabaseUnavailableError, LateUsage, Observa
 from wattloop_operator.store.address import database_url as address
 from wattloop_operator.store.address import display_name
 from wattloop_operator.store.schema import MIGRATIONS, Marker, read_marker
-from wattloop_operator.store.tables import METADATA, OLDEST_SCHEMA_VERSION, SCHEMA_VERSION
+from wattloop_operator.store.tables import OLDEST_SCHEMA_VERSION, SCHEMA_VERSION
 
 
 def execute(url: str, *statements: str) -> None:
@@ -56,25 +53,6 @@ def table_names(url: str) -> list[str]:
             return inspect(on).get_table_names()
     finally:
         engine.dispose()
-
-
-def test_the_migrations_create_exactly_the_tables_that_the_code_uses(database_url: str) -> None:
-    open_store(database_url).close()
-    engine = create_engine(address(database_url))
-    try:
-        with engine.connect() as on:
-            context = MigrationContext.configure(
-                on, opts={"version_table": "wattloop_migrations", "compare_type": True}
-            )
-            assert compare_metadata(context, METADATA) == []
-    finally:
-        engine.dispose()
-
-
-def test_each_schema_version_has_one_migration() -> None:
-    scripts = ScriptDirectory(str(MIGRATIONS))
-    found = [int(script.revision) for script in scripts.walk_revisions()]
-    assert found == list(range(SCHEMA_VERSION, OLDEST_SCHEMA_VERSION - 1, -1))
 
 
 def test_the_marker_names_the_product_the_schema_and_the_version(database_url: str) -> None:
@@ -107,8 +85,7 @@ def test_of_concurrent_threads_one_creates_the_schema(database_url: str) -> None
 OPENS_ON_REQUEST = """
 import sys
 from wattloop_operator.store import open_store
-import wattloop_operator.store.migrations.versions.schema_0011_first_tables
-import wattloop_operator.store.migrations.versions.schema_0012_waiting_pipelines
+import wattloop_operator.store.migrations.versions.schema_0012_first
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:
@@ -193,28 +170,6 @@ def test_an_upgrade_changes_the_schema_and_keeps_the_rows(
         assert store.observations.of_job(observation().job_uid) == (observation(),)
     assert marker(database_url) == Marker("wattloop", SCHEMA_VERSION + 1, SCHEMA_VERSION + 1, "9.1.0")
     assert "late_usages" not in table_names(database_url)
-
-
-def test_an_upgrade_from_schema_11_deletes_the_pipelines_of_attempts_and_keeps_profiles(database_url: str) -> None:
-    open_store(database_url).close()
-    execute(
-        database_url,
-        "ALTER TABLE pipelines DROP COLUMN waits_for_plan",
-        "ALTER TABLE pipeline_profiles ADD COLUMN planner TEXT",
-        "ALTER TABLE pipeline_profiles ADD COLUMN planner_until TIMESTAMP",
-        "INSERT INTO pipelines (job_uid, recurrence, attempt, namespace, recurrence_name, revision, body, updated_at) "
-        "VALUES ('uid', 0, 0, 'team', 'gpt-0-0', 1, 'of schema 11', '2026-03-01 12:00:00')",
-        "INSERT INTO pipeline_profiles (job_uid, batch_size, model, partition, gpu_product, image_digest) "
-        "VALUES ('uid', 64, 'gpt', '0a', 'NVIDIA A40', '')",
-        "UPDATE wattloop_migrations SET version_num = '0011'",
-        "UPDATE wattloop_database SET schema_version = 11",
-    )
-    with open_store(database_url) as store:
-        assert store.pipelines.revisions() == {}
-    engine = create_engine(address(database_url))
-    with engine.connect() as on:
-        assert on.execute(text("SELECT model FROM pipeline_profiles")).scalars().all() == ["gpt"]
-    engine.dispose()
 
 
 def test_a_database_of_a_development_version_is_rejected_and_unchanged(
