@@ -153,7 +153,8 @@ class Workload(ApiModel):
         pattern=r"^([a-z0-9]([-.a-z0-9]*[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?$",
     )
     kind: str = Field(
-        description="Kind of the workload, such as JobSet or PyTorchJob. Its spec must contain pod templates.",
+        description="Kind of the workload, such as JobSet, TrainJob, PyTorchJob, RayJob, or one whose spec has pod "
+        "templates.",
         min_length=1,
         max_length=63,
         pattern=r"^[A-Z][A-Za-z0-9]*$",
@@ -221,7 +222,7 @@ class Template(ApiModel):
     )
     workload: Workload | None = Field(
         default=None,
-        description="A workload of another kind whose spec contains pod templates, such as JobSet or PyTorchJob.",
+        description="A workload of another kind, such as JobSet, TrainJob, PyTorchJob or RayJob.",
     )
 
     @functools.cached_property

@@ -136,6 +136,17 @@ def wrong_type(template: Any) -> WrongValue | None:
     return next((wrong for path, value, form in forms for wrong in _wrong(path, value, form)), None)
 
 
+def wrong_value(path: Path, value: Any, form: Any) -> WrongValue | None:
+    """The first part of a value of JSON types that has a wrong type; None if none has.
+
+    Args:
+        path: The keys to the value, from the template.
+        value: The value.
+        form: What is checked: a mapping names the fields of an object, a list has the form of its items.
+    """
+    return next(_wrong(path, value, form), None)
+
+
 def wrong_gpu_request(template: Any) -> WrongValue | None:
     """The first request of a template of JSON types that is not a number of GPUs; None if there is none.
 

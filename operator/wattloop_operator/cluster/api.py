@@ -106,6 +106,7 @@ class ClusterApi:
     def __init__(self, transport: Transport, namespaces: Collection[str] = ()) -> None:
         self._transport = transport
         self._namespaces = frozenset(namespaces)
+        self._resources = {(each.api_version, each.kind): each for each in (JOBS, PODS)}
 
     def get(self, resource: ResourceType, namespace: str, name: str) -> Body:
         """The current object.
@@ -211,20 +212,15 @@ class ClusterApi:
             return
 
     def resource_of(self, api_version: str, kind: str) -> ResourceType:
-        """The path of a kind.
+        """The path of a kind, which is remembered.
 
         Raises:
             RejectedError: The cluster does not have the kind.
         """
-        root = "/apis/" if "/" in api_version else "/api/"
-        try:
-            known = self._call(Request("GET", root + api_version))
-        except NotFoundError:
-            raise RejectedError(f"the cluster has no {api_version}; install the definition of {kind}") from None
-        for each in known.get("resources") or ():
-            if each.get("kind") == kind and "/" not in str(each.get("name")):
-                return ResourceType(api_version, str(each["name"]), kind)
-        raise RejectedError(f"the cluster has no kind {kind} in {api_version}")
+        known = self._resources.get((api_version, kind))
+        if known is None:
+            known = self._resources[(api_version, kind)] = self._discovered(api_version, kind)
+        return known
 
     def lists(self, resource: ResourceType) -> bool:
         """Whether the server's discovery lists the kind; a server that starts lists custom resources a moment later."""
@@ -234,10 +230,21 @@ class ClusterApi:
             if group not in {each.get("name") for each in groups}:
                 return False
         try:
-            self.resource_of(resource.api_version, resource.kind)
+            self._discovered(resource.api_version, resource.kind)
         except RejectedError:
             return False
         return True
+
+    def _discovered(self, api_version: str, kind: str) -> ResourceType:
+        root = "/apis/" if "/" in api_version else "/api/"
+        try:
+            known = self._call(Request("GET", root + api_version))
+        except NotFoundError:
+            raise RejectedError(f"the cluster has no {api_version}; install the definition of {kind}") from None
+        for each in known.get("resources") or ():
+            if each.get("kind") == kind and "/" not in str(each.get("name")):
+                return ResourceType(api_version, str(each["name"]), kind)
+        raise RejectedError(f"the cluster has no kind {kind} in {api_version}")
 
     def _call(self, request: Request) -> Body:
         try:

@@ -31,7 +31,7 @@ from wattloop_operator.reporting.interfaces import (
     TooManyRequestsError,
     UnknownRecurrenceError,
 )
-from wattloop_operator.workloads.kubernetes_job import training_container
+from wattloop_operator.workloads.kinds import kind_of_template
 from wattloop_operator.workloads.pod_state import (
     condition_of,
     has_ended,
@@ -234,8 +234,8 @@ class OutputCollector:
         if job is None:
             return ""
         template = job.value.spec.template
-        chosen = (training_container(template),) if template.workload is None else template.training_containers
-        return next((name for name in chosen or sorted(present) if name in present), "")
+        chosen = (kind_of_template(template).training_container(template), *(template.training_containers or ()))
+        return next((name for name in (*chosen, *sorted(present)) if name in present), "")
 
     def _is_owned(self, key: Key, pod: Pod) -> bool:
         """Whether the pod runs the recurrence, by the check of reports: its log decides on the attempt."""

@@ -20,20 +20,31 @@ from wattloop_operator.cluster.api import (
     RejectedError,
     ResourceType,
 )
+from wattloop_operator.cluster.auth.authorizers import controller_at_server
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import pod_part
 from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses
-from wattloop_operator.workloads.kubernetes_job import job_state, needs_pods, training_container
-from wattloop_operator.workloads.other_kind import other_state, other_training_container
-from wattloop_operator.workloads.ownership import JOB_UID_LABEL, controller_of, controller_uid, is_pod_of_job
+from wattloop_operator.workloads.kinds import kind_named, kind_of_template
+from wattloop_operator.workloads.kubernetes_job import needs_pods
+from wattloop_operator.workloads.ownership import (
+    JOB,
+    JOB_UID_LABEL,
+    GroupKind,
+    controller_of,
+    controller_uid,
+    group_kind,
+    is_controlled_by,
+    is_pod_of_job,
+)
 from wattloop_operator.workloads.rendezvous import service
-from wattloop_operator.workloads.workload_manifest import JOB, kind_of, manifest
+from wattloop_operator.workloads.workload_manifest import kind_of, manifest
+from wattloop_operator.workloads.workload_state import state_of
 
 Body = Mapping[str, Any]
-# Jobs of other workloads whose controllers are remembered.
-MAX_INNER_JOBS = 10_000
+# Objects between a workload and its pods, of which the controllers are remembered.
+MAX_INNER_OBJECTS = 10_000
 
 
 class WorkloadAccess:
@@ -52,8 +63,7 @@ class WorkloadAccess:
         self._api = api
         self._cache = cache
         self._addresses = addresses
-        self._resources: dict[tuple[str, str], ResourceType] = {JOB: JOBS}
-        self._controllers_of_jobs: LRUCache[str, str] = LRUCache(MAX_INNER_JOBS)
+        self._controllers: LRUCache[str, Body] = LRUCache(MAX_INNER_OBJECTS)
         self._lock = threading.Lock()
 
     def dry_run_create(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
@@ -66,7 +76,7 @@ class WorkloadAccess:
         body = manifest(job, recurrence, self._addresses())
         self._create_service(job, recurrence, dry_run=True)
         try:
-            self._api.create(self._resource(*kind_of(job)), body, dry_run=True)
+            self._api.create(self._api.resource_of(*kind_of(job)), body, dry_run=True)
         except AlreadyExistsError:
             return
 
@@ -77,7 +87,7 @@ class WorkloadAccess:
             TemplateError: The template cannot be started.
             RejectedError: The server rejects it, or a Service of this name belongs to another object.
         """
-        resource = self._resource(*kind_of(job))
+        resource = self._api.resource_of(*kind_of(job))
         manifested = manifest(job, recurrence, self._addresses())
         self._create_service(job, recurrence)
         try:
@@ -99,8 +109,8 @@ class WorkloadAccess:
             kind_of(job) if status.workload_ref is None else (status.workload_ref.api_version, status.workload_ref.kind)
         )
         started, ended = status.workload_ref is not None, status.result is not None
-        if kind != JOB:
-            container = other_training_container(job.spec.template)
+        container = kind_of_template(job.spec.template).training_container(job.spec.template)
+        if group_kind(*kind) != JOB:
             return self._state_of_other(kind, recurrence, container) if started or not ended else None
         cached = self._cache.workloads.get(_key(recurrence))
         if cached is None and started and not ended:
@@ -108,11 +118,11 @@ class WorkloadAccess:
             if body is not None:
                 self._cache.put_workload(body)
                 cached = self._cache.workloads.get(_key(recurrence))
-        return None if cached is None else self._state_of_job(cached, recurrence, training_container(job.spec.template))
+        return None if cached is None else self._state_of_job(cached, recurrence, container)
 
     def delete(self, recurrence: TrainingRecurrence, state: WorkloadState, *, gracefully: bool) -> None:
         """Delete a workload and its pods; gracefully: the workload remains until its pods have ended."""
-        resource = self._resource(state.api_version, state.kind)
+        resource = self._api.resource_of(state.api_version, state.kind)
         self._api.delete(resource, *_key(recurrence), state.uid, after_dependents=gracefully)
         if resource == JOBS and not gracefully:
             self._cache.workloads.remove(_key(recurrence), state.uid, before_event=True)
@@ -145,52 +155,48 @@ class WorkloadAccess:
             for body in bodies:
                 self._cache.put_pod(body)
             pods = self._cache.pods_of(cached)
-        return job_state(cached.value, pods, recurrence.metadata.uid, container)
+        return state_of(kind_named(*JOB), cached.value, pods, recurrence.metadata.uid, container)
 
     def _state_of_other(
         self, kind: tuple[str, str], recurrence: TrainingRecurrence, container: str
     ) -> WorkloadState | None:
+        known = kind_named(*kind)
         try:
-            body = self._api.find(self._resource(*kind), *_key(recurrence))
+            body = self._api.find(self._api.resource_of(*kind), *_key(recurrence))
             if body is None:
                 return None
             pods = [
                 cached.value
                 for cached in self._cache.pods.of_group(_key(recurrence))
-                if self._is_pod_of(cached.value["metadata"], str(body["metadata"]["uid"]))
+                if self._is_pod_of(cached.value["metadata"], str(body["metadata"]["uid"]), known.between)
             ]
         except RejectedError as error:
             raise OperationError(f"{kind[1]} {'/'.join(_key(recurrence))} cannot be read: {error}") from error
-        return other_state(body, recurrence.metadata.uid, pods, container)
+        return state_of(known, body, pods, recurrence.metadata.uid, container)
 
-    def _is_pod_of(self, pod: Body, workload_uid: str) -> bool:
-        """Whether a workload of another kind controls a pod, itself or by a Job of its own as a JobSet does."""
+    def _is_pod_of(self, pod: Body, workload_uid: str, between: frozenset[GroupKind]) -> bool:
+        """Whether a workload of another kind controls a pod, itself or by objects of its own as a JobSet does."""
         owner = controller_of(pod)
-        if (owner.get("apiVersion"), owner.get("kind")) != JOB:
-            return bool(owner.get("uid") == workload_uid)
-        job_uid = str(owner["uid"])
-        if not is_pod_of_job(pod, job_uid):
+        of_job = group_kind(str(owner.get("apiVersion")), str(owner.get("kind"))) == JOB
+        if of_job and not is_pod_of_job(pod, str(owner["uid"])):
             return False
+        return is_controlled_by(pod, workload_uid, between, lambda each: self._controller(str(pod["namespace"]), each))
+
+    def _controller(self, namespace: str, owner: Body) -> Body:
+        """The owner reference of the controller of an object between a workload and its pods; empty if it is gone."""
+        uid = str(owner["uid"])
         with self._lock:
-            controller = self._controllers_of_jobs.get(job_uid)
-        if controller is None:
-            job = self._api.find(JOBS, str(pod["namespace"]), str(owner["name"]))
-            if job is None or job["metadata"]["uid"] != job_uid:
-                return False
-            controller = controller_uid(job["metadata"])
-            with self._lock:
-                self._controllers_of_jobs[job_uid] = controller
-        return controller == workload_uid
+            known = self._controllers.get(uid)
+        if known is None:
+            known = controller_at_server(self._api, namespace, owner)
+            if known:
+                with self._lock:
+                    self._controllers[uid] = known
+        return known
 
     def _store(self, resource: ResourceType, body: Body) -> None:
         if resource == JOBS:
             self._cache.put_workload(body)
-
-    def _resource(self, api_version: str, kind: str) -> ResourceType:
-        known = self._resources.get((api_version, kind))
-        if known is None:
-            known = self._resources[(api_version, kind)] = self._api.resource_of(api_version, kind)
-        return known
 
 
 def _key(recurrence: TrainingRecurrence) -> tuple[str, str]:

@@ -81,17 +81,16 @@ def _verdict(manifest: Kind) -> str:
 def not_supported(manifest: Kind) -> str | None:
     """Return why the operator would start no run of a valid object, or None."""
     from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-    from wattloop_operator.workloads.injection import TemplateError
-    from wattloop_operator.workloads.other_kind import check_pod_templates
+    from wattloop_operator.workloads.injection import Injection, TemplateError
+    from wattloop_operator.workloads.kinds import kind_of_template
     from wattloop_operator.workloads.workload_manifest import requested_devices
 
     if not isinstance(manifest, RecurringTrainingJob):
         return None
-    workload = manifest.spec.template.workload
+    template = manifest.spec.template
     try:
-        if workload is not None:
-            check_pod_templates(workload)
         requested_devices(manifest)
+        kind_of_template(template).spec(template, Injection())
     except TemplateError as error:
         return str(error)
     return None

@@ -96,9 +96,11 @@ class WorkloadState:
             on.
         wait_reason: What hinders a pod that waits, as one word of Kubernetes such as ImagePullBackOff; empty if nothing
             is known to. `message` has the details.
+        suspended: Whether it is suspended, by its user or by a queue, so that it has no pods.
         unhealthy: The unhealthy devices of its containers, as a sentence; empty if none is known.
         pods: Its pods that are bound to a node.
         image_digest: Digest of the image of its training container; None if it is not known.
+        may_run_again: Whether its controller may run it again although it has failed, so that it has to be deleted.
     """
 
     name: str
@@ -119,14 +121,16 @@ class WorkloadState:
     terminating: bool = False
     message: str = ""
     wait_reason: str = ""
+    suspended: bool = False
     unhealthy: str = ""
     pods: tuple[WorkloadPod, ...] = ()
     image_digest: str | None = None
+    may_run_again: bool = False
 
     @property
     def must_be_ended(self) -> bool:
-        """Whether the workload is Wattloop's and still runs, and its deletion has not begun."""
-        return self.owned and not self.terminating and not self.phase.ended
+        """Whether the workload is Wattloop's and still runs or may run again, and its deletion has not begun."""
+        return self.owned and not self.terminating and (self.may_run_again or not self.phase.ended)
 
 
 @dataclass(frozen=True)

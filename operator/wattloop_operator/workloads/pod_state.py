@@ -38,6 +38,15 @@ END_NOT_SEEN = "ContainerStatusUnknown"
 NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
 # Label that the Job controller gives to the pods of an indexed Job.
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+# Labels of the other pods of a training, each with the value that the first pod has: of the Jobs of a JobSet, of a
+# PyTorchJob and of a Ray cluster.
+RANK_0_LABELS = {
+    INDEX_LABEL: "0",
+    "jobset.sigs.k8s.io/job-global-index": "0",
+    "training.kubeflow.org/job-role": "master",
+    "training.kubeflow.org/replica-index": "0",
+    "ray.io/node-type": "head",
+}
 # The kubelet writes this as the start of a container that never started.
 NEVER = datetime.fromtimestamp(0, UTC)
 LATEST = datetime.max.replace(tzinfo=UTC)
@@ -64,6 +73,15 @@ class PodFailure:
     exit_code: int | None = None
     output: str = ""
     log: str = ""
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """Its time; None if that is not known."""
+        return None if self.at == LATEST else self.at
+
+    def caused_by(self, failure: Failure, message: str) -> PodFailure:
+        """The same end of a pod, of which its workload names the cause."""
+        return replace(self, failure=failure, message=message)
 
 
 @dataclass(frozen=True)
@@ -105,6 +123,27 @@ def first_failure(pods: Iterable[Pod]) -> PodFailure | None:
         replace(failure, pod=workload_pod(pod)) for pod in pods for failure in [_failure(pod)] if failure is not None
     ]
     return min(failures, key=lambda each: (each.at, order.get(each.failure, 2)), default=None)
+
+
+def without_restarts(pod: Pod, container: str) -> Pod:
+    """A pod whose container counts as ended by its first failure, if the kubelet has started it again since then.
+
+    Example:
+        >>> crash = {"terminated": {"exitCode": 3}}
+        >>> container = {"name": "node", "lastState": crash, "state": {"running": {}}}
+        >>> without_restarts({"status": {"containerStatuses": [container]}}, "node")["status"]["containerStatuses"]
+        [{'name': 'node', 'lastState': {'terminated': {'exitCode': 3}}, 'state': {'terminated': {'exitCode': 3}}}]
+    """
+    statuses = _container_statuses(pod)
+    if not any(_was_restarted(each, container) for each in statuses):
+        return pod
+    first = [{**each} | {"state": each["lastState"]} if _was_restarted(each, container) else each for each in statuses]
+    return {**pod, "status": {**pod["status"], "containerStatuses": first}}
+
+
+def _was_restarted(status: Mapping[str, Any], container: str) -> bool:
+    crashed = ((status.get("lastState") or {}).get("terminated") or {}).get("exitCode")
+    return status.get("name") == container and bool(crashed)
 
 
 def killed_ranks(pods: Iterable[Pod]) -> tuple[int, ...]:
@@ -188,10 +227,10 @@ def any_running(pods: Iterable[Pod]) -> bool:
 
 
 def is_rank_0(pod: Pod) -> bool:
-    """Whether this is the first pod of an indexed Job, or a pod without an index."""
+    """Whether this is the first pod of a training whose pods have an order, or a pod without a place in one."""
     # Pods of a Job without indices run the same template, so each of them is as good.
     labels = (pod.get("metadata") or {}).get("labels") or {}
-    return str(labels.get(INDEX_LABEL, "0")) == "0"
+    return all(str(labels.get(name, value)) == value for name, value in RANK_0_LABELS.items())
 
 
 def has_ended(pod: Pod) -> bool:

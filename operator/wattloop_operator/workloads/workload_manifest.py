@@ -9,8 +9,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.template_checks import wrong_type
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
-from wattloop_operator.workloads.kubernetes_job import job_devices, job_spec
-from wattloop_operator.workloads.other_kind import other_devices, other_spec
+from wattloop_operator.workloads.kinds import kind_of_template
 from wattloop_operator.workloads.ownership import labels_of, owner_reference
 from wattloop_operator.workloads.rendezvous import add_rendezvous
 
@@ -41,7 +40,7 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
     """
     template = job.spec.template
     injection = injection_of(job, recurrence, addresses, requested_devices(job))
-    spec = job_spec(template, injection) if template.workload is None else other_spec(template, injection)
+    spec = kind_of_template(template).spec(template, injection)
     if template.rendezvous is not None:
         add_rendezvous(spec, template.rendezvous, recurrence.metadata.name, template.training_containers)
     metadata: dict[str, Any] = {
@@ -64,16 +63,13 @@ def requested_devices(job: RecurringTrainingJob) -> int:
         TemplateError: A value of the template has a wrong type, it lacks a named container, or it requests no possible
             number of GPUs.
     """
-    template, found = job.spec.template, 0
+    template = job.spec.template
     wire = {} if template.job is None else {"job": template.job.value}
     wire |= {} if template.workload is None else {"workload": {"spec": template.workload.spec.value}}
     wrong = wrong_type(wire)
     if wrong is not None:
         raise TemplateError(str(wrong))
-    if template.workload is not None:
-        found = other_devices(template.workload.spec.value, template.training_containers)
-    elif template.job is not None:
-        found = job_devices(template.job.value, template.training_containers)
+    found = kind_of_template(template).devices(template)
     if found > MAX_DEVICES:
         raise TemplateError(
             f"spec.template: found {shown(found)} GPUs in all of its pods, expected at most {MAX_DEVICES}; reduce the "

@@ -89,7 +89,7 @@ def test_the_output_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"template": {"workload": TRAIN_JOB}}, "such as Job, JobSet or PyTorchJob"),
+        ({"template": {"workload": TRAIN_JOB}}, "(resourcesPerNode: {} for a training without GPUs)"),
     ],
 )
 def test_a_valid_job_that_is_not_supported_is_reported(

@@ -1,4 +1,4 @@
-"""The pods of a workload of another kind than Job: those that it controls, or that Jobs of it control."""
+"""The pods of a workload of another kind than Job: those that it controls, or that objects of it control."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
+from wattloop_operator.cluster.auth.authorizers import runs
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.workloads.injection import ClusterAddresses
@@ -99,3 +100,29 @@ def test_the_chain_of_controllers_decides_whether_a_pod_belongs_to_a_workload(
         assert [each.name for each in state.pods] == (["p"] if belongs else [])
     if belongs:
         assert server.job_requests <= 1
+
+
+TRAINER, TRAIN_JOB = "trainer.kubeflow.org/v1alpha1", ("trainer.kubeflow.org/v1alpha1", "TrainJob")
+
+
+def owned(name: str, uid: str, owner: tuple[str, str], owner_uid: str) -> dict[str, Any]:
+    reference = {"apiVersion": owner[0], "kind": owner[1], "name": NAME, "uid": owner_uid, "controller": True}
+    return {"metadata": {"name": name, "namespace": "team", "uid": uid, "ownerReferences": [reference]}}
+
+
+def test_a_pod_of_a_job_of_the_job_set_of_a_train_job_belongs_to_it() -> None:
+    """The chain has two objects between, and a JobSet of another TrainJob leads elsewhere."""
+    job_set = owned(NAME, "job-set-uid", TRAIN_JOB, "train-job-uid")
+    found = {
+        f"/apis/{TRAINER}": {"resources": [{"kind": "TrainJob", "name": "trainjobs"}]},
+        f"/apis/{GROUP}": {"resources": [{"kind": "JobSet", "name": "jobsets"}]},
+        f"/apis/batch/v1/namespaces/team/jobs/{NAME}-node-0": owned("p", "inner-uid", (GROUP, "JobSet"), "job-set-uid"),
+        f"/apis/{GROUP}/namespaces/team/jobsets/{NAME}": job_set,
+    }
+    body = pod("p-0", "Job", f"{NAME}-node-0", "inner-uid", **counted_by("inner-uid"))
+    api = ClusterApi(lambda request: found[request.path])
+    recurrence = {"status": {"workloadRef": {"apiVersion": TRAINER, "kind": "TrainJob", "uid": "train-job-uid"}}}
+    assert runs(api, body, recurrence)
+    assert not runs(api, body, {"status": {"workloadRef": {"apiVersion": GROUP, "kind": "JobSet", "uid": "other"}}})
+    job_set["metadata"]["ownerReferences"][0]["uid"] = "another-uid"
+    assert not runs(api, body, recurrence)

@@ -9,7 +9,8 @@ import pytest
 
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod, WorkloadState
-from wattloop_operator.workloads.other_kind import other_state, other_training_container, pod_count
+from wattloop_operator.workloads.kinds import OTHER
+from wattloop_operator.workloads.workload_state import state_of
 
 EARLY, LATE = "2026-03-01T10:00:05Z", "2026-03-01T10:00:09Z"
 POD_TEMPLATE = {"spec": {"containers": [{"name": "proxy"}, {"name": "train"}]}}
@@ -54,8 +55,8 @@ def failed(name: str, at: str = EARLY, exit_code: int = 3, **more: Any) -> dict[
 WAITS = pod("w", "Pending", {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}})
 
 
-def state_of(body: dict[str, Any], *pods: dict[str, Any]) -> WorkloadState:
-    return other_state(body, "recurrence-uid", pods, "train")
+def state_by_convention(body: dict[str, Any], *pods: dict[str, Any]) -> WorkloadState:
+    return state_of(OTHER, body, pods, "recurrence-uid", "train")
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,9 @@ def state_of(body: dict[str, Any], *pods: dict[str, Any]) -> WorkloadState:
 def test_without_pods_the_conditions_alone_give_the_state(
     conditions: list[tuple[str, str, str]], phase: WorkloadPhase, failure: Failure | None
 ) -> None:
-    state = state_of(workload(*({"type": kind, "status": status, "reason": text} for kind, status, text in conditions)))
+    state = state_by_convention(
+        workload(*({"type": kind, "status": status, "reason": text} for kind, status, text in conditions))
+    )
     assert (state.phase, state.failure, state.owned, state.kind) == (phase, failure, True, "JobSet")
     assert (state.all_running_since is not None) is (phase is WorkloadPhase.RUNNING)
 
@@ -95,23 +98,23 @@ def test_without_pods_the_conditions_alone_give_the_state(
 def test_the_processes_run_since_the_last_pod_runs(
     conditions: list[dict[str, Any]], pods: list[dict[str, Any]], phase: WorkloadPhase, since: str | None
 ) -> None:
-    state = state_of(workload(*conditions), *pods)
+    state = state_by_convention(workload(*conditions), *pods)
     expected = None if since is None else datetime.fromisoformat(since)
     assert (state.phase, state.all_running_since) == (phase, expected)
     assert state.started_at == (None if pods == [WAITS] else datetime.fromisoformat(EARLY))
 
 
 def test_pods_and_image_are_in_the_state() -> None:
-    state = state_of(workload(), runs("a", index=0), runs("b", index=1))
+    state = state_by_convention(workload(), runs("a", index=0), runs("b", index=1))
     assert state.pods == (WorkloadPod("a", "gpu-7", 0, "a-uid"), WorkloadPod("b", "gpu-7", 1, "b-uid"))
     assert state.image_digest == DIGEST
 
 
 def test_an_index_that_two_jobs_of_a_job_set_count_names_no_pod() -> None:
-    state = state_of(workload(), runs("a", job="first", index=0), failed("b", job="second", index=0))
+    state = state_by_convention(workload(), runs("a", job="first", index=0), failed("b", job="second", index=0))
     assert [pod.index for pod in state.pods] == [None, None]
     # A replacement of the same Job has the index of the pod that it replaces.
-    state = state_of(workload(), failed("a", index=1), runs("b", index=1))
+    state = state_by_convention(workload(), failed("a", index=1), runs("b", index=1))
     assert [pod.index for pod in state.pods] == [1, 1]
 
 
@@ -137,7 +140,7 @@ FAILURE = {"type": "Failed", "reason": "FailedJobs", "message": "jobset failed d
 def test_a_failure_names_its_first_pod_and_the_cause(
     condition: dict[str, Any], pods: list[dict[str, Any]], failure: Failure, message: str, first: str | None
 ) -> None:
-    state = state_of(workload(condition), *pods)
+    state = state_by_convention(workload(condition), *pods)
     assert (state.failure, state.failed_pod and state.failed_pod.name) == (failure, first)
     assert message in state.message
 
@@ -151,12 +154,12 @@ def test_a_failure_names_its_first_pod_and_the_cause(
     ],
 )
 def test_a_workload_that_waits_says_for_what(body: dict[str, Any], pods: list[dict[str, Any]], message: str) -> None:
-    assert state_of(body, *pods).message == message
+    assert state_by_convention(body, *pods).message == message
 
 
 def test_the_pods_of_all_templates_are_counted() -> None:
-    assert pod_count({"replicatedJobs": JOBS}) == 4
-    assert pod_count({"pytorchReplicaSpecs": {"Master": {"template": POD_TEMPLATE}}}) == 1
+    assert OTHER.pods({"replicatedJobs": JOBS}) == 4
+    assert OTHER.pods({"pytorchReplicaSpecs": {"Master": {"template": POD_TEMPLATE}}}) == 1
 
 
 @pytest.mark.parametrize("wrong", ["x", 5, True, [], {}, ["x"], [None], [{"type": {}, "status": "True"}], {"x": 5}])
@@ -166,7 +169,7 @@ def test_a_status_or_a_spec_of_wrong_types_is_a_workload_that_waits_or_ends(fiel
     parent = {"conditions": body["status"], "lastTransitionTime": body["status"]["conditions"][0]}.get(field, body)
     parent[field] = wrong
     ends = field in {"spec", "lastTransitionTime"}
-    state = state_of(body)
+    state = state_by_convention(body)
     assert state.phase is (WorkloadPhase.SUCCEEDED if ends else WorkloadPhase.PENDING)
     assert (state.ended_at is None) == (field != "spec")
 
@@ -179,4 +182,4 @@ def test_the_training_container_is_the_first_named_one(named: tuple[str, ...] | 
             **({} if named is None else {"trainingContainers": list(named)}),
         }
     )
-    assert other_training_container(template) == found
+    assert OTHER.training_container(template) == found

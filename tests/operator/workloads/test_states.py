@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod
-from wattloop_operator.workloads.kubernetes_job import job_state, needs_pods, training_container
-from wattloop_operator.workloads.other_kind import other_state
+from wattloop_operator.workloads.kinds import OTHER
+from wattloop_operator.workloads.kubernetes_job import KubernetesJob, needs_pods
+from wattloop_operator.workloads.workload_state import state_of
 
+JOB = KubernetesJob()
 EARLY, LATE = "2026-03-01T10:00:05Z", "2026-03-01T10:00:09Z"
 FAILED = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "lastTransitionTime": LATE}
 DISRUPTED_BY_POLICY = FAILED | {
@@ -126,7 +128,7 @@ def with_devices(status: dict[str, Any], **health: str) -> dict[str, Any]:
 def test_a_failure_has_the_class_of_its_cause(
     conditions: list[dict[str, Any]], pods: list[dict[str, Any]], failure: Failure, message: str
 ) -> None:
-    state = job_state(job(*conditions), pods, "recurrence-uid")
+    state = state_of(JOB, job(*conditions), pods, "recurrence-uid")
     assert (state.phase, state.failure) == (WorkloadPhase.FAILED, failure)
     assert message in state.message
     assert state.ended_at == datetime(2026, 3, 1, 10, 0, 9, tzinfo=UTC)
@@ -143,7 +145,7 @@ def test_a_failure_has_the_class_of_its_cause(
 )
 def test_the_first_of_several_failures_counts(first: dict[str, Any], second: dict[str, Any], failure: Failure) -> None:
     for pods in ([first, second], [second, first]):
-        assert job_state(job(FAILED), pods, "recurrence-uid").failure is failure
+        assert state_of(JOB, job(FAILED), pods, "recurrence-uid").failure is failure
 
 
 def test_the_pod_that_failed_first_is_known_with_its_node_and_index() -> None:
@@ -151,7 +153,7 @@ def test_the_pod_that_failed_first_is_known_with_its_node_and_index() -> None:
     for index, each in ((1, second), (2, first)):
         each["metadata"]["labels"] = {"batch.kubernetes.io/job-completion-index": str(index)}
         each["spec"] = {"nodeName": f"gpu-{index}"}
-    state = job_state(job(FAILED), [second, first], "recurrence-uid")
+    state = state_of(JOB, job(FAILED), [second, first], "recurrence-uid")
     assert state.failed_pod == WorkloadPod("a-2-x", "gpu-2", 2)
 
 
@@ -212,7 +214,7 @@ def test_the_pod_that_failed_first_is_known_with_its_node_and_index() -> None:
 def test_the_state_of_a_job_follows_from_its_conditions_and_pods(
     body: dict[str, Any], pods: list[dict[str, Any]], phase: WorkloadPhase, message: str
 ) -> None:
-    state = job_state(body, pods, "recurrence-uid")
+    state = state_of(JOB, body, pods, "recurrence-uid")
     assert state.phase is phase
     assert message in state.message
     if not message:
@@ -234,9 +236,9 @@ def test_a_megabyte_of_control_characters_in_a_status_is_a_bounded_printable_mes
     ]
     job = {"metadata": {"name": "a"}, "status": {"conditions": [condition | {"reason": "DeadlineExceeded"}]}}
     other = {**job, "apiVersion": "example.com/v1", "kind": "TrainSet", "status": {"conditions": [condition]}}
-    states = [job_state(job, (), "uid"), other_state(other, "uid")]
-    states += [job_state(job | {"status": {"conditions": [condition]}}, [each], "uid") for each in pods[:-1]]
-    states += [job_state(job | {"status": {}}, pods[-1:], "uid")]
+    states = [state_of(JOB, job, (), "uid"), state_of(OTHER, other, (), "uid")]
+    states += [state_of(JOB, job | {"status": {"conditions": [condition]}}, [each], "uid") for each in pods[:-1]]
+    states += [state_of(JOB, job | {"status": {}}, pods[-1:], "uid")]
     for state in states:
         assert state.message
         assert state.message.isprintable()
@@ -246,7 +248,7 @@ def test_a_megabyte_of_control_characters_in_a_status_is_a_bounded_printable_mes
 def test_the_output_of_a_failed_container_is_its_termination_message_and_its_log_can_be_read() -> None:
     failed = pod(**terminated(1, message="ImportError: no torch"))
     failed["metadata"]["namespace"] = "team"
-    state = job_state(job(FAILED), [failed], "recurrence-uid")
+    state = state_of(JOB, job(FAILED), [failed], "recurrence-uid")
     assert (state.exit_code, state.output) == (1, "ImportError: no torch")
     assert state.log == "kubectl logs a-x -n team -c train"
     assert "ImportError" not in state.message
@@ -254,7 +256,7 @@ def test_the_output_of_a_failed_container_is_its_termination_message_and_its_log
 
 def test_the_output_of_a_failed_init_container_is_its_termination_message_and_its_log_can_be_read() -> None:
     failed = pod(**init(init_end(3, message="cannot resolve data.example")))
-    state = job_state(job(FAILED), [failed], "recurrence-uid")
+    state = state_of(JOB, job(FAILED), [failed], "recurrence-uid")
     assert (state.exit_code, state.output) == (3, "cannot resolve data.example")
     assert state.log == "kubectl logs a-x -c init-0"
 
@@ -283,7 +285,9 @@ def test_what_hinders_a_pod_is_named_with_pod_container_and_image(
     waiting: tuple[str, str], reason: str, message: str
 ) -> None:
     # A pod that starts as usual does not hide one that cannot.
-    state = job_state(job(), [waiting_pod("a-0", "ContainerCreating"), waiting_pod("a-1", *waiting)], "recurrence-uid")
+    state = state_of(
+        JOB, job(), [waiting_pod("a-0", "ContainerCreating"), waiting_pod("a-1", *waiting)], "recurrence-uid"
+    )
     assert state.wait_reason == reason
     assert state.message.startswith("pod a-1: container train: " if reason else "container train: ")
     if reason:
@@ -292,25 +296,25 @@ def test_what_hinders_a_pod_is_named_with_pod_container_and_image(
 
 def test_a_pod_without_a_node_is_named() -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
-    state = job_state(job(), [pod(phase="Pending", conditions=[condition])], "recurrence-uid")
+    state = state_of(JOB, job(), [pod(phase="Pending", conditions=[condition])], "recurrence-uid")
     assert (state.wait_reason, state.message) == ("Unschedulable", "pod a-x: Unschedulable: 0/3 nodes")
 
 
 def test_a_job_started_when_its_first_container_did() -> None:
-    state = job_state(job(FAILED, startTime="2026-03-01T09:00:00Z"), [pod(**terminated(1))], "recurrence-uid")
+    state = state_of(JOB, job(FAILED, startTime="2026-03-01T09:00:00Z"), [pod(**terminated(1))], "recurrence-uid")
     assert state.started_at == datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
 def test_a_container_that_was_never_started_did_not_start_in_1970() -> None:
     never = terminated(128, reason="StartError", startedAt="1970-01-01T00:00:00Z")
-    state = job_state(job(startTime=EARLY), [pod(phase="Running", **never)], "recurrence-uid")
+    state = state_of(JOB, job(startTime=EARLY), [pod(phase="Running", **never)], "recurrence-uid")
     assert state.started_at == datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC)
 
 
 def test_an_object_without_the_recurrences_owner_reference_is_not_owned() -> None:
-    assert job_state(job(), [], "recurrence-uid").owned
-    assert not job_state(job(), [], "another-uid").owned
-    assert not job_state({"metadata": {"name": "a"}}, [], "recurrence-uid").owned
+    assert state_of(JOB, job(), [], "recurrence-uid").owned
+    assert not state_of(JOB, job(), [], "another-uid").owned
+    assert not state_of(JOB, {"metadata": {"name": "a"}}, [], "recurrence-uid").owned
 
 
 @pytest.mark.parametrize(
@@ -332,7 +336,7 @@ def test_pods_are_needed_if_only_they_have_the_cause(
 def test_an_unhealthy_device_is_named_while_its_training_runs() -> None:
     running = {"containerStatuses": [{"name": "train", "state": {"running": {}}}]}
     for health, message in (("Healthy", ""), ("Unhealthy", "pod a-x: unhealthy: nvidia.com/gpu GPU-a")):
-        state = job_state(job(), [pod(phase="Running", **with_devices(running, a=health))], "recurrence-uid")
+        state = state_of(JOB, job(), [pod(phase="Running", **with_devices(running, a=health))], "recurrence-uid")
         assert (state.phase, state.message, state.unhealthy) == (WorkloadPhase.RUNNING, message, message)
 
 
@@ -365,7 +369,7 @@ def waits(name: str, phase: str = "Pending") -> dict[str, Any]:
 def test_all_processes_run_once_the_last_container_of_all_pods_runs(
     pods: list[dict[str, Any]], since: str | None
 ) -> None:
-    state = job_state(job() | {"spec": {"parallelism": 2}}, pods, "recurrence-uid")
+    state = state_of(JOB, job() | {"spec": {"parallelism": 2}}, pods, "recurrence-uid")
     assert state.all_running_since == (None if since is None else datetime.fromisoformat(since))
 
 
@@ -373,7 +377,7 @@ def test_the_state_contains_the_pods_that_are_bound_to_a_node() -> None:
     bound, waits = pod("a-x", "Running"), pod("a-y", "Pending")
     bound["metadata"]["uid"], bound["spec"] = "pod-uid", {"nodeName": "node-1"}
     waits["metadata"]["uid"], waits["spec"] = "other-uid", {"nodeName": None}
-    state = job_state(job(), [bound, waits, pod("a-z")], "recurrence-uid")
+    state = state_of(JOB, job(), [bound, waits, pod("a-z")], "recurrence-uid")
     assert state.pods == (WorkloadPod("a-x", "node-1", uid="pod-uid"),)
 
 
@@ -388,7 +392,7 @@ def runs_image(image_id: object, *, name: str = "a-x", container: str = "train",
 
 
 def image_of(*pods: dict[str, Any]) -> str | None:
-    return job_state(job(), pods, "recurrence-uid", "train").image_digest
+    return state_of(JOB, job(), pods, "recurrence-uid", "train").image_digest
 
 
 @pytest.mark.parametrize(
@@ -439,5 +443,5 @@ def test_the_image_is_that_of_the_training_container_of_rank_0(pods: list[dict[s
 def test_the_training_container_is_the_first_that_trains() -> None:
     containers = [{"name": "proxy"}, {"name": "train"}, {"name": "evaluate"}]
     template = Template(job={"template": {"spec": {"containers": containers}}})
-    assert training_container(template) == "proxy"
-    assert training_container(template.model_copy(update={"training_containers": ("evaluate", "train")})) == "train"
+    assert JOB.training_container(template) == "proxy"
+    assert JOB.training_container(template.model_copy(update={"training_containers": ("evaluate", "train")})) == "train"

@@ -46,7 +46,7 @@ def test_more_gpus_than_a_status_can_hold_are_refused(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf, pods: int, is_job: bool
 ) -> None:
     spec = {"parallelism": pods, "template": {"spec": {"containers": [{"name": "a", "image": "a", "resources": GPUS}]}}}
-    other = {"workload": {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "spec": spec}}
+    other = {"workload": {"apiVersion": "example.com/v1", "kind": "TrainSet", "spec": spec}}
     job = make_job(template={"job": spec} if is_job else other)
     with pytest.raises(TemplateError, match="GPUs in all of its pods, expected at most 1000000; reduce the number"):
         manifest(job, recurrence_of(job), ADDRESSES)
@@ -345,14 +345,12 @@ def test_every_pod_template_of_another_kind_gets_the_injection(
 def test_a_kind_without_pod_templates_is_refused(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:
-    workload = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "spec": {"runtimeRef": {"name": "x"}},
-    }
-    job = make_job(template={"workload": workload})
-    with pytest.raises(TemplateError, match="the spec of this TrainJob contains no pod template"):
-        manifest(job, recurrence_of(job), ADDRESSES)
+    for kind, place in (("TrainSet", "an object whose spec has containers"), ("JobSet", "spec.replicatedJobs")):
+        group = "jobset.x-k8s.io/v1alpha2" if kind == "JobSet" else "example.com/v1"
+        workload = {"apiVersion": group, "kind": kind, "spec": {"runtimeRef": {"name": "x"}}}
+        job = make_job(template={"workload": workload})
+        with pytest.raises(TemplateError, match=rf"the spec of this {kind} contains no pod template \({place}"):
+            manifest(job, recurrence_of(job), ADDRESSES)
 
 
 def test_an_attempt_writes_into_a_folder_of_its_own_on_a_volume_of_its_container(

@@ -13,8 +13,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.command_line.validate import not_supported
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
-from wattloop_operator.workloads.kubernetes_job import training_container
-from wattloop_operator.workloads.other_kind import other_training_container
+from wattloop_operator.workloads.kinds import kind_of_template
 from wattloop_operator.workloads.workload_manifest import devices_of, manifest
 
 MakeJob = Callable[..., RecurringTrainingJob]
@@ -40,14 +39,38 @@ POD: dict[str, Any] = {
 JOB = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "template": POD}
 JOB_SET = {"replicatedJobs": [{"replicas": 2, "template": {"spec": {"parallelism": 2, "template": POD}}}]}
 PYTORCH_JOB = {"pytorchReplicaSpecs": {"Worker": {"replicas": 4, "template": POD}}}
-OTHERS = {"JobSet": JOB_SET, "PyTorchJob": PYTORCH_JOB}
+TRAIN_JOB = {
+    "trainer": {"numNodes": 2, "env": CONTAINER["env"], "resourcesPerNode": CONTAINER["resources"]},
+    "runtimePatches": [{"manager": "example.com/user"}],
+}
+RAY_JOB = {
+    "rayClusterSpec": {
+        "headGroupSpec": {"template": POD},
+        "workerGroupSpecs": [{"replicas": 2, "numOfHosts": 1, "template": POD}],
+    }
+}
+OTHERS = {
+    "TrainSet": JOB_SET,
+    "JobSet": JOB_SET,
+    "PyTorchJob": PYTORCH_JOB,
+    "TrainJob": TRAIN_JOB,
+    "RayJob": RAY_JOB,
+}
+API_VERSIONS = {
+    "JobSet": "jobset.x-k8s.io/v1alpha2",
+    "PyTorchJob": "kubeflow.org/v1",
+    "TrainJob": "trainer.kubeflow.org/v1alpha1",
+    "RayJob": "ray.io/v1",
+}
 WRONG = ["x", 5, -1, 10**400, 1.5, True, None, [], {}, ["x"], [None], [[]], {"x": "y"}, [{"name": {}}], [{"name": 5}]]
 
 
 def template_of(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
     if kind == "Job":
         return {"job": spec, "rendezvous": {}}
-    return {"workload": {"apiVersion": "example.com/v1", "kind": kind, "spec": spec}, "trainingContainers": ["train"]}
+    api_version, names = API_VERSIONS.get(kind, "example.com/v1"), [] if kind == "TrainJob" else ["train"]
+    workload = {"workload": {"apiVersion": api_version, "kind": kind, "spec": spec}}
+    return workload | ({"trainingContainers": names} if names else {})
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -82,12 +105,12 @@ def test_a_value_of_any_type_at_any_place_starts_or_is_refused_with_its_place(
             except ValidationError:
                 continue
             assert devices_of(job) >= 0
-            other_training_container(job.spec.template)
+            kind_of_template(job.spec.template).training_container(job.spec.template)
             try:
                 manifest(job, recurrence, ADDRESSES)
             except TemplateError as error:
                 refusals.append(str(error))
-    assert len(refusals) > 80
+    assert len(refusals) > (40 if kind == "TrainJob" else 80)
     assert max(map(len, refusals)) < 500
 
 
@@ -123,4 +146,4 @@ def test_a_number_of_pods_of_a_wrong_type_is_named(field: str, make_job: MakeJob
     job = make_job(template=template_of("Job", JOB | {field: "many"}))
     with pytest.raises(TemplateError, match=rf"^spec\.template\.job\.{field}: found 'many', expected a whole number$"):
         manifest(job, recurrence_of(make_job()), ADDRESSES)
-    assert training_container(job.spec.template) == "train"
+    assert kind_of_template(job.spec.template).training_container(job.spec.template) == "train"

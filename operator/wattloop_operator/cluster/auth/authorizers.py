@@ -18,7 +18,15 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import JOBS, PODS, TRAINING_RECURRENCES, ClusterApi, RejectedError
 from wattloop_operator.cluster.auth.token_review import Caller, TokenReviews
 from wattloop_operator.reporting.interfaces import BearerToken, OwnershipError
-from wattloop_operator.workloads.ownership import JOB_UID_LABEL, controller_of, controller_uid
+from wattloop_operator.workloads.kinds import kind_named
+from wattloop_operator.workloads.ownership import (
+    JOB,
+    JOB_UID_LABEL,
+    GroupKind,
+    controller_of,
+    group_kind,
+    is_controlled_by,
+)
 
 # A caller whose pod is deleted stops reporting; its token stays valid until then.
 AUTHORIZED_SECONDS = 60.0
@@ -174,14 +182,33 @@ def runs(api: ClusterApi, pod: Body, recurrence: Body) -> bool:
     root, owner = workload_uid(recurrence), controller_of(pod["metadata"])
     if not root or not owner.get("uid"):
         return False
-    if (owner.get("apiVersion"), owner.get("kind")) != (JOBS.api_version, JOBS.kind):
-        # A workload of another kind that creates its pods itself, such as a PyTorchJob.
-        return bool(owner["uid"] == root)
-    job = api.find(JOBS, str(pod["metadata"]["namespace"]), str(owner["name"]))
-    if job is None or job["metadata"]["uid"] != owner["uid"] or not _created_by_job_controller(pod, job):
-        return False
-    # The Job is the root, or its controller is: a JobSet creates Jobs.
-    return root in (job["metadata"]["uid"], controller_uid(job["metadata"]))
+    if group_kind(str(owner.get("apiVersion")), str(owner.get("kind"))) == JOB:
+        job = api.find(JOBS, str(pod["metadata"]["namespace"]), str(owner["name"]))
+        if job is None or job["metadata"]["uid"] != owner["uid"] or not _created_by_job_controller(pod, job):
+            return False
+    namespace = str(pod["metadata"]["namespace"])
+    return is_controlled_by(
+        pod["metadata"], root, _between(recurrence), lambda each: controller_at_server(api, namespace, each)
+    )
+
+
+def controller_at_server(api: ClusterApi, namespace: str, owner: Body) -> Body:
+    """The owner reference of the controller of an object; empty if the server does not have the object.
+
+    Args:
+        api: The API server.
+        namespace: Namespace of the object.
+        owner: An owner reference to the object.
+    """
+    resource = api.resource_of(str(owner.get("apiVersion")), str(owner.get("kind")))
+    found = api.find(resource, namespace, str(owner.get("name")))
+    return {} if found is None or found["metadata"]["uid"] != owner["uid"] else controller_of(found["metadata"])
+
+
+def _between(recurrence: Body) -> frozenset[GroupKind]:
+    """Kinds of the objects that may be between the workload of a recurrence and its pods."""
+    reference = (recurrence.get("status") or {}).get("workloadRef") or {}
+    return kind_named(str(reference.get("apiVersion", "")), str(reference.get("kind", ""))).between
 
 
 def _created_by_job_controller(pod: Body, job: Body) -> bool:

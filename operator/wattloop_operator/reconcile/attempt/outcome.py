@@ -96,6 +96,8 @@ def assess(
     if workload.phase is WorkloadPhase.FAILED:
         return _failed(recurrence, progress, workload, places_before, now)
     started_at = workload.started_at or recurrence.status.start_time
+    if workload.suspended and started_at is not None:
+        return _suspended(recurrence, progress, workload)
     deadline = None
     if deadline_seconds is not None and started_at is not None:
         deadline = started_at + timedelta(seconds=deadline_seconds)
@@ -140,6 +142,13 @@ def _failed(
     causes = (first_failed(progress, workload), workload.message or "its process died")
     text = f"batch size {recurrence.spec.batch_size}: {'; '.join(filter(None, causes))}"
     return Ended(Result.CRASHED, f"{text}{_output_of(workload)}", place)
+
+
+def _suspended(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState) -> Ended:
+    """The result of a training whose pods were taken from it by a queue, which preempts in this way, or by a user."""
+    if progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence):
+        return _from_reports(recurrence, progress)
+    return Ended(Result.DISRUPTED, f"it had started, and now {workload.message}; nothing is learned from it")
 
 
 def _output_of(workload: WorkloadState) -> str:

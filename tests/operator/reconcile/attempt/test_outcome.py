@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support.backends.model_backend import ModelBackend
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_planner.observations import Observation, Outcome
 
@@ -32,6 +33,14 @@ def crashes_before_a_report(backend: ModelBackend, name: str) -> None:
 def is_evicted(backend: ModelBackend, name: str) -> None:
     backend.report(name, sequence=1, epoch=3, metric=0.4)
     backend.end_workload(name, Failure.DISRUPTED, "evicted")
+
+
+def is_suspended(backend: ModelBackend, name: str) -> None:
+    backend.report(name, sequence=1, epoch=3, metric=0.4)
+    before = backend.workloads[name]
+    message = "its JobSet is suspended (spec.suspend)"
+    pending = replace(before, phase=WorkloadPhase.PENDING, started_at=None, message=message)
+    backend.workloads[name] = replace(pending, suspended=True)
 
 
 def hangs_past_its_deadline(backend: ModelBackend, name: str) -> None:
@@ -78,6 +87,7 @@ def is_deleted(backend: ModelBackend, name: str) -> None:
         (crashes, Result.CRASHED, "batch size 64: exit code 1", Outcome.CRASHED, 1),
         (crashes_before_a_report, Result.CRASHED, "out of memory", Outcome.CRASHED, 0),
         (is_evicted, Result.DISRUPTED, "nothing is learned", None, None),
+        (is_suspended, Result.DISRUPTED, "it had started, and now its JobSet is suspended", None, None),
         (hangs_past_its_deadline, Result.DEADLINE_EXCEEDED, "its last report was for epoch 7", Outcome.STOPPED, 7),
         (hangs_without_reports, Result.DEADLINE_EXCEEDED, "it never reported a metric", None, None),
         (reports_nothing, Result.MISSING_METRIC, "call run.report", None, None),
@@ -219,3 +229,27 @@ def test_a_message_has_four_digits_of_a_metric_unless_they_contradict_the_result
     backend.end_workload(name)
     backend.reconcile()
     assert backend.recurrences[name].status.message == message
+
+
+def test_a_workload_that_is_suspended_from_its_start_waits_without_a_deadline(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(**NEVER_RETRY)
+    backend.reconcile()
+    (name,) = backend.workloads
+    backend.workloads[name] = replace(backend.workloads[name], suspended=True)
+    backend.advance(86_400)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is None
+
+
+def test_a_failed_workload_that_may_run_again_is_deleted_once_its_result_is_written(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(**NEVER_RETRY)
+    name = backend.start_attempt()
+    backend.end_workload(name, Failure.CRASHED, "exit code 1")
+    backend.workloads[name] = replace(backend.workloads[name], may_run_again=True)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is Result.CRASHED
+    assert name not in backend.workloads

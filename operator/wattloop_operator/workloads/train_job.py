@@ -1,0 +1,126 @@
+"""TrainJob (trainer.kubeflow.org) of Kubeflow Trainer 2.1 to 2.3: its pods come from a training runtime.
+
+A TrainJob has no pod template. The environment gets in by `spec.trainer.env`, all else by a patch of the runtime's
+group and container `node`, which Trainer trains in. 2.1 calls the patch `podTemplateOverrides`, 2.2 and later
+`runtimePatches`; the API server drops the field that its version does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from wattloop_operator.api.template import Template
+from wattloop_operator.api.template_checks import NAMED, wrong_value
+from wattloop_operator.domain.snapshot import WorkloadPhase
+from wattloop_operator.workloads.condition_phase import PhaseConditions, failed_with_first_pod, phase_by_conditions
+from wattloop_operator.workloads.injection import Injection, TemplateError, gpus, with_injection
+from wattloop_operator.workloads.ownership import JOB, GroupKind
+from wattloop_operator.workloads.pod_state import Pod, without_restarts
+from wattloop_operator.workloads.templated_kind import as_object, replicas_of, spec_of
+from wattloop_operator.workloads.workload_kind import ObservedPhase, Spec
+
+CONDITIONS = PhaseConditions(succeeded=frozenset({"Complete"}), failed=frozenset({"Failed"}))
+MANAGER = "wattloop.dev/operator"
+# Trainer's name of the group of Jobs that trains, and of its container.
+NODE = "node"
+FORM: Mapping[str, Any] = {
+    "trainer": {"numNodes": int, "env": [NAMED], "resourcesPerNode": {}},
+    "runtimePatches": [{"manager": str}],
+    "podTemplateOverrides": [{}],
+}
+PATCHES = ("runtimePatches", "podTemplateOverrides")
+
+
+class TrainJob:
+    """Implements `workload_kind.WorkloadKind` for TrainJobs.
+
+    The runtime's Jobs restart failed pods, and Trainer starts a failed TrainJob again once its JobSet is gone (up to
+    2.3.0). Neither can be switched off from a TrainJob. So an attempt ends with its first failed pod, and its TrainJob
+    is deleted when that is written down.
+    """
+
+    between: frozenset[GroupKind] = frozenset({JOB, ("jobset.x-k8s.io", "JobSet")})
+
+    def spec(self, template: Template, injection: Injection) -> Spec:
+        """See `WorkloadKind`."""
+        spec = spec_of(template)
+        trainer = _trainer(template, spec)
+        container = {"name": NODE, "env": trainer.get("env") or []}
+        pod = with_injection({"spec": {"containers": [container]}}, None, injection)
+        (container,) = pod["spec"]["containers"]
+        trainer["env"] = container["env"]
+        patches = dict(zip(PATCHES, (_runtime_patch(pod), _pod_template_override(pod)), strict=True))
+        for field, patch in patches.items():
+            spec[field] = [*(spec.get(field) or ()), patch]
+        return spec
+
+    def devices(self, template: Template) -> int:
+        """See `WorkloadKind`."""
+        trainer = _trainer(template, spec_of(template))
+        resources = trainer["resourcesPerNode"]
+        return replicas_of(trainer, "numNodes") * gpus({"containers": [{"name": NODE, "resources": resources}]}, None)
+
+    def training_container(self, template: Template) -> str:
+        """See `WorkloadKind`."""
+        return NODE if NODE in (template.training_containers or (NODE,)) else ""
+
+    def pods(self, spec: Mapping[str, Any]) -> int:
+        """See `WorkloadKind`."""
+        return replicas_of(as_object(spec.get("trainer")), "numNodes")
+
+    def observe(self, body: Mapping[str, Any], pods: Sequence[Pod]) -> ObservedPhase:
+        """See `WorkloadKind`."""
+        pods = [without_restarts(pod, NODE) for pod in pods]
+        suspended = bool(as_object(body.get("spec")).get("suspend"))
+        observed = phase_by_conditions(body, pods, CONDITIONS, suspended=suspended)
+        if observed.phase is WorkloadPhase.FAILED:
+            return replace(observed, may_run_again=True)
+        return failed_with_first_pod(observed, pods)
+
+
+def _trainer(template: Template, spec: Spec) -> dict[str, Any]:
+    """The part `trainer` of a spec.
+
+    Raises:
+        TemplateError: A value has a wrong type, or what Wattloop needs is missing.
+    """
+    place = "spec.template.workload.spec"
+    wrong = wrong_value(("workload", "spec"), spec, FORM)
+    if wrong is not None:
+        raise TemplateError(str(wrong))
+    trainer: dict[str, Any] = spec.get("trainer") or {}
+    missing = [name for name in ("numNodes", "resourcesPerNode") if trainer.get(name) is None]
+    if missing:
+        raise TemplateError(
+            f"{place}.trainer.{missing[0]} is missing: Wattloop counts the nodes and GPUs that share the batch in the "
+            "TrainJob, because its runtime may change; set it (resourcesPerNode: {} for a training without GPUs)"
+        )
+    if any(each.get("manager") == MANAGER for each in spec.get("runtimePatches") or ()):
+        raise TemplateError(f"{place}.runtimePatches: the manager {MANAGER} is reserved for Wattloop; remove its patch")
+    if template.training_containers is not None and NODE not in template.training_containers:
+        raise TemplateError(
+            f"trainingContainers names {template.training_containers[0]}, but the container of a TrainJob that trains "
+            f"is {NODE}"
+        )
+    return trainer
+
+
+def _runtime_patch(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The additions of a pod template as a patch of Trainer 2.2 and later."""
+    grace = pod["spec"].get("terminationGracePeriodSeconds")
+    spec = _patched_spec(pod) | ({} if grace is None else {"terminationGracePeriodSeconds": grace})
+    job = {"name": NODE, "template": {"spec": {"template": {"metadata": pod["metadata"], "spec": spec}}}}
+    return {"manager": MANAGER, "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [job]}}}}
+
+
+def _pod_template_override(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """The additions of a pod template as an override of Trainer 2.1."""
+    return {"targetJobs": [{"name": NODE}], "metadata": pod["metadata"], "spec": _patched_spec(pod)}
+
+
+def _patched_spec(pod: Mapping[str, Any]) -> dict[str, Any]:
+    # The environment of this container may be set by spec.trainer alone.
+    container = {"name": NODE, "volumeMounts": pod["spec"]["containers"][0].get("volumeMounts") or []}
+    return {"volumes": pod["spec"].get("volumes") or [], "containers": [container]}

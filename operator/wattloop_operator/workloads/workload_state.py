@@ -1,0 +1,92 @@
+"""The state of a workload of any kind, from its object and its pods."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadPod, WorkloadState
+from wattloop_operator.workloads.ownership import controller_uid
+from wattloop_operator.workloads.pod_state import (
+    Pod,
+    all_running_since,
+    bound_pods,
+    image_digest,
+    killed_ranks,
+    started_at,
+    unhealthy_devices,
+    workload_pod,
+)
+from wattloop_operator.workloads.workload_kind import ObservedPhase, WorkloadKind
+
+
+def state_of(
+    kind: WorkloadKind, body: Mapping[str, Any], pods: Sequence[Pod], recurrence_uid: str, container: str = ""
+) -> WorkloadState:
+    """The state of a workload.
+
+    Args:
+        kind: Its kind.
+        body: The object.
+        pods: Its pods in their last known state, deleted ones included.
+        recurrence_uid: Uid of the recurrence of its name.
+        container: Name of the training container.
+    """
+    metadata, observed, unhealthy = body["metadata"], kind.observe(body, pods), unhealthy_devices(pods)
+    failure, runs = observed.failure, observed.phase is WorkloadPhase.RUNNING
+    ambiguous = _ambiguous_indices(pods)
+
+    def distinct(pod: WorkloadPod) -> WorkloadPod:
+        return replace(pod, index=None) if pod.index in ambiguous else pod
+
+    started = started_at(pods)
+    if started is None and observed.phase is not WorkloadPhase.PENDING:
+        started = observed.started_at
+    # Of a kind whose pods are not known, the object alone says since when it runs.
+    running_since = all_running_since(pods, kind.pods(_object(body.get("spec")))) if pods else observed.since
+    return WorkloadState(
+        name=str(metadata["name"]),
+        api_version=str(body.get("apiVersion", "batch/v1")),
+        kind=str(body.get("kind", "Job")),
+        uid=str(metadata.get("uid", "")),
+        phase=observed.phase,
+        owned=controller_uid(metadata) == recurrence_uid,
+        started_at=started,
+        all_running_since=running_since if runs else None,
+        ended_at=observed.since if observed.phase.ended else None,
+        terminating=metadata.get("deletionTimestamp") is not None,
+        failure=None if failure is None else failure.failure,
+        failed_pod=None if failure is None or failure.pod is None else distinct(failure.pod),
+        exit_code=None if failure is None else failure.exit_code,
+        output="" if failure is None else failure.output,
+        log="" if failure is None else failure.log,
+        killed_ranks=killed_ranks(pods) if failure is not None else (),
+        message=_message(observed, unhealthy),
+        wait_reason=observed.wait.reason,
+        suspended=observed.suspended,
+        unhealthy=unhealthy,
+        pods=tuple(map(distinct, bound_pods(pods))),
+        image_digest=image_digest(pods, container),
+        may_run_again=observed.may_run_again,
+    )
+
+
+def _message(observed: ObservedPhase, unhealthy: str) -> str:
+    if observed.phase is WorkloadPhase.PENDING:
+        return observed.wait.message
+    return observed.failure.message if observed.failure is not None else unhealthy or observed.message
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    # No schema of this API bounds the types of another kind's fields.
+    return value if isinstance(value, dict) else {}
+
+
+def _ambiguous_indices(pods: Sequence[Pod]) -> frozenset[int | None]:
+    """The indices that pods of several Jobs have: each Job of a JobSet counts its own pods from 0."""
+    owners = defaultdict(set)
+    for pod in pods:
+        owners[workload_pod(pod).index].add(controller_uid(pod.get("metadata") or {}))
+    return frozenset(index for index, found in owners.items() if len(found) > 1)
