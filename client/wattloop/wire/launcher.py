@@ -6,8 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_INTEGER_CHARACTERS = 20
-# Number of pods of an indexed Job, which Kubernetes does not tell them.
+# Number of pods of an indexed Job, or of all Jobs of a JobSet, which Kubernetes does not tell them.
 PODS_VARIABLE = "WATTLOOP_PODS"
+INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+# Each Job of a JobSet counts its own pods from 0: number of the pods of the groups before this one, index of this
+# Job in its group, number of pods of each Job of the group.
+FIRST_POD_VARIABLE = "WATTLOOP_FIRST_POD"
+JOB_INDEX_VARIABLE = "WATTLOOP_JOB_INDEX"
+JOB_PODS_VARIABLE = "WATTLOOP_JOB_PODS"
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ LAUNCHERS = (
         "OMPI_COMM_WORLD_LOCAL_RANK",
         "OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
-    _Variables("JOB_COMPLETION_INDEX", PODS_VARIABLE, "", ""),
+    _Variables(INDEX_VARIABLE, PODS_VARIABLE, "", ""),
 )
 
 
@@ -67,9 +73,19 @@ def process_rank(variables: Mapping[str, str]) -> ProcessRank:
         rank = _number(variables, names.rank)
         if rank is None:
             continue
+        if names.rank == INDEX_VARIABLE:
+            rank += _pods_before(variables)
         ranks = max(_number(variables, names.ranks) or 1, rank + 1)
         return ProcessRank(rank, ranks, _number(variables, names.local_rank), _number(variables, names.local_ranks))
     return ProcessRank()
+
+
+def _pods_before(variables: Mapping[str, str]) -> int:
+    """How many pods the Jobs before this one have; 0 outside of a JobSet."""
+    first, job, pods = (
+        _number(variables, name) or 0 for name in (FIRST_POD_VARIABLE, JOB_INDEX_VARIABLE, JOB_PODS_VARIABLE)
+    )
+    return first + job * pods
 
 
 def _number(variables: Mapping[str, str], name: str) -> int | None:

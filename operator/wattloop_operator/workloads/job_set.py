@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from wattloop.wire.launcher import FIRST_POD_VARIABLE, JOB_INDEX_VARIABLE, JOB_PODS_VARIABLE, PODS_VARIABLE
+from wattloop_operator.api.template import Template
 from wattloop_operator.workloads.condition_phase import PhaseConditions, phase_by_conditions
+from wattloop_operator.workloads.injection import Injection
 from wattloop_operator.workloads.kubernetes_job import switch_off_retries
 from wattloop_operator.workloads.ownership import JOB
 from wattloop_operator.workloads.pod_state import Pod, parallelism
@@ -18,6 +21,7 @@ from wattloop_operator.workloads.templated_kind import (
 )
 from wattloop_operator.workloads.workload_kind import ObservedPhase, Spec
 
+JOB_INDEX = "metadata.annotations['jobset.sigs.k8s.io/job-index']"
 CONDITIONS = PhaseConditions(succeeded=frozenset({"Completed"}), failed=frozenset({"Failed"}))
 
 
@@ -32,6 +36,12 @@ class JobSet(TemplatedKind):
         for job, replicas in _jobs(spec):
             yield PodTemplate(job["template"], replicas * parallelism(job))
 
+    def spec(self, template: Template, injection: Injection) -> Spec:
+        """See `WorkloadKind`. The pods get their place among all pods, since each Job counts its own from 0."""
+        spec = super().spec(template, injection)
+        _number_pods(spec, template.training_containers)
+        return spec
+
     def switch_off_retries(self, spec: Spec) -> None:
         """See `TemplatedKind`."""
         for job, _ in _jobs(spec):
@@ -41,6 +51,22 @@ class JobSet(TemplatedKind):
         """See `WorkloadKind`."""
         suspended = bool(as_object(body.get("spec")).get("suspend"))
         return phase_by_conditions(body, pods, CONDITIONS, suspended=suspended)
+
+
+def _number_pods(spec: Spec, names: Sequence[str] | None) -> None:
+    groups = [(PodTemplate(job["template"]), replicas, parallelism(job)) for job, replicas in _jobs(spec)]
+    trains = [each for each in groups if each[0].training_containers(names) != []]
+    total, first = sum(replicas * pods for _, replicas, pods in trains), 0
+    if total <= 1:
+        return
+    for pod, replicas, pods in trains:
+        values = {PODS_VARIABLE: total, FIRST_POD_VARIABLE: first, JOB_PODS_VARIABLE: pods}
+        variables: list[dict[str, Any]] = [{"name": name, "value": str(value)} for name, value in values.items()]
+        variables.append({"name": JOB_INDEX_VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": JOB_INDEX}}})
+        for container in pod.value["spec"]["containers"]:
+            if names is None or container.get("name") in names:
+                container["env"] = variables + container["env"]
+        first += replicas * pods
 
 
 def _jobs(spec: Mapping[str, Any]) -> Iterator[tuple[Spec, int]]:

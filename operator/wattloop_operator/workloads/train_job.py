@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from wattloop.wire.launcher import PODS_VARIABLE
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.template_checks import NAMED, wrong_value
 from wattloop_operator.domain.snapshot import WorkloadPhase
@@ -50,7 +51,8 @@ class TrainJob:
         container = {"name": NODE, "env": trainer.get("env") or []}
         pod = with_injection({"spec": {"containers": [container]}}, None, injection)
         (container,) = pod["spec"]["containers"]
-        trainer["env"] = container["env"]
+        nodes = replicas_of(trainer, "numNodes")
+        trainer["env"] = [*([{"name": PODS_VARIABLE, "value": str(nodes)}] if nodes > 1 else []), *container["env"]]
         patches = dict(zip(PATCHES, (_runtime_patch(pod), _pod_template_override(pod)), strict=True))
         for field, patch in patches.items():
             spec[field] = [*(spec.get(field) or ()), patch]

@@ -22,6 +22,12 @@ OPEN_MPI = {
         (TORCHRUN, ProcessRank(5, 8, 1, 4)),
         (OPEN_MPI, ProcessRank(3, 4, 0, 1)),
         ({"JOB_COMPLETION_INDEX": "2", "WATTLOOP_PODS": "4"}, ProcessRank(2, 4)),
+        # The second pod of the third Job of a group in a JobSet, after a group of one pod.
+        (
+            {"JOB_COMPLETION_INDEX": "1", "WATTLOOP_PODS": "7", "WATTLOOP_FIRST_POD": "1"}
+            | {"WATTLOOP_JOB_INDEX": "2", "WATTLOOP_JOB_PODS": "2"},
+            ProcessRank(6, 7),
+        ),
         # torchrun in a pod of an indexed Job numbers the processes.
         ({"JOB_COMPLETION_INDEX": "1", "WATTLOOP_PODS": "2", **TORCHRUN}, ProcessRank(5, 8, 1, 4)),
         # Without a number of processes there are at least those up to this one.

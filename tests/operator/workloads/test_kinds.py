@@ -152,6 +152,17 @@ def test_a_train_job_gets_the_environment_by_its_trainer_and_the_rest_by_a_patch
     assert (override["metadata"], override["spec"]) == (pod["metadata"], pod["spec"])
 
 
+def test_each_pod_of_several_jobs_knows_its_place_among_all(made: Made) -> None:
+    leader, workers = (container_of(pod)["env"] for pod in pods_made("JobSet", made("JobSet")))
+    for variables, first, pods in ((leader, "0", "1"), (workers, "1", "2")):
+        found = {each["name"]: each.get("value") for each in variables}
+        assert found["WATTLOOP_PODS"] == "5"
+        assert (found["WATTLOOP_FIRST_POD"], found["WATTLOOP_JOB_PODS"]) == (first, pods)
+        (index,) = (each["valueFrom"] for each in variables if each["name"] == "WATTLOOP_JOB_INDEX")
+        assert index["fieldRef"]["fieldPath"] == "metadata.annotations['jobset.sigs.k8s.io/job-index']"
+    assert environment(made("TrainJob")["trainer"]).pods == 5
+
+
 def test_a_users_patches_of_a_train_job_stay(made: Made) -> None:
     own = {"manager": "example.com/user", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
     assert made("TrainJob", runtimePatches=[own])["runtimePatches"][0] == own
