@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -63,8 +64,8 @@ class MetricCurve:
 
     def before(self, epochs: float) -> MetricCurve:
         """The part of the curve up to and including these epochs."""
-        count = sum(each <= epochs for each in self.epochs)
-        return MetricCurve(self.epochs[:count], self.metrics[:count])
+        count = bisect_right(self.epochs, epochs)
+        return self if count == len(self.epochs) else MetricCurve(self.epochs[:count], self.metrics[:count])
 
     def first_reached(self, target: RunTarget) -> float | None:
         """Epochs at the evaluation that reaches a target for the required consecutive time; None: never."""

@@ -170,9 +170,7 @@ class ConfigurationSpace:
     @cached_property
     def default(self) -> int:
         """Index of the default configuration."""
-        return self._indices[
-            Configuration(self.default_batch_size, tuple((each.name, each.default) for each in self.parameters))
-        ]
+        return self._indices[self.default_batch_size, tuple((each.name, each.default) for each in self.parameters)]
 
     def index(self, batch_size: int, parameters: ParameterValues = ()) -> int | None:
         """Index of an arm; None if the batch size, a parameter or a value is not offered.
@@ -180,12 +178,12 @@ class ConfigurationSpace:
         A parameter without a value has its default: it was not searched over when the attempt ran.
         """
         if not self.parameters:
-            return None if parameters else self._indices.get(Configuration(batch_size))
+            return self._indices.get((batch_size, parameters))
         given: Mapping[str, str] = dict(parameters)
         if not given.keys() <= {parameter.name for parameter in self.parameters}:
             return None
         values = tuple((each.name, given.get(each.name, each.default)) for each in self.parameters)
-        return self._indices.get(Configuration(batch_size, values))
+        return self._indices.get((batch_size, values))
 
     def arm(self, batch_size: int, parameters: ParameterValues = ()) -> int:
         """Index of an arm that is offered.
@@ -209,8 +207,8 @@ class ConfigurationSpace:
         return self.size
 
     @cached_property
-    def _indices(self) -> dict[Configuration, int]:
-        return {configuration: arm for arm, configuration in enumerate(self.configurations)}
+    def _indices(self) -> dict[tuple[int, ParameterValues], int]:
+        return {(each.batch_size, each.parameters): arm for arm, each in enumerate(self.configurations)}
 
 
 @lru_cache(maxsize=256)

@@ -15,6 +15,7 @@ import numpy as np
 
 from wattloop_planner.bandit.change_detection import ChangeDetection
 from wattloop_planner.bandit.cost_posterior import CostPosterior, cost_posterior
+from wattloop_planner.bandit.epoch_costs import ShownEpochCost
 from wattloop_planner.bandit.feasible_arms import CRASH_BUDGET, latest_was_stopped
 from wattloop_planner.bandit.first_attempts import first_decision
 from wattloop_planner.bandit.gaussian_process import Flags, Indices
@@ -55,6 +56,7 @@ class CostModelPolicy(ABC):
     use_curves: bool = True
     describe_arms: bool = True
     _cache: PosteriorCache = field(default_factory=PosteriorCache, compare=False, repr=False)
+    _reviewed: list[DecisionInputs] = field(default_factory=list, compare=False, repr=False)
 
     def decide(self, context: DecisionContext) -> Decision:
         """The policy's choice; before an arm is known to reach the target, `first_decision`.
@@ -92,22 +94,31 @@ class CostModelPolicy(ABC):
     def _decision_inputs(
         self, context: DecisionContext, partial: PartialObservation | None = None
     ) -> DecisionInputs | None:
-        """The inputs of a decision; None while no arm is known to reach the target."""
+        """The inputs of a decision; None while no arm is known to reach the target.
+
+        Those of the last review are kept: a later epoch of the attempt mostly shows nothing new of its epoch cost.
+        """
         posterior = self._posterior(context)
+        shown = None if partial is None else posterior.epoch_costs.shown_by(partial, context.gpu_model)
+        for inputs in self._reviewed:
+            if shown == inputs.shown and context is inputs.context and posterior is inputs.posterior:
+                return inputs
         offered = np.zeros(len(context.space), dtype=np.bool_)
         offered[list(self._cache.feasible_arms(context, self.crash_budget).arms)] = True
         offered &= posterior.diverged == 0
         (known,) = (offered & (posterior.ever_reached > 0)).nonzero()
         cost = None
         if known.size:
-            cost = cost_posterior(posterior, context.gpu_model, partial, max_epochs=context.max_epochs)
+            cost = cost_posterior(posterior, context.gpu_model, shown, max_epochs=context.max_epochs)
         if cost is None:
             return None
         known = known[cost.reach_probability[known] >= MIN_REACH_PROBABILITY]
         if not known.size:
             return None
         incumbent = int(known[np.argmin(cost.log_expected[known])])
-        return DecisionInputs(context, posterior, cost, offered, known, incumbent)
+        inputs = DecisionInputs(context, posterior, cost, offered, known, incumbent, shown)
+        self._reviewed[:] = [inputs]
+        return inputs
 
     def _max_cost(self, inputs: DecisionInputs, arm: int) -> float | None:
         """Upper bound of the cost of an attempt with a known arm; None: unlimited.
@@ -165,6 +176,7 @@ class DecisionInputs:
         offered: Arms that are not excluded, did not crash too often and did not diverge.
         known: Those that have reached the target and are expected to reach it again.
         incumbent: The one of lowest expected cost among these.
+        shown: What a running attempt shows of its epoch cost; None without one.
     """
 
     context: DecisionContext
@@ -173,6 +185,7 @@ class DecisionInputs:
     offered: Flags
     known: Indices
     incumbent: int
+    shown: ShownEpochCost | None = None
 
     @cached_property
     def unit_joules(self) -> float:

@@ -13,9 +13,10 @@ from functools import cached_property
 import numpy as np
 from scipy.special import ndtr
 
+from wattloop_planner.bandit.epoch_costs import ShownEpochCost
 from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
 from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector
-from wattloop_planner.bandit.policy import NINETY_PERCENT, PartialObservation
+from wattloop_planner.bandit.policy import NINETY_PERCENT
 from wattloop_planner.bandit.posterior import Posterior
 
 # Variance that makes a covariance with exactly known arms positive definite.
@@ -137,7 +138,7 @@ class CostPosterior:
 def cost_posterior(
     posterior: Posterior,
     gpu_model: str,
-    partial: PartialObservation | None = None,
+    shown: ShownEpochCost | None = None,
     *,
     max_epochs: int | None = None,
 ) -> CostPosterior | None:
@@ -146,13 +147,13 @@ def cost_posterior(
     Args:
         posterior: The posterior of epochs and epoch costs.
         gpu_model: The GPU model of the next attempt.
-        partial: A running attempt whose epoch cost is known.
+        shown: What a running attempt shows of its arm's epoch cost.
         max_epochs: Epochs after which an attempt is exhausted; None if unlimited.
 
     Returns:
         None before any arm has reached the target.
     """
-    epoch_cost = posterior.epoch_costs.posterior(gpu_model, partial)
+    epoch_cost = posterior.epoch_costs.posterior(gpu_model, shown)
     if epoch_cost is None or not posterior.ever_reached.any():
         return None
     log_epochs, epochs_covariance, noise_sd = posterior.epochs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,20 @@ Profile = tuple[float | None, float | None, float]
 def log_of(value: float) -> float:
     """Logarithm of a cost or a number of epochs; 0 counts as `MIN_POSITIVE`."""
     return math.log(max(value, MIN_POSITIVE))
+
+
+class ShownEpochCost(NamedTuple):
+    """What a running attempt shows of the epoch cost of its arm.
+
+    Attributes:
+        arm: The arm.
+        log_joules: Log of the epoch cost; None if it is not certain whether the start or the epochs surprised.
+        precision: Precision of this value.
+    """
+
+    arm: int
+    log_joules: float | None
+    precision: float
 
 
 @dataclass(frozen=True)
@@ -139,24 +154,28 @@ class EpochCosts:
         if is_measured:
             model.last_profiles[arm] = profile
 
-    def posterior(self, gpu_model: str, partial: PartialObservation | None = None) -> EpochCostPosterior | None:
+    def shown_by(self, partial: PartialObservation, gpu_model: str) -> ShownEpochCost:
+        """What a running attempt shows of its arm's epoch cost; mostly the same after each of its epochs."""
+        arm = self._space.arm(partial.batch_size, partial.parameters)
+        parts = self.parts(arm, partial, gpu_model or self._best_measured(excluded=None) or "")
+        return ShownEpochCost(arm, None if parts.is_surprising else log_of(parts.epoch_joules), parts.epoch_precision)
+
+    def posterior(self, gpu_model: str, shown: ShownEpochCost | None = None) -> EpochCostPosterior | None:
         """The posterior on a GPU model; other models contribute up to a common factor.
 
         Args:
             gpu_model: The GPU model; if empty, the model with the most measured arms.
-            partial: A running attempt whose epoch cost is known.
+            shown: What a running attempt shows.
 
         Returns:
             None before any model has measurements.
         """
         gpu_model = gpu_model or self._best_measured(excluded=None) or ""
         own = self._models.get(gpu_model)
-        if partial is not None:
+        if shown is not None:
             own = ModelEpochCosts(len(self._space)) if own is None else own.copy()
-            arm = self._space.arm(partial.batch_size, partial.parameters)
-            parts = self.parts(arm, partial, gpu_model)
-            if not parts.is_surprising:
-                own.update(arm, log_of(parts.epoch_joules), parts.epoch_precision)
+            if shown.log_joules is not None:
+                own.update(shown.arm, shown.log_joules, shown.precision)
             return self._posterior(gpu_model, own)
         if gpu_model not in self._posteriors:
             self._posteriors[gpu_model] = self._posterior(gpu_model, own)

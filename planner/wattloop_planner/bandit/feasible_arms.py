@@ -33,6 +33,8 @@ def crashes_in_a_row(space: ConfigurationSpace, observations: Iterable[Observati
     """Number of crashes of each arm since its last run without one; crashes of another job do not count."""
     counts: dict[int, int] = {}
     for observation in observations:
+        if not counts and observation.outcome is not Outcome.CRASHED:
+            continue
         arm = space.index(observation.batch_size, observation.parameters)
         if observation.from_other_job or arm is None:
             continue

@@ -67,9 +67,11 @@ class FixedPolicy:
 
 def _never_reaches(context: DecisionContext, arm: int) -> bool:
     """Whether an arm missed the target several times and never reached it."""
-    outcomes = [
-        o.outcome
-        for o in context.observations
-        if context.arm_of(o) == arm and not (o.from_other_job or o.other_target) and o.outcome is not Outcome.CRASHED
-    ]
-    return Outcome.REACHED not in outcomes and len(outcomes) >= MISSES_BEFORE_LAST_ATTEMPT
+    misses = 0
+    for o in context.observations:
+        if o.from_other_job or o.other_target or o.outcome is Outcome.CRASHED or context.arm_of(o) != arm:
+            continue
+        if o.outcome is Outcome.REACHED:
+            return False
+        misses += 1
+    return misses >= MISSES_BEFORE_LAST_ATTEMPT

@@ -16,7 +16,7 @@ from wattloop_planner.bandit.cost_model_policy import ONE_EPOCH, CostModelPolicy
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
 from wattloop_planner.bandit.kernel import combinations, octaves, parameter_neighbours
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
-from wattloop_planner.bandit.trial_value import best_stop, continuing_value, knowledge_gain, probe_option
+from wattloop_planner.bandit.trial_value import RunningTrial, best_stop, knowledge_gain, probe_option
 from wattloop_planner.observations import Outcome
 
 # Trials in one recurrence that may be stopped after their first epoch.
@@ -71,20 +71,17 @@ class KnowledgeGradientPolicy(CostModelPolicy):
         start_up_joules = parts.start_up_joules - float(cost.own_start_up_joules[arm])
         paid = model.cost_joules(partial.energy_joules, partial.time_seconds) - start_up_joules
         attempt = inputs.posterior.attempt_epochs(arm, partial.epochs, partial.curve)
-        value, stop = continuing_value(
-            cost,
-            inputs.incumbent,
-            arm,
-            attempt,
-            epochs=partial.epochs,
+        running = RunningTrial(
+            cost=cost,
+            incumbent=inputs.incumbent,
+            arm=arm,
             paid=paid / unit,
-            failing=self._failure_probabilities(inputs)[arm],
+            failing=float(self._failure_probabilities(inputs)[arm]),
             horizon=self._horizon(context),
             max_stop=self._max_stop(inputs),
             retry=retry,
-            offered=inputs.offered,
         )
-        needed = 0.0
+        stop, needed = running.stop, 0.0
         if parts.is_surprising:
             # The next epoch shows whether the start or the epochs cost more than expected.
             stop = max(stop, paid / unit * (1 + 1 / partial.epochs))
@@ -95,7 +92,8 @@ class KnowledgeGradientPolicy(CostModelPolicy):
                 needed = max(0.0, float(values.max()) - inputs.start_up)
         elif attempt is None:
             return start_up_joules + stop * unit
-        return start_up_joules + (paid if value < needed else stop * unit)
+        continues = running.is_worth(needed, attempt, partial.epochs, inputs.offered)
+        return start_up_joules + (stop * unit if continues else paid)
 
     def _trial(self, inputs: DecisionInputs) -> Decision | None:
         values, stops = self._trial_values(inputs)

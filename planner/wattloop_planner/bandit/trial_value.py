@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,11 +101,11 @@ def best_stop(
     incumbent's run after a stop, and the loss in all later recurrences if the run stops too early.
 
     Args:
-        mean: Mean of the run's log cost, any shape.
+        mean: Mean of the run's log cost, any shape; the shapes of the other arrays broadcast to it.
         spread: Standard deviation of the run's log cost, including the noise between runs.
         failing: Prior probability that the run never reaches the target.
         horizon: Number of later recurrences.
-        paid: Cost already paid.
+        paid: Cost already paid, of the shape of `mean`.
         limit: The limit of epochs in standard deviations above the mean log cost: a run that would cost
             more ends there, as with a stop.
         max_stop: Upper bound of the stopping cost.
@@ -115,10 +116,8 @@ def best_stop(
         both of the shape of `mean`.
     """
     nominal = np.maximum(np.minimum(STOPS, max_stop), paid[..., None])
-    at_limit = np.broadcast_to(limit, mean.shape)
-    stops = np.maximum(
-        np.minimum(nominal, np.exp(np.minimum(mean + spread * at_limit, MAX_LOG))[..., None]), paid[..., None]
-    )
+    at_limit = np.exp(np.minimum(mean + spread * limit, MAX_LOG))
+    stops = np.maximum(np.minimum(nominal, at_limit[..., None]), paid[..., None])
     at_stop = (np.log(stops) - mean[..., None]) / spread[..., None]
     at_paid = (np.log(np.maximum(paid, 1e-9)) - mean) / spread
     expected = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
@@ -129,12 +128,12 @@ def best_stop(
     never = (failing / (failing + (1 - failing) * alive))[..., None]
     taken = (1 - never) * (below + stops * above) + never * stops - paid[..., None]
     stopped = (1 - never) * above + never
-    at_one = np.minimum(-mean / spread, at_limit)
+    at_one = np.minimum(-mean / spread, limit)
     improvement = ndtr(at_one) - expected * ndtr(at_one - spread)
     gained = ndtr(at_stop) - expected[..., None] * mass_below
     lost = np.where(at_stop < at_one[..., None], improvement[..., None] - gained, 0.0)
     total_cost = taken + retry * stopped
-    index = np.argmin(total_cost + horizon * np.maximum(lost, 0.0), axis=-1).ravel()
+    index = (total_cost + horizon * np.maximum(lost, 0.0)).argmin(axis=-1).ravel()
     rows = np.arange(index.size)
     remaining = total_cost.reshape(index.size, -1)[rows, index].reshape(mean.shape)
     return remaining, nominal.reshape(index.size, -1)[rows, index].reshape(mean.shape)
@@ -171,11 +170,10 @@ def probe_option(
     unit = cost.log_expected[incumbent]
     shift = np.sqrt(cost.epoch_cost_variance[arms])[:, None] * FEW_NODES
     mean = cost.log_cost[arms][:, None] - unit + shift
-    spread = np.broadcast_to(np.sqrt(cost.epochs_variance[arms] + cost.noise_sd**2)[:, None], mean.shape)
-    never = np.broadcast_to(failing[:, None], mean.shape)
-    limit = np.broadcast_to(cost.limit_distance[arms][:, None], mean.shape)
+    spread = np.sqrt(cost.epochs_variance[arms] + cost.noise_sd**2)[:, None]
+    limit = cost.limit_distance[arms][:, None]
     remaining, _ = best_stop(
-        mean, spread, never, horizon, np.zeros_like(mean), limit=limit, max_stop=max_stop, retry=retry
+        mean, spread, failing[:, None], horizon, np.zeros_like(mean), limit=limit, max_stop=max_stop, retry=retry
     )
     at_one = np.minimum(-mean / spread, limit)
     expected = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
@@ -185,68 +183,94 @@ def probe_option(
     return option
 
 
-def continuing_value(
-    cost: CostPosterior,
-    incumbent: int,
-    arm: int,
-    attempt: AttemptEpochs | None,
-    *,
-    epochs: float,
-    paid: float,
-    failing: float,
-    horizon: float,
-    max_stop: float = math.inf,
-    retry: float = 1.0,
-    offered: Flags | None = None,
-) -> tuple[float, float]:
-    """Net value of continuing a trial, and its best stopping cost without a curve, in incumbent runs.
+@dataclass(frozen=True)
+class RunningTrial:
+    """A trial that is running, and what it has cost; costs are in incumbent runs.
 
     A curve can end a trial earlier, never later: a run that always seems to be about to reach the target
     would otherwise have no end.
 
-    Args:
+    Attributes:
         cost: Posterior of the cost before the attempt, with its epoch cost.
         incumbent: The arm that runs after a stop; its expected cost is the unit.
         arm: The arm of the attempt.
-        attempt: The attempt's epochs given its curve; None: those of its arm.
-        epochs: Epochs run so far.
         paid: Cost paid so far.
         failing: Prior probability that the attempt never reaches the target.
         horizon: Number of later recurrences.
         max_stop: Upper bound of the stopping cost.
         retry: Cost of the incumbent's run after a stop, which includes its start.
-        offered: The arms that may run afterwards, shape (arms,); None: all.
     """
-    arms = np.array([arm])
-    unit = cost.log_expected[incumbent]
-    never, paid_so_far = np.array([failing]), np.array([paid])
-    remaining, stop = best_stop(
-        cost.log_cost[arms] - unit,
-        np.sqrt(cost.variance[arms] + cost.noise_sd**2),
-        never,
-        horizon,
-        paid_so_far,
-        limit=cost.limit_distance[arms],
-        max_stop=max_stop,
-        retry=retry,
-    )
-    if attempt is None:
-        gain = knowledge_gain(cost, incumbent, arms, offered=offered)
-    else:
-        variance = float(cost.epochs_variance[arm]) + cost.noise_sd**2
-        moved, result = _after(cost, arm, attempt.beyond(math.log(epochs)), variance)
-        gain = knowledge_gain(moved, incumbent, arms, offered=offered, spread=result)
-        remaining, _ = best_stop(
-            cost.log_epoch_cost[arms] + attempt.mean - unit,
-            np.sqrt(attempt.variance + cost.epoch_cost_variance[arms]),
-            never,
-            horizon,
-            paid_so_far,
-            limit=np.array([(cost.log_limit - attempt.mean) / math.sqrt(attempt.variance)]),
-            max_stop=max_stop,
-            retry=retry,
+
+    cost: CostPosterior
+    incumbent: int
+    arm: int
+    paid: float
+    failing: float
+    horizon: float
+    max_stop: float = math.inf
+    retry: float = 1.0
+
+    @property
+    def stop(self) -> float:
+        """The best stopping cost, without a curve."""
+        return self._without_curve[1]
+
+    def is_worth(self, needed: float, attempt: AttemptEpochs | None, epochs: float, offered: Flags | None) -> bool:
+        """Whether the net value of continuing is at least a value.
+
+        Args:
+            needed: The value.
+            attempt: The attempt's epochs given its curve; None: those of its arm.
+            epochs: Epochs run so far.
+            offered: The arms that may run afterwards, shape (arms,); None: all.
+        """
+        remaining = self._without_curve[0] if attempt is None else self._remaining_with(attempt)
+        # The gain is not negative, and takes most of the time.
+        if self.retry - remaining >= needed:
+            return True
+        value = self.horizon * self._gain(attempt, epochs, offered) - (remaining - self.retry)
+        return not value < needed
+
+    @cached_property
+    def _without_curve(self) -> tuple[float, float]:
+        """Expected remaining cost, and the best stopping cost."""
+        cost, arms = self.cost, np.array([self.arm])
+        return self._best_stop(
+            cost.log_cost[arms] - cost.log_expected[self.incumbent],
+            np.sqrt(cost.variance[arms] + cost.noise_sd**2),
+            cost.limit_distance[arms],
         )
-    return float(horizon * gain[0] - (remaining[0] - retry)), float(stop[0])
+
+    def _remaining_with(self, attempt: AttemptEpochs) -> float:
+        """Expected remaining cost, given the epochs of the attempt."""
+        cost, arms = self.cost, np.array([self.arm])
+        remaining, _ = self._best_stop(
+            cost.log_epoch_cost[arms] + attempt.mean - cost.log_expected[self.incumbent],
+            np.sqrt(attempt.variance + cost.epoch_cost_variance[arms]),
+            np.array([(cost.log_limit - attempt.mean) / math.sqrt(attempt.variance)]),
+        )
+        return remaining
+
+    def _best_stop(self, mean: Vector, spread: Vector, limit: Vector) -> tuple[float, float]:
+        remaining, stop = best_stop(
+            mean,
+            spread,
+            np.array([self.failing]),
+            self.horizon,
+            np.array([self.paid]),
+            limit=limit,
+            max_stop=self.max_stop,
+            retry=self.retry,
+        )
+        return float(remaining[0]), float(stop[0])
+
+    def _gain(self, attempt: AttemptEpochs | None, epochs: float, offered: Flags | None) -> float:
+        """Expected saving of each later recurrence after the trial."""
+        cost, spread = self.cost, None
+        if attempt is not None:
+            variance = float(cost.epochs_variance[self.arm]) + cost.noise_sd**2
+            cost, spread = _after(cost, self.arm, attempt.beyond(math.log(epochs)), variance)
+        return float(knowledge_gain(cost, self.incumbent, np.array([self.arm]), offered=offered, spread=spread)[0])
 
 
 def _after(

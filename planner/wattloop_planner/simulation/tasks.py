@@ -12,7 +12,7 @@ from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 from wattloop_planner.observations import Observation
 from wattloop_planner.simulation.attempt_rows import earlier_observations, read_history
-from wattloop_planner.simulation.job_trace import check_default, job_trace
+from wattloop_planner.simulation.job_trace import JobTrace, check_default, job_trace
 from wattloop_planner.simulation.process_pool import map_in_processes
 from wattloop_planner.simulation.simulation_options import JobOptions
 from wattloop_planner.simulation.simulation_summary import SeedSummary, summarise
@@ -64,6 +64,26 @@ class TraceFiles:
         self.train = cache(read_train_trace)
         self.power = cache(read_power_trace)
         self.history = cache(read_history)
+        self._jobs: dict[object, JobTrace] = {}
+
+    def job(self, options: JobOptions) -> JobTrace:
+        """The traces of a job, which all jobs of the same workload share.
+
+        Raises:
+            InputError: A trace is invalid, or does not contain the job.
+            UsageError: The default batch size is not offered.
+        """
+        train, power = self.train(options.train), self.power(options.power)
+        workload = TracedWorkload(options.dataset, options.network, options.optimizer)
+        switched = () if options.switch_target_metric is None else (options.switch_target_metric,)
+        targets = (options.target_metric, *switched)
+        key = (options.train, options.power, workload, targets, options.eta, tuple(options.parameters))
+        if key not in self._jobs:
+            self._jobs[key] = job_trace(
+                train, power, workload=workload, targets=targets, eta=options.eta, parameters=options.parameters
+            )
+        check_default(self._jobs[key], options.default_batch_size, train, power)
+        return self._jobs[key]
 
 
 def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
@@ -77,17 +97,7 @@ def tasks_of(options: JobOptions, files: TraceFiles) -> list[Task]:
         InputError: A trace is invalid, or does not contain the job.
         UsageError: The default batch size is not offered.
     """
-    train, power = files.train(options.train), files.power(options.power)
-    switched = () if options.switch_target_metric is None else (options.switch_target_metric,)
-    trace = job_trace(
-        train,
-        power,
-        workload=TracedWorkload(options.dataset, options.network, options.optimizer),
-        targets=(options.target_metric, *switched),
-        eta=options.eta,
-        parameters=options.parameters,
-    )
-    check_default(trace, options.default_batch_size, train, power)
+    trace = files.job(options)
     scenario = Scenario(
         job=options.job,
         gpu=options.gpu,
