@@ -1,0 +1,85 @@
+"""docs/coming-from.md: each row has what is theirs and what is ours, and what the right column names exists."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
+SYSTEMS = ("Perseus and Lowtime", "Merak", "Zeus", "The notebook")
+# Where a name of the right column may come from: not from pages or tests, which would only repeat it.
+SOURCES = ("client/**.py", "operator/**.py", "agent/**.py", "planner/**.py", "examples/**", "crds/*.yaml")
+WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+# Values that a user replaces, or that PyTorch, the shell or the reader's own script gives.
+NOT_OURS = {"DIR", "FILE", "FOLDER", "DATA", "BASELINE", "MODEL", "N", "i", "job", "freqs_pipeline_00333", "torchrun"}
+OF_TORCHRUN = {"nnodes", "node-rank", "master-addr", "nproc-per-node"}
+OF_MERAK = {"MICROBATCH_SIZE", "NUM_MICROBATCHES", "METHOD", "mbs4", "mbs8", "nmb128", "dp1", "pp4", "tp1"}
+
+
+def rows_of(system: str) -> list[list[str]]:
+    """The cells of the rows of a system's table."""
+    section = PAGE.partition(f"\n## {system}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r" ?(?<!\\)\| ?", line.strip().strip("|"))] for line in lines[2:]]
+
+
+def source_words() -> set[str]:
+    """Every word of the program, the examples and the schemas; each part of it, if it is an option or a file."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--", *(f":(glob){each.replace('**', '**/*')}" for each in SOURCES)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    text = "\n".join((ROOT / file).read_text(encoding="utf-8") for file in listed if (ROOT / file).is_file())
+    files = {part for file in listed for part in WORD.findall(file)}
+    return {word.strip("-") for word in WORD.findall(text)} | files
+
+
+KNOWN = source_words() | NOT_OURS | OF_TORCHRUN | OF_MERAK
+
+
+def unknown(cell: str) -> list[str]:
+    """The words in backticks of a cell that no source has."""
+    words = [word.strip("-") for code in re.findall(r"`([^`]+)`", cell) for word in WORD.findall(code)]
+    # argparse makes the opposite of a flag.
+    return [word for word in words if word and word not in KNOWN and word.removeprefix("no-") not in KNOWN]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_each_row_has_two_cells_and_what_the_right_one_names_exists(system: str) -> None:
+    rows = rows_of(system)
+    assert len(rows) > 15
+    assert [row for row in rows if len(row) != 2 or not all(row)] == []
+    assert {row[1]: found for row in rows if (found := unknown(row[1]))} == {}
+
+
+def test_a_name_that_does_not_exist_is_found() -> None:
+    assert unknown("`wattloop plan --picturesque 3`, `PipelineFrequencyMinimizer` of `pipeline.py`") == [
+        "picturesque",
+        "PipelineFrequencyMinimizer",
+    ]
+
+
+def test_each_module_and_its_names_can_be_imported() -> None:
+    named = [
+        (module, name)
+        for system in SYSTEMS
+        for _, ours in rows_of(system)
+        for names, module in re.findall(r"((?:`\w+`(?:, | and )?)+) of `(wattloop[a-z_.]*)`", ours)
+        for name in re.findall(r"`(\w+)`", names)
+    ]
+    assert ("wattloop_planner.frequency.files.recorded_run_file", "read_runs") in named
+    for module, name in named:
+        if module.startswith("wattloop.integrations"):
+            # It needs a framework; tests/integrations use it.
+            assert importlib.util.find_spec(module) is not None
+        else:
+            assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
