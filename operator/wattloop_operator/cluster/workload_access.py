@@ -39,7 +39,7 @@ from wattloop_operator.workloads.ownership import (
     is_pod_of_job,
 )
 from wattloop_operator.workloads.rendezvous import service
-from wattloop_operator.workloads.workload_manifest import kind_of, manifest
+from wattloop_operator.workloads.workload_manifest import check_stored, kind_of, manifest
 from wattloop_operator.workloads.workload_state import state_of
 
 Body = Mapping[str, Any]
@@ -76,9 +76,10 @@ class WorkloadAccess:
         body = manifest(job, recurrence, self._addresses())
         self._create_service(job, recurrence, dry_run=True)
         try:
-            self._api.create(self._api.resource_of(*kind_of(job)), body, dry_run=True)
+            stored = self._api.create(self._api.resource_of(*kind_of(job)), body, dry_run=True)
         except AlreadyExistsError:
             return
+        check_stored(job.spec.template, stored)
 
     def start(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> None:
         """Start the workload of a recurrence, unless an object of its name exists; first the Service of its pods.

@@ -34,6 +34,7 @@ class KubernetesJob:
     """Implements `workload_kind.WorkloadKind` for Jobs."""
 
     between: frozenset[GroupKind] = frozenset()
+    patches: tuple[str, ...] = ()
 
     def spec(self, template: Template, injection: Injection) -> Spec:
         """See `WorkloadKind`. The containers need a volume for their models, too."""

@@ -40,6 +40,7 @@ class TemplatedKind(ABC):
     """A `workload_kind.WorkloadKind` whose spec contains the templates of the pods that train."""
 
     between: frozenset[GroupKind] = frozenset()
+    patches: tuple[str, ...] = ()
     place = "an object whose spec has containers"
     """Where the spec has pod templates, for messages."""
 

@@ -31,7 +31,6 @@ FORM: Mapping[str, Any] = {
     "runtimePatches": [{"manager": str}],
     "podTemplateOverrides": [{}],
 }
-PATCHES = ("runtimePatches", "podTemplateOverrides")
 
 
 class TrainJob:
@@ -43,6 +42,7 @@ class TrainJob:
     """
 
     between: frozenset[GroupKind] = frozenset({JOB, ("jobset.x-k8s.io", "JobSet")})
+    patches = ("runtimePatches", "podTemplateOverrides")
 
     def spec(self, template: Template, injection: Injection) -> Spec:
         """See `WorkloadKind`."""
@@ -53,7 +53,7 @@ class TrainJob:
         (container,) = pod["spec"]["containers"]
         nodes = replicas_of(trainer, "numNodes")
         trainer["env"] = [*([{"name": PODS_VARIABLE, "value": str(nodes)}] if nodes > 1 else []), *container["env"]]
-        patches = dict(zip(PATCHES, (_runtime_patch(pod), _pod_template_override(pod)), strict=True))
+        patches = dict(zip(self.patches, (_runtime_patch(pod), _pod_template_override(pod)), strict=True))
         for field, patch in patches.items():
             spec[field] = [*(spec.get(field) or ()), patch]
         return spec

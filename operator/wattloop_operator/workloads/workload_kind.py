@@ -53,6 +53,10 @@ class WorkloadKind(Protocol):
     def between(self) -> frozenset[GroupKind]:
         """Kinds of the objects that may be between the workload and its training pods in the chain of controllers."""
 
+    @property
+    def patches(self) -> tuple[str, ...]:
+        """Fields of the spec that carry additions, of which a cluster's version knows one; empty: pod templates do."""
+
     def spec(self, template: Template, injection: Injection) -> Spec:
         """The spec of an attempt's workload: the user's, with the additions, and without retries of its own.
 

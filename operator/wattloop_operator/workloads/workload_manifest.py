@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from wattloop.wire.message_fields import shown
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.template import Template
 from wattloop_operator.api.template_checks import wrong_type
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
@@ -54,6 +56,24 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
         metadata["ownerReferences"] = [owner_reference(recurrence)]
     api_version, kind = kind_of(job)
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def check_stored(template: Template, stored: Mapping[str, Any]) -> None:
+    """Check that the API server has kept the additions; it drops fields that the cluster's version of a kind lacks.
+
+    Args:
+        template: The template.
+        stored: The workload as the server answers with it.
+
+    Raises:
+        TemplateError: It has dropped them.
+    """
+    patches, spec = kind_of_template(template).patches, stored.get("spec") or {}
+    if patches and not any(spec.get(field) for field in patches):
+        raise TemplateError(
+            f"the {stored.get('kind')} of this cluster has neither {' nor '.join(patches)}, so its pods cannot receive "
+            "their token; install a version that docs/workloads.md lists"
+        )
 
 
 def requested_devices(job: RecurringTrainingJob) -> int:

@@ -15,7 +15,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.kinds import KINDS, kind_named, kind_of_template
-from wattloop_operator.workloads.workload_manifest import devices_of, manifest
+from wattloop_operator.workloads.workload_manifest import check_stored, devices_of, manifest
 from wattloop_operator.workloads.workload_state import state_of
 
 MakeJob = Callable[..., RecurringTrainingJob]
@@ -161,6 +161,15 @@ def test_each_pod_of_several_jobs_knows_its_place_among_all(made: Made) -> None:
         (index,) = (each["valueFrom"] for each in variables if each["name"] == "WATTLOOP_JOB_INDEX")
         assert index["fieldRef"]["fieldPath"] == "metadata.annotations['jobset.sigs.k8s.io/job-index']"
     assert environment(made("TrainJob")["trainer"]).pods == 5
+
+
+def test_a_trainer_that_drops_the_patch_is_refused(made: Made, make_job: MakeJob) -> None:
+    template, spec = make_job(template=template_of("TrainJob")).spec.template, made("TrainJob")
+    for dropped in ("runtimePatches", "podTemplateOverrides"):
+        check_stored(template, {"spec": {name: value for name, value in spec.items() if name != dropped}})
+    with pytest.raises(TemplateError, match="this cluster has neither runtimePatches nor podTemplateOverrides"):
+        check_stored(template, {"kind": "TrainJob", "spec": {"trainer": spec["trainer"]}})
+    check_stored(make_job().spec.template, {"kind": "Job", "spec": {}})
 
 
 def test_a_users_patches_of_a_train_job_stay(made: Made) -> None:
