@@ -37,6 +37,7 @@ class ClockChoice:
         self._profiling_clock = profiling_clock
         # With the GPU model that they are for, by the number of their directive.
         self._rows: dict[int, tuple[PlanRow, str]] = {}
+        self._limits_watts: dict[int, int] = {}
         self._refused: tuple[int, str] = (0, "")
         self.allowed = AllowedClocks()
         self.chosen = IterationClocks()
@@ -62,6 +63,10 @@ class ClockChoice:
     def give_row(self, number: int, row: PlanRow, gpu_product: str) -> None:
         """Compare instructions and GPU of the rank with a plan's while the directive of this number is in force."""
         self._rows[number] = row, gpu_product
+
+    def give_limit(self, number: int, watts: int) -> None:
+        """Hold a power limit on the GPUs of the rank while the directive of this number is in force."""
+        self._limits_watts[number] = watts
 
     def clocks_of(self, iteration: int, agent_refusal: str) -> IterationClocks:
         """The clocks of an iteration; call it with rising numbers.
@@ -92,6 +97,8 @@ class ClockChoice:
         return self.chosen
 
     def _of(self, directive: Directive, iteration: int) -> IterationClocks:
+        if (watts := self._limits_watts.get(directive.number)) is not None:
+            return IterationClocks(directive, limit_watts=watts)
         instructions = self._sequence.instructions
         row, gpu_product = self._rows.get(directive.number, ((), ""))
         if row and instructions:

@@ -25,6 +25,7 @@ class IterationClocks:
         knobs: The knobs of each instruction; empty: none.
         waits_at_end: Whether the end of the iteration waits until the GPUs have done the queued work, which at free
             clocks no instruction does.
+        limit_watts: The power limit of the rank's GPUs, with free clocks; None: none.
     """
 
     directive: Directive = field(default_factory=Directive)
@@ -32,6 +33,7 @@ class IterationClocks:
     refusal: str = ""
     knobs: tuple[Knobs, ...] = ()
     waits_at_end: bool = False
+    limit_watts: int | None = None
 
 
 @dataclass(frozen=True)

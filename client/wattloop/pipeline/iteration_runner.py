@@ -30,11 +30,12 @@ class IterationRunner:
         clocks_of: Gives the clocks of an iteration.
         done: Called with the record of each complete iteration that has the instructions of the sequence.
         synchronization: Gives at the begin of an iteration what waits until the GPUs have done the queued work;
-            None: there is nothing to wait for. No instruction waits at free clocks.
+            None: there is nothing to wait for. No instruction waits at free clocks without a power limit.
         now: The clock of the stamps, in seconds.
 
     Attributes:
         clocks: As above; may be replaced between two iterations.
+        hold_limit: Holds the power limit of an iteration; None: no iteration has one.
         instructions: Runs the instructions of the iteration.
         iterations: Number of complete iterations.
         in_force: The clocks chosen for the iteration.
@@ -54,6 +55,7 @@ class IterationRunner:
     ) -> None:
         self._sequence = sequence
         self.clocks = clocks
+        self.hold_limit: Callable[[int | None], None] | None = None
         self._clocks_of = clocks_of
         self._done = done
         self._synchronization = synchronization
@@ -88,7 +90,8 @@ class IterationRunner:
         self._in_iteration = True
         self._sequence.begin()
         self._choose_clocks()
-        synchronize = self._synchronization() if self.megahertz else None
+        is_timed = self.megahertz or self.in_force.limit_watts is not None
+        synchronize = self._synchronization() if is_timed else None
         self.instructions.begin(self._prepared_requests(), self.clocks.send, synchronize)
         self._interruptions = self._held()
         self._begin_seconds = self._now()
@@ -137,6 +140,8 @@ class IterationRunner:
         if chosen.refusal and chosen.refusal != before.refusal:
             logger.warning("the clocks of this rank's instructions are free: %s", chosen.refusal)
         self.in_force = chosen
+        if self.hold_limit is not None and chosen.limit_watts != before.limit_watts:
+            self.hold_limit(chosen.limit_watts)
         # After a mismatch, clocks stay free until an iteration has the instructions of the sequence.
         self.megahertz = () if self._sequence.mismatch else chosen.megahertz
         if self.megahertz:

@@ -26,6 +26,8 @@ from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import IterationRecord, Observer
 from wattloop.pipeline.iteration_runner import IterationRunner
 from wattloop.pipeline.knobs import Knobs
+from wattloop.pipeline.limit_series import DEFAULT_STEP_WATTS
+from wattloop.pipeline.measured_series import SeriesArguments, measured_series
 from wattloop.pipeline.measurement_files import dump_folder
 from wattloop.pipeline.measurement_setup import (
     DEFAULT_CLOCKS,
@@ -36,18 +38,9 @@ from wattloop.pipeline.measurement_setup import (
 )
 from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer, require_text
 from wattloop.pipeline.plan_messages import Directive, StragglerNotice
-from wattloop.pipeline.plan_series import (
-    DEFAULT_ITERATIONS_PER_PLAN,
-    END,
-    FREE_CLOCKS,
-    PlansCompleted,
-    PlanSeries,
-    read_plan_series,
-    series_options,
-)
 from wattloop.pipeline.rank_messages import RankMessages
 from wattloop.pipeline.rank_plan_file import Plan, given_plan
-from wattloop.pipeline.series_dump import SeriesDump, begin_series, series_dumps
+from wattloop.pipeline.run_series import DEFAULT_ITERATIONS_PER_RUN, FREE_CLOCKS, PlansCompleted
 from wattloop.printable import ascii_text
 from wattloop.wire.environment import RunEnvironment
 from wattloop.wire.launcher import process_rank
@@ -104,10 +97,13 @@ class Pipeline:
             Default: the folder of the variable ``WATTLOOP_PIPELINE_PLANS``, else the operator plans.
         plan_gpu_product: The GPU model that `plan` is for; on another one it is refused. Default: the one that the
             plan file names; without any it is not checked.
-        plan_iterations: Iterations measured under each plan of a folder.
-        plans_then: After the last plan of a folder: ``free`` clocks; the ``best`` plan, of least energy among those
+        plan_iterations: Iterations measured under each plan of a folder, or each limit of a baseline.
+        plans_then: After the last plan or limit: ``free`` clocks; the ``best`` plan, of least energy among those
             that take at most 1 % longer than the highest clock; or ``end``: the next iteration raises
-            `wattloop.pipeline.plan_series.PlansCompleted`.
+            `wattloop.pipeline.run_series.PlansCompleted`.
+        baseline: Measure power limits instead of a plan: ``zeus-global``, one for all ranks, or ``zeus-per-stage``,
+            these and then one for each stage.
+        baseline_limits: The limits, in watts, or the step between them from the highest that is allowed down.
         profile: A CSV file for ``wattloop plan``, which all ranks write: without an operator, measure time and
             energy of the instructions at each clock that it lacks. Not together with `plan`.
         profile_clocks: The clocks to measure, in MHz, or the number of evenly spaced ones.
@@ -160,8 +156,10 @@ class Pipeline:
         instructions: Sequence[Instruction | str] | None = None,
         plan: Plan | None = None,
         plan_gpu_product: str = "",
-        plan_iterations: int = DEFAULT_ITERATIONS_PER_PLAN,
+        plan_iterations: int = DEFAULT_ITERATIONS_PER_RUN,
         plans_then: str = FREE_CLOCKS,
+        baseline: str = "",
+        baseline_limits: int | Sequence[int] = DEFAULT_STEP_WATTS,
         profile: str | Path | None = None,
         profile_clocks: int | Sequence[int] = DEFAULT_CLOCKS,
         profile_iterations: int = DEFAULT_ITERATIONS,
@@ -197,20 +195,23 @@ class Pipeline:
         self._state = DirectiveState()
         self._choice = ClockChoice(self._state, self._sequence, self._profiling_clock)
         self._measures = MeasurementOptions(profile, profile_clocks, profile_iterations, dumps)
-        series = None if profile else series_options(plan, plan_iterations, plans_then, self._variables)
-        self._has_plan = plan is not None or profile is not None or series is not None
-        if plan is not None and profile is not None:
-            raise UsageError(
-                "profile: found together with plan, expected one of them: a profile sets the clocks itself"
-            )
+        given = SeriesArguments(
+            place=self.place,
+            plan=plan,
+            plan_gpu_product=plan_gpu_product,
+            iterations=plan_iterations,
+            following=plans_then,
+            profile=profile,
+            baseline=baseline,
+            baseline_limits=baseline_limits,
+            dumps=dump_folder(dumps, self._variables),
+            microbatches=microbatches,
+            names=WorkloadNames(framework, model, partition, microbatch_size),
+        )
+        self._series = measured_series(given, self._variables, self.environment, self._choice, self._state)
+        self._has_plan = plan is not None or profile is not None or self._series is not None
         self._plan = plan
-        self._series: PlanSeries | None = None
-        self._series_end: int | None = None
-        if series is not None:
-            self._series = read_plan_series(series, self.place, plan_gpu_product)
-            names = WorkloadNames(framework, model, partition, microbatch_size)
-            self._series_dumps = series_dumps(dump_folder(dumps, self._variables), self.place, microbatches, names)
-        elif plan is not None:
+        if plan is not None and self._series is None:
             self._choice.give_plan(*given_plan(plan, self.place, plan_gpu_product))
         self._now = now
         self._sender: ClockSender | None = None
@@ -257,7 +258,10 @@ class Pipeline:
             path = Path(self.environment.agent_socket)
             self._runner.clocks = self._sender = ClockSender(path, [gpu.uuid for gpu in described])
         if self._messages.observer is None:
-            series = self._begun_series()
+            series = None
+            if self._series is not None:
+                self._runner.hold_limit = self._series.hold
+                series = self._series.begin(described)
             profile, measure = local_profile(
                 self._measures, self._choice.allowed, self.place, self._messages.profile_key
             )
@@ -300,6 +304,8 @@ class Pipeline:
         atexit.unregister(self.close)
         if self._sender is not None:
             self._sender.close()
+        if self._series is not None:
+            self._series.close()
         if self._messages.observer is not None:
             self._messages.observer.close()
         if self._service is not None:
@@ -379,7 +385,8 @@ class Pipeline:
         """
         if not self._began:
             self.open()
-        if self._series_end is not None and self._runner.iterations >= self._series_end:
+        end = None if self._series is None else self._series.end_iteration
+        if end is not None and self._runner.iterations >= end:
             raise PlansCompleted
         self._runner.begin_iteration()
         completed = False
@@ -408,16 +415,6 @@ class Pipeline:
             raise instructions.wrong_use()
         instructions.key = (kind, own, microbatch)
         return instructions
-
-    def _begun_series(self) -> SeriesDump | None:
-        if self._series is None:
-            return None
-        begun = begin_series(self._series, self._series_dumps, self.place, self._choice, self._state)
-        if begun is None:
-            return None
-        if self._series.following == END:
-            self._series_end = begun[1]
-        return begun[0]
 
     def _clocks_of(self, iteration: int) -> IterationClocks:
         return self._choice.clocks_of(iteration, self._runner.clocks.refusal)

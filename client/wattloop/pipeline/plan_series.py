@@ -1,60 +1,40 @@
-"""Runs all plans of a folder in one training, one after the other, each for the same number of iterations.
+"""Runs all plans of a folder in one training, one after the other.
 
-All ranks find the same plans and so change them at the same iterations, without messages. As Perseus' server does, runs
-0 and 1 warm up at the highest clock, and run k + 2 is under plan k of the folder. The first iteration of each run
-is not measured. A run is dumped when all its iterations are measured, so a training that is killed goes on, when it
-is started again, at the first plan that some rank has not dumped. The warm-up is repeated then.
+As Perseus' server does, runs 0 and 1 warm up at the highest clock, and run k + 2 is under plan k of the folder.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from wattloop.errors import InputError, OperationError, UsageError
-from wattloop.files.atomic_write import locked, open_atomic
-from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
+from wattloop.errors import InputError, OperationError
 from wattloop.pipeline.measurement_files import PLAN_FILE
-from wattloop.pipeline.place import PipelinePlace, require_integer
+from wattloop.pipeline.place import PipelinePlace
 from wattloop.pipeline.plan_messages import FREE, PLAN, Directive
 from wattloop.pipeline.rank_plan_file import PlannedInstruction, PlanRow, given_plan, knob_choices
-from wattloop.pipeline.run_dump import dumped_ranks
-
-logger = logging.getLogger("wattloop")
+from wattloop.pipeline.run_series import (
+    BEST_PLAN,
+    END,
+    FREE_CLOCKS,
+    RunSchedule,
+    RunSeries,
+    check_run_options,
+    job_run_options,
+)
 
 WARM_UP_RUNS = 2
-# Iteration 0 shows what the instructions are.
-FIRST_ITERATION = 1
-# The first iteration of a run, after a change of the clocks.
-UNMEASURED_ITERATIONS = 1
-DEFAULT_ITERATIONS_PER_PLAN = 10
 MAX_PLANS = 10_000
-MAX_ITERATIONS_PER_PLAN = 1_000_000
-MAX_DIGITS = 7
-# What follows the last plan.
-FREE_CLOCKS, BEST_PLAN, END = "free", "best", "end"
 FOLLOWING = (FREE_CLOCKS, BEST_PLAN, END)
-SERIES_FILE = "series.json"
-MAX_SERIES_BYTES = 4 * 1024 * 1024
 # For a script that gives no plan itself.
 PLANS_VARIABLE = "WATTLOOP_PIPELINE_PLANS"
-PLAN_ITERATIONS_VARIABLE = "WATTLOOP_PIPELINE_PLAN_ITERATIONS"
-PLANS_THEN_VARIABLE = "WATTLOOP_PIPELINE_PLANS_THEN"
-
-
-class PlansCompleted(SystemExit):
-    """All plans of the folder have run, and the training is to end; without a handler, it ends with exit code 0."""
-
-    def __init__(self) -> None:
-        super().__init__(0)
 
 
 @dataclass(frozen=True)
-class PlanSeries:
+class PlanSeries(RunSeries):
     """The plans of a folder, for one rank.
 
     Attributes:
@@ -62,103 +42,48 @@ class PlanSeries:
         files: The plan files, in the order in which they run.
         rows: The rank's instructions under each.
         gpu_product: The GPU model that they are for; empty: not known.
-        iterations: Iterations measured under each plan.
-        following: What follows the last plan: `FREE_CLOCKS`, `BEST_PLAN` or `END`.
         digest: Of the content of all files.
     """
+
+    setting: ClassVar[str] = "plans"
+    warm_up_runs: ClassVar[int] = WARM_UP_RUNS
 
     folder: Path
     files: tuple[Path, ...]
     rows: tuple[PlanRow, ...]
     gpu_product: str
-    iterations: int
-    following: str
     digest: str
 
     @property
-    def runs(self) -> int:
-        """Number of runs, those that warm up included."""
-        return WARM_UP_RUNS + len(self.rows)
+    def measured_runs(self) -> int:
+        """See `RunSeries`."""
+        return len(self.rows)
 
-    @property
-    def iterations_of_run(self) -> int:
-        """Iterations of a run, with the one that is not measured."""
-        return UNMEASURED_ITERATIONS + self.iterations
+    def settings(self) -> Mapping[str, object]:
+        """See `RunSeries`."""
+        return {"plans": [file.name for file in self.files], "digest": self.digest}
 
-    def remaining(self, dumps: Path, ranks: int) -> tuple[int, ...]:
-        """The runs to run: those that warm up, and those that the dumps lack.
-
-        Args:
-            dumps: Folder of the dumps; made if it is missing.
-            ranks: Number of ranks of the job.
-
-        Raises:
-            UsageError: The dumps are of other plans.
-            InputError: A file in it is another one.
-            OperationError: It cannot be read or written.
-        """
-        self._claim(dumps)
-        plans = range(WARM_UP_RUNS, self.runs)
-        missing = [run for run in plans if len(dumped_ranks(dumps / f"{run}.prof.json")) < ranks]
-        if not missing:
-            logger.info("the dumps in %s have all %d plans", dumps, len(plans))
-            return ()
-        if len(missing) < len(plans):
-            logger.info("the dumps in %s have %d of %d plans", dumps, len(plans) - len(missing), len(plans))
-        remaining = (*range(WARM_UP_RUNS), *missing)
-        # What some ranks of an earlier process dumped would be joined with the records of this one. No rank has a run
-        # of its own yet: the first iteration ends after all ranks have begun.
-        for run in remaining:
-            for name in (f"{run}.prof.json", f"{run}.sched.json"):
-                (dumps / name).unlink(missing_ok=True)
-        return remaining
-
-    def _claim(self, dumps: Path) -> None:
-        """Write what the dumps are of, or compare it."""
-        try:
-            dumps.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OperationError(f"{dumps}: cannot make the folder: {error.strerror}") from error
-        path = dumps / SERIES_FILE
-        own = {"plans": [file.name for file in self.files], "digest": self.digest, "iterations": self.iterations}
-        with locked(path):
-            if not path.exists():
-                with open_atomic(path) as stream:
-                    json.dump(own, stream)
-                return
-            expected = "what an earlier run with a folder of plans wrote"
-            found = parse_json(read_text(path, MAX_SERIES_BYTES, expected), str(path), expected, MAX_JSON_BYTES)
-        if found != own:
-            raise UsageError(
-                f"dumps: {dumps} has runs of other plans, or of another number of iterations, than {self.folder} with "
-                f"plan_iterations={self.iterations}; name another folder, or delete it"
-            )
-
-    def directives(self, remaining: Sequence[int], highest_megahertz: int) -> list[Directive]:
-        """What the rank does: a directive a run, with the number of the run plus 1, and free clocks at the end.
+    def directives(self, schedule: RunSchedule, highest_megahertz: int) -> list[Directive]:
+        """What the rank does: a directive a run, and free clocks at the end.
 
         Args:
-            remaining: The runs.
+            schedule: When the runs begin.
             highest_megahertz: The clock of the runs that warm up.
         """
         found = []
-        for position, run in enumerate(remaining):
+        for position, run in enumerate(schedule.remaining):
             row = self.row(run, highest_megahertz)
             found.append(
                 Directive(
-                    number=run + 1,
+                    number=schedule.first_directive + run,
                     mode=PLAN,
-                    first_iteration=FIRST_ITERATION + position * self.iterations_of_run,
+                    first_iteration=schedule.begin_of(position),
                     clocks_megahertz=tuple(entry.megahertz for entry in row),
                     knobs=knob_choices(row),
                     reason=self.described(run),
                 )
             )
-        return [*found, Directive(number=self.runs + 1, mode=FREE, first_iteration=self.end(remaining))]
-
-    def end(self, remaining: Sequence[int]) -> int:
-        """The iteration after the last run."""
-        return FIRST_ITERATION + len(remaining) * self.iterations_of_run if remaining else 0
+        return [*found, Directive(number=schedule.last_directive, mode=FREE, first_iteration=schedule.end)]
 
     def row(self, run: int, highest_megahertz: int) -> PlanRow:
         """The instructions of a run with their clocks."""
@@ -201,10 +126,7 @@ def series_options(plan: object, iterations: int, following: str, variables: Map
     named = variables.get(PLANS_VARIABLE, "")
     if not named:
         return None
-    text = variables.get(PLAN_ITERATIONS_VARIABLE, "") or str(iterations)
-    if not text.isdecimal() or len(text) > MAX_DIGITS:
-        raise InputError(PLAN_ITERATIONS_VARIABLE, repr(text)[:40], f"1 to {MAX_ITERATIONS_PER_PLAN} iterations")
-    return SeriesOptions(Path(named), int(text), variables.get(PLANS_THEN_VARIABLE, "") or following)
+    return SeriesOptions(Path(named), *job_run_options(iterations, following, variables))
 
 
 def read_plan_series(options: SeriesOptions, place: PipelinePlace, gpu_product: str) -> PlanSeries:
@@ -221,9 +143,7 @@ def read_plan_series(options: SeriesOptions, place: PipelinePlace, gpu_product: 
         OperationError: The folder cannot be read.
     """
     path, folder = options.folder, str(options.folder)
-    require_integer("plan_iterations", options.iterations, 1, MAX_ITERATIONS_PER_PLAN)
-    if options.following not in FOLLOWING:
-        raise UsageError(f"plans_then: found {options.following!r:.40}, expected one of {', '.join(FOLLOWING)}")
+    check_run_options(options.iterations, options.following, FOLLOWING)
     try:
         files = sorted((item for item in path.iterdir() if item.suffix == ".py" and item.is_file()), key=_order)
     except OSError as error:
@@ -241,12 +161,12 @@ def read_plan_series(options: SeriesOptions, place: PipelinePlace, gpu_product: 
     for file in files:
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     return PlanSeries(
+        options.iterations,
+        options.following,
         path,
         tuple(files),
         tuple(row for row, _ in plans),
         next(iter(products), ""),
-        options.iterations,
-        options.following,
         digest.hexdigest()[:32],
     )
 

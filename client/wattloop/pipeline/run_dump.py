@@ -4,7 +4,7 @@ The form is that of Perseus' artifact, which ``wattloop pipeline analyze`` reads
 rank: ``rank``, ``iter_time`` (s), ``iter_energy`` (J), ``time_breakdown`` and ``energy_breakdown``, which give
 a list of repetitions per iteration for each instruction. ``iterations`` is an addition: their numbers, by
 which the records of ranks are joined. N.sched.json has the clocks of each rank: ``rank``, ``power_states``, and
-in addition the ``instructions`` that have them.
+in addition the ``instructions`` that have them. Under a power limit, they are watts, and ``unit`` says so.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from wattloop.files.atomic_write import locked, open_atomic
 from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.pipeline.activities import Activity, instruction_spans
+from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.iteration_energy import JoulesBetween
 from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import InstructionMeasurement
@@ -34,6 +35,8 @@ MAX_TIMES = 1_000_000
 EXPECTED = "a list with one object per rank"
 TOTALS = ("iter_time", "iter_energy")
 BREAKDOWNS = ("time_breakdown", "energy_breakdown")
+# The unit of power limits; that of clocks is not written.
+WATTS = "W"
 
 Entry = dict[str, Any]
 
@@ -94,6 +97,10 @@ class RunDump:
     def write_complete(self, measurements: Callable[[], Sequence[InstructionMeasurement]]) -> None:
         """Write the runs that will not change: none, unless a series of plans says where a run ends."""
 
+    def states(self, record: IterationRecord) -> Entry:
+        """The settings of the instructions in the run of an iteration, as N.sched.json has them."""
+        return {"power_states": list(record.clocks_megahertz)}
+
     def _write_run(self, number: int, measurements: Sequence[InstructionMeasurement]) -> None:
         watts = {
             Activity(each.kind, each.stage, each.megahertz): each.energy_joules / each.time_seconds
@@ -104,7 +111,7 @@ class RunDump:
         last = records[-1][0]
         clocks = {
             "rank": self._rank,
-            "power_states": list(last.clocks_megahertz),
+            **self.states(last),
             "instructions": [each.text for each in last.instructions],
         }
         try:
@@ -140,6 +147,18 @@ def dumped_ranks(path: Path) -> dict[int, Entry]:
         InputError: The file is another one, or too large.
     """
     return {each["rank"]: each for each in _entries(path) if _is_record(each) and each["iterations"]}
+
+
+def dumped_instructions(path: Path) -> dict[int, tuple[Instruction, ...]]:
+    """The instructions of each rank in a file N.sched.json; none if there is no file.
+
+    Raises:
+        InputError: The file is another one, or too large.
+    """
+    try:
+        return {each["rank"]: tuple(map(Instruction.of, each.get("instructions", ()))) for each in _entries(path)}
+    except (TypeError, ValueError) as error:
+        raise InputError(str(path), str(error)[:80], "instructions kind:stage:microbatch of each rank") from error
 
 
 def _entry(rank: int, records: Sequence[tuple[IterationRecord, float]], watts: Mapping[Activity, float]) -> Entry:
@@ -196,6 +215,8 @@ def _clocks(entry: Entry) -> Entry | None:
     if not _is_numbers(clocks):
         return None
     known: Entry = {"rank": entry["rank"], "power_states": clocks}
+    if entry.get("unit") == WATTS:
+        known["unit"] = WATTS
     if isinstance(instructions, list) and all(isinstance(each, str) for each in instructions):
         known["instructions"] = instructions
     return known

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from wattloop_operator.api.field_types import DNS_SUBDOMAIN_PATTERN, NonNegativeDecimalString
-from wattloop_operator.api.model import ApiModel, Rule
+from wattloop_operator.api.model import SET, ApiModel, Rule
 
 MAX_WATTS = 10_000
 ABSOLUTE_PATH_PATTERN = r"^(/[A-Za-z0-9._=+,:@~-]+)+/?$"
@@ -122,6 +122,50 @@ class PlanDirectory(ApiModel):
     )
 
 
+class BaselineMethod(StrEnum):
+    """Who has the same power limit while a baseline is measured."""
+
+    ZEUS_GLOBAL = "ZeusGlobal"
+    ZEUS_PER_STAGE = "ZeusPerStage"
+
+
+class AfterLastLimit(StrEnum):
+    """What follows the last power limit of a baseline; the client's `plans_then`, capitalised."""
+
+    FREE = "Free"
+    END = "End"
+
+
+class MeasuredBaseline(ApiModel):
+    """Power limits that are measured one after the other in one training, to compare plans with."""
+
+    method: BaselineMethod = Field(
+        description="ZeusGlobal: one power limit for all ranks, from the highest down. ZeusPerStage: the same, and "
+        "then one for each stage, whose forwards take as long as those of the heaviest stage."
+    )
+    dump_path: str = Field(
+        description="Folder for the time and energy of each run, in the training containers, which all ranks and later "
+        "attempts share: an attempt goes on at the first limit that it lacks.",
+        min_length=1,
+        max_length=4096,
+        pattern=ABSOLUTE_PATH_PATTERN,
+    )
+    limits_watts: Annotated[tuple[Watts, ...], Field(min_length=1, max_length=100, json_schema_extra=SET)] | None = (
+        Field(
+            default=None,
+            description="The limits, in watts. Absent: from the highest that the GPUs and their policies allow down, "
+            "in steps of 25 W.",
+        )
+    )
+    iterations: int = Field(
+        default=10, ge=1, le=1_000_000, description="Iterations measured at each limit, after one that is not."
+    )
+    after_last: AfterLastLimit = Field(
+        default=AfterLastLimit.FREE,
+        description="What follows the last limit. Free: the limit of before. End: the training ends with exit code 0.",
+    )
+
+
 class FrequencyPlanSettings(ApiModel):
     """How the ranks of a training pipeline get clocks."""
 
@@ -131,6 +175,12 @@ class FrequencyPlanSettings(ApiModel):
             "no choice with directory, whose plans all run",
             ".choice",
         ),
+        Rule(
+            "!has(self.baseline) || !has(self.choice) || self.choice == 'Fastest'",
+            "no choice with baseline, which runs no plan",
+            ".choice",
+        ),
+        Rule("!has(self.baseline) || !has(self.directory)", "directory or baseline, not both", ".baseline"),
         Rule(
             "(has(self.choice) && self.choice == 'Deadline') == has(self.deadlineSeconds)",
             "deadlineSeconds with choice Deadline, and with no other choice",
@@ -163,6 +213,10 @@ class FrequencyPlanSettings(ApiModel):
         default=None,
         description="Folder of plans that all run in one training, one after the other, instead of one that the "
         "operator chooses. Nothing is profiled. Absent: the operator plans.",
+    )
+    baseline: MeasuredBaseline | None = Field(
+        default=None,
+        description="Power limits to measure at free clocks, instead of a plan. Nothing is profiled. Absent: none.",
     )
 
 
@@ -202,6 +256,11 @@ class Power(ApiModel):
         Rule(
             "!has(self.frequencyPlanRef) || !has(self.frequencyPlan) || !has(self.frequencyPlan.directory)",
             "frequencyPlanRef or frequencyPlan.directory, not both",
+            ".frequencyPlanRef",
+        ),
+        Rule(
+            "!has(self.frequencyPlanRef) || !has(self.frequencyPlan) || !has(self.frequencyPlan.baseline)",
+            "frequencyPlanRef or frequencyPlan.baseline, not both",
             ".frequencyPlanRef",
         ),
     )

@@ -11,13 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from wattloop.pipeline.limit_series import BASELINE_VARIABLE, GLOBAL, LIMITS_VARIABLE, PER_STAGE
 from wattloop.pipeline.measurement_files import DUMPS_VARIABLE
-from wattloop.pipeline.plan_series import PLAN_ITERATIONS_VARIABLE, PLANS_THEN_VARIABLE, PLANS_VARIABLE
+from wattloop.pipeline.plan_series import PLANS_VARIABLE
+from wattloop.pipeline.run_series import FOLLOWING_VARIABLE, ITERATIONS_VARIABLE
 from wattloop.run.micro_batches import micro_batches
 from wattloop.run.publishing import current_of, is_url
 from wattloop.wire.environment import PREFIX, RunEnvironment
 from wattloop.wire.message_fields import shown
 from wattloop_operator.api.batch_size import BatchSizeScope
+from wattloop_operator.api.power_fields import BaselineMethod, MeasuredBaseline
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.template_checks import requested_gpus, wrong_gpu_request
@@ -152,13 +155,29 @@ def run_variables(
     if plans is not None and plans.directory is not None:
         variables |= {
             PLANS_VARIABLE: plans.directory.path,
-            PLAN_ITERATIONS_VARIABLE: str(plans.directory.iterations),
-            PLANS_THEN_VARIABLE: plans.directory.after_last.value.lower(),
+            ITERATIONS_VARIABLE: str(plans.directory.iterations),
+            FOLLOWING_VARIABLE: plans.directory.after_last.value.lower(),
             DUMPS_VARIABLE: plans.directory.dump_path,
         }
+    if plans is not None and plans.baseline is not None:
+        variables |= _baseline_variables(plans.baseline)
     if recurrence.spec.reporting.source is ReportingSource.LOGS:
         # Python writes a file or a pipe in blocks of 8 KiB: hours of a short log.
         variables["PYTHONUNBUFFERED"] = "1"
+    return variables
+
+
+def _baseline_variables(baseline: MeasuredBaseline) -> dict[str, str]:
+    variables = {
+        BASELINE_VARIABLE: {BaselineMethod.ZEUS_GLOBAL: GLOBAL, BaselineMethod.ZEUS_PER_STAGE: PER_STAGE}[
+            baseline.method
+        ],
+        ITERATIONS_VARIABLE: str(baseline.iterations),
+        FOLLOWING_VARIABLE: baseline.after_last.value.lower(),
+        DUMPS_VARIABLE: baseline.dump_path,
+    }
+    if baseline.limits_watts is not None:
+        variables[LIMITS_VARIABLE] = ",".join(map(str, baseline.limits_watts))
     return variables
 
 

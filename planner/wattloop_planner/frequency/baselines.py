@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from wattloop.pipeline.balanced_stages import balanced_stages
 from wattloop_planner.frequency.pipeline.graph import critical_path
 from wattloop_planner.frequency.pipeline.instruction_profiles import Option
 from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
@@ -55,27 +56,20 @@ def _common_clocks(problem: Problem) -> list[int]:
 def _zeus_per_stage(problem: Problem) -> Iterator[Baseline]:
     """Zeus on each stage alone, with forward times balanced against the heaviest stage.
 
-    The heaviest stage has the longest forward at the highest clock. For each of its clocks, every other
-    stage uses its lowest clock whose forward takes no longer or, without one, its fastest clock. A stage
-    runs all instructions at one clock.
+    A stage runs all instructions at one clock.
     """
     kinds = dict(zip(problem.graph.kinds, problem.measured, strict=True))
     forwards = {stage: measured for (stage, instruction), measured in kinds.items() if instruction == FORWARD}
     if len(forwards) < problem.graph.stages:
         return
-    heaviest = max(forwards, key=lambda stage: forwards[stage][max(forwards[stage])].time_seconds)
-    for clock in sorted(forwards[heaviest], reverse=True):
-        max_time = forwards[heaviest][clock].time_seconds
-        clocks = {stage: _lowest_within(measured, max_time) for stage, measured in forwards.items()}
-        clocks[heaviest] = clock
+    seconds = {
+        stage: {clock: option.time_seconds for clock, option in measured.items()}
+        for stage, measured in forwards.items()
+    }
+    for clock, clocks in balanced_stages(seconds).items():
         if all(clocks[stage] in measured for (stage, _), measured in kinds.items()):
             chosen = [measured[clocks[stage]] for (stage, _), measured in kinds.items()]
             yield Baseline("zeus-per-stage", clock, _realised(problem, chosen))
-
-
-def _lowest_within(measured: Mapping[int, Option], max_seconds: float) -> int:
-    within = [clock for clock, option in measured.items() if option.time_seconds <= max_seconds]
-    return min(within) if within else min(measured, key=lambda clock: measured[clock].time_seconds)
 
 
 def _realised(problem: Problem, of_kind: Sequence[Option]) -> Realised:

@@ -175,7 +175,7 @@ def test_a_training_that_is_killed_goes_on_at_the_next_plan(tmp_path: Path) -> N
     [
         ({"plan_iterations": 0}, "plan_iterations: found 0, expected a whole number from 1"),
         ({"plans_then": "stop"}, "plans_then: found 'stop', expected one of free, best, end"),
-        ({"dumps": None}, "dumps: missing; a folder of plans is run to be measured"),
+        ({"dumps": None}, "dumps: missing; a folder of plans or a baseline is run to be measured"),
         ({"partition": "uniform"}, "model, microbatch_size: missing, to name the folder"),
         ({**NAMES, "model": "a+b"}, "expected texts without"),
         ({**NAMES, "partition": "a/b"}, "expected texts without"),

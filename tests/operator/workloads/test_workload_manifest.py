@@ -84,6 +84,22 @@ def test_a_folder_of_plans_is_named_in_the_environment(
     }
 
 
+def test_a_baseline_is_named_in_the_environment(
+    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
+) -> None:
+    baseline = {"method": "ZeusPerStage", "dumpPath": "/shared/runs", "limitsWatts": [300, 250], "afterLast": "End"}
+    job = make_job(power={"limit": {"mode": "None"}, "frequencyPlan": {"baseline": baseline}})
+    (container,) = containers(manifest(job, recurrence_of(job), ADDRESSES))
+    named = {each["name"]: each["value"] for each in container["env"] if "PIPELINE" in each["name"]}
+    assert named == {
+        "WATTLOOP_PIPELINE_BASELINE": "zeus-per-stage",
+        "WATTLOOP_PIPELINE_BASELINE_LIMITS": "300,250",
+        "WATTLOOP_PIPELINE_DUMPS": "/shared/runs",
+        "WATTLOOP_PIPELINE_PLAN_ITERATIONS": "10",
+        "WATTLOOP_PIPELINE_PLANS_THEN": "end",
+    }
+
+
 def test_the_environment_has_the_decision(
     make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from nvml_simulator import Machine, model_named
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.plan_series import PlansCompleted
+from wattloop.pipeline.run_series import PlansCompleted
 
 STAGES, MICROBATCHES = 2, 4
 FORWARD_SECONDS = {0: 0.02, 1: 0.012}

@@ -15,6 +15,7 @@ from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS, Instruction
 from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ
+from wattloop.pipeline.run_dump import WATTS
 from wattloop.wire.message_fields import shown
 from wattloop_planner.frequency.files.exported_instructions import measurement
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
@@ -100,6 +101,9 @@ def _entries(file: Path) -> Mapping[int, dict[str, Any]]:
 
 def _clocks(source: str, entry: Mapping[str, Any]) -> list[int]:
     clocks = entry.get("power_states")
+    if entry.get("unit") == WATTS:
+        # The clocks are free under power limits.
+        return []
     if not isinstance(clocks, list) or len(clocks) > MAX_INSTRUCTIONS:
         raise InputError(source, shown(clocks), f"a list of at most {MAX_INSTRUCTIONS} clocks", column="power_states")
     for clock in clocks:

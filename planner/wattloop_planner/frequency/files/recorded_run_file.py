@@ -18,7 +18,8 @@ import numpy as np
 from wattloop.errors import InputError, OperationError
 from wattloop.files.csv_table import MAX_FILE_BYTES
 from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
-from wattloop.pipeline.plan_series import MAX_SERIES_BYTES, SERIES_FILE, WARM_UP_RUNS
+from wattloop.pipeline.plan_series import WARM_UP_RUNS
+from wattloop.pipeline.run_series import MAX_SERIES_BYTES, SERIES_FILE
 from wattloop.wire.message_fields import shown
 from wattloop.wire.training_messages import MAX_NUMBER
 from wattloop_planner.frequency.files.plan_file import plan_file_name

@@ -1,0 +1,226 @@
+"""Baselines of power limits, measured in a training on simulated GPUs with a real agent."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nvml_simulator
+from support.agents.agent_fixture import until
+from support.agents.simulated_node import SimulatedNode, simulated_node
+from support.pipelines.two_stages import MICROBATCHES, STAGES, Stages
+from wattloop.errors import InputError, OperationError, UsageError
+from wattloop.pipeline import Pipeline
+from wattloop.pipeline.limit_series import LimitSeries, stage_series
+from wattloop_planner.frequency.files.recorded_run_file import read_runs
+
+NAMES = {"framework": "torch", "model": "gpt", "partition": "uniform", "microbatch_size": 2}
+GLOBAL = "torch+gpt+uniform+dp1+pp2+tp1+mbs2+nmb4+ZeusGlobalPowerLimit"
+PER_STAGE = "torch+gpt+uniform+dp1+pp2+tp1+mbs2+nmb4+ZeusLocalPowerState"
+# The simulated A100 draws about 300 W in these instructions.
+LIMITS = [400, 250, 175]
+
+
+def limits_of(dumps: Path) -> dict[int, list[int]]:
+    """The limit of each rank in each run."""
+    found = {}
+    for path in sorted(dumps.glob("*.sched.json")):
+        entries = json.loads(path.read_text())
+        assert all(each["unit"] == "W" and len(set(each["power_states"])) == 1 for each in entries)
+        found[int(path.name.split(".")[0])] = [each["power_states"][0] for each in entries]
+    return found
+
+
+def in_force(node: SimulatedNode) -> list[float]:
+    return [gpu.power_limit_watts for gpu in node.gpus.describe().gpus]
+
+
+def test_one_limit_for_all_and_then_one_a_stage_are_measured_in_one_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dumps = tmp_path / "runs"
+    options: dict[str, Any] = {
+        "baseline": "zeus-per-stage",
+        "baseline_limits": LIMITS,
+        "dumps": dumps,
+        "plan_iterations": 6,
+        "plans_then": "end",
+        **NAMES,
+    }
+    with simulated_node(STAGES, clock="wall") as node, caplog.at_level(logging.INFO, "wattloop"):
+        before = in_force(node)
+        environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+        stages = Stages(node.gpus, environment, **options)
+        stages.train(1_000)
+        assert stages.iterations < 1_000
+        assert in_force(node) == before
+        assert limits_of(dumps / GLOBAL) == {0: [400, 400], 1: [400, 400], 2: [250, 250], 3: [175, 175]}
+        of_stages = limits_of(dumps / PER_STAGE)
+        # The first stage is the heaviest; the other has less to do, and takes a lower limit.
+        assert [limits[0] for limits in of_stages.values()] == [400, *LIMITS]
+        assert of_stages[1][1] < 400
+        assert all(low <= high for high, low in of_stages.values())
+        everyone, per_stage = read_runs(dumps / GLOBAL), read_runs(dumps / PER_STAGE)
+        assert [len(run.ranks) for run in (*everyone, *per_stage)] == [STAGES] * 8
+        # Less power takes longer.
+        assert everyone[3].ranks[0].iteration_seconds.mean() > 1.05 * everyone[1].ranks[0].iteration_seconds.mean()
+        assert everyone[3].ranks[0].iteration_joules.mean() < everyone[1].ranks[0].iteration_joules.mean()
+        assert any("250, 250 W" in text or "250 W on all ranks" in text for text in caplog.messages)
+        assert any("runs left, about" in text for text in caplog.messages)
+
+        # Another training with the same folders runs what a rank lacks.
+        lost = dumps / PER_STAGE / "2.prof.json"
+        lost.write_text(json.dumps(json.loads(lost.read_text())[:1]))
+        kept = (dumps / PER_STAGE / "3.prof.json").read_bytes()
+        again = Stages(node.gpus, environment, **options)
+        again.train(1_000)
+        # Iteration 0, the run that warms up, and run 2.
+        assert again.iterations == 1 + 2 * 7
+        assert (dumps / PER_STAGE / "3.prof.json").read_bytes() == kept
+        assert len(json.loads(lost.read_text())) == STAGES
+        with pytest.raises(UsageError, match="has runs of other power limits, or of another number of iterations"):
+            opened(node, **options | {"baseline_limits": [400, 300]})
+
+
+def opened(node: SimulatedNode, **options: Any) -> None:
+    environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+    Pipeline(stage=0, stages=STAGES, microbatches=MICROBATCHES, gpus=[0], environment=environment, **options).open()
+
+
+TRAINING = """
+import sys
+from nvml_simulator import Machine
+from wattloop.pipeline import Pipeline
+from wattloop.pipeline.limit_series import LimitSeries, stage_series
+
+machine = Machine(sys.argv[1])
+with Pipeline(
+    stage=0, stages=1, microbatches=4, baseline="zeus-per-stage", baseline_limits=[400, 200], dumps=sys.argv[2],
+    plan_iterations=15, plans_then="end",
+) as pipeline:
+    while True:
+        with pipeline.iteration():
+            for kind, work in (("forward", 4.0), ("backward", 8.0)):
+                for microbatch in range(4):
+                    with pipeline.instruction(kind, microbatch=microbatch):
+                        machine.occupy(0, work, 0.6)
+"""
+
+
+@pytest.mark.processes
+def test_a_training_that_is_killed_leaves_no_limit_and_goes_on_at_the_next_run(tmp_path: Path) -> None:
+    everyone, per_stage = tmp_path / "ZeusGlobalPowerLimit", tmp_path / "ZeusLocalPowerState"
+    with simulated_node(1, clock="wall") as node:
+        environment = {**os.environ, "WATTLOOP_AGENT_SOCKET": str(node.socket), "CUDA_VISIBLE_DEVICES": "0"}
+        environment |= nvml_simulator.environment(node.state)
+        command = [sys.executable, "-c", TRAINING, str(node.state), str(tmp_path)]
+        with subprocess.Popen(command, env=environment) as process:
+            until((everyone / "1.prof.json").exists, "the first run is dumped", 120.0)
+            until(lambda: in_force(node) == [200], "the lower limit is held", 120.0)
+            process.kill()
+        until(lambda: in_force(node) == [400], "the agent restores the limit")
+        assert not (everyone / "2.prof.json").exists()
+        before = (everyone / "1.prof.json").read_bytes()
+        assert subprocess.run(command, env=environment, check=False, timeout=120).returncode == 0
+        assert in_force(node) == [400]
+    assert (everyone / "1.prof.json").read_bytes() == before
+    assert limits_of(everyone) == limits_of(per_stage) == {0: [400], 1: [400], 2: [200]}
+
+
+def test_the_training_goes_on_without_a_limit_after_the_last_one(tmp_path: Path) -> None:
+    with simulated_node(STAGES, clock="wall") as node:
+        environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+        stages = Stages(
+            node.gpus, environment, baseline="zeus-global", baseline_limits=150, dumps=tmp_path, plan_iterations=2
+        )
+        before_iteration: list[list[float]] = []
+
+        def is_over() -> bool:
+            before_iteration.append(in_force(node))
+            return len(before_iteration) == 15
+
+        stages.train_until(is_over)
+    # The first iteration shows the instructions. The run that warms up and those of three limits have three each.
+    expected = [400, *[400] * 3, *[400] * 3, *[250] * 3, *[100] * 3, 400, 400]
+    assert before_iteration == [[watts] * STAGES for watts in expected]
+    assert limits_of(tmp_path / "ZeusGlobalPowerLimit")[3] == [100, 100]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"baseline": "zeus"}, "baseline: found 'zeus', expected one of zeus-global, zeus-per-stage"),
+        ({"baseline_limits": 0}, "baseline_limits: found 0, expected a step in watts, or 1 to 100 different limits"),
+        ({"baseline_limits": [300, 300]}, "expected a step in watts, or 1 to 100 different limits, in whole watts"),
+        ({"plans_then": "best"}, "plans_then: found 'best', expected one of free, end"),
+        ({"plan_iterations": 0}, "plan_iterations: found 0, expected a whole number from 1"),
+        ({"dumps": None}, "dumps: missing; a folder of plans or a baseline is run to be measured"),
+        ({"plan": [900]}, "plan: found together with baseline, expected one of them: a power limit changes the clocks"),
+        ({"profile": "profile.csv"}, "profile: found together with baseline"),
+        ({"environment": {"WATTLOOP_PIPELINE_PLANS": "plans"}}, "plan: found together with baseline"),
+        ({"environment": {"WATTLOOP_POWER_LIMIT_WATTS": "300"}}, "found in a job that sets power limits itself"),
+    ],
+)
+def test_options_that_contradict_a_baseline_are_refused(tmp_path: Path, options: dict[str, Any], text: str) -> None:
+    given: dict[str, Any] = {"baseline": "zeus-global", "dumps": tmp_path / "runs", "environment": {}} | options
+    with pytest.raises(UsageError, match=text):
+        Pipeline(stage=0, stages=STAGES, microbatches=MICROBATCHES, **given)
+
+
+def test_without_an_agent_or_outside_of_the_gpus_range_a_baseline_is_refused(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"baseline": "zeus-global", "dumps": tmp_path / "runs"}
+    pipeline = Pipeline(stage=0, stages=STAGES, microbatches=MICROBATCHES, environment={}, **options)
+    with pytest.raises(OperationError, match="no agent offers a GPU to this process; start wattloop agent"):
+        pipeline.open()
+    with simulated_node(1, clock="wall") as node:
+        with pytest.raises(UsageError, match="found 500 W, expected 100 to 400 W, as NVIDIA A100-SXM4-80GB and the"):
+            opened(node, **options, baseline_limits=[500, 300])
+        (tmp_path / "file").write_text("")
+        with pytest.raises(OperationError, match="cannot make the folder"):
+            opened(node, **options | {"dumps": tmp_path / "file"})
+        assert in_force(node) == [400]
+
+
+def test_the_baseline_of_a_job_is_that_of_its_environment(tmp_path: Path) -> None:
+    variables = {
+        "WATTLOOP_PIPELINE_BASELINE": "zeus-global",
+        "WATTLOOP_PIPELINE_BASELINE_LIMITS": "300,200",
+        "WATTLOOP_PIPELINE_DUMPS": str(tmp_path),
+        "WATTLOOP_PIPELINE_PLAN_ITERATIONS": "2",
+        "WATTLOOP_PIPELINE_PLANS_THEN": "end",
+    }
+    with simulated_node(STAGES, clock="wall") as node:
+        stages = Stages(node.gpus, {**variables, "WATTLOOP_AGENT_SOCKET": str(node.socket)})
+        stages.train(1_000)
+    assert stages.iterations == 1 + 3 * 3
+    assert limits_of(tmp_path / "ZeusGlobalPowerLimit") == {0: [300, 300], 1: [300, 300], 2: [200, 200]}
+    for name, value, text in (
+        (
+            "WATTLOOP_PIPELINE_BASELINE_LIMITS",
+            "high",
+            "found 'high', expected limits in whole watts, separated by commas",
+        ),
+        ("WATTLOOP_PIPELINE_BASELINE", "zeus", "baseline: found 'zeus', expected one of"),
+    ):
+        with pytest.raises((InputError, UsageError), match=text):
+            Pipeline(stage=0, stages=1, microbatches=1, environment=variables | {name: value})
+
+
+def test_dumps_of_a_rank_without_forwards_balance_no_stages(tmp_path: Path) -> None:
+    folder = tmp_path / "ZeusGlobalPowerLimit"
+    series = LimitSeries(1, "end", ((300,),))
+    assert series.remaining(folder, 1) == (0, 1)
+    entry = {"rank": 0, "iter_time": [1.0], "iter_energy": [1.0], "time_breakdown": {}, "energy_breakdown": {}}
+    (folder / "1.prof.json").write_text(json.dumps([entry | {"iterations": [1]}]))
+    with pytest.raises(InputError, match="found no forward of rank 0"):
+        stage_series(series, folder, (0,))
+    (folder / "1.sched.json").write_text('[{"rank": 0, "instructions": ["forward"]}]')
+    with pytest.raises(InputError, match="expected instructions kind:stage:microbatch of each rank"):
+        stage_series(series, folder, (0,))
