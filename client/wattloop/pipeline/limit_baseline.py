@@ -19,9 +19,9 @@ from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, GpuDescription
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.directives import DirectiveState
-from wattloop.pipeline.held_limit import HeldLimit
 from wattloop.pipeline.iteration_energy import JoulesBetween
 from wattloop.pipeline.iteration_record import IterationRecord
+from wattloop.pipeline.limit_holder import LimitHolder
 from wattloop.pipeline.limit_series import (
     GLOBAL,
     PER_STAGE,
@@ -63,7 +63,7 @@ class LimitDump(SeriesDump):
         schedule: RunSchedule,
         *,
         series: LimitSeries,
-        held: HeldLimit,
+        held: LimitHolder,
         next_dump: Callable[[IterationRecord], LimitDump | None] | None = None,
     ) -> None:
         # The part with one limit a stage has as many runs.
@@ -149,7 +149,7 @@ class LimitBaseline:
         self._agent_socket = agent_socket
         self._choice = choice
         self._state = state
-        self._held: HeldLimit | None = None
+        self._held: LimitHolder | None = None
         self._ended_seconds: float | None = None
         self._is_abandoned = False
         self.end_iteration: int | None = None
@@ -174,7 +174,7 @@ class LimitBaseline:
                 "wattloop agent on this node, and let WATTLOOP_AGENT_SOCKET name its socket"
             )
         limits = global_limits(self._options.limits, gpus)
-        held = self._held = HeldLimit(AgentConnection(self._agent_socket), [gpu.uuid for gpu in gpus])
+        held = self._held = LimitHolder(AgentConnection(self._agent_socket), [gpu.uuid for gpu in gpus])
         try:
             held.require(limits[0])
             held.hold(None)

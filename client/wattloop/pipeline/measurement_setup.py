@@ -17,7 +17,7 @@ from wattloop.pipeline.directives import AllowedClocks
 from wattloop.pipeline.measurement_files import MeasurementFiles, dump_folder, run_number
 from wattloop.pipeline.pipeline_meter import PipelineMeter
 from wattloop.pipeline.place import PipelinePlace, require_integer
-from wattloop.pipeline.plan_messages import MAX_CLOCKS, PROFILE, Directive
+from wattloop.pipeline.plan_messages import MAX_CLOCKS, MAX_MEGAHERTZ, PROFILE, Directive
 from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
 from wattloop.pipeline.run_dump import RunDump
 
@@ -41,6 +41,7 @@ class MeasurementOptions:
         clocks: The clocks to profile, in MHz, or the number of them.
         iterations: Iterations measured at each clock.
         dumps: Folder of the dumps; None: that of the environment, or no dumps.
+        lowest_megahertz: No lower clock is profiled.
 
     Raises:
         UsageError: A number is out of its range.
@@ -50,6 +51,7 @@ class MeasurementOptions:
     clocks: int | Sequence[int] = DEFAULT_CLOCKS
     iterations: int = DEFAULT_ITERATIONS
     dumps: str | Path | None = None
+    lowest_megahertz: int = 0
 
     def __post_init__(self) -> None:
         require_integer("profile_iterations", self.iterations, 1, MAX_ITERATIONS_PER_CLOCK)
@@ -57,6 +59,12 @@ class MeasurementOptions:
             require_integer("profile_clocks", self.clocks, 2, MAX_CLOCKS)
         elif not 0 < len(self.clocks) <= MAX_CLOCKS or len(set(self.clocks)) < len(self.clocks):
             raise UsageError(f"profile_clocks: found {len(self.clocks)}, expected 1 to {MAX_CLOCKS} different clocks")
+        require_integer("profile_lowest_clock", self.lowest_megahertz, 0, MAX_MEGAHERTZ)
+        if not isinstance(self.clocks, int) and min(self.clocks) < self.lowest_megahertz:
+            raise UsageError(
+                f"profile_clocks: found {min(self.clocks)} MHz, expected at least {self.lowest_megahertz} MHz, the "
+                "profile_lowest_clock"
+            )
 
 
 def local_profile(
@@ -82,17 +90,9 @@ def local_profile(
     if not allowed.allowed_megahertz:
         logger.warning("no profile: this process may hold no clock of its GPUs; it needs the node's agent")
         return None, None
-    wanted = options.clocks
-    clocks = (
-        spaced_clocks(allowed.allowed_megahertz, wanted)
-        if isinstance(wanted, int)
-        else tuple(sorted(wanted, reverse=True))
-    )
-    if refusal := allowed.refusal(clocks):
-        logger.warning("no profile: profile_clocks: %s", refusal)
-        return None, None
     file = ProfileFile(Path(options.profile), place.rank, key)
     try:
+        clocks = _clocks(options, allowed)
         remaining = file.remaining(clocks, place.ranks)
     except (UsageError, InputError, OperationError) as error:
         logger.warning("no profile: %s", error)
@@ -109,6 +109,25 @@ def local_profile(
         warm_up_iterations=WARM_UP_ITERATIONS,
         iterations_per_clock=options.iterations,
     )
+
+
+def _clocks(options: MeasurementOptions, allowed: AllowedClocks) -> tuple[int, ...]:
+    """The clocks to measure, from the highest down.
+
+    Raises:
+        UsageError: They may not be held.
+    """
+    if not isinstance(options.clocks, int):
+        if refusal := allowed.refusal(tuple(options.clocks)):
+            raise UsageError(f"profile_clocks: {refusal}")
+        return tuple(sorted(options.clocks, reverse=True))
+    useful = [clock for clock in allowed.allowed_megahertz if clock >= options.lowest_megahertz]
+    if not useful:
+        raise UsageError(
+            f"profile_lowest_clock: found {options.lowest_megahertz} MHz, expected at most "
+            f"{allowed.allowed_megahertz[-1]} MHz, the highest clock"
+        )
+    return spaced_clocks(useful, options.clocks)
 
 
 def pipeline_meter(

@@ -108,6 +108,7 @@ class Pipeline:
             energy of the instructions at each clock that it lacks. Not together with `plan`.
         profile_clocks: The clocks to measure, in MHz, or the number of evenly spaced ones.
         profile_iterations: Iterations measured at each clock, after two that warm up; the same on all ranks.
+        profile_lowest_clock: No lower clock is measured, in MHz; a rank stops by itself where lower ones save nothing.
         dumps: Folder for the time and energy of each iteration, for ``wattloop pipeline analyze``; default: the
             variable ``WATTLOOP_PIPELINE_DUMPS``, or none.
         framework, partition, microbatch_size: With `model`, they name the folder of a folder of plans in `dumps`, as
@@ -163,6 +164,7 @@ class Pipeline:
         profile: str | Path | None = None,
         profile_clocks: int | Sequence[int] = DEFAULT_CLOCKS,
         profile_iterations: int = DEFAULT_ITERATIONS,
+        profile_lowest_clock: int = 0,
         dumps: str | Path | None = None,
         framework: str = "wattloop",
         partition: str = "",
@@ -194,7 +196,7 @@ class Pipeline:
         self._sequence = InstructionSequence(_checked(instructions or (), self.place, microbatches))
         self._state = DirectiveState()
         self._choice = ClockChoice(self._state, self._sequence, self._profiling_clock)
-        self._measures = MeasurementOptions(profile, profile_clocks, profile_iterations, dumps)
+        self._measures = MeasurementOptions(profile, profile_clocks, profile_iterations, dumps, profile_lowest_clock)
         given = SeriesArguments(
             place=self.place,
             plan=plan,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.plan_messages import InstructionMeasurement
 from wattloop.pipeline.run_dump import RunDump
 from wattloop.pipeline.run_series import RunSchedule
+from wattloop.printable import printable
 
 logger = logging.getLogger("wattloop")
 
@@ -88,14 +90,17 @@ class SeriesDump(RunDump):
             return
         seconds = sum(times) / len(times)
         left = len(self._left) + self._later_runs
-        logger.info(
-            "run %d is complete, %s: %.4g s an iteration; %d runs left, about %.3g min",
-            run,
-            self._series.described(run),
-            seconds,
-            left,
-            left * self._series.iterations_of_run * seconds / 60,
-        )
+        minutes = left * self._series.iterations_of_run * seconds / 60
+        text = f"run {run} is complete, {self._series.described(run)}: {seconds:.4g} s an iteration; {left} runs left"
+        _show(f"{text}, about {minutes:.3g} min")
+
+
+def _show(progress: str) -> None:
+    """Log progress; on a terminal show it, where the script shows no such log."""
+    logger.info("%s", progress)
+    if sys.stderr.isatty() and not logger.isEnabledFor(logging.INFO):
+        sys.stderr.write(f"{printable(progress)}\n")
+        sys.stderr.flush()
 
 
 def iteration_for_all(latest: IterationRecord) -> int:

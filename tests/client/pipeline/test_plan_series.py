@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -164,10 +165,17 @@ def test_a_training_that_is_killed_goes_on_at_the_next_plan(tmp_path: Path) -> N
             process.kill()
         assert not last.exists()
         before = first.read_bytes()
-        assert subprocess.run(command, env=environment, check=False, timeout=120).returncode == 0
+        terminal, end = pty.openpty()
+        assert subprocess.run(command, env=environment, check=False, timeout=120, stderr=end).returncode == 0
+        # The script shows no log, so the terminal has the progress.
+        shown = os.read(terminal, 65536).decode().splitlines()
+        for descriptor in (terminal, end):
+            os.close(descriptor)
     assert first.read_bytes() == before
     assert [run.number for run in read_runs(dumps)] == [0, 1, 2, 3, 4]
     assert clocks_of(dumps)[4] == {1110}
+    assert any("run 4 is complete, plan 3 of 3: freqs_pipeline_00010.py" in line for line in shown)
+    assert any("1 runs left, about" in line for line in shown)
 
 
 @pytest.mark.parametrize(

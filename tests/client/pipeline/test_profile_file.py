@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from wattloop.errors import UsageError
 from wattloop.pipeline.directives import AllowedClocks
 from wattloop.pipeline.measurement_setup import MeasurementOptions, local_profile
 from wattloop.pipeline.place import pipeline_place
@@ -148,3 +149,15 @@ def test_what_is_left_is_measured_from_the_second_iteration_on(tmp_path: Path) -
     for rank in (0, 1):
         store(path, rank, *measured(rank, 1500), *measured(rank, 900))
     assert local_profile(MeasurementOptions(path, clocks=2), ALLOWED, PLACE, KEY) == (file, None)
+
+
+def test_no_clock_below_the_lowest_one_is_profiled(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "profile.csv"
+    _, measure = local_profile(MeasurementOptions(path, clocks=2, lowest_megahertz=1000), ALLOWED, PLACE, KEY)
+    assert measure is not None
+    assert measure.clocks_megahertz == (1500, 1200)
+    assert local_profile(MeasurementOptions(path, lowest_megahertz=2000), ALLOWED, PLACE, KEY) == (None, None)
+    expected = "no profile: profile_lowest_clock: found 2000 MHz, expected at most 1500 MHz, the highest clock"
+    assert caplog.messages == [expected]
+    with pytest.raises(UsageError, match="profile_clocks: found 900 MHz, expected at least 1000 MHz"):
+        MeasurementOptions(path, clocks=(1500, 900), lowest_megahertz=1000)

@@ -24,7 +24,7 @@ SAME_WATTS = 0.5
 MAX_SPANS = 16
 
 
-class HeldLimit:
+class LimitHolder:
     """The power limit of the GPUs of a process. Threads may share it.
 
     Args:

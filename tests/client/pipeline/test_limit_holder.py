@@ -16,7 +16,7 @@ from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop.gpus.agent_process import running_agent
-from wattloop.pipeline.held_limit import HeldLimit
+from wattloop.pipeline.limit_holder import LimitHolder
 
 
 class Seconds:
@@ -44,8 +44,8 @@ def limit_of(gpus: nvml_simulator.Machine) -> float:
     return gpus.describe().gpus[0].power_limit_watts
 
 
-def held_on(gpus: nvml_simulator.Machine, socket: Path, clock: Seconds) -> HeldLimit:
-    return HeldLimit(AgentConnection(socket), [gpus.describe().gpus[0].uuid], clock)
+def held_on(gpus: nvml_simulator.Machine, socket: Path, clock: Seconds) -> LimitHolder:
+    return LimitHolder(AgentConnection(socket), [gpus.describe().gpus[0].uuid], clock)
 
 
 def test_time_counts_from_the_request_of_a_limit_to_the_last_look_at_it(node: SimulatedNode, clock: Seconds) -> None:
