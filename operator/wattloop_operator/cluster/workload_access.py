@@ -26,7 +26,7 @@ from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import pod_part
 from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses
-from wattloop_operator.workloads.kinds import kind_named, kind_of_template
+from wattloop_operator.workloads.kinds import KINDS, kind_named, kind_of_template
 from wattloop_operator.workloads.kubernetes_job import needs_pods
 from wattloop_operator.workloads.ownership import (
     JOB,
@@ -156,7 +156,7 @@ class WorkloadAccess:
             for body in bodies:
                 self._cache.put_pod(body)
             pods = self._cache.pods_of(cached)
-        return state_of(kind_named(*JOB), cached.value, pods, recurrence.metadata.uid, container)
+        return state_of(KINDS[JOB], cached.value, pods, recurrence.metadata.uid, container)
 
     def _state_of_other(
         self, kind: tuple[str, str], recurrence: TrainingRecurrence, container: str

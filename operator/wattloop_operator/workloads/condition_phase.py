@@ -53,8 +53,8 @@ def phase_by_conditions(
     if phase is WorkloadPhase.PENDING and any_running(pods):
         # A JobSet has no condition for running.
         phase = WorkloadPhase.RUNNING
-    if suspended and phase is WorkloadPhase.RUNNING and not any_running(pods):
-        # The condition may be of the time before.
+    if suspended and phase is WorkloadPhase.RUNNING and (is_suspended(body) or not any_running(pods)):
+        # Its last pods may still end, and a condition may be of the time before.
         phase, condition = WorkloadPhase.PENDING, {}
     since = time_of(condition.get("lastTransitionTime"))
     return ObservedPhase(
@@ -78,6 +78,13 @@ def failed_with_first_pod(observed: ObservedPhase, pods: Sequence[Pod]) -> Obser
         return observed
     phase = WorkloadPhase.FAILED
     return ObservedPhase(phase, first.ended_at, observed.started_at, failure=first, may_run_again=True)
+
+
+def is_suspended(body: Mapping[str, Any]) -> bool:
+    """Whether the controller of a workload says that it has suspended it."""
+    found = as_object(body.get("status")).get("conditions")
+    conditions = map(as_object, found if isinstance(found, list) else ())
+    return any(each.get("type") == "Suspended" and str(each.get("status")) == "True" for each in conditions)
 
 
 def wait_of(body: Mapping[str, Any], pods: Sequence[Pod], *, suspended: bool) -> PodWait:

@@ -77,9 +77,11 @@ class KubernetesJob:
         if failed is not None:
             ended = time_of(failed.get("lastTransitionTime"))
             return ObservedPhase(WorkloadPhase.FAILED, ended, started, failure=_failure(failed, pods))
-        if any_running(pods) or status.get("ready"):
-            return ObservedPhase(WorkloadPhase.RUNNING, started_at=started)
         suspended = bool((body.get("spec") or {}).get("suspend"))
+        # Its last pods may still end.
+        is_taken = suspended and _true_condition(body, "Suspended") is not None
+        if not is_taken and (any_running(pods) or status.get("ready")):
+            return ObservedPhase(WorkloadPhase.RUNNING, started_at=started)
         return ObservedPhase(WorkloadPhase.PENDING, wait=_wait(suspended, pods), suspended=suspended)
 
 

@@ -317,7 +317,9 @@ def test_an_object_and_its_pods_give_the_phase_and_the_failure(
     ("kind", "spec", "status"),
     [
         ("Job", {"suspend": True}, {}),
+        ("Job", {"suspend": True}, condition("Suspended")),
         ("JobSet", {"suspend": True}, {}),
+        ("JobSet", {"suspend": True}, condition("Suspended")),
         ("TrainJob", {"suspend": True}, condition("Suspended")),
         ("PyTorchJob", {"runPolicy": {"suspend": True}}, condition("Suspended")),
         ("RayJob", {"suspend": True}, {"jobDeploymentStatus": "Suspended"}),
@@ -326,7 +328,7 @@ def test_an_object_and_its_pods_give_the_phase_and_the_failure(
 def test_a_suspended_workload_neither_runs_nor_has_failed(
     kind: str, spec: dict[str, Any], status: dict[str, Any]
 ) -> None:
-    for pods in ([], [pod("Failed", CRASHED, reason="Terminated")]):
+    for pods in ([], [pod("Failed", CRASHED, reason="Terminated")], *([[RUNS]] if status else [])):
         seen = state(body(kind, status, **spec), *pods)
         assert (seen.phase, seen.suspended, seen.failure) == (WorkloadPhase.PENDING, True, None)
         assert seen.message == f"its {kind} is suspended (spec.suspend)"
