@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from wattloop.errors import UsageError
 from wattloop.pipeline.place import PipelinePlace
+from wattloop.printable import printable
 
 # A time stamp, which the server of the artifact writes first, may precede the name.
 NAME = re.compile(
@@ -18,6 +20,8 @@ NAME = re.compile(
     r"\+dp(?P<dp>[1-9]\d{0,5})\+pp(?P<pp>[1-9]\d{0,5})\+tp(?P<tp>[1-9]\d{0,5})"
     r"\+mbs(?P<mbs>[1-9]\d{0,5})\+nmb(?P<nmb>[1-9]\d{0,5})\+(?P<scheduler>[^+]+)"
 )
+# Layers by their numbers, as Merak and the artifact write them.
+CUSTOM_PARTITION = "custom:"
 EXPECTED_NAME = "framework+model+partition+dp1+pp4+tp1+mbs4+nmb128+scheduler"
 
 
@@ -119,7 +123,8 @@ def experiment_folder(
         scheduler: What sets the clocks.
 
     Raises:
-        UsageError: The script states only a part, or a text that cannot be part of the name.
+        UsageError: The script states only a part, a partition that does not divide the layers into the stages, or a
+            text that cannot be part of the name.
 
     Example:
         >>> from wattloop.pipeline.place import pipeline_place
@@ -132,6 +137,7 @@ def experiment_folder(
     missing = [name for name in ("model", "partition", "microbatch_size") if not getattr(names, name)]
     if missing:
         raise UsageError(f"{', '.join(missing)}: missing, to name the folder of the dumps {EXPECTED_NAME}")
+    _check_partition(names.partition, place.pipeline_parallel)
     workload = PipelineWorkload(
         names.framework,
         names.model,
@@ -149,3 +155,18 @@ def experiment_folder(
             f"whole number above 0, for a folder {EXPECTED_NAME}"
         )
     return dumps / name.text
+
+
+def _check_partition(partition: str, stages: int) -> None:
+    """Check that a partition by numbers of layers gives each stage at least one layer and leaves none out."""
+    if not partition.startswith(CUSTOM_PARTITION):
+        return
+    texts = partition.removeprefix(CUSTOM_PARTITION).split(",")
+    bounds = [int(text) for text in texts if re.fullmatch(r"[0-9]{1,6}", text)]
+    rising = all(one < other for one, other in pairwise(bounds))
+    if len(bounds) != len(texts) or len(bounds) != stages + 1 or bounds[0] != 0 or not rising:
+        example = ",".join(str(8 * stage) for stage in range(stages + 1))
+        raise UsageError(
+            f"partition: found {printable(partition)}, expected the first layer of each of the {stages} stages and the "
+            f"number of layers, {stages + 1} rising whole numbers from 0, such as {CUSTOM_PARTITION}{example}"
+        )

@@ -149,7 +149,8 @@ def _measured(arguments: argparse.Namespace) -> list[ClockMeasurement]:
         for name in (*of_export, "gpu", "clocks", "warm_up_rounds"):
             if getattr(arguments, name) is not None:
                 raise UsageError(
-                    f"--{name.replace('_', '-')}: is of an export, and {arguments.folder} has no instructions-N.csv"
+                    f"--{name.replace('_', '-')}: is of an export, and {arguments.folder} has no instructions-N.csv: "
+                    "name the folder that has them, or leave the option out for dumps N.prof.json"
                 )
         return list(read_dumps(arguments.folder, arguments.warm_up))
     if arguments.warm_up is not None:

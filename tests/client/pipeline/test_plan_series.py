@@ -187,6 +187,13 @@ def test_a_training_that_is_killed_goes_on_at_the_next_plan(tmp_path: Path) -> N
         ({"partition": "uniform"}, "model, microbatch_size: missing, to name the folder"),
         ({**NAMES, "model": "a+b"}, "expected texts without"),
         ({**NAMES, "partition": "a/b"}, "expected texts without"),
+        (
+            {**NAMES, "partition": "custom:0,4,9,14"},
+            "partition: found custom:0,4,9,14, expected the first layer of each of",
+        ),
+        ({**NAMES, "partition": "custom:1,4,9"}, "rising whole numbers from 0, such as custom:0,8,16"),
+        ({**NAMES, "partition": "custom:0,9,4"}, "rising whole numbers from 0, such as custom:0,8,16"),
+        ({**NAMES, "partition": "custom:0,,4"}, "rising whole numbers from 0, such as custom:0,8,16"),
         ({"plan_gpu_product": "NVIDIA H200"}, "plan_gpu_product: found NVIDIA H200, expected NVIDIA A40"),
     ],
 )

@@ -64,6 +64,12 @@ def test_compare_draws_a_picture(plans: Path, tmp_path: Path, suffix: str) -> No
     assert picture.read_bytes().startswith(b"\x89PNG" if suffix == "png" else b"<?xml")
 
 
+def test_compare_names_what_a_folder_without_plans_lacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["pipeline", "compare", "--plans", str(tmp_path), "--runs", SAMPLE, "--output", str(tmp_path / "p.png")]
+    assert main(command) == 2
+    assert "found no frontier.csv, expected the folder of plans that `wattloop plan" in capsys.readouterr().err
+
+
 def test_compare_draws_the_runs_of_a_baseline_beside_the_plans(plans: Path, tmp_path: Path) -> None:
     picture = tmp_path / "comparison.svg"
     command = ["pipeline", "compare", "--plans", str(plans), "--runs", SAMPLE, "--output", str(picture)]

@@ -142,7 +142,10 @@ def read_frontier(folder: str | Path) -> list[Realised]:
     Raises:
         InputError: The folder has no valid ``frontier.csv``.
     """
-    rows = read_table(Path(folder) / "frontier.csv", ("time", "energy"))
+    file = Path(folder) / "frontier.csv"
+    if not file.exists():
+        raise InputError(str(folder), "no frontier.csv", "the folder of plans that `wattloop plan --output` wrote")
+    rows = read_table(file, ("time", "energy"))
     return [Realised(row.number("time", above=0), row.number("energy")) for row in rows]
 
 
