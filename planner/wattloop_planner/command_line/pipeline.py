@@ -43,7 +43,7 @@ PICTURE_SUFFIXES = (".png", ".svg")
 def _configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _configure_analyze(_action(actions, "analyze", "time and energy of recorded runs", ANALYZE_EXAMPLE))
-    _configure_compare(_action(actions, "compare", "draw frontier, plans and recorded runs", COMPARE_EXAMPLE))
+    _configure_compare(_action(actions, "compare", "draw recorded runs, plans and baselines", COMPARE_EXAMPLE))
     configure_profile(_action(actions, "profile", "make a profile of exported or dumped runs", PROFILE_EXAMPLE))
     configure_evaluate(
         _action(actions, "evaluate", "savings of all experiments of a folder, as tables and pictures", EVALUATE_EXAMPLE)
@@ -83,7 +83,9 @@ def _configure_analyze(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_compare(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--plans", metavar="DIR", required=True, help="folder written by `wattloop plan`")
+    parser.add_argument(
+        "--plans", metavar="DIR", help="folder written by `wattloop plan` (default: draw only what was measured)"
+    )
     parser.add_argument("--runs", metavar="DIR", required=True, help="folder with N.prof.json files")
     parser.add_argument(
         "--baseline",

@@ -17,8 +17,9 @@ from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from support.pipelines.two_stages import MICROBATCHES, STAGES, Stages
 from wattloop.errors import InputError, OperationError, UsageError
+from wattloop.gpus.agent import GpuDescription, PowerLimits
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.limit_series import LimitSeries, stage_series
+from wattloop.pipeline.limit_series import LimitSeries, global_limits, stage_series
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
 
 NAMES = {"framework": "torch", "model": "gpt", "partition": "uniform", "microbatch_size": 2}
@@ -98,7 +99,8 @@ TRAINING = """
 import sys
 from nvml_simulator import Machine
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.limit_series import LimitSeries, stage_series
+from wattloop.gpus.agent import GpuDescription, PowerLimits
+from wattloop.pipeline.limit_series import LimitSeries, global_limits, stage_series
 
 machine = Machine(sys.argv[1])
 with Pipeline(
@@ -224,3 +226,53 @@ def test_dumps_of_a_rank_without_forwards_balance_no_stages(tmp_path: Path) -> N
     (folder / "1.sched.json").write_text('[{"rank": 0, "instructions": ["forward"]}]')
     with pytest.raises(InputError, match="expected instructions kind:stage:microbatch of each rank"):
         stage_series(series, folder, (0,))
+
+
+def test_without_the_runs_of_all_ranks_no_limits_of_stages_are_chosen_and_the_training_ends(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattloop.pipeline.limit_baseline.DUMP_SECONDS", 8.0)
+    everyone = tmp_path / "ZeusGlobalPowerLimit"
+    with simulated_node(STAGES, clock="wall") as node:
+        environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}
+        stages = Stages(
+            node.gpus,
+            environment,
+            baseline="zeus-per-stage",
+            baseline_limits=[400, 300],
+            dumps=tmp_path,
+            plan_iterations=2,
+            plans_then="end",
+        )
+
+        def lose_the_first_run() -> bool:
+            (everyone / "1.prof.json").unlink(missing_ok=True)
+            return stages.iterations == 1_000
+
+        stages.train_until(lose_the_first_run)
+        assert stages.iterations < 1_000
+        assert in_force(node) == [400, 400]
+    lacking = "the dumps lack the runs 1; a training with the same folders repeats them"
+    reason = f"the baseline with one power limit a stage is not measured: {lacking}"
+    assert [text for text in caplog.messages if "per stage" in text or "a stage is" in text] == [reason] * STAGES
+    assert not (tmp_path / "ZeusLocalPowerState").exists()
+
+
+@pytest.mark.parametrize(
+    ("allowed", "limits", "text"),
+    [
+        (None, 25, "this process may hold no power limit on NVIDIA A40: the device or a policy forbids it"),
+        ((250.5, 251.5), 25, None),
+        ((250.25, 250.75), 25, "baseline_limits: found 0 limits, expected 250.25 to 250.75 W"),
+        ((100.0, 300.0), 1, "baseline_limits: found 201 limits, expected 100 to 300 W"),
+    ],
+)
+def test_the_limits_are_within_the_range_that_device_and_policies_allow(
+    allowed: tuple[float, float] | None, limits: int, text: str | None
+) -> None:
+    gpu = GpuDescription("GPU-1", "NVIDIA A40", 0, PowerLimits(300, 300, 100, 300, 300, allowed))
+    if text is None:
+        assert global_limits(limits, [gpu]) == [251]
+        return
+    with pytest.raises(UsageError, match=text):
+        global_limits(limits, [gpu])

@@ -79,6 +79,16 @@ def test_compare_draws_the_runs_of_a_baseline_beside_the_plans(plans: Path, tmp_
     assert "prof_sample" not in picture.read_text()
 
 
+def test_compare_without_plans_draws_only_what_was_measured(plans: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "comparison.svg"
+    command = ["pipeline", "compare", "--runs", SAMPLE, "--baseline", SAMPLE, "--output", str(picture)]
+    assert main(command) == 0
+    assert "prof_sample" in picture.read_text()
+    assert "lower bound" not in picture.read_text()
+    assert main([*command, "--plans", str(plans)]) == 0
+    assert "lower bound" in picture.read_text()
+
+
 def test_compare_names_the_knobs_of_the_plan_that_a_run_had(tmp_path: Path) -> None:
     options = ["--stages", "2", "--microbatches", "4", "--blocking-power", "80", "--knobs", ",".join(KNOBS)]
     plans, picture = tmp_path / "plans", tmp_path / "comparison.svg"

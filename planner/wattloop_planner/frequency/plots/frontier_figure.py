@@ -60,7 +60,7 @@ def frontier_figure(planning: Planning, realised: Sequence[Realised], points: Se
 
 def write_comparison(
     path: str | Path,
-    plans: str | Path,
+    plans: str | Path | None,
     runs: Mapping[int, Realised],
     baselines: Mapping[str, Sequence[Realised]],
     *,
@@ -70,7 +70,7 @@ def write_comparison(
 
     Args:
         path: The picture.
-        plans: Folder written by `wattloop plan`.
+        plans: Folder written by `wattloop plan`; None: only what was measured is drawn.
         runs: Time and energy of an iteration of one pipeline, by number of the run.
         baselines: The same of the runs of baselines, by name.
         plan_names: Name of the plan file of a run, by its number; none of a run without a plan.
@@ -88,25 +88,24 @@ def write_comparison(
 
 
 def comparison_figure(
-    plans: str | Path,
+    plans: str | Path | None,
     runs: Mapping[int, Realised],
     baselines: Mapping[str, Sequence[Realised]],
     plan_names: Mapping[int, str],
 ) -> Figure:
     """A figure of energy against time. The point of each run has its number and the knobs of its plan."""
-    frontier = read_frontier(plans)
-    realised = read_result(plans).realised
     figure = Figure(figsize=(9, 5.5), layout="constrained")
     axes = figure.subplots()
-    axes.plot(*_coordinates(frontier), color="#555555", lw=1, label="lower bound (relaxation)")
-    axes.plot(*_coordinates(realised), "o", ms=4, label="plans")
+    if plans is not None:
+        axes.plot(*_coordinates(read_frontier(plans)), color="#555555", lw=1, label="lower bound (relaxation)")
+        axes.plot(*_coordinates(read_result(plans).realised), "o", ms=4, label="plans")
     for name, points in baselines.items():
         axes.plot(*_coordinates(points), ".--", lw=1, label=name)
     axes.plot(*_coordinates(runs.values()), "X", ms=8, color="#c0392b", label="runs")
     for number, point in runs.items():
         place = point.time_seconds, point.energy_joules
         axes.annotate(
-            _label(Path(plans), number, plan_names.get(number)), place, (6, 6), textcoords="offset points", fontsize=8
+            _label(plans, number, plan_names.get(number)), place, (6, 6), textcoords="offset points", fontsize=8
         )
     axes.set(xlabel="time of an iteration (s)", ylabel="energy of an iteration of one pipeline (J)")
     axes.grid(alpha=0.3)
@@ -114,9 +113,9 @@ def comparison_figure(
     return figure
 
 
-def _label(plans: Path, run: int, plan_name: str | None) -> str:
+def _label(plans: str | Path | None, run: int, plan_name: str | None) -> str:
     """The number of a run, and the knobs of its plan with the number of operations that have them."""
-    path = None if plan_name is None else plans / plan_name
+    path = None if plans is None or plan_name is None else Path(plans) / plan_name
     knobs = knobs_of_plan(path) if path is not None and path.is_file() else Counter[str]()
     lines = [f"{label} ({count})" for label, count in knobs.most_common(MAX_LABELLED_KNOBS)]
     more = ["…"] if len(knobs) > MAX_LABELLED_KNOBS else []
