@@ -15,12 +15,14 @@ from wattloop_operator.api.model import API_VERSION
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
+    DEPLOYMENTS,
     RECURRING_TRAINING_JOBS,
     TRAINING_RECURRENCES,
     ClusterApi,
     NotFoundError,
     RejectedError,
 )
+from wattloop_operator.workloads.controllers import version_problems, version_text, versions_of
 
 POLL_SECONDS = 1.0
 NOT_PROCESSED = "the operator has not processed the job yet"
@@ -28,6 +30,9 @@ OPERATOR_HINT = "is the operator running, and does it hold its Lease?"
 REPORT_HINT = (
     "its pod runs, but the operator has received no report from it: check that pods can resolve and reach the URL of "
     "the reporting API (the chart's reporting.url), and that network policies and the certificate allow it"
+)
+VERSIONS_NOT_SEEN = (
+    "the versions of Kueue, Trainer and JobSet are not compared: this user may not list Deployments of all namespaces"
 )
 # Reasons of conditions with which the job never starts.
 PERMANENT_REASONS = frozenset({"TemplateRejected"})
@@ -116,17 +121,19 @@ class ClusterCheck:
             The recurrence, which has reached its target.
 
         Raises:
-            OperationError: The recurrence missed its target or the time limit, or the cluster rejected the job.
+            OperationError: The recurrence missed its target or the time limit, the cluster rejected the job, or
+                versions of controllers do not fit together.
             wattloop.interruption.Interrupted: The program was asked to end.
         """
         namespace, name = str(job["metadata"]["namespace"]), str(job["metadata"]["name"])
+        problems = self._version_problems()
         try:
             created = self.api.create(RECURRING_TRAINING_JOBS, job)
         except (NotFoundError, RejectedError) as error:
             raise OperationError(f"the RecurringTrainingJob {namespace}/{name} was rejected: {error}") from error
         try:
             self.show(f"created the RecurringTrainingJob {namespace}/{name}")
-            return self._wait(namespace, name, self.clock() + timeout_seconds)
+            recurrence = self._wait(namespace, name, self.clock() + timeout_seconds)
         except NotFoundError as error:
             raise OperationError(
                 f"the RecurringTrainingJob {namespace}/{name} was deleted during the check: {error}"
@@ -135,6 +142,21 @@ class ClusterCheck:
             raise OperationError(f"the RecurringTrainingJob {namespace}/{name} cannot be read: {error}") from error
         finally:
             self._delete(namespace, name, str(created["metadata"]["uid"]))
+        if problems:
+            raise OperationError(f"a training runs, but {'; '.join(problems)}; see docs/kueue.md")
+        return recurrence
+
+    def _version_problems(self) -> list[str]:
+        """Which versions of controllers do not fit together, as far as the user may list their Deployments."""
+        try:
+            deployments, _ = self.api.list(DEPLOYMENTS)
+        except (NotFoundError, OperationError, RejectedError):
+            self.show(VERSIONS_NOT_SEEN)
+            return []
+        versions = versions_of(deployments)
+        if versions:
+            self.show(f"found {version_text(versions)}")
+        return list(version_problems(versions))
 
     def _delete(self, namespace: str, name: str, uid: str) -> None:
         try:

@@ -196,7 +196,7 @@ class Factory:
         backend = ClusterBackend(
             api=api,
             cache=self.cache,
-            workloads=WorkloadAccess(api, self.cache, addresses),
+            workloads=WorkloadAccess(api, self.cache, addresses, time.monotonic),
             store=self.store,
             sample_decision=sample_decision,
             clock=self.clock,

@@ -11,7 +11,14 @@ import yaml
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
-from wattloop_operator.cluster_check import NOT_PROCESSED, POLL_SECONDS, REPORT_HINT, ClusterCheck, check_job
+from wattloop_operator.cluster_check import (
+    NOT_PROCESSED,
+    POLL_SECONDS,
+    REPORT_HINT,
+    VERSIONS_NOT_SEEN,
+    ClusterCheck,
+    check_job,
+)
 
 JOB = check_job("team-a", "check", "wattloop/operator:0.1.0")
 RECURRENCE = Path(__file__).parents[1] / "manifests" / "valid" / "training-recurrence.yaml"
@@ -25,6 +32,7 @@ class Server:
         self.job: dict[str, Any] | None = None
         self.errors: dict[str, tuple[int, str, str]] = {}
         self.shown: list[str] = []
+        self.deployments: list[dict[str, Any]] = []
         self.recurrences: list[dict[str, Any]] = []
         self.now = 0.0
         self.check = ClusterCheck(ClusterApi(self), self.shown.append, clock=lambda: self.now, sleep=self.sleep)
@@ -38,6 +46,8 @@ class Server:
         if request.method == "POST":
             assert request.body is not None
             self.job = {**request.body, "metadata": {**request.body["metadata"], "uid": "1"}}
+        elif request.path == "/apis/apps/v1/deployments":
+            return {"metadata": {"resourceVersion": "1"}, "items": self.deployments}
         elif request.path.endswith("trainingrecurrences"):
             return {"metadata": {"resourceVersion": "1"}, "items": self.recurrences}
         elif self.job is None:
@@ -110,3 +120,30 @@ def test_an_api_server_that_never_answers_fails_the_check_at_the_time_limit() ->
     server = Server()
     server.errors["GET"] = (503, "ServiceUnavailable", "starting")
     assert "its last state: " in failure(server)
+
+
+def deployment(image: str) -> dict[str, Any]:
+    return {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": image}]}}}}
+
+
+def test_versions_that_do_not_fit_together_fail_a_check_whose_training_runs() -> None:
+    server = Server()
+    written = yaml.safe_load(RECURRENCE.read_text(encoding="utf-8"))
+    server.recurrences = [written | {"status": {"result": "Reached"}}]
+    server.deployments = [
+        deployment("registry.k8s.io/kueue/kueue:v0.19.2"),
+        deployment("ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.1.0"),
+        deployment("mirror.example/other/thing:v1.0.0"),
+    ]
+    text = failure(server)
+    assert server.shown[0] == "found Kubeflow Trainer 2.1.0, Kueue 0.19.2"
+    assert "a training runs, but Kueue 0.19.2 was built for Kubeflow Trainer 2.2.1, found 2.1.0" in text
+    server.deployments = server.deployments[:1]
+    assert server.check.run(JOB, 3 * POLL_SECONDS).status.result == "Reached"
+
+
+def test_a_user_without_the_right_to_list_deployments_is_told_that_no_versions_are_compared() -> None:
+    server = Server()
+    server.errors["GET"] = FORBIDDEN
+    failure(server)
+    assert server.shown[0] == VERSIONS_NOT_SEEN

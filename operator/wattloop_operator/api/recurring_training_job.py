@@ -24,6 +24,7 @@ from wattloop_operator.api.model import (
 from wattloop_operator.api.model_output import Output
 from wattloop_operator.api.objective import Objective
 from wattloop_operator.api.power_fields import Power
+from wattloop_operator.api.queue import Queue
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.reporting_source import Reporting
 from wattloop_operator.api.template import Template
@@ -136,6 +137,11 @@ class RecurringTrainingJobSpec(ApiModel):
         default=None,
         description="Where attempts write their models, and where the model of the latest attempt that reached the "
         "target is published. Absent: the training keeps its models by itself.",
+    )
+    queue: Queue | None = Field(
+        default=None,
+        description="Queue of Kueue in which each workload waits for quota. The wait costs nothing. Absent: workloads "
+        "start at once, or in the default queue of the namespace if Kueue has one.",
     )
     run_request: str | None = Field(
         default=None,

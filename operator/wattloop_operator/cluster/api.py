@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,12 +23,16 @@ from wattloop_operator.cluster.api_transport import (
     StatusError,
     Transport,
 )
+from wattloop_operator.workloads.controllers import project_of
 
 FIELD_MANAGER = "wattloop-operator"
 PAGE_OBJECTS = 500
 # By so much a page shrinks whose objects are too large.
 PAGE_DIVISOR = 8
 NOT_FOUND, CONFLICT = 404, 409
+# The message by which RBAC refuses the creation of a workload's kind.
+_MISSING_RIGHT = re.compile(r' cannot create resource "[^"]*" in API group "[^"]+" in the namespace ')
+_RIGHT_REMEDY = "; add the kind to operator.workloadKinds in the values of the chart"
 REJECTED = frozenset({400, 403, 405, 413, 422})
 
 Body = dict[str, Any]
@@ -71,6 +76,7 @@ PODS = ResourceType("v1", "pods", "Pod")
 SERVICES = ResourceType("v1", "services", "Service")
 NODES = ResourceType("v1", "nodes", "Node")
 EVENTS = ResourceType("events.k8s.io/v1", "events", "Event")
+DEPLOYMENTS = ResourceType("apps/v1", "deployments", "Deployment")
 LEASES = ResourceType("coordination.k8s.io/v1", "leases", "Lease")
 TOKEN_REVIEWS = ResourceType("authentication.k8s.io/v1", "tokenreviews", "TokenReview")
 
@@ -222,6 +228,14 @@ class ClusterApi:
             known = self._resources[(api_version, kind)] = self._discovered(api_version, kind)
         return known
 
+    def preferred_version(self, group: str) -> str | None:
+        """The version of a group that the server prefers, such as kueue.x-k8s.io/v1beta2; None without the group."""
+        try:
+            found = self._call(Request("GET", f"/apis/{group}"))
+        except NotFoundError:
+            return None
+        return str(found["preferredVersion"]["groupVersion"])
+
     def lists(self, resource: ResourceType) -> bool:
         """Whether the server's discovery lists the kind; a server that starts lists custom resources a moment later."""
         group, _, _ = resource.api_version.rpartition("/")
@@ -240,17 +254,24 @@ class ClusterApi:
         try:
             known = self._call(Request("GET", root + api_version))
         except NotFoundError:
-            raise RejectedError(f"the cluster has no {api_version}; install the definition of {kind}") from None
+            raise RejectedError(_missing(api_version, kind)) from None
         for each in known.get("resources") or ():
             if each.get("kind") == kind and "/" not in str(each.get("name")):
                 return ResourceType(api_version, str(each["name"]), kind)
-        raise RejectedError(f"the cluster has no kind {kind} in {api_version}")
+        raise RejectedError(_missing(api_version, kind))
 
     def _call(self, request: Request) -> Body:
         try:
             return self._transport(request)
         except StatusError as error:
             raise _error_of(error) from error
+
+
+def _missing(api_version: str, kind: str) -> str:
+    return (
+        f"the cluster has no kind {kind} in {api_version}; install {project_of(api_version)} with its definitions; the "
+        "operator needs no restart"
+    )
 
 
 def _error_of(error: StatusError) -> Exception:
@@ -263,7 +284,8 @@ def _error_of(error: StatusError) -> Exception:
     if "being terminated" in error.message or "exceeded quota" in error.message:
         return OperationError(str(error))
     if error.status in REJECTED:
-        return RejectedError(error.message)
+        lacks_right = _MISSING_RIGHT.search(error.message)
+        return RejectedError(error.message if lacks_right is None else f"{error.message}{_RIGHT_REMEDY}")
     return OperationError(str(error))
 
 

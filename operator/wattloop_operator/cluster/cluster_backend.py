@@ -160,7 +160,7 @@ class ClusterBackend:
     def requeue_after_seconds(self, key: JobKey) -> float | None:
         """Delay until the next reconciliation without an event; None: no limit.
 
-        A refused or unwatched workload needs one, and a namespace without room.
+        A refused, unwatched or queued workload needs one, and a namespace without room.
         """
         cached = self._cache.jobs.get((key.namespace, key.name))
         if self._cache.jobs.refused((key.namespace, key.name)) is not None:
@@ -170,13 +170,15 @@ class ClusterBackend:
         if self._dry_run.is_refused(cached.value) or self._cache.crowded(key.namespace):
             return RECHECK_SECONDS
         unwatched = kind_of(cached.value) != JOB and cached.value.status.counts.active > 0
-        return UNWATCHED_POLL_SECONDS if unwatched else None
+        polls = (UNWATCHED_POLL_SECONDS if unwatched else None, self._workloads.queued.poll_seconds(*cached.key))
+        return min((each for each in polls if each is not None), default=None)
 
     def forget(self, key: JobKey, uid: str) -> None:
         """Drop all data of a deleted job."""
         logger.info("%s was deleted", key)
         self._store_cache.invalidate(uid)
         self._dry_run.forget(uid)
+        self._workloads.queued.forget(key.namespace, key.name)
         self._store.pod_energies.delete_job(uid)
         self._store.pipelines.delete_job(uid)
 

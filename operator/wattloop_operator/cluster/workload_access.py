@@ -24,6 +24,7 @@ from wattloop_operator.cluster.auth.authorizers import controller_at_server
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import pod_part
+from wattloop_operator.cluster.kueue_workloads import KueueWorkloads
 from wattloop_operator.domain.snapshot import WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses
 from wattloop_operator.workloads.kinds import KINDS, kind_named, kind_of_template
@@ -57,9 +58,17 @@ class WorkloadAccess:
         api: The API server.
         cache: The cache of Jobs and pods.
         addresses: Returns the addresses that pods started now get.
+        monotonic: Monotonic seconds.
     """
 
-    def __init__(self, api: ClusterApi, cache: ObjectCache, addresses: Callable[[], ClusterAddresses]) -> None:
+    def __init__(
+        self,
+        api: ClusterApi,
+        cache: ObjectCache,
+        addresses: Callable[[], ClusterAddresses],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.queued = KueueWorkloads(api, monotonic)
         self._api = api
         self._cache = cache
         self._addresses = addresses
@@ -156,7 +165,8 @@ class WorkloadAccess:
             for body in bodies:
                 self._cache.put_pod(body)
             pods = self._cache.pods_of(cached)
-        return state_of(KINDS[JOB], cached.value, pods, recurrence.metadata.uid, container)
+        state = state_of(KINDS[JOB], cached.value, pods, recurrence.metadata.uid, container)
+        return self.queued.state(state, cached.value, recurrence)
 
     def _state_of_other(
         self, kind: tuple[str, str], recurrence: TrainingRecurrence, container: str
@@ -173,7 +183,8 @@ class WorkloadAccess:
             ]
         except RejectedError as error:
             raise OperationError(f"{kind[1]} {'/'.join(_key(recurrence))} cannot be read: {error}") from error
-        return state_of(known, body, pods, recurrence.metadata.uid, container)
+        state = state_of(known, body, pods, recurrence.metadata.uid, container)
+        return self.queued.state(state, body, recurrence)
 
     def _is_pod_of(self, pod: Body, workload_uid: str, between: frozenset[GroupKind]) -> bool:
         """Whether a workload of another kind controls a pod, itself or by objects of its own as a JobSet does."""

@@ -90,8 +90,9 @@ COMMAND = Command(
     description="Creates a RecurringTrainingJob whose training has two epochs without work and needs no GPU, waits for "
     "the end of its one recurrence, and deletes the job. The check passes if the operator starts the recurrence, the "
     "training reports to the operator, and the operator records its end. Otherwise the command exits with 1 and the "
-    "reason. It needs the rights to create, get and delete recurringtrainingjobs and to list trainingrecurrences in "
-    "the namespace.",
+    "reason, also if the cluster's versions of Kueue, Kubeflow Trainer and JobSet do not fit together, as far as the "
+    "user may list Deployments. It needs the rights to create, get and delete recurringtrainingjobs and to list "
+    "trainingrecurrences in the namespace.",
     example="  wattloop check --namespace team-a\n"
     "  wattloop check --context production --image registry.example/wattloop/operator:0.1.0",
     configure=_configure,

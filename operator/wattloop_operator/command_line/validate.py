@@ -83,6 +83,7 @@ def not_supported(manifest: Kind) -> str | None:
     from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
     from wattloop_operator.workloads.injection import Injection, TemplateError
     from wattloop_operator.workloads.kinds import kind_of_template
+    from wattloop_operator.workloads.kueue import check_queue_labels
     from wattloop_operator.workloads.workload_manifest import requested_devices
 
     if not isinstance(manifest, RecurringTrainingJob):
@@ -90,6 +91,7 @@ def not_supported(manifest: Kind) -> str | None:
     template = manifest.spec.template
     try:
         requested_devices(manifest)
+        check_queue_labels(template)
         kind_of_template(template).spec(template, Injection())
     except TemplateError as error:
         return str(error)

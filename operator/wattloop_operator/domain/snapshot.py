@@ -69,6 +69,26 @@ class WorkloadPod:
 
 
 @dataclass(frozen=True)
+class QueueWait:
+    """The wait of a workload for the quota of its queue.
+
+    Attributes:
+        queue: Name of the queue.
+        reason: Why it waits, as one word of the queue's.
+        message: The same as a sentence.
+        since: Since when; None if that is not known.
+    """
+
+    queue: str
+    reason: str
+    message: str = ""
+    since: datetime | None = None
+
+    def __str__(self) -> str:
+        return f"it waits in queue {self.queue}: {self.reason}{f': {self.message}' if self.message else ''}"
+
+
+@dataclass(frozen=True)
 class WorkloadState:
     """The observed state of one workload.
 
@@ -100,6 +120,7 @@ class WorkloadState:
         unhealthy: The unhealthy devices of its containers, as a sentence; empty if none is known.
         pods: Its pods that are bound to a node.
         image_digest: Digest of the image of its training container; None if it is not known.
+        queue: Its wait in a queue; None if it waits in none.
         may_run_again: Whether its controller may run it again although it has failed, so that it has to be deleted.
     """
 
@@ -125,6 +146,7 @@ class WorkloadState:
     unhealthy: str = ""
     pods: tuple[WorkloadPod, ...] = ()
     image_digest: str | None = None
+    queue: QueueWait | None = None
     may_run_again: bool = False
 
     @property

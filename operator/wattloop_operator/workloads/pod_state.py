@@ -275,6 +275,12 @@ def time_of(text: object) -> datetime | None:
     return found if found is not None and found.tzinfo is not None else None
 
 
+def one_word(reason: object) -> str:
+    """A reason in the form that a condition allows."""
+    text = str(reason)
+    return text if re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,63}", text) else "Waiting"
+
+
 def _waits(pod: Pod) -> Iterator[PodWait]:
     status, name = pod.get("status") or {}, (pod.get("metadata") or {}).get("name", "")
     if status.get("phase") in {"Succeeded", "Failed"}:
@@ -284,11 +290,11 @@ def _waits(pod: Pod) -> Iterator[PodWait]:
     for container, waiting in waits:
         if waiting.get("reason") and waiting["reason"] not in NORMAL_WAITS:
             text = f"pod {name}: container {container.get('name')}: {waiting['reason']}"
-            yield PodWait(_one_word(waiting["reason"]), _joined(text, _with_image(container, waiting)))
+            yield PodWait(one_word(waiting["reason"]), _joined(text, _with_image(container, waiting)))
     scheduled = condition_of(pod, "PodScheduled")
     if scheduled is not None and scheduled.get("status") == "False":
         reason = str(scheduled.get("reason") or "Unschedulable")
-        yield PodWait(_one_word(reason), _joined(f"pod {name}: {reason}", scheduled.get("message")))
+        yield PodWait(one_word(reason), _joined(f"pod {name}: {reason}", scheduled.get("message")))
     for container, waiting in waits:
         if waiting.get("reason") in NORMAL_WAITS:
             describe = f"kubectl describe pod {name}"
@@ -303,12 +309,6 @@ def _with_image(container: Mapping[str, Any], waiting: Mapping[str, Any]) -> str
     image = str(container.get("image") or "")
     named = "Image" not in str(waiting.get("reason")) or image in message
     return message if named else ": ".join(filter(None, (f"image {printable(image)}", message)))
-
-
-def _one_word(reason: object) -> str:
-    """A reason in the form that a condition allows."""
-    text = str(reason)
-    return text if re.fullmatch(r"[A-Za-z][A-Za-z0-9]{0,63}", text) else "Waiting"
 
 
 def _failure(pod: Pod) -> PodFailure | None:

@@ -12,6 +12,7 @@ from wattloop_operator.api.template_checks import wrong_type
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
 from wattloop_operator.workloads.kinds import kind_of_template
+from wattloop_operator.workloads.kueue import check_queue_labels, queue_labels
 from wattloop_operator.workloads.ownership import labels_of, owner_reference
 from wattloop_operator.workloads.rendezvous import add_rendezvous
 
@@ -41,6 +42,7 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
         TemplateError: The template cannot be started.
     """
     template = job.spec.template
+    check_queue_labels(template)
     injection = injection_of(job, recurrence, addresses, requested_devices(job))
     spec = kind_of_template(template).spec(template, injection)
     if template.rendezvous is not None:
@@ -48,7 +50,7 @@ def manifest(job: RecurringTrainingJob, recurrence: TrainingRecurrence, addresse
     metadata: dict[str, Any] = {
         "name": recurrence.metadata.name,
         "namespace": recurrence.metadata.namespace,
-        "labels": labels_of(recurrence, template.labels),
+        "labels": labels_of(recurrence, template.labels) | queue_labels(job.spec.queue),
     }
     if template.annotations:
         metadata["annotations"] = dict(template.annotations)

@@ -24,6 +24,8 @@ ALLOWED = {
     "gpupowerpolicies.wattloop.dev/status": {"patch"},
     "jobs.batch": {"get", "list", "watch", "create", "delete"},
     "jobs.batch/status": set(),
+    "workloads.kueue.x-k8s.io": {"list"},
+    "localqueues.kueue.x-k8s.io": set(),
     "pods": {"get", "list", "watch"},
     "pods/exec": set(),
     "services": {"get", "create"},

@@ -73,4 +73,7 @@ def test_a_kind_that_the_cluster_lacks_is_reported(driven: DrivenJob) -> None:
     driven.begin(template={"workload": WORKLOAD | {"apiVersion": "nowhere.example.com/v1"}})
     ready = condition(driven.job, "Ready")
     assert ready["reason"] == "TemplateRejected"
-    assert "the cluster has no nowhere.example.com/v1; install the definition of TrainSet" in ready["message"]
+    assert (
+        "the cluster has no kind TrainSet in nowhere.example.com/v1; install the controller of nowhere"
+        in ready["message"]
+    )

@@ -92,7 +92,9 @@ def test_the_chain_of_controllers_decides_whether_a_pod_belongs_to_a_workload(
     server, cache = _Server({"digits-0-a": INNER, "foreign": FOREIGN}), ObjectCache()
     cache.put_recurrence(RECURRENCE)
     cache.put_pod(found)
-    access = WorkloadAccess(ClusterApi(server), cache, lambda: ClusterAddresses(report_url="http://operator"))
+    access = WorkloadAccess(
+        ClusterApi(server), cache, lambda: ClusterAddresses(report_url="http://operator"), lambda: 0.0
+    )
     recurrence = TrainingRecurrence.from_wire(RECURRENCE)
     for _ in range(3):
         state = access.state(JOB, recurrence)

@@ -45,7 +45,7 @@ def install_for_operator_under_test(helm: ClusterCommand) -> Release:
         release.name,
         str(CHART),
         "--create-namespace",
-        "--set=crds.install=false,operator.replicas=0,agent.enabled=false",
+        "--set=crds.install=false,operator.replicas=0,operator.kueue=true,agent.enabled=false,admission.queues.enabled=true",
         f"--set-json=operator.workloadKinds={json.dumps(KINDS)}",
         # The administrator replaces the kubelet, which requests pods' tokens. The other user is the
         # operator of a second release in the same cluster:

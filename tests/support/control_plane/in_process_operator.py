@@ -142,7 +142,7 @@ class InProcessOperator:
         return ClusterBackend(
             api=self.api,
             cache=self.cache,
-            workloads=WorkloadAccess(self.api, self.cache, lambda: addresses),
+            workloads=WorkloadAccess(self.api, self.cache, lambda: addresses, self.clock.monotonic),
             store=self.store,
             sample_decision=sample_decision,
             clock=self.clock,

@@ -31,6 +31,12 @@
   resources: [pods/log]
   verbs: [get]
 {{- end }}
+{{- if .Values.operator.kueue }}
+# For the reason why a training waits in a queue.
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [list]
+{{- end }}
 # A headless Service for the pods of each training whose template has rendezvous. It is deleted with its recurrence.
 - apiGroups: [""]
   resources: [services]

@@ -39,7 +39,7 @@ def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, no
     """The conditions Running, EnergyAwaited and Ending of an attempt without an outcome."""
     before = recurrence.status.conditions
     runs, ended = workload.phase is WorkloadPhase.RUNNING, workload.phase.ended
-    reason = "Running" if runs else ENERGY_AWAITED if ended else "Waiting"
+    reason = "Running" if runs else ENERGY_AWAITED if ended else "Waiting" if workload.queue is None else "Queued"
     awaited = OUTPUT_AWAITED_MESSAGE if recurrence.spec.reporting.reads_output else AWAITED_MESSAGE
     message = awaited if ended else workload.message
     yield condition(before, RUNNING, holds=runs, reason=reason, message=message, now=now)

@@ -37,6 +37,7 @@ from wattloop_operator.reconcile.attempt.attempt_conditions import (
 from wattloop_operator.reconcile.attempt.ending import must_end, output_deadline
 from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
+from wattloop_operator.reconcile.attempt.queued import outdated, queue_conditions
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
 from wattloop_operator.reconcile.energy.attempt_usage import (
@@ -61,10 +62,9 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
     if workload is None and recurrence.status.workload_ref is None:
         # A refused template would be refused again. The job's status gives the reason.
         return ReconcileResult(() if snapshot.refusal else (StartWorkload(recurrence),))
-    if workload is not None and never_starts(snapshot, recurrence, workload):
-        return ReconcileResult(
-            (_write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, _replaced(workload)), now),)
-        )
+    replaced = "" if workload is None else _replaced(snapshot, recurrence, workload)
+    if replaced:
+        return ReconcileResult((_write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, replaced), now),))
     written, recurrence = recurrence.status, _with_valid_times(recurrence, now)
     assessment = assess(
         recurrence,
@@ -102,18 +102,22 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
 
 
 def never_starts(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState) -> bool:
-    """Whether something hinders the pods of an attempt, and the job has another template by now.
+    """Whether an attempt has not started, and the job has another template by now.
 
-    Nothing would end its wait, for an image that does not exist for example, and the job's next run waits for it.
+    Something hinders its pods: nothing would end its wait, for an image that does not exist for example, and the job's
+    next run waits for it. Or it waits in a queue, at the end of which the new template is wanted.
     """
     decided = recurrence.spec.template_digest
-    hindered = workload.owned and workload.phase is WorkloadPhase.PENDING and workload.wait_reason
+    hindered = workload.owned and workload.phase is WorkloadPhase.PENDING and (workload.wait_reason or workload.queue)
     if not hindered or workload.started_at is not None or recurrence.status.start_time is not None:
         return False
     return decided not in (None, training_digest(snapshot.job, warm_start=recurrence.spec.warm_start))
 
 
-def _replaced(workload: WorkloadState) -> str:
+def _replaced(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
+    """Why another attempt takes the place of one that has not started; empty if none does."""
+    if not never_starts(snapshot, recurrence, workload):
+        return outdated(snapshot, recurrence, workload)
     return (
         f"it never started ({workload.message}), and spec.template has changed: the next attempt starts with the new "
         "template, and this one counts as none"
@@ -136,6 +140,7 @@ def _status_without_outcome(
         update={
             "conditions": (
                 *phase_conditions(recurrence, workload, now),
+                *queue_conditions(recurrence, workload, now),
                 *power_limit_conditions(recurrence, now),
                 *device_conditions(recurrence, workload, now),
             ),
@@ -174,6 +179,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
             update={
                 "conditions": (
                     *final_conditions(recurrence, ended.result, ended.message, now),
+                    *queue_conditions(recurrence, None, now, admitted=started is not None),
                     *energy_conditions(recurrence, agents, until, now),
                     *publication_conditions(recurrence, ended.result, now),
                     *power_limit_conditions(recurrence, now),

@@ -19,6 +19,7 @@ from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
+from wattloop_operator.reconcile.attempt.queued import QUEUED
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.job.job_state import PODS_STARTED, RunFailure, outcome_message, run_failure
 from wattloop_operator.reconcile.job.start import Readiness, is_new_request
@@ -97,11 +98,14 @@ def _pods_started(snapshot: Snapshot) -> Iterator[tuple[str, bool, str, str]]:
     active = (each for each in snapshot.recurrences if each.status.result is None)
     for each in sorted(active, key=lambda each: each.order):
         workload = snapshot.workloads.get(each.metadata.name)
-        if workload is not None and workload.owned and workload.wait_reason:
+        if workload is None or not workload.owned:
+            continue
+        reason = workload.wait_reason or ("" if workload.queue is None else QUEUED)
+        if reason:
             text = (
                 f"recurrence {each.spec.index} ({each.metadata.name}) waits and spends no attempt: {workload.message}"
             )
-            yield PODS_STARTED, False, workload.wait_reason, text
+            yield PODS_STARTED, False, reason, text
             return
 
 
@@ -120,7 +124,7 @@ def condition_events(snapshot: Snapshot, conditions: Iterable[Condition]) -> Ite
         found = after.get(kind)
         if found is not None and found.message and begins(before.get(kind), found):
             reason = found.reason if kind == PODS_STARTED else kind
-            yield EmitEvent(kind != RUN_REQUEST, reason, f"{name}: {found.message}")
+            yield EmitEvent(kind != RUN_REQUEST and reason != QUEUED, reason, f"{name}: {found.message}")
     known = before[METRIC].message if METRIC in before else ""
     texts = [text for text in _shortfalls(snapshot)[:MAX_SHORTFALLS_NAMED] if text not in known]
     if texts:

@@ -1,0 +1,132 @@
+"""Reads the Workload objects that Kueue makes of workloads that wait in its queues.
+
+Only a suspended workload with the label of a queue is looked up, so a cluster without Kueue is asked nothing. Kueue may
+be installed, or the right to read Workloads be given, while the operator runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError, ResourceType
+from wattloop_operator.domain.snapshot import QueueWait, WorkloadState
+from wattloop_operator.workloads.kueue import GROUP, JOB_UID_LABEL, created_at, in_queue, is_suspended, queue_of
+
+Body = Mapping[str, Any]
+# Interval of reads of the Workload of one that waits. Its admission resumes it, which is noticed without a read.
+POLL_SECONDS = 10.0
+# With many waiting jobs the interval grows, so that the API server gets no more reads than this.
+MAX_READS_PER_SECOND = 20.0
+NOT_INSTALLED = (
+    "it is suspended, and the cluster has no Kueue to resume it: install Kueue, or remove spec.queue and delete the "
+    "TrainingRecurrence"
+)
+NOT_READABLE = (
+    "the operator may not list Kueue's Workloads, which say why it waits: set operator.kueue to true in the values of "
+    "the chart"
+)
+
+
+@dataclass(frozen=True)
+class WorkloadRead:
+    """The latest read of a Workload.
+
+    Attributes:
+        version: Resource version of what it was made of, as of the read.
+        at: Time of the read on the monotonic clock.
+        workload: The Workload; None if it was not found.
+        problem: What is known without it.
+    """
+
+    version: str
+    at: float
+    workload: Body | None = None
+    problem: QueueWait | None = None
+
+
+class KueueWorkloads:
+    """The Workloads of attempts that wait.
+
+    Args:
+        api: The API server.
+        monotonic: Monotonic seconds.
+    """
+
+    def __init__(self, api: ClusterApi, monotonic: Callable[[], float]) -> None:
+        self._api = api
+        self._monotonic = monotonic
+        self._resource: ResourceType | None = None
+        self._reads: dict[tuple[str, str], dict[str, WorkloadRead]] = {}
+
+    def state(self, state: WorkloadState, body: Body, recurrence: TrainingRecurrence) -> WorkloadState:
+        """The state of a workload with what Kueue says of it.
+
+        Raises:
+            OperationError: The API server does not answer now.
+        """
+        waits = queue_of(body) and is_suspended(body) and state.owned and not state.phase.ended
+        if not waits or recurrence.status.result is not None:
+            self._forget_read(recurrence, state.uid)
+            return state
+        read = self._current(body, recurrence)
+        return in_queue(state, body, read.workload, first_started=recurrence.status.start_time, unknown=read.problem)
+
+    def poll_seconds(self, namespace: str, job: str) -> float | None:
+        """Delay until the Workloads of a job are read again; None if none of its attempts waits."""
+        if (namespace, job) not in self._reads:
+            return None
+        return max(POLL_SECONDS, len(self._reads) / MAX_READS_PER_SECOND)
+
+    def forget(self, namespace: str, job: str) -> None:
+        """Drop what was read for a job."""
+        self._reads.pop((namespace, job), None)
+
+    def _forget_read(self, recurrence: TrainingRecurrence, uid: str) -> None:
+        key = _job_key(recurrence)
+        reads = self._reads.get(key, {})
+        reads.pop(uid, None)
+        if not reads:
+            self._reads.pop(key, None)
+
+    def _current(self, body: Body, recurrence: TrainingRecurrence) -> WorkloadRead:
+        uid, version = str(body["metadata"]["uid"]), str(body["metadata"].get("resourceVersion"))
+        key, now = _job_key(recurrence), self._monotonic()
+        known = self._reads.get(key, {}).get(uid)
+        # A little less than the interval: the reconciliation that it asks for must read.
+        poll_seconds = 0.9 * (self.poll_seconds(*key) or 0.0)
+        if known is None or known.version != version or now - known.at >= poll_seconds:
+            workload, problem = self._read(body, recurrence.metadata.namespace, uid)
+            known = WorkloadRead(version, now, workload, problem)
+            self._reads.setdefault(key, {})[uid] = known
+        return known
+
+    def _read(self, body: Body, namespace: str, uid: str) -> tuple[Body | None, QueueWait | None]:
+        queue, since = queue_of(body), created_at(body)
+        try:
+            self._resource = self._resource or self._discovered()
+            if self._resource is None:
+                return None, QueueWait(queue, "NotInstalled", NOT_INSTALLED, since)
+            found, _ = self._api.list(self._resource, namespace=namespace, labels=f"{JOB_UID_LABEL}={uid}")
+        except NotFoundError:
+            self._resource = None
+            return None, QueueWait(queue, "NotInstalled", NOT_INSTALLED, since)
+        except RejectedError:
+            return None, QueueWait(queue, "NotReadable", NOT_READABLE, since)
+        if found:
+            return max(found, key=lambda each: str(each["metadata"].get("creationTimestamp"))), None
+        text = (
+            f"Kueue has made no Workload of it yet; if this persists, check that Kueue runs and manages the kind "
+            f"{body.get('kind', 'Job')} (integrations.frameworks of its configuration)"
+        )
+        return None, QueueWait(queue, "Pending", text, since)
+
+    def _discovered(self) -> ResourceType | None:
+        version = self._api.preferred_version(GROUP)
+        return None if version is None else ResourceType(version, "workloads", "Workload")
+
+
+def _job_key(recurrence: TrainingRecurrence) -> tuple[str, str]:
+    return recurrence.metadata.namespace, recurrence.spec.job_ref.name

@@ -1,0 +1,126 @@
+"""Kueue's Workloads are read only for what waits in a queue, at a bounded rate, and as soon as Kueue exists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.recurrence_objects import recurrence_object
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import Request, StatusError
+from wattloop_operator.cluster.kueue_workloads import KueueWorkloads
+from wattloop_operator.domain.snapshot import QueueWait, WorkloadState
+
+GROUP = "/apis/kueue.x-k8s.io"
+QUOTA = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": "1 more cpu needed"}
+
+
+def recurrence_of(job: str = "digits", name: str = "digits-0") -> TrainingRecurrence:
+    body = recurrence_object(name)
+    body["spec"]["jobRef"]["name"] = job
+    return TrainingRecurrence.from_wire(body)
+
+
+def child(uid: str = "u", *, suspend: bool = True, queue: str = "team", version: str = "1") -> dict[str, Any]:
+    labels = {"kueue.x-k8s.io/queue-name": queue} if queue else {}
+    metadata = {"name": "digits-0", "uid": uid, "resourceVersion": version, "labels": labels}
+    return {"metadata": metadata | {"creationTimestamp": "2026-03-01T12:00:00Z"}, "spec": {"suspend": suspend}}
+
+
+class _Server:
+    """An API server with or without Kueue, and with or without the right to list its Workloads."""
+
+    def __init__(self, version: str = "v1beta2") -> None:
+        self.version = version
+        self.may_list = True
+        self.calls: list[str] = []
+
+    def __call__(self, request: Request) -> dict[str, Any]:
+        self.calls.append(request.path)
+        if not self.version:
+            raise StatusError(request, 404, "NotFound", "not found")
+        if request.path == GROUP:
+            return {"preferredVersion": {"groupVersion": f"kueue.x-k8s.io/{self.version}"}}
+        if not self.may_list:
+            raise StatusError(request, 403, "Forbidden", "forbidden")
+        assert request.path == f"{GROUP}/{self.version}/namespaces/team/workloads"
+        found = {"metadata": {"name": "w", "creationTimestamp": "2026-03-01T12:00:00Z"}, "spec": {}}
+        found["status"] = {"conditions": [QUOTA]}
+        return {"items": [found], "metadata": {"resourceVersion": "1"}}
+
+
+class _Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def waits(queued: KueueWorkloads, body: dict[str, Any], recurrence: TrainingRecurrence | None = None) -> Any:
+    state = WorkloadState("digits-0", uid=body["metadata"]["uid"])
+    return queued.state(state, body, recurrence or recurrence_of()).queue
+
+
+def test_a_workload_without_a_queue_or_that_runs_asks_the_server_nothing() -> None:
+    server = _Server()
+    queued = KueueWorkloads(ClusterApi(server), _Clock())
+    assert waits(queued, child(queue="")) is None
+    assert waits(queued, child(suspend=False)) is None
+    assert server.calls == []
+    assert queued.poll_seconds("team", "digits") is None
+
+
+def test_a_wait_is_read_once_an_interval_and_at_each_change_of_the_workload() -> None:
+    server, clock = _Server(), _Clock()
+    queued = KueueWorkloads(ClusterApi(server), clock)
+    for _ in range(3):
+        found = waits(queued, child())
+        assert isinstance(found, QueueWait)
+        assert (found.reason, found.message) == ("WaitingForQuota", "1 more cpu needed")
+    assert len(server.calls) == 2
+    assert queued.poll_seconds("team", "digits") == 10
+    clock.now = 10
+    waits(queued, child())
+    assert len(server.calls) == 3
+    waits(queued, child(version="2"))
+    assert len(server.calls) == 4
+    assert waits(queued, child(suspend=False)) is None
+    assert queued.poll_seconds("team", "digits") is None
+
+
+def test_ten_thousand_waiting_jobs_are_read_at_twenty_requests_a_second() -> None:
+    server, clock = _Server(), _Clock()
+    queued = KueueWorkloads(ClusterApi(server), clock)
+    for number in range(10_000):
+        waits(queued, child(uid=f"u{number}"), recurrence_of(f"job-{number}"))
+    assert queued.poll_seconds("team", "job-7") == 500
+    queued.forget("team", "job-7")
+    assert queued.poll_seconds("team", "job-7") is None
+
+
+def test_the_older_version_of_kueue_is_read_too() -> None:
+    assert waits(KueueWorkloads(ClusterApi(_Server("v1beta1")), _Clock()), child()).reason == "WaitingForQuota"
+
+
+def test_without_the_right_the_wait_says_how_to_get_it_and_the_right_needs_no_restart() -> None:
+    server, clock = _Server(), _Clock()
+    server.may_list = False
+    queued = KueueWorkloads(ClusterApi(server), clock)
+    found = waits(queued, child())
+    assert found.reason == "NotReadable"
+    assert "set operator.kueue to true in the values of the chart" in found.message
+    server.may_list = True
+    clock.now = 10
+    assert waits(queued, child()).reason == "WaitingForQuota"
+
+
+def test_kueue_that_is_installed_later_or_removed_needs_no_restart() -> None:
+    server, clock = _Server(""), _Clock()
+    queued = KueueWorkloads(ClusterApi(server), clock)
+    assert waits(queued, child()).reason == "NotInstalled"
+    server.version, clock.now = "v1beta2", 10
+    assert waits(queued, child()).reason == "WaitingForQuota"
+    server.version, clock.now = "", 20
+    assert waits(queued, child()).reason == "NotInstalled"
+    server.version, clock.now = "v1beta2", 30
+    assert waits(queued, child()).reason == "WaitingForQuota"

@@ -1,0 +1,231 @@
+"""Attempts that wait in a queue: no cost, no deadline, no hang; shown; decided again; evicted without blame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from support.backends.model_backend import START, ModelBackend
+from wattloop_operator.api.meta import Condition
+from wattloop_operator.domain.snapshot import Failure, QueueWait, WorkloadPhase
+from wattloop_operator.reconcile.learning.job_observations import observations
+
+WAIT = QueueWait("team", "WaitingForQuota", "1 more nvidia.com/gpu needed", START)
+HOUR_SECONDS = 3600
+MAX_RESULTS = 8
+
+
+def condition_of(backend: ModelBackend, name: str, kind: str) -> Condition | None:
+    return next((each for each in backend.recurrences[name].status.conditions if each.type == kind), None)
+
+
+def queue(backend: ModelBackend, name: str, wait: QueueWait | None = WAIT) -> None:
+    """Its workload waits in a queue, or no longer."""
+    message = "" if wait is None else str(wait)
+    backend.workloads[name] = replace(backend.workloads[name], queue=wait, message=message)
+
+
+def queued_attempt(backend: ModelBackend) -> str:
+    """Start an attempt whose workload waits in a queue; returns its name."""
+    backend.reconcile()
+    name = backend.running[-1]
+    queue(backend, name)
+    backend.reconcile()
+    return name
+
+
+def evict(backend: ModelBackend, name: str, failure: Failure = Failure.DISRUPTED) -> None:
+    """Its queue suspends it after it has run."""
+    backend.workloads[name] = replace(
+        backend.workloads[name],
+        phase=WorkloadPhase.FAILED,
+        failure=failure,
+        ended_at=backend.now,
+        message="its queue evicted it: Preempted: by a higher priority",
+        may_run_again=True,
+    )
+
+
+def finish(backend: ModelBackend, name: str, **figures: Any) -> None:
+    backend.report(name, epoch=10, metric=0.95, finished=True, **figures)
+    backend.end_workload(name)
+    backend.reconcile()
+
+
+def test_a_wait_is_shown_with_the_reason_of_the_queue_and_since_when(backend: ModelBackend) -> None:
+    name = queued_attempt(backend)
+    backend.advance(600)
+    backend.reconcile()
+    queued, running = condition_of(backend, name, "Queued"), condition_of(backend, name, "Running")
+    assert queued is not None
+    assert running is not None
+    assert (queued.status, queued.reason) == ("True", "WaitingForQuota")
+    assert queued.message == "queue team: 1 more nvidia.com/gpu needed"
+    assert queued.last_transition_time == START
+    assert (running.status, running.reason) == ("False", "Queued")
+    job = {each.type: each for each in backend.job.status.conditions}
+    assert job["PodsStarted"].reason == "Queued"
+    assert "waits in queue team: WaitingForQuota: 1 more nvidia.com/gpu needed" in job["PodsStarted"].message
+    assert (backend.job.status.state, backend.job.status.failure) == ("Waiting", "Queued")
+    events = [each for each in backend.events if each.reason == "Queued"]
+    assert [each.warning for each in events] == [False]
+
+
+def test_a_wait_is_no_time_no_cost_no_deadline_and_no_hang(backend_with: Callable[..., ModelBackend]) -> None:
+    objective = {
+        "target": {"metric": "accuracy", "threshold": "0.9"},
+        "maxEpochs": 50,
+        "progressDeadlineSeconds": 60,
+    }
+    backend = backend_with(activeDeadlineSeconds=300, objective=objective)
+    name = queued_attempt(backend)
+    backend.advance(2 * HOUR_SECONDS)
+    backend.reconcile()
+    assert backend.running == [name]
+    assert backend.recurrences[name].status.start_time is None
+    queue(backend, name, None)
+    backend.run_workload(name)
+    backend.reconcile()
+    admitted = condition_of(backend, name, "Queued")
+    assert admitted is not None
+    assert (admitted.status, admitted.reason) == ("False", "Admitted")
+    assert admitted.message == "queue team: it waited 7200 s"
+    finish(backend, name, joules=10_000.0, seconds=100.0)
+    status = backend.recurrences[name].status
+    assert status.result == "Reached"
+    assert status.usage is not None
+    assert float(status.usage.duration_seconds) == 100
+    assert status.start_time == START + timedelta(hours=2)
+    assert condition_of(backend, name, "Queued") == admitted
+
+
+@pytest.mark.parametrize(
+    ("policy", "open_after", "first"), [("Forbid", 1, None), ("Allow", 2, None), ("Replace", 1, "Cancelled")]
+)
+def test_a_slot_that_passes_during_the_wait_follows_the_concurrency_policy(
+    backend_with: Callable[..., ModelBackend], policy: str, open_after: int, first: str | None
+) -> None:
+    backend = backend_with(concurrencyPolicy=policy)
+    name = queued_attempt(backend)
+    backend.advance(HOUR_SECONDS)
+    backend.reconcile()
+    assert len(backend.running) == open_after
+    assert backend.recurrences[name].status.result == first
+    assert (name in backend.workloads) == (first is None)
+    assert backend.job.status.next_schedule_time == START + timedelta(seconds=2 * HOUR_SECONDS)
+    if first is not None:
+        over = condition_of(backend, name, "Queued")
+        assert over is not None
+        assert (over.status, over.reason) == ("False", "NotAdmitted")
+
+
+def test_an_eviction_is_disrupted_and_tried_again_without_blame_and_its_workload_is_deleted(
+    backend: ModelBackend,
+) -> None:
+    name = queued_attempt(backend)
+    queue(backend, name, None)
+    backend.run_workload(name)
+    backend.reconcile()
+    evict(backend, name)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result == "Disrupted"
+    assert "Preempted: by a higher priority" in backend.recurrences[name].status.message
+    # It would run again if it stayed.
+    assert name not in backend.workloads
+    (retried,) = backend.running
+    assert backend.recurrences[retried].spec.attempt == 1
+    # Nothing is learned from it, so no crash counts against its batch size.
+    assert [each.result for each in backend.records.values()] == ["Disrupted"]
+    assert observations(backend.records.values()) == ()
+
+
+def test_an_evicted_training_that_had_reached_its_target_counts(backend: ModelBackend) -> None:
+    name = queued_attempt(backend)
+    queue(backend, name, None)
+    backend.run_workload(name)
+    backend.report(name, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0)
+    evict(backend, name)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result == "Reached"
+    assert name not in backend.workloads
+    assert backend.running == []
+
+
+def waiting_second_attempt(backend: ModelBackend) -> tuple[str, str]:
+    """Two attempts of concurrent recurrences: the first runs, the second waits in the queue."""
+    backend.reconcile()
+    first = backend.running[0]
+    backend.run_workload(first)
+    backend.advance(HOUR_SECONDS)
+    second = queued_attempt(backend)
+    assert first != second
+    return first, second
+
+
+def test_an_attempt_that_waits_is_decided_again_by_results_that_arrive(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(concurrencyPolicy="Allow")
+    first, second = waiting_second_attempt(backend)
+    size = backend.recurrences[second].spec.batch_size
+    for _ in range(MAX_RESULTS):
+        backend.advance(HOUR_SECONDS)
+        finish(backend, first, joules=10_000.0, seconds=100.0)
+        status = backend.recurrences[second].status
+        if status.result is not None:
+            break
+        first = backend.running[-1]
+        backend.run_workload(first)
+        backend.reconcile()
+    assert status.result == "Disrupted"
+    assert f"is chosen instead of {size}" in status.message
+    assert second not in backend.workloads
+    (replacement,) = (each for each in backend.recurrences.values() if each.order == (1, 1))
+    assert replacement.spec.batch_size != size
+    # It counts as no attempt.
+    assert backend.recurrences[second].status.start_time is None
+
+
+def test_an_attempt_that_waits_keeps_its_decision_and_its_place_without_other_results(backend: ModelBackend) -> None:
+    name = queued_attempt(backend)
+    for _ in range(5):
+        backend.advance(600)
+        backend.reconcile()
+    assert list(backend.recurrences) == [name]
+    assert backend.started[name] == 1
+
+
+@pytest.mark.parametrize("mode", ["Optimize", "Advise"])
+def test_an_attempt_that_would_be_decided_alike_keeps_its_place(
+    backend_with: Callable[..., ModelBackend], mode: str
+) -> None:
+    backend = backend_with(concurrencyPolicy="Allow", mode=mode, policy={"fixed": {}})
+    first, second = waiting_second_attempt(backend)
+    finish(backend, first, joules=10_000.0, seconds=100.0)
+    assert backend.recurrences[second].status.result is None
+    assert backend.started[second] == 1
+
+
+def test_an_attempt_that_runs_is_never_decided_again(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(concurrencyPolicy="Allow")
+    first, second = waiting_second_attempt(backend)
+    queue(backend, second, None)
+    backend.run_workload(second)
+    backend.reconcile()
+    backend.report(first, epoch=1, metric=0.2)
+    backend.end_workload(first, Failure.CRASHED, "CUDA out of memory", exit_code=1)
+    backend.reconcile()
+    assert backend.recurrences[second].status.result is None
+
+
+def test_a_changed_template_replaces_an_attempt_that_waits(backend: ModelBackend) -> None:
+    name = queued_attempt(backend)
+    backend.change_spec(template={"job": {"template": {"spec": {"containers": [{"name": "train", "image": "new"}]}}}})
+    backend.reconcile()
+    assert backend.recurrences[name].status.result == "Disrupted"
+    (retried,) = backend.running
+    assert backend.recurrences[retried].spec.template_digest != backend.recurrences[name].spec.template_digest
