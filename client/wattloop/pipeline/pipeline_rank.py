@@ -283,7 +283,9 @@ class Pipeline:
         self._messages.gpus = len(described)
         if self._has_plan:
             if self.environment.report_url:
-                logger.warning("this rank runs the plan that it was given, so the operator plans nothing for it")
+                logger.warning(
+                    "this rank runs what the script or its job gives it, so the operator plans nothing for it"
+                )
         elif not self.environment.report_url:
             # A run whose dumps are wanted is one to compare with.
             level = logging.WARNING if dump_folder(self._measures.dumps, self._variables) is None else logging.INFO
