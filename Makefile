@@ -101,24 +101,28 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The node's tests and trainings wait more than they compute, so they run beside the others, which run in sequence: those
-# that only compute are last, and occupy both processors when the waiting ones have ended. Shared packages are installed
-# before. Every part runs even if another fails; the end names the failed ones.
+# The tests of the node, trainings and processes wait more than they compute, so they run beside the others, which run
+# in sequence: those that only compute are last, and occupy both processors when the waiting ones have ended. Shared
+# packages are installed before. Every part runs even if another fails; the end names the failed ones.
 test: $(STAMP) postgres faketime node-packages programs
 	-@$(MAKE) --no-print-directory integrations
-	@echo "Three parts at a time; the programs and images of the node take ten minutes more when they are built first."
-	@echo "The parts test-integrations and test-e2e are shown when all have ended."
-	@$(BIN)/python tests/run_parts.py test-cluster test-processes test-unit --beside test-integrations --beside test-e2e
+	@echo "Four parts at a time; the programs and images of the node take ten minutes more when they are built first."
+	@echo "The parts test-processes, test-integrations and test-e2e are shown when all have ended."
+	@$(BIN)/python tests/run_parts.py test-cluster test-unit --first test-e2e \
+		--beside test-processes --beside test-integrations
+
+# A process gets whole files, so that what a file sets up is set up once; tests/conftest.py has their order.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 # The folders without such tests are left out, since each of three processes would import their modules.
 test-unit: $(STAMP) postgres
-	$(BIN)/pytest -n 2 -m 'not cluster and not processes and not node and not integrations' \
+	$(BIN)/pytest $(PARALLEL) -m 'not cluster and not processes and not node and not integrations' \
 		--ignore=tests/cluster --ignore=tests/integrations
 
 # Agents, power controllers and local runs under kill -9, hangs and restarts, at every moment.
 # Only the files that have such tests: to collect the others takes six seconds of processor time in each of two processes.
 test-processes: $(STAMP) faketime
-	$(BIN)/pytest -n 2 -m processes $$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.processes' tests)
+	$(BIN)/pytest $(PARALLEL) -m processes $$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.processes' tests)
 
 # The store's tests start a PostgreSQL server. If it is missing and root may install it, this installs Debian's package
 # without the package's own database cluster. Otherwise the tests skip PostgreSQL and print that.
@@ -147,11 +151,11 @@ programs: $(STAMP)
 
 # Each of the two test processes has its own control plane; docs/testing.md.
 test-cluster: programs
-	$(BIN)/pytest -n 2 -m cluster tests/cluster
+	$(BIN)/pytest $(PARALLEL) -m cluster tests/cluster
 
 # Real trainings with the real frameworks on the processor and simulated GPUs; docs/testing.md.
 test-integrations: $(INTEGRATIONS_STAMP)
-	$(INTEGRATIONS)/bin/python -m pytest -n 2 -m integrations tests/integrations
+	$(INTEGRATIONS)/bin/python -m pytest $(PARALLEL) -m integrations tests/integrations
 
 # The chart on a node: containerd, kubelet, the product's images, simulated GPUs; docs/testing.md. Needs root; otherwise
 # its tests are skipped and counted.

@@ -30,7 +30,7 @@ for module in ("pipeline_emulation", "plan_folder", "replayed_steps"):
 for module in ("frequency.files.recorded_run_file", "power_profile", "simulation.replayed_history", "simulation.tasks"):
     importlib.import_module(f"wattloop_planner.{module}")
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.timeout(600)]
 
 # More memory than the process has before, and processor time.
 MEMORY_BYTES = 768 * 1024 * 1024
@@ -84,9 +84,11 @@ COMMANDS: dict[str, tuple[str, list[str]]] = {
 }  # fmt: skip
 
 
-def written(content: bytes) -> Callable[[Path], None]:
+def written(content: Callable[[], bytes]) -> Callable[[Path], None]:
+    """Writes what a function makes, so that no process that only collects the tests makes it."""
+
     def write(path: Path) -> None:
-        path.write_bytes(content)
+        path.write_bytes(content())
 
     return write
 
@@ -127,24 +129,24 @@ def with_archive(path: Path) -> None:
 MANY = 200_000
 FILES: dict[str, Callable[[Path], None]] = {
     "huge": huge,
-    "empty": written(b""),
-    "binary": written(bytes(range(256)) * 1000),
-    "NUL bytes": written(b"\0" * 100_000),
-    "not UTF-8": written(b"a,b\n\xff\xfe,1\n"),
+    "empty": written(lambda: b""),
+    "binary": written(lambda: bytes(range(256)) * 1000),
+    "NUL bytes": written(lambda: b"\0" * 100_000),
+    "not UTF-8": written(lambda: b"a,b\n\xff\xfe,1\n"),
     "folder": folder,
     "named pipe": os.mkfifo,
     "symbolic link to itself": loop,
     "missing": lambda _: None,
-    "deep JSON": written(b"[" * MANY + b"]" * MANY),
-    "deep JSON object": written(b'{"a":' * MANY + b"1" + b"}" * MANY),
-    "many lists": written(b"[" + b"[]," * 8_000_000 + b"[]]"),
-    "ones": written(b"[[" + b"1," * 3_000_000 + b"1]]"),
-    "5,000 digits": written(b"[[" + b"1" * 5_000 + b"]]"),
-    "infinity": written(b"[[1e999, Infinity, NaN, -0.0, 1e308]]"),
-    "a million columns": written(b",".join(b"c%d" % number for number in range(1_000_000)) + b"\n1\n"),
-    "a line of commas": written(b"," * 60_000_000),
-    "many lines": written(b"a,b\n" + b"1,2\n" * 4_000_000),
-    "an open quotation": written(b'a,b\n"' + b'\n","' * 10_000_000),
+    "deep JSON": written(lambda: b"[" * MANY + b"]" * MANY),
+    "deep JSON object": written(lambda: b'{"a":' * MANY + b"1" + b"}" * MANY),
+    "many lists": written(lambda: b"[" + b"[]," * 8_000_000 + b"[]]"),
+    "ones": written(lambda: b"[[" + b"1," * 3_000_000 + b"1]]"),
+    "5,000 digits": written(lambda: b"[[" + b"1" * 5_000 + b"]]"),
+    "infinity": written(lambda: b"[[1e999, Infinity, NaN, -0.0, 1e308]]"),
+    "a million columns": written(lambda: b",".join(b"c%d" % number for number in range(1_000_000)) + b"\n1\n"),
+    "a line of commas": written(lambda: b"," * 60_000_000),
+    "many lines": written(lambda: b"a,b\n" + b"1,2\n" * 4_000_000),
+    "an open quotation": written(lambda: b'a,b\n"' + b'\n","' * 10_000_000),
     "gzip": lambda path: path.write_bytes(gzip.compress(b"\0" * 50_000_000)),
     "damaged database": damaged_database,
     "archive": with_archive,

@@ -37,7 +37,7 @@ import pipeline_training  # noqa: E402, F401 - what the ranks import is imported
 from model_catalogue import PUBLISHED_WIDTHS, TRANSFORMERS, Layer, model_named, parameter_count  # noqa: E402
 from model_layers import TokenHead, make_layer  # noqa: E402
 
-pytestmark = pytest.mark.integrations
+pytestmark = [pytest.mark.integrations, pytest.mark.long]
 
 NARROW = ["--hidden-size", "32", "--blocks", "3", "--heads", "2", "--vocabulary", "64", "--sequence-length", "16"]
 GPT = ["gpt3-small", "2", "4", *NARROW, "--learning-rate", "0.01"]

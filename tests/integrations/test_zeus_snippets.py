@@ -14,7 +14,7 @@ from support.agents.simulated_node import simulated_node
 from support.free_ports import free_port
 from wattloop.gpus.agent import SOCKET_VARIABLE
 
-pytestmark = [pytest.mark.integrations, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.integrations, pytest.mark.long, pytest.mark.timeout(600)]
 
 # What stands in for the work of a step on a GPU: a twentieth of a second without a limit.
 WORK = """

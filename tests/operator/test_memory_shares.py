@@ -67,7 +67,8 @@ def container() -> Iterator[MemoryCgroup]:
 
 
 @pytest.mark.processes
-@pytest.mark.timeout(300)
+@pytest.mark.long
+@pytest.mark.timeout(600)
 def test_an_operator_whose_parts_are_all_full_stays_within_the_memory_of_the_chart(
     container: MemoryCgroup, tmp_path: Path
 ) -> None:

@@ -21,6 +21,8 @@ from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.pipeline import Pipeline
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
 
+pytestmark = pytest.mark.long
+
 # Not in the order of their names: the index counts.
 PLANS = {"freqs_pipeline_00010.py": 1110, "freqs_pipeline_9.py": 1200, "freqs_pipeline_00002.py": 1305}
 IN_ORDER = [1305, 1200, 1110]

@@ -23,7 +23,7 @@ import pytest
 from support.local_runs.local_runs import LocalJob, RunProcess
 from support.pipelines import compared_training
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.timeout(900)]
 
 STAGES = 2
 RUN_SECONDS = 600.0
