@@ -97,13 +97,13 @@ class FrequencyPlanSpec(ApiModel):
     stages: Annotated[tuple[PlannedStage, ...], Field(min_length=1, max_length=64)] | None = Field(
         default=None,
         description="One plan: the stages of the pipeline, from first to last, with at most 1024 operations over all "
-        "stages. A straggler finds no slower plan in it.",
+        "stages. A straggler finds no slower plan in it. Absent: archive has the plans.",
         json_schema_extra=ATOMIC,
     )
     archive: str | None = Field(
         default=None,
         description="All plans along the frontier of a pipeline: the file plans.json.gz of `wattloop plan`, as "
-        "base64. `wattloop plan --manifest` writes it.",
+        "base64. `wattloop plan --manifest` writes it. Absent: stages has the plan.",
         min_length=1,
         max_length=MAX_ARCHIVE_CHARACTERS,
         pattern=r"^[A-Za-z0-9+/]+={0,2}$",

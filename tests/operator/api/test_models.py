@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -17,7 +19,7 @@ from wattloop_operator.api.batch_size_policy import PolicyName
 from wattloop_operator.api.checks.documents import read_documents
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.schemas import KINDS
+from wattloop_operator.api.schemas import KINDS, structural_schema
 from wattloop_operator.api.trigger import ScheduleError, check_schedule
 from wattloop_planner.metric_curve import MetricCurve
 
@@ -31,6 +33,28 @@ def manifest(name: str) -> dict[str, Any]:
     path = MANIFESTS / f"{name}.yaml"
     value: dict[str, Any] = next(read_documents(str(path), path.read_text(encoding="utf-8"))).value
     return value
+
+
+def optional_fields_without_meaning(schema: dict[str, Any], path: str) -> Iterator[str]:
+    """Optional fields that state neither a default nor what their absence means, and are no member of a union."""
+    is_union = "exactly one of" in schema.get("description", "")
+    for name, part in schema.get("properties", {}).items():
+        stated = "default" in part or re.search(r"\b(Absent|Empty)\b|\((the )?default\b", part.get("description", ""))
+        if not (stated or is_union or name in schema.get("required", ())):
+            yield f"{path}.{name}"
+        yield from optional_fields_without_meaning(part, f"{path}.{name}")
+        yield from optional_fields_without_meaning(part.get("items", {}), f"{path}.{name}[]")
+
+
+@pytest.mark.parametrize("model", KINDS)
+def test_an_optional_field_of_a_spec_states_what_its_absence_means(model: Any) -> None:
+    spec = structural_schema(model)["properties"]["spec"]
+    assert list(optional_fields_without_meaning(spec, "spec")) == []
+
+
+def test_an_optional_field_that_does_not_state_what_its_absence_means_is_found() -> None:
+    schema = {"properties": {"told": {"description": "A. Absent: none."}, "untold": {"items": {}}}}
+    assert list(optional_fields_without_meaning(schema, "spec")) == ["spec.untold"]
 
 
 @pytest.mark.parametrize("name", ["everything", "training-recurrence", "gpu-power-policy", "frequency-plan"])
