@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from wattloop.installation import how_to_install
 
+GROUP = "wattloop.commands"
 EXTRAS = {"wattloop_operator": "operator", "wattloop_agent": "agent", "wattloop_planner": "planner"}
 
 
@@ -43,6 +44,24 @@ class Command:
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
     check: Callable[[argparse.Namespace], None] = _accept
+
+
+def subcommand_parser(title: str, command: Command) -> argparse.ArgumentParser:
+    """The parser of a subcommand.
+
+    Args:
+        title: How it is called, such as `wattloop history`.
+        command: The subcommand.
+    """
+    parser = argparse.ArgumentParser(
+        prog=title,
+        description=command.description,
+        epilog=f"example:\n{command.example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.configure(parser)
+    return parser
 
 
 def missing_module(module: str, error: ModuleNotFoundError) -> str:

@@ -15,11 +15,10 @@ from importlib.metadata import EntryPoint, entry_points, version
 
 from wattloop import interruption
 from wattloop.commands.blas_threads import use_one_thread
-from wattloop.commands.contract import Command, missing_module
+from wattloop.commands.contract import GROUP, Command, missing_module, subcommand_parser
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.printable import printable
 
-GROUP = "wattloop.commands"
 EXIT_FAILURE = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = interruption.EXIT_INTERRUPTED
@@ -35,6 +34,7 @@ SUMMARIES = {
     "history": "show the recurrences of a job, from a database or a cluster",
     "plot": "plot a job's costs and its energy/time trade-off",
     "validate": "check manifests against the API's schema and rules, without a cluster",
+    "convert": "make a RecurringTrainingJob's manifest of a CronJob's, RayCronJob's or Volcano CronJob's",
     "check": "run one small recurrence in a cluster, to check that Wattloop works there",
     "operator": "start the Kubernetes operator in the foreground",
     "agent": "start the node agent in the foreground",
@@ -44,41 +44,43 @@ SUMMARIES = {
     "plan": "compute GPU frequency plans of a training pipeline",
     "pipeline": "analyze, compare and emulate pipelines under frequency plans",
     "power": "select a power limit from a measured profile",
+    "completion": "print a script that makes a shell complete wattloop",
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, program: str = "wattloop") -> int:
     """Run ``wattloop`` with these arguments (default: the process's own) and return its exit code.
 
-    SIGINT, SIGTERM and SIGHUP end it with 130; see `wattloop.interruption`.
+    Messages name the program, which is called ``kubectl wattloop`` as a plugin of kubectl. SIGINT, SIGTERM and
+    SIGHUP end it with 130; see `wattloop.interruption`.
     """
-    with interruption.handled():
+    with interruption.handled(program):
         open_closed_streams()
         write_every_character()
         use_one_thread()
-        return _main(list(sys.argv[1:] if arguments is None else arguments))
+        return _main(list(sys.argv[1:] if arguments is None else arguments), program)
 
 
-def _main(arguments: list[str]) -> int:
+def _main(arguments: list[str], program: str) -> int:
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
     if not arguments or arguments[0].startswith("-"):
-        return _exit_code("wattloop", lambda: _overview(arguments, found))
+        return _exit_code(program, lambda: _overview(arguments, found, program))
     name, *rest = arguments
     if name not in found:
         known = ", ".join(sorted(found)) or "none is installed"
-        return _print_error(f"wattloop: unknown subcommand {name!r}; the subcommands are: {known}", EXIT_USAGE)
-    return _run(name, found[name], rest)
+        return _print_error(f"{program}: unknown subcommand {name!r}; the subcommands are: {known}", EXIT_USAGE)
+    return _run(f"{program} {name}", found[name], rest)
 
 
-def _overview(arguments: list[str], found: dict[str, EntryPoint]) -> int:
+def _overview(arguments: list[str], found: dict[str, EntryPoint], program: str) -> int:
     lines = "\n".join(f"  {name:10} {SUMMARIES.get(name, '')}" for name in sorted(found, key=_order))
     parser = argparse.ArgumentParser(
-        prog="wattloop",
+        prog=program,
         description="Lowers the energy and time of recurring training jobs.",
         epilog=f"subcommands:\n{lines}\n\nexample:\n  wattloop run examples/digits/job.yaml "
         "--recurrences 24 --simulated-gpus 1",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        usage="wattloop SUBCOMMAND [OPTIONS]",
+        usage=f"{program} SUBCOMMAND [OPTIONS]",
     )
     parser.add_argument("--version", action="version", version=f"wattloop {version('wattloop')}")
     parser.parse_args(arguments)
@@ -91,8 +93,7 @@ def _order(name: str) -> tuple[int, str]:
     return (names.index(name) if name in names else len(names), name)
 
 
-def _run(name: str, entry: EntryPoint, arguments: list[str]) -> int:
-    title = f"wattloop {name}"
+def _run(title: str, entry: EntryPoint, arguments: list[str]) -> int:
     interruption.set_title(title)
     return _exit_code(title, lambda: _subcommand(title, entry, arguments))
 
@@ -102,15 +103,7 @@ def _subcommand(title: str, entry: EntryPoint, arguments: list[str]) -> int:
         command = entry.load()
         if not isinstance(command, Command):
             raise TypeError(f"entry point {entry.value} of {GROUP} is not a wattloop.commands.contract.Command")
-        parser = argparse.ArgumentParser(
-            prog=title,
-            description=command.description,
-            epilog=f"example:\n{command.example}",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
-        command.configure(parser)
-        options = parser.parse_args(arguments)
+        options = subcommand_parser(title, command).parse_args(arguments)
         command.check(options)
         return command.run(options)
     except ModuleNotFoundError as error:

@@ -24,7 +24,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--context", default="", metavar="NAME", help="context of the kubeconfig (default: the current one)"
     )
     parser.add_argument(
-        "--namespace", metavar="NAME", help="namespace of the job (default: the pod's own, else default)"
+        "-n", "--namespace", metavar="NAME", help="namespace of the job (default: the pod's own, else default)"
     )
     parser.add_argument(
         "--image",

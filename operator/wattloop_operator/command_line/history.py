@@ -36,7 +36,10 @@ def add_source_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument(
         "--context", metavar="NAME", help="read the cluster of this kubeconfig context (default: the current one)"
     )
-    parser.add_argument("--namespace", metavar="NAME", help="namespace of the job (default: the context's)")
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="kubeconfig of the cluster (default: $KUBECONFIG, else ~/.kube/config)"
+    )
+    parser.add_argument("-n", "--namespace", metavar="NAME", help="namespace of the job (default: the context's)")
     parser.add_argument(
         "--uid", help="with --database: UID of the job, if several jobs had the name (default: the latest)"
     )
@@ -56,8 +59,11 @@ def check_source(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--eta: found {arguments.eta}, expected a weight of energy against time from 0 to 1")
     if arguments.default_batch_size is not None and arguments.default_batch_size < 1:
         raise UsageError(f"--default-batch-size: found {arguments.default_batch_size}, expected at least 1")
+    if arguments.database is not None and arguments.kubeconfig is not None:
+        raise UsageError("--kubeconfig: not with --database, which reads no cluster; leave one of them out")
     has_database = os.path.lexists(Path(arguments.job) / "wattloop.db")
-    if arguments.database is None and arguments.context is None and has_database:
+    reads_cluster = arguments.context is not None or arguments.kubeconfig is not None
+    if arguments.database is None and not reads_cluster and has_database:
         arguments.database, arguments.job = arguments.job, None
     if arguments.uid is not None and arguments.database is None:
         raise UsageError("--uid selects among the jobs of a database; add --database DATABASE")
@@ -86,7 +92,7 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
     from wattloop_operator.store import open_store
 
     if arguments.database is None:
-        context = cluster_context(arguments.context)
+        context = cluster_context(arguments.context, arguments.kubeconfig)
         with context.client:
             history = cluster_history(context, arguments.job, arguments.namespace)
     else:

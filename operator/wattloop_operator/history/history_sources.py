@@ -125,23 +125,28 @@ class ClusterContext:
     client: ApiClient
 
 
-def cluster_context(name: str | None = None) -> ClusterContext:
+def cluster_context(name: str | None = None, kubeconfig: str | None = None) -> ClusterContext:
     """The context of this name, or the current one.
+
+    Args:
+        name: Name of the context; None for the current one.
+        kubeconfig: The file that has it; None for the usual one.
 
     Raises:
         UsageError: There is no context of this name.
         OperationError: There is no kubeconfig, or it cannot be used.
     """
     try:
-        contexts, current = config.list_kube_config_contexts()  # type: ignore[no-untyped-call]
+        contexts, current = config.list_kube_config_contexts(kubeconfig)  # type: ignore[no-untyped-call]
         chosen = next((each for each in contexts if each["name"] == name), None if name else current)
         if chosen is None:
             names = ", ".join(sorted(each["name"] for each in contexts))
             raise UsageError(f"the kubeconfig has no context {name!r}; it has: {names}")
-        client = config.new_client_from_config(context=name)  # type: ignore[no-untyped-call]
+        client = config.new_client_from_config(kubeconfig, context=name)  # type: ignore[no-untyped-call]
     except KUBECONFIG_ERRORS as error:
         raise OperationError(
-            f"no cluster: {kubeconfig_problem(error)}; name a kubeconfig in KUBECONFIG, {OR_A_DATABASE}"
+            f"no cluster: {kubeconfig_problem(error)}; name a kubeconfig in KUBECONFIG or by --kubeconfig, "
+            f"{OR_A_DATABASE}"
         ) from None
     return ClusterContext(chosen["name"], chosen["context"].get("namespace") or "default", client)
 

@@ -13,10 +13,12 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
 from wattloop_operator.workloads.kinds import kind_of_template
 from wattloop_operator.workloads.kueue import check_queue_labels, queue_labels
-from wattloop_operator.workloads.ownership import labels_of, owner_reference
+from wattloop_operator.workloads.ownership import group_kind, labels_of, owner_reference
 from wattloop_operator.workloads.rendezvous import add_rendezvous
 
 JOB = ("batch/v1", "Job")
+# Kinds without conditions of Kubernetes' form and without a module here, so that their end cannot be read.
+WITHOUT_CONDITIONS = frozenset({("batch.volcano.sh", "Job")})
 # Of all pods together; statuses and the store have 63 bits.
 MAX_DEVICES = 1_000_000
 
@@ -82,10 +84,15 @@ def requested_devices(job: RecurringTrainingJob) -> int:
     """Number of GPUs that a job's workloads request for training.
 
     Raises:
-        TemplateError: A value of the template has a wrong type, it lacks a named container, or it requests no possible
-            number of GPUs.
+        TemplateError: Its kind is not supported, a value of the template has a wrong type, it lacks a named container,
+            or it requests no possible number of GPUs.
     """
-    template = job.spec.template
+    template, (api_version, kind) = job.spec.template, kind_of(job)
+    if group_kind(api_version, kind) in WITHOUT_CONDITIONS:
+        raise TemplateError(
+            f"spec.template.workload: Wattloop cannot read how a {kind} of {api_version} ends; use a Job or a JobSet, "
+            "whose pods may have another scheduler by schedulerName"
+        )
     wire = {} if template.job is None else {"job": template.job.value}
     wire |= {} if template.workload is None else {"workload": {"spec": template.workload.spec.value}}
     wrong = wrong_type(wire)

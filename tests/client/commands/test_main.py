@@ -248,7 +248,7 @@ def test_a_character_outside_the_encoding_causes_no_traceback(monkeypatch: pytes
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     code = (
         "from wattloop.commands import main as command_line\n"
-        "command_line._overview = lambda arguments, found: print('größe – α') or 0\n"
+        "command_line._overview = lambda *_: print('größe – α') or 0\n"
         "raise SystemExit(command_line.main([]))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

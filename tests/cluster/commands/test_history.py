@@ -155,4 +155,7 @@ def test_an_unreachable_server_is_reported(wattloop: ClusterCommand, tmp_path: P
 def test_a_missing_kubeconfig_is_reported(wattloop: ClusterCommand, tmp_path: Path) -> None:
     with pytest.raises(CommandError) as raised:
         wattloop.as_user(tmp_path / "missing")("history", "digits")
-    assert "name a kubeconfig in KUBECONFIG, or read a database with --database URL" in raised.value.stderr
+    assert (
+        "name a kubeconfig in KUBECONFIG or by --kubeconfig, or read a database with --database URL"
+        in raised.value.stderr
+    )

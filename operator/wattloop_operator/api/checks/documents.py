@@ -54,10 +54,14 @@ class Document:
 
     def problem(self, path: Path, found: str, expected: str, *, at_key: bool = False) -> ManifestProblem:
         """Return a problem at the position of this path, or of its nearest ancestor in the file."""
+        position = self.position(path, at_key=at_key)
+        return ManifestProblem(self.source, format_path(path), found, expected, position.line, position.column)
+
+    def position(self, path: Path, *, at_key: bool = False) -> Position:
+        """Return the position of this path, or of its nearest ancestor in the file."""
         positions = self.keys if at_key else self.values
         ancestors = (path[:length] for length in range(len(path), -1, -1))
-        position = next((positions[ancestor] for ancestor in ancestors if ancestor in positions), Position(1, 1))
-        return ManifestProblem(self.source, format_path(path), found, expected, position.line, position.column)
+        return next((positions[ancestor] for ancestor in ancestors if ancestor in positions), Position(1, 1))
 
 
 class DocumentError(Exception):

@@ -1,0 +1,284 @@
+"""The kinds that start a workload by a schedule, and the manifest of a RecurringTrainingJob made of one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from wattloop_operator.api.checks.documents import Document
+from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path, format_value
+from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS
+from wattloop_operator.api.model import API_VERSION
+from wattloop_operator.conversion.cron_schedule import trigger_of
+from wattloop_operator.conversion.notes import Note
+from wattloop_operator.conversion.training_arguments import (
+    ArgumentValue,
+    TrainingArguments,
+    containers_in,
+    find_arguments,
+    replace_arguments,
+)
+
+# What the source does not say. A job that still has them starts nothing.
+METRIC, THRESHOLD, PLACEHOLDER_BATCH_SIZE = "accuracy", "0.9", 32
+MAX_RETRIES = 20
+TEMPLATE = ("spec", "jobTemplate")
+# Fields of metadata that the API server or kubectl sets, and that say nothing about the job.
+SET_BY_SERVER = frozenset(
+    {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "deletionTimestamp"}
+)
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+# Fields of a spec that have the same meaning in a RecurringTrainingJob, which may have another name for them.
+SAME_FIELDS = {
+    "concurrencyPolicy": "concurrencyPolicy",
+    "startingDeadlineSeconds": "startingDeadlineSeconds",
+    "successfulJobsHistoryLimit": "successfulHistoryLimit",
+    "failedJobsHistoryLimit": "failedHistoryLimit",
+}
+CONVERTED_FIELDS = frozenset({"schedule", "timeZone", "jobTemplate", "suspend", *SAME_FIELDS})
+
+
+class ConversionError(Exception):
+    """The source lacks what a RecurringTrainingJob needs.
+
+    Attributes:
+        problem: The problem.
+    """
+
+    def __init__(self, problem: ManifestProblem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class CronKind:
+    """A kind that starts a workload by a schedule.
+
+    Attributes:
+        group: Its API group.
+        kind: Its name.
+        child_version: API version of the workload.
+        child_kind: Kind of the workload.
+        bare: Whether `jobTemplate` is the workload's spec itself, without metadata.
+    """
+
+    group: str
+    kind: str
+    child_version: str
+    child_kind: str
+    bare: bool = False
+
+
+KINDS = (
+    CronKind("batch", "CronJob", "batch/v1", "Job"),
+    CronKind("ray.io", "RayCronJob", "ray.io/v1", "RayJob", bare=True),
+    CronKind("batch.volcano.sh", "CronJob", "batch.volcano.sh/v1alpha1", "Job"),
+)
+
+
+@dataclass
+class Conversion:
+    """A RecurringTrainingJob made of a cron kind.
+
+    Attributes:
+        source: Kind and name of the source.
+        child: Field of the source that has the spec of the workload.
+        manifest: The manifest.
+        notes: What could not be carried over.
+        remarks: What to set, by field of the manifest.
+    """
+
+    source: str
+    child: Path
+    manifest: dict[str, Any] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    remarks: dict[Path, str] = field(default_factory=dict)
+
+
+def cron_kind(manifest: object) -> CronKind | None:
+    """The cron kind of a manifest; None for another kind."""
+    if not isinstance(manifest, dict):
+        return None
+    group, _, _ = str(manifest.get("apiVersion")).partition("/")
+    return next((each for each in KINDS if (each.group, each.kind) == (group, manifest.get("kind"))), None)
+
+
+def converted(kind: CronKind, document: Document) -> Conversion:
+    """The RecurringTrainingJob of a document of this kind.
+
+    Raises:
+        ConversionError: A field that a RecurringTrainingJob needs is missing, or has another type.
+    """
+    source = copy.deepcopy(document.value)
+    metadata, spec = _object(document, source, ("metadata",)), _object(document, source, ("spec",))
+    schedule = spec.get("schedule")
+    if not isinstance(schedule, str) or not schedule:
+        found = format_value(schedule) if "schedule" in spec else "no schedule"
+        raise ConversionError(document.problem(("spec", "schedule"), found, "a cron schedule such as '0 3 * * *'"))
+    name = metadata.get("name") or metadata.get("generateName") or "without a name"
+    result = Conversion(f"{kind.kind} {name}", TEMPLATE if kind.bare else (*TEMPLATE, "spec"))
+    trigger, notes = trigger_of(schedule, spec.get("timeZone"))
+    result.notes += notes
+    template, child = _template(kind, document, spec, result)
+    for container in containers_in(child):
+        # The API server's default, which keeps the output of a failed container out of its status.
+        if container.get("terminationMessagePolicy") == "File":
+            del container["terminationMessagePolicy"]
+    arguments = find_arguments(child)
+    replace_arguments(child, arguments)
+    result.manifest = {
+        "apiVersion": API_VERSION,
+        "kind": "RecurringTrainingJob",
+        "metadata": _metadata(metadata, result),
+        "spec": {
+            "suspend": _suspended(spec, result),
+            "trigger": trigger,
+            "objective": _objective(arguments, result),
+            "batchSize": _batch_size(arguments, result),
+            **(_reporting(result) if kind.child_version == "batch/v1" else {}),
+            **_retries(child, result),
+            **_same_fields(spec, result),
+            "template": template,
+        },
+    }
+    return result
+
+
+def _object(document: Document, parent: dict[str, Any], path: Path) -> dict[str, Any]:
+    """An object that a field of the parent has."""
+    value = parent.get(str(path[-1]))
+    if not isinstance(value, dict):
+        found = f"no {path[-1]}" if value is None else format_value(value)
+        raise ConversionError(document.problem(path, found, f"an object in {path[-1]}"))
+    return value
+
+
+def _template(
+    kind: CronKind, document: Document, spec: dict[str, Any], result: Conversion
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The template of the job, and the spec of the workload inside it."""
+    template = _object(document, spec, TEMPLATE)
+    child = template if kind.bare else _object(document, template, result.child)
+    made: dict[str, Any] = {}
+    metadata = {} if kind.bare else template.get("metadata") or {}
+    for name, value in metadata.items() if isinstance(metadata, dict) else ():
+        if name in ("labels", "annotations"):
+            made[name] = value
+        elif name not in SET_BY_SERVER:
+            result.notes.append(Note((*TEMPLATE, "metadata", name), "not carried over: Wattloop names its workloads"))
+    if kind.group == "batch":
+        made["job"] = child
+    else:
+        made["workload"] = {"apiVersion": kind.child_version, "kind": kind.child_kind, "spec": child}
+    return made, child
+
+
+def _metadata(metadata: dict[str, Any], result: Conversion) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, value in metadata.items():
+        if name in ("name", "generateName"):
+            kept[name] = _job_name(str(value), name, result)
+        elif name == "annotations" and isinstance(value, dict):
+            kept[name] = {key: each for key, each in value.items() if key != LAST_APPLIED}
+        elif name in ("namespace", "labels"):
+            kept[name] = value
+        elif name not in SET_BY_SERVER:
+            result.notes.append(Note(("metadata", name), "not carried over: it belongs to the source"))
+    return {name: value for name, value in kept.items() if value not in (None, {}, "")}
+
+
+def _job_name(name: str, key: str, result: Conversion) -> str:
+    """The name, as a job may have it: names of its pods are derived from it."""
+    length = MAX_JOB_NAME_CHARACTERS - (5 if key == "generateName" else 0)
+    valid = name.replace(".", "-")[:length]
+    valid = valid if key == "generateName" else valid.rstrip("-")
+    if valid != name:
+        text = f"shortened to {valid!r}: a job has at most {length} characters and no dot"
+        result.notes.append(Note(("metadata", key), text))
+    return valid
+
+
+def _same_fields(spec: dict[str, Any], result: Conversion) -> dict[str, Any]:
+    """The settings that a job has, too."""
+    kept = {ours: spec[theirs] for theirs, ours in SAME_FIELDS.items() if spec.get(theirs) is not None}
+    if kept.get("startingDeadlineSeconds") == 0:
+        del kept["startingDeadlineSeconds"]
+        text = "not carried over: 0 seconds let no run start; here there is no deadline"
+        result.notes.append(Note(("spec", "startingDeadlineSeconds"), text))
+    if kept.get("concurrencyPolicy") == "Allow":
+        result.remarks["spec", "concurrencyPolicy"] = "CHECK: with Forbid each run learns from the one before it"
+    if "concurrencyPolicy" not in kept:
+        text = "not set, which means Allow; here it is Forbid, because a run learns from the one before it"
+        result.notes.append(Note(("spec", "concurrencyPolicy"), text))
+    for name, value in spec.items():
+        if name not in CONVERTED_FIELDS and value is not None:
+            result.notes.append(Note(("spec", name), "not carried over: a RecurringTrainingJob has no such setting"))
+    return kept
+
+
+def _reporting(result: Conversion) -> dict[str, Any]:
+    """How the metric of a script that was not written for Wattloop is read."""
+    result.remarks["spec", "reporting", "source"] = (
+        "Push if the training uses the wattloop client; Logs needs operator.readPodLogs of the chart"
+    )
+    return {"reporting": {"source": "Logs"}}
+
+
+def _retries(child: dict[str, Any], result: Conversion) -> dict[str, Any]:
+    """What Wattloop does itself, and so takes from the workload: retries, and the deletion of what has ended."""
+    if child.pop("ttlSecondsAfterFinished", None) is not None:
+        text = "not carried over: Wattloop reads how a workload ended, and deletes it then"
+        result.notes.append(Note((*result.child, "ttlSecondsAfterFinished"), text))
+    limit = child.pop("backoffLimit", None)
+    if limit is None:
+        return {}
+    text = "is spec.retryPolicy.limit now: Wattloop starts another workload, with its own decision, for each attempt"
+    result.notes.append(Note((*result.child, "backoffLimit"), text))
+    return {"retryPolicy": {"limit": min(limit, MAX_RETRIES) if isinstance(limit, int) else limit}}
+
+
+def _suspended(spec: dict[str, Any], result: Conversion) -> bool:
+    """A job without a target starts nothing."""
+    also = ", as the source is" if spec.get("suspend") is True else ""
+    result.remarks["spec", "suspend"] = f"SET: false, when all that is marked SET is right (suspended until then{also})"
+    return True
+
+
+def _objective(arguments: TrainingArguments, result: Conversion) -> dict[str, Any]:
+    """The objective, whose target the source does not say."""
+    target = ("spec", "objective", "target")
+    result.remarks[*target, "metric"] = "SET: the metric that the training prints or reports"
+    result.remarks[*target, "threshold"] = "SET: the value at which the model is good enough"
+    result.notes.append(Note((), "the target is not known; set the metric and its threshold"))
+    objective: dict[str, Any] = {"target": {"metric": METRIC, "threshold": THRESHOLD}}
+    if arguments.epochs.value is not None:
+        objective["maxEpochs"] = arguments.epochs.value
+    elif arguments.epochs.values:
+        text = f"the number of epochs is not known, because {_names(arguments.epochs)} give several"
+        result.notes.append(
+            Note((), f"{text}; set objective.maxEpochs, and pass $(WATTLOOP_MAX_EPOCHS) to the training")
+        )
+    return objective
+
+
+def _batch_size(arguments: TrainingArguments, result: Conversion) -> dict[str, Any]:
+    """The batch sizes, by what the containers say."""
+    setting = arguments.per_device if arguments.per_device.value is not None else arguments.batch_size
+    default = setting.value or PLACEHOLDER_BATCH_SIZE
+    around = {default // 4, default // 2, default, 2 * default, 4 * default}
+    batch_size = {"default": default, "candidates": sorted(each for each in around if each)}
+    if setting is arguments.per_device:
+        batch_size["scope"] = "PerDevice"
+    result.remarks["spec", "batchSize", "candidates"] = "CHECK: powers of two around the default"
+    if setting.value is None:
+        found = _names(arguments.batch_size, arguments.per_device)
+        why = f"{found} give several" if found else "no argument and no variable has it"
+        result.remarks["spec", "batchSize", "default"] = "SET: the batch size in use so far"
+        text = f"the batch size is not known, because {why}; set it, and pass $(WATTLOOP_BATCH_SIZE) to the training"
+        result.notes.append(Note((), text))
+    return batch_size
+
+
+def _names(*settings: ArgumentValue) -> str:
+    return ", ".join(name for setting in settings for name in sorted(setting.places))
