@@ -318,6 +318,23 @@ class RecurringTrainingJobStatus(ApiModel):
     last_run_request: str | None = Field(
         default=None, description="Latest value of spec.runRequest that the operator has processed.", max_length=128
     )
+    ended_run_request: str | None = Field(
+        default=None,
+        description="Latest value of spec.runRequest whose recurrence has ended, retries included. Whoever sets "
+        "runRequest waits for this value.",
+        max_length=128,
+    )
+    ended_run_result: Result | None = Field(
+        default=None,
+        description="Result of that recurrence, written together with endedRunRequest: that of its last attempt, or "
+        "Cancelled if it was deleted.",
+    )
+    failed_run_request: str | None = Field(
+        default=None,
+        description="Latest value of spec.runRequest whose recurrence has ended with another result than Reached, "
+        "written together with endedRunRequest. For conditions of failure that compare one field.",
+        max_length=128,
+    )
     forgotten: Forgotten | None = Field(
         default=None, description="What spec.policy.forget has made the policy forget. Absent if nothing."
     )

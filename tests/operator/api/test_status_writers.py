@@ -35,6 +35,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "rtj.status.forgotten": "token since beforeRecurrence batchSizes",
         "rtj.status.forgotten.batchSizes[]": "batchSize beforeRecurrence",
     },
+    "reconcile.job.status:_ended_run_request": {"rtj.status": "endedRunRequest endedRunResult failedRunRequest"},
     "reconcile.job.status:_published": {"rtj.status.published": "path digest recurrence batchSize metric time"},
     "reconcile.job.status:_learning": {"rtj.status.learning": "sinceRecurrence since attempts carriedOver"},
     "reconcile.job.status:_arms": {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.model_output import CurrentModel
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.recurring_training_job_status import (
@@ -18,11 +19,12 @@ from wattloop_operator.api.recurring_training_job_status import (
     RecentRecurrence,
     RecurringTrainingJobStatus,
 )
+from wattloop_operator.domain.names import slot_of_request
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money
 from wattloop_operator.reconcile.job.job_conditions import job_conditions, job_frequency_plan
 from wattloop_operator.reconcile.job.job_state import job_state, run_failure
-from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index
+from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index, slot_of_record, used_slots
 from wattloop_operator.reconcile.job.savings_status import job_figures, recent_saving, savings_of, savings_status
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import job_observations
@@ -77,6 +79,7 @@ def job_status(
         last_schedule_time=_last_schedule_time(snapshot),
         last_missed_time=readiness.last_missed or before.last_missed_time,
         last_run_request=readiness.last_run_request or before.last_run_request,
+        **_ended_run_request(snapshot, ended),
         forgotten=before.forgotten,
         learning=_learning(snapshot),
         counts=Counts(
@@ -96,6 +99,27 @@ def job_status(
         advice_check=advice_check(snapshot.job, attempts.records, costs, next_index(snapshot)),
         **_arms(snapshot, recent),
     )
+
+
+def _ended_run_request(snapshot: Snapshot, ended: list[RecurrenceHistory]) -> dict[str, Any]:
+    """The run request whose recurrence ended last, and the one whose recurrence failed last."""
+    before, request = snapshot.job.status, snapshot.job.spec.run_request
+    result = None if request in (None, before.ended_run_request) else _result_of(snapshot, str(request), ended)
+    if result is None:
+        request, result = before.ended_run_request, before.ended_run_result
+    failed = request if result not in (None, Result.REACHED) else before.failed_run_request
+    return {"ended_run_request": request, "ended_run_result": result, "failed_run_request": failed}
+
+
+def _result_of(snapshot: Snapshot, request: str, ended: list[RecurrenceHistory]) -> str | None:
+    """The result of a run request's recurrence; None if it has not ended."""
+    slot = slot_of_request(request)
+    for each in ended:
+        if slot_of_record(each.latest) == slot:
+            return each.latest.result
+    # One that was deleted while it was active leaves no record.
+    deleted = snapshot.job.status.last_run_request == request and slot not in used_slots(snapshot)
+    return Result.CANCELLED.value if deleted else None
 
 
 def _published(snapshot: Snapshot) -> CurrentModel | None:

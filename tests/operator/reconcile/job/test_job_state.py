@@ -160,3 +160,47 @@ def test_an_ended_recurrence_that_a_user_deletes_leaves_one_event(backend: Model
     ):
         after = replace(snapshot, job=job, recurrences=(), records=records, deleted_recurrences=(deleted,))
         assert list(deleted_events(after)) == [EmitEvent(False, "RecurrenceDeleted", f"{text}{learned}", deleted)]
+
+
+def ended_request(backend: ModelBackend) -> tuple[str | None, ...]:
+    status = backend.job.status
+    return status.ended_run_request, status.ended_run_result, status.failed_run_request
+
+
+def test_a_run_request_has_ended_with_its_result_when_its_recurrence_has(backend_with: Backends) -> None:
+    backend = backend_with(trigger={"manual": {}}, runRequest="one", retryPolicy={"limit": 1}, policy={"fixed": {}})
+    end(backend, Failure.CRASHED)
+    assert ended_request(backend) == (None, None, None), "its recurrence is retried"
+    end(backend)
+    assert ended_request(backend) == ("one", "Reached", None)
+    backend.change_spec(runRequest="two")
+    backend.reconcile()
+    assert ended_request(backend) == ("one", "Reached", None), "the new one has only started"
+    end(backend, Failure.CRASHED)
+    end(backend, Failure.CRASHED)
+    assert ended_request(backend) == ("two", "Crashed", "two")
+    backend.change_spec(successfulHistoryLimit=0, failedHistoryLimit=0)
+    backend.reconcile()
+    assert ended_request(backend) == ("two", "Crashed", "two")
+    backend.change_spec(runRequest="three")
+    backend.reconcile()
+    end(backend)
+    assert ended_request(backend) == ("three", "Reached", "two")
+
+
+def test_a_run_that_is_due_ends_no_run_request(backend: ModelBackend) -> None:
+    name = backend.start_attempt()
+    backend.change_spec(runRequest="waits", concurrencyPolicy="Forbid")
+    backend.report(name, epoch=50, metric=0.95, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    assert ended_request(backend) == (None, None, None)
+
+
+def test_a_run_request_whose_recurrence_a_user_deletes_is_cancelled(backend_with: Backends) -> None:
+    backend = backend_with(trigger={"manual": {}}, runRequest="one")
+    name = backend.start_attempt()
+    backend.reconcile()
+    del backend.recurrences[name]
+    backend.reconcile()
+    assert ended_request(backend) == ("one", "Cancelled", "one")
