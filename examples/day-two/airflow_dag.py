@@ -1,7 +1,8 @@
 """A DAG of Airflow that runs the job of job.yaml each night, and fails if the run misses its target.
 
 The operator is deferrable: it asks for the run, and a trigger waits for its end, so that no worker is occupied. It
-needs Airflow 3 with apache-airflow-providers-cncf-kubernetes, and an account that may get and patch the job. The
+needs Airflow 3 with apache-airflow-providers-cncf-kubernetes, and an account that may get and patch the job, and
+create Jobs, as the chart's admission policy (admission.authors) requires of whoever starts one. The
 clients of Kubernetes take seconds to import, so methods import them: Airflow reads this file again and again.
 """
 
