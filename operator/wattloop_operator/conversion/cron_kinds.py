@@ -19,6 +19,8 @@ from wattloop_operator.conversion.training_arguments import (
     find_arguments,
     replace_arguments,
 )
+from wattloop_operator.workloads.kueue import PRIORITY_LABEL
+from wattloop_operator.workloads.ownership import QUEUE_LABEL
 
 # What the source does not say. A job that still has them starts nothing.
 METRIC, THRESHOLD, PLACEHOLDER_BATCH_SIZE = "accuracy", "0.9", 32
@@ -139,6 +141,7 @@ def converted(kind: CronKind, document: Document) -> Conversion:
             **(_reporting(result) if kind.child_version == "batch/v1" else {}),
             **_retries(child, result),
             **_same_fields(spec, result),
+            **_queue(template),
             "template": template,
         },
     }
@@ -223,6 +226,15 @@ def _reporting(result: Conversion) -> dict[str, Any]:
         "Push if the training uses the wattloop client; Logs needs operator.readPodLogs of the chart"
     )
     return {"reporting": {"source": "Logs"}}
+
+
+def _queue(template: dict[str, Any]) -> dict[str, Any]:
+    """The queue of Kueue that the labels of the workload name, which a job names by a field."""
+    labels = template.get("labels")
+    if not isinstance(labels, dict) or QUEUE_LABEL not in labels:
+        return {}
+    name, priority = labels.pop(QUEUE_LABEL), labels.pop(PRIORITY_LABEL, None)
+    return {"queue": {"name": name, **({} if priority is None else {"priorityClass": priority})}}
 
 
 def _retries(child: dict[str, Any], result: Conversion) -> dict[str, Any]:

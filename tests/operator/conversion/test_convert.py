@@ -187,6 +187,15 @@ def test_a_default_that_hides_the_output_of_a_failure_is_left_out(convert: Conve
     assert job["spec"]["template"] == {"job": {"template": {"spec": POD}}}
 
 
+def test_the_queue_of_kueue_is_that_of_the_job(convert: Converter) -> None:
+    labels = {"kueue.x-k8s.io/queue-name": "team-a", "kueue.x-k8s.io/priority-class": "low", "team": "a"}
+    template = {"metadata": {"labels": labels}, "spec": {"template": {"spec": POD}}}
+    job, messages = convert.job(changed(jobTemplate=template))
+    assert job["spec"]["queue"] == {"name": "team-a", "priorityClass": "low"}
+    assert job["spec"]["template"]["labels"] == {"team": "a"}
+    assert "would not start" not in messages
+
+
 def test_a_ray_cron_job_gives_a_ray_job(convert: Converter) -> None:
     cluster = {"headGroupSpec": {"template": {"spec": {"containers": POD["containers"]}}}}
     source = {
