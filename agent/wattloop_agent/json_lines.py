@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from wattloop.gpus.agent import REQUEST_LIMIT_BYTES
+from wattloop.printable import short_repr
 from wattloop.wire.message_fields import json_problem
 from wattloop_agent.refusals import Reason, RequestError
 
@@ -62,7 +63,7 @@ def gpu_names(request: Mapping[str, object]) -> tuple[str, ...]:
     """
     names = request.get("gpus")
     if not isinstance(names, list) or not names or not all(isinstance(name, str) and name for name in names):
-        raise RequestError(Reason.BAD_REQUEST, f'found "gpus" {_short(names)}, expected a list of GPU uuids')
+        raise RequestError(Reason.BAD_REQUEST, f'found "gpus" {short_repr(names)}, expected a list of GPU uuids')
     if len(names) > GPUS_LIMIT or any(len(name) > TEXT_LIMIT for name in names):
         raise RequestError(Reason.BAD_REQUEST, f'"gpus" may have at most {GPUS_LIMIT} uuids of {TEXT_LIMIT} characters')
     if len(set(names)) < len(names):
@@ -79,7 +80,7 @@ def number(request: Mapping[str, object], name: str) -> float:
     value = request.get(name)
     # Compared before the conversion, since JSON has integers beyond the range of a float.
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
-        raise RequestError(Reason.BAD_REQUEST, f'found "{name}" {_short(value)}, expected a finite number')
+        raise RequestError(Reason.BAD_REQUEST, f'found "{name}" {short_repr(value)}, expected a finite number')
     return float(value)
 
 
@@ -91,7 +92,7 @@ def boolean(request: Mapping[str, object], name: str) -> bool:
     """
     value = request.get(name, False)
     if not isinstance(value, bool):
-        raise RequestError(Reason.BAD_REQUEST, f'found "{name}" {_short(value)}, expected true or false')
+        raise RequestError(Reason.BAD_REQUEST, f'found "{name}" {short_repr(value)}, expected true or false')
     return value
 
 
@@ -104,11 +105,6 @@ def string(request: Mapping[str, object], name: str) -> str:
     value = request.get(name)
     if not isinstance(value, str) or not 0 < len(value) <= TEXT_LIMIT:
         raise RequestError(
-            Reason.BAD_REQUEST, f'found "{name}" {_short(value)}, expected a string of 1 to {TEXT_LIMIT} characters'
+            Reason.BAD_REQUEST, f'found "{name}" {short_repr(value)}, expected a string of 1 to {TEXT_LIMIT} characters'
         )
     return value
-
-
-def _short(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 60 else shown[:57] + "..."

@@ -7,8 +7,7 @@ import operator
 from typing import Any
 
 from wattloop.errors import UsageError
-
-MAX_SHOWN_CHARACTERS = 80
+from wattloop.printable import short_repr
 
 
 def whole_number(value: object, name: str, minimum: int = 1) -> int:
@@ -35,7 +34,7 @@ def whole_number(value: object, name: str, minimum: int = 1) -> int:
     except TypeError:
         number = minimum - 1
     if number < minimum or isinstance(value, bool):
-        raise UsageError(f"{name} is {shown(value)}; it must be a whole number of at least {minimum}")
+        raise UsageError(f"{name} is {short_repr(value)}; it must be a whole number of at least {minimum}")
     return number
 
 
@@ -64,7 +63,7 @@ def number_between(value: object, name: str, minimum: float, maximum: float, exp
     except (TypeError, ValueError, RuntimeError, OverflowError):
         number = math.nan
     if not (minimum <= number <= maximum and math.isfinite(number)):
-        raise UsageError(f"{name} is {shown(value)}; it must be {expected}")
+        raise UsageError(f"{name} is {short_repr(value)}; it must be {expected}")
     return number
 
 
@@ -89,11 +88,5 @@ def gpu_names(value: object) -> tuple[int | str, ...] | None:
     except TypeError:
         found = None
     if found is None or not all(isinstance(each, (int, str)) and not isinstance(each, bool) for each in found):
-        raise UsageError(f"gpus is {shown(value)}; it must be a list of indices or UUIDs, such as [0, 1]")
+        raise UsageError(f"gpus is {short_repr(value)}; it must be a list of indices or UUIDs, such as [0, 1]")
     return found
-
-
-def shown(value: object) -> str:
-    """The value in an error, not too long."""
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[: MAX_SHOWN_CHARACTERS - 1]}…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 # Enough for the cause at the beginning of a message; one that names 256 GPUs is longer.
 MAX_TEXT_CHARACTERS = 2048
+MAX_VALUE_CHARACTERS = 80
 
 
 def ascii_text(text: str, limit: int) -> str:
@@ -39,6 +40,17 @@ def printable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     if not shown.isprintable():
         shown = "".join(each if each.isprintable() else _escaped(each) for each in shown)
     return shown if len(text) <= limit else f"{shown}…"
+
+
+def short_repr(value: object) -> str:
+    """The value as Python writes it, for an error message, truncated.
+
+    Example:
+        >>> short_repr("abc"), len(short_repr("a" * 1000))
+        ("'abc'", 81)
+    """
+    text = repr(value)
+    return text if len(text) <= MAX_VALUE_CHARACTERS else f"{text[:MAX_VALUE_CHARACTERS]}…"
 
 
 def _escaped(character: str) -> str:

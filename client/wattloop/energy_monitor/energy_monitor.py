@@ -12,12 +12,12 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from wattloop.arguments import shown
 from wattloop.energy_monitor.measurement import Measurement, RecordedWindow
 from wattloop.energy_monitor.process_sampler import Moment, ProcessSampler, process_sampler
 from wattloop.energy_monitor.sources import FirstAvailable
 from wattloop.energy_monitor.synchronization import synchronization
 from wattloop.errors import UsageError
+from wattloop.printable import short_repr
 
 logger = logging.getLogger("wattloop")
 
@@ -105,8 +105,8 @@ class EnergyMonitor:
             self._windows[_checked(name)] = moment
         elif self._windows.setdefault(_checked(name), moment) is not moment:
             raise UsageError(
-                f"the window {shown(name)} is open already; end it first, begin it again with restart=True, or use "
-                "window(), whose windows may have the same name"
+                f"the window {short_repr(name)} is open already; end it first, begin it again with restart=True, or "
+                "use window(), whose windows may have the same name"
             )
 
     def end_window(self, name: str) -> Measurement:
@@ -167,12 +167,12 @@ class EnergyMonitor:
         return begin
 
     def _not_open(self, name: str) -> UsageError:
-        names = ", ".join(map(shown, list(self._windows)[:_SHOWN_NAMES]))
+        names = ", ".join(map(short_repr, list(self._windows)[:_SHOWN_NAMES]))
         others = f"open are {names}" if names else "no window is open"
         if name in self._ended:
-            return UsageError(f"the window {shown(name)} has been ended already; begin it again first ({others})")
+            return UsageError(f"the window {short_repr(name)} has been ended already; begin it again first ({others})")
         forked = "; windows that were open before a fork belong to the parent process" if self._forked else ""
-        return UsageError(f"no window {shown(name)} is open; {others}{forked}")
+        return UsageError(f"no window {short_repr(name)} is open; {others}{forked}")
 
     @property
     def _forked(self) -> bool:
@@ -292,7 +292,7 @@ def _indices(gpus: Sequence[int | str] | None, sampler: ProcessSampler) -> tuple
 
 def _checked(name: str) -> str:
     if not isinstance(name, str):
-        raise UsageError(f"found the name {shown(name)} of a window, expected a string")
+        raise UsageError(f"found the name {short_repr(name)} of a window, expected a string")
     return name
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any
 
-from wattloop.arguments import shown
 from wattloop.errors import InputError, UsageError
+from wattloop.printable import short_repr
 from wattloop.run.metric import metric_named
 from wattloop.run.training_run import Run
 
@@ -67,7 +67,7 @@ def checked_run(run: object) -> Run:
         UsageError: It is no run.
     """
     if not isinstance(run, Run):
-        raise UsageError(f"run is {shown(run)}; it must be a wattloop.Run: run = wattloop.Run()")
+        raise UsageError(f"run is {short_repr(run)}; it must be a wattloop.Run: run = wattloop.Run()")
     return run
 
 
@@ -84,7 +84,7 @@ def metric_names(run: Run, metric: str | None, prefix: str = "") -> tuple[str, .
     """
     checked_run(run)
     if metric is not None and not isinstance(metric, str):
-        raise UsageError(f"metric is {shown(metric)}; it must be the name of a metric, such as 'accuracy'")
+        raise UsageError(f"metric is {short_repr(metric)}; it must be the name of a metric, such as 'accuracy'")
     target = run.environment.target
     name = metric or ("loss" if target is None else target.metric)
     return tuple(dict.fromkeys((f"{prefix}{name}", name)))

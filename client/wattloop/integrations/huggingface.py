@@ -10,9 +10,9 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from wattloop.arguments import shown
 from wattloop.errors import InputError, UsageError
 from wattloop.integrations.epoch_loop import EpochLoop, checked_run
+from wattloop.printable import short_repr
 from wattloop.run.micro_batches import micro_batches
 from wattloop.run.power_limit_optimizer import PowerLimitOptimizer
 from wattloop.run.training_run import Run
@@ -149,7 +149,7 @@ class PowerLimitCallback(TrainerCallback):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, optimizer: PowerLimitOptimizer, metric: str | None = None) -> None:
         if not isinstance(optimizer, PowerLimitOptimizer):
-            raise UsageError(f"optimizer is {shown(optimizer)}; it must be a wattloop.PowerLimitOptimizer")
+            raise UsageError(f"optimizer is {short_repr(optimizer)}; it must be a wattloop.PowerLimitOptimizer")
         self._optimizer = optimizer
         self._metric = metric
         self._in_epoch = False
@@ -207,7 +207,7 @@ def _samples_of_epoch(loader: object) -> int:
 
 def _check(arguments: TrainingArguments) -> None:
     if not isinstance(arguments, TrainingArguments):
-        raise UsageError(f"arguments is {shown(arguments)}; it must be the script's TrainingArguments")
+        raise UsageError(f"arguments is {short_repr(arguments)}; it must be the script's TrainingArguments")
     strategy = getattr(arguments.eval_strategy, "value", arguments.eval_strategy)
     if strategy != "epoch":
         reason = "'epoch': Wattloop compares batch sizes by the epochs that they need"

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 
 import torch
 
-from wattloop.arguments import shown, whole_number
+from wattloop.arguments import whole_number
 from wattloop.errors import UsageError
 from wattloop.integrations.epoch_loop import checked_run
+from wattloop.printable import short_repr
 from wattloop.run.micro_batches import MicroBatches
 from wattloop.run.micro_batches import micro_batches as shared
 from wattloop.run.training_run import Run
@@ -71,7 +72,7 @@ def scale_learning_rates(optimizer: torch.optim.Optimizer, run: Run, *, tuned_fo
     """
     checked_run(run)
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise UsageError(f"optimizer is {shown(optimizer)}; it must be an optimizer of torch.optim")
+        raise UsageError(f"optimizer is {short_repr(optimizer)}; it must be an optimizer of torch.optim")
     factor = run.learning_rate_scale if tuned_for is None else _factor(optimizer, run, tuned_for)
     multiply_learning_rates(optimizer, factor)
     return factor

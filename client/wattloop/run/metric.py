@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from wattloop.errors import InputError
+from wattloop.printable import short_repr
 
-MAX_SHOWN_CHARACTERS = 80
 MAX_SHOWN_NAMES = 20
 
 
@@ -74,4 +74,4 @@ def _described(value: object) -> str:
     kind = type(value).__name__
     if isinstance(shape, tuple) and shape:
         return f"a {kind} of shape {tuple(int(size) for size in shape)}"
-    return f"{repr(value)[:MAX_SHOWN_CHARACTERS]} ({kind})"
+    return f"{short_repr(value)} ({kind})"

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, SupportsFloat
 
-from wattloop.arguments import gpu_names, number_between, shown
+from wattloop.arguments import gpu_names, number_between
 from wattloop.errors import UsageError, WattloopError
 from wattloop.gpus.agent import SOCKET_VARIABLE, AgentConnection
 from wattloop.gpus.process_gpus import gpus_of_process
@@ -20,6 +20,7 @@ from wattloop.power.sequential_design import Mode, Requirements, SequentialDesig
 from wattloop.power.shared_totals import SharedReading, TotalsExchange
 from wattloop.power.thresholds import Thresholds
 from wattloop.power.windows import PowerWindow, WindowRecorder
+from wattloop.printable import short_repr
 from wattloop.run.held_gpus import ProcessGpus
 from wattloop.run.metric import metric_value
 from wattloop.run.training_run import Run
@@ -102,12 +103,14 @@ class PowerLimitOptimizer:
         self._selector = Cost(0.5) if selector is None else selector
         self._mode = mode
         if requirements is not None and not isinstance(requirements, Requirements):
-            raise UsageError(f"requirements is {shown(requirements)}; it must be such as Requirements(margin=0.02)")
+            raise UsageError(
+                f"requirements is {short_repr(requirements)}; it must be such as Requirements(margin=0.02)"
+            )
         self._requirements = requirements or Requirements()
         self._limits_watts = None if limits_watts is None else _limits(limits_watts)
         self._thresholds = Thresholds(profile_again_at)
         if profile_file is not None and not isinstance(profile_file, (str, Path)):
-            raise UsageError(f"profile_file is {shown(profile_file)}; it must be a path")
+            raise UsageError(f"profile_file is {short_repr(profile_file)}; it must be a path")
         self._profile_file = None if profile_file is None else Path(profile_file)
         self._run = run_or_agent if isinstance(run_or_agent, Run) else None
         self._gpus = self._gpus_of(run_or_agent, gpus)
@@ -231,8 +234,8 @@ class PowerLimitOptimizer:
             path = str(run_or_agent)
         else:
             raise UsageError(
-                f"run_or_agent is {shown(run_or_agent)}; it must be a wattloop.Run, the path of an agent's socket, or "
-                "an AgentConnection"
+                f"run_or_agent is {short_repr(run_or_agent)}; it must be a wattloop.Run, the path of an agent's "
+                "socket, or an AgentConnection"
             )
         names = gpu_names(chosen)
         return ProcessGpus(
@@ -246,7 +249,7 @@ class PowerLimitOptimizer:
         """Find invalid arguments before the training begins."""
         if not callable(getattr(self._selector, "select", None)) or isinstance(self._selector, type):
             raise UsageError(
-                f"selector is {shown(self._selector)}; it must be an object with a method select, such as "
+                f"selector is {short_repr(self._selector)}; it must be an object with a method select, such as "
                 "wattloop.power.selectors.MaxSlowdown(1.1)"
             )
         SequentialDesign((200.0, 100.0), 1, self._selector, self._mode, self._requirements)
@@ -442,7 +445,7 @@ def _limits(given: Sequence[float]) -> tuple[float, ...]:
         UsageError: They are no list of different power limits.
     """
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise UsageError(f"limits_watts is {shown(given)}; it must be a list of watts, such as (400, 300, 200)")
+        raise UsageError(f"limits_watts is {short_repr(given)}; it must be a list of watts, such as (400, 300, 200)")
     expected = "a power limit: a positive number of watts"
     limits = tuple(number_between(each, "a value of limits_watts", SMALLEST, math.inf, expected) for each in given)
     if not limits:

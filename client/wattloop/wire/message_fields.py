@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from wattloop.printable import short_repr
 from wattloop.wire.item_cache import cached_by_items
 
-SHOWN_CHARACTERS = 80
 MAX_INTEGER = 2**63 - 1
 # A string of a list and its place take about 80 bytes.
 MAX_CACHED_TEXTS = 100_000
@@ -288,5 +288,4 @@ def shown(value: object) -> str:
         return "a list" if isinstance(value, list | tuple) else "an object"
     if isinstance(value, int) and value.bit_length() > 64:
         return f"a number of {value.bit_length()} bits"
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+    return short_repr(value)
