@@ -82,6 +82,10 @@ class Module:
             raise BuildFailedError(f"{manifest}: nothing in it looks like {pattern}")
         return found.group(1)
 
+    def sources(self) -> Path:
+        """The folder of its sources, which has the manifests of a controller beside its code."""
+        return Path(json.loads(_go(self, "mod", "download", "-json", f"{self.requirement}@{self.version}"))["Dir"])
+
     @property
     def linker_flags(self) -> str:
         """The value of `-ldflags`: no symbol tables, and the version."""
@@ -123,6 +127,7 @@ ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", ())
 HELM = Module("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/internal/version.version={VERSION}",))
 KWOK = Module("kwok", "sigs.k8s.io/kwok", ())
 JOBSET = Module("jobset", "sigs.k8s.io/jobset", ("sigs.k8s.io/jobset/pkg/version.GitVersion={VERSION}",))
+KUEUE = Module("kueue", "sigs.k8s.io/kueue", ("sigs.k8s.io/kueue/pkg/version.GitVersion={VERSION}",))
 COREDNS = Module("coredns", "github.com/coredns/coredns", ())
 
 BINARIES = {
@@ -138,13 +143,14 @@ BINARIES = {
         Binary("helm", HELM, "helm.sh/helm/v4/cmd/helm", ("version", "--short")),
         Binary("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok", ("--version",)),
         Binary("jobset", JOBSET, "sigs.k8s.io/jobset", ()),
+        Binary("kueue", KUEUE, "sigs.k8s.io/kueue/cmd/kueue", ("--version",)),
         Binary("coredns", COREDNS, "github.com/coredns/coredns", ("-version",)),
     )
 }
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
 """Programs of every cluster test."""
 USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm", "jobset")
-"""Programs of the tests with a control plane; kwok is built on demand."""
+"""Programs of the tests with a control plane; kwok and kueue are built on demand."""
 NODE = (*USED_BY_TESTS, "kubelet", "kube-proxy", "coredns")
 """Programs of the tests with a real node."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +40,7 @@ def job_set_controller(
         cluster: The same, for watches.
         folder: For its certificate and log.
     """
-    sources = _sources()
+    sources = JOBSET.sources()
     authority, port, health = CertificateAuthority(), free_port(), free_port()
     pair = authority.server(["127.0.0.1"], ["jobset"])
     (folder / "tls.crt").write_bytes(pair.certificate)
@@ -89,13 +88,6 @@ def job_set_controller(
 def _is_established(definitions: list[Object]) -> bool:
     conditions = [each for definition in definitions for each in definition.get("status", {}).get("conditions") or []]
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
-
-
-def _sources() -> Path:
-    """The folder of the controller's module, which has its manifests beside its code."""
-    command = ["go", "mod", "download", "-json", f"{JOBSET.requirement}@{JOBSET.version}"]
-    answer = subprocess.run(command, cwd=JOBSET.folder, capture_output=True, text=True, check=True, timeout=300)
-    return Path(json.loads(answer.stdout)["Dir"])
 
 
 def _at(configuration: dict[str, Any], port: int, authority: bytes) -> dict[str, Any]:
