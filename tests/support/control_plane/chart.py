@@ -12,11 +12,16 @@ REPOSITORY = Path(__file__).parents[3]
 CHART = REPOSITORY / "helm" / "wattloop"
 
 
-# A kind that tests define, one that the cluster lacks, and JobSet.
+# A kind that tests define, one that the cluster lacks, and those whose real definitions are used.
 KINDS = [
     {"group": group, "kind": "TrainSet", "resource": "trainsets"}
     for group in ("stand-in.example.com", "nowhere.example.com")
-] + [{"group": "jobset.x-k8s.io", "kind": "JobSet", "resource": "jobsets"}]
+] + [
+    {"group": "jobset.x-k8s.io", "kind": "JobSet", "resource": "jobsets"},
+    {"group": "trainer.kubeflow.org", "kind": "TrainJob", "resource": "trainjobs"},
+    {"group": "kubeflow.org", "kind": "PyTorchJob", "resource": "pytorchjobs"},
+    {"group": "ray.io", "kind": "RayJob", "resource": "rayjobs"},
+]
 
 
 @dataclass(frozen=True)

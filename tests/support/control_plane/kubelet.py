@@ -87,6 +87,12 @@ class Kubelet:
         """End the pod's containers with an exit code, a kubelet's reason and a termination message."""
         return self._end(pod, "Failed", exit_code=exit_code, reason=reason, message=message)
 
+    def preempt(self, pod: Object) -> Object:
+        """End the pod's containers as the kubelet does for a pod that the scheduler has preempted."""
+        target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+        self._patch(pod, {"conditions": [target | {"lastTransitionTime": _now()}]})
+        return self.fail(pod, exit_code=143)
+
     def run_out_of_memory(self, pod: Object) -> Object:
         """End the pod's containers as the kernel does if they exceed their memory limit."""
         return self.fail(pod, exit_code=_OUT_OF_MEMORY_EXIT_CODE, reason="OOMKilled")
