@@ -47,6 +47,8 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "wattloop.integrations.lightning:WattloopCallback*",
         "wattloop.integrations.pytorch:*",
         "wattloop.integrations.pytorch_probe:*",
+        "wattloop.integrations.pytorch_training_probe:TrainingProbe*",
+        "wattloop.run.probing:run_probes",
         "wattloop.integrations.torch_pipelining:attach",
     ),
     "the client of the agent's socket: docs/agent.md": (

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import torch
 
 from wattloop.errors import UsageError
-from wattloop.run.probing import Probe, Probes, run_probes
+from wattloop.run.probing import Probe, Probes, check_probes, run_probe, unchanged_random_numbers
 
 Value = TypeVar("Value")
 Step = Callable[[torch.nn.Module, torch.optim.Optimizer, Any], Any]
@@ -53,35 +53,52 @@ def probe_values(
     """
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         raise UsageError("a DistributedDataParallel cannot be copied; pass its module")
+    check_probes(values, steps)
+    probes: list[Probe[Value]] = []
+    for value in values:
+        with copied(model, optimizer, data) as (model_copy, optimizer_copy):
+            apply(value, model_copy, optimizer_copy)
+            batches = repeated(data)
+
+            def do_step(
+                model: torch.nn.Module = model_copy,
+                optimizer: torch.optim.Optimizer = optimizer_copy,
+                batches: Iterator[Any] = batches,
+            ) -> float:
+                loss = step(model, optimizer, next(batches))
+                return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+
+            probes.append(run_probe(value, do_step, steps))
+    return Probes(tuple(probes))
+
+
+@contextlib.contextmanager
+def copied(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, data: Iterable[Any]
+) -> Iterator[tuple[torch.nn.Module, torch.optim.Optimizer]]:
+    """Copies of a model and its optimizer; at the end all random numbers and the data are as before.
+
+    Args:
+        model: The live model.
+        optimizer: Its optimizer.
+        data: The batches of the steps on the copies.
+
+    Raises:
+        UsageError: The position of the data would change; or, at the end, the live model, its gradients or its
+            optimizer changed.
+    """
     if isinstance(data, Iterator) or getattr(data, "persistent_workers", False):
         raise UsageError(
             "data is an iterator or a data loader with persistent workers, whose position would change; pass a data "
             "loader without them, or a list of batches"
         )
-
-    def start(value: Value) -> Callable[[], float]:
-        model_copy, optimizer_copy = copy.deepcopy((model, optimizer))
-        apply(value, model_copy, optimizer_copy)
-        batches = _repeated(data)
-
-        def do_step() -> float:
-            loss = step(model_copy, optimizer_copy, next(batches))
-            return float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
-
-        return do_step
-
     before = _versions(model, optimizer)
-    probes: list[Probe[Value]] = []
-    for value in values:
-        with _unchanged_generators(data), torch.enable_grad():
-            probes.extend(run_probes([value], start, steps).probes)
-        if _versions(model, optimizer) != before:
-            raise UsageError(
-                "the step changed the live model or optimizer; it must use the model and the optimizer that it gets"
-            )
-    if not probes:
-        run_probes(values, start, steps)
-    return Probes(tuple(probes))
+    with unchanged_random_numbers(), unchanged_generators(data), torch.enable_grad():
+        yield copy.deepcopy((model, optimizer))
+    if _versions(model, optimizer) != before:
+        raise UsageError(
+            "the step changed the live model or optimizer; it must use the model and the optimizer that it gets"
+        )
 
 
 def set_learning_rate(value: float, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:  # noqa: ARG001
@@ -97,7 +114,12 @@ def set_dropout(value: float, model: torch.nn.Module, optimizer: torch.optim.Opt
             module.p = value
 
 
-def _repeated(data: Iterable[Any]) -> Iterator[Any]:
+def repeated(data: Iterable[Any]) -> Iterator[Any]:
+    """The batches again and again.
+
+    Raises:
+        UsageError: There is none.
+    """
     batches = iter(data)
     first = next(batches, None)
     if first is None:
@@ -109,7 +131,7 @@ def _repeated(data: Iterable[Any]) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _unchanged_generators(data: Iterable[Any]) -> Iterator[None]:
+def unchanged_generators(data: Iterable[Any]) -> Iterator[None]:
     """Restore PyTorch's generators, those of the data loader, and its position if it offers its state."""
     generators = [torch.default_generator]
     if torch.cuda.is_initialized():

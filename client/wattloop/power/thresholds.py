@@ -46,6 +46,26 @@ class Thresholds:
         self._left = [self._sign * value for value in values]
         self._given = bool(values)
 
+    @classmethod
+    def in_any_order(cls, values: Sequence[float], *, rises: bool) -> Thresholds:
+        """Thresholds of a metric that is known to rise or to fall.
+
+        Example:
+            >>> thresholds = Thresholds.in_any_order((1.0, 3.0, 2.0), rises=False)
+            >>> thresholds.crossed(2.5), thresholds.left
+            (True, (2.0, 1.0))
+        """
+        thresholds = cls(())
+        thresholds._sign = 1.0 if rises else -1.0
+        thresholds._left = sorted(thresholds._sign * value for value in values)
+        thresholds._given = bool(values)
+        return thresholds
+
+    @property
+    def left(self) -> tuple[float, ...]:
+        """The thresholds that were not crossed yet, in the order in which the metric comes to them."""
+        return tuple(self._sign * value for value in self._left)
+
     @property
     def given(self) -> bool:
         """Whether there is a threshold, crossed or not."""

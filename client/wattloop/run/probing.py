@@ -77,21 +77,39 @@ def run_probes(values: Sequence[Value], start: Callable[[Value], Callable[[], fl
         >>> run_probes([0.01, 0.4, 2.0], start, steps=4).best
         0.4
     """
+    check_probes(values, steps)
+    probes = []
+    for value in values:
+        with unchanged_random_numbers():
+            probes.append(run_probe(value, start(value), steps))
+    return Probes(tuple(probes))
+
+
+def check_probes(values: Sequence[Value], steps: int) -> None:
+    """Check that there is something to probe.
+
+    Raises:
+        UsageError: There is no value, or no step.
+    """
     if not values:
         raise UsageError("there is no value to probe; at least one is needed")
     if steps < 1:
         raise UsageError(f"found {steps} steps, expected at least 1")
-    return Probes(tuple(_probe(value, start, steps) for value in values))
 
 
-def _probe(value: Value, start: Callable[[Value], Callable[[], float]], steps: int) -> Probe[Value]:
+def run_probe(value: Value, step: Callable[[], float], steps: int) -> Probe[Value]:
+    """Run the steps of one value, up to the first loss that is not finite.
+
+    Args:
+        value: The value.
+        step: A step with it, which returns its loss.
+        steps: Number of steps.
+    """
     losses: list[float] = []
-    with unchanged_random_numbers():
-        step = start(value)
-        for _ in range(steps):
-            losses.append(float(step()))
-            if not math.isfinite(losses[-1]):
-                break
+    for _ in range(steps):
+        losses.append(float(step()))
+        if not math.isfinite(losses[-1]):
+            break
     return Probe(value, tuple(losses))
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from wattloop.run.limit_choice import LimitChoice
     from wattloop.run.publishing import MarkerStore
     from wattloop.run.run_output import RunOutput
+    from wattloop.wire.probe_messages import ProbePlan, ProbeReport
     from wattloop.wire.training_messages import PublishedModel, Report
 
 logger = logging.getLogger("wattloop")
@@ -99,6 +100,8 @@ class Run:
         self._limit_choice = self._choice_of_limit()
         self._output = self._attempt_output(marker_store)
         self._published: PublishedModel | None = None
+        self._decided_batch_size = self.batch_size
+        self._probed: ProbeReport | None = None
         self._heartbeat = Heartbeat(self.environment.progress_deadline_seconds)
         self._experiments: ExperimentTags | None = None
         # Milliseconds since the epoch: a process restarted within its attempt continues with higher numbers.
@@ -191,6 +194,26 @@ class Run:
     def parameters(self) -> Mapping[str, str]:
         """Further hyperparameters that the job searches over, by name."""
         return self.environment.parameters
+
+    @property
+    def probes(self) -> ProbePlan | None:
+        """When the training probes other configurations, by `spec.probes`; None: never.
+
+        `wattloop.integrations.pytorch_training_probe` does it for PyTorch.
+        """
+        return self.environment.probes
+
+    def record_probes(self, probed: ProbeReport, batch_size: int) -> None:
+        """Report what probes have cost and chosen so far.
+
+        Args:
+            probed: All trials of this process.
+            batch_size: The global batch size of the steps that follow.
+        """
+        self._probed = probed
+        self.per_device_batch_size = max(batch_size * self.per_device_batch_size // self.batch_size, 1)
+        self.batch_size = batch_size
+        self._send()
 
     def epochs(self) -> Iterator[int]:
         """Yield the index of each epoch, from 0, until the target, the last epoch, or a stop by the operator.
@@ -370,7 +393,8 @@ class Run:
             rank=self.environment.rank,
             ranks=min(self.environment.ranks, MAX_RANKS),
             profile_ranks=1 if choice is None else min(choice.ranks, MAX_RANKS),
-            batch_size=min(self.batch_size, MAX_BATCH_SIZE),
+            batch_size=min(self._decided_batch_size, MAX_BATCH_SIZE),
+            probes=self._probed if self.environment.rank == 0 else None,
             failure="" if error is None else failure_name(error),
             consequence=error is not None and is_consequence(error),
         )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from wattloop.wire.message_fields import Integer, MessageError, Number, Pattern, String, TruncatedString
+from wattloop.wire.probe_messages import ProbeReport
 from wattloop.wire.wire_form import MaxItems, WireForm, check_unique
 
 MAX_REPORT_BYTES = 64 * 1024
@@ -228,6 +229,9 @@ class Report(WireForm):
         LimitSchedule | None,
         "The schedule that rank 0 proposes with its question for a verdict, to begin after that epoch; null for none. "
         "The first one is decided with the verdict.",
+    ] = None
+    probes: Annotated[
+        ProbeReport | None, "What the probes of this process have cost and chosen so far; null if it has not probed."
     ] = None
 
     def check(self, place: str) -> None:

@@ -18,6 +18,7 @@ from wattloop_operator.api.curve_field import CurveField
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.model import ATOMIC, ApiModel
 from wattloop_operator.api.model_output import AttemptModel
+from wattloop_operator.api.probe_status import ProbesStatus
 
 # As many as pods; together with the readings of 1024 GPUs they fit the maximum size of the progress.
 MAX_HEARTBEATS = 256
@@ -355,6 +356,9 @@ class Progress(ApiModel):
     )
     profile: Annotated[tuple[ProfilePoint, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
         default=(), description="Measurements at each power limit, if power limits were measured."
+    )
+    probes: ProbesStatus | None = Field(
+        default=None, description="What the probes of spec.probes have used and chosen. Absent if there was no trial."
     )
     last_report_time: Time | None = Field(
         default=None,

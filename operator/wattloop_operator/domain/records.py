@@ -28,6 +28,7 @@ from wattloop_operator.domain.record_fields import (
     Index,
     Name,
     OptionalAmount,
+    OptionalIndex,
     OptionalName,
     OptionalSigned,
     OptionalTime,
@@ -137,6 +138,9 @@ class ObservationRecord(StoredRecord):
         start_up_energy_joules: Part of its energy that was used before its epochs; None if not known.
         start_up_time_seconds: Part of its time before its epochs; None if not known.
         pipeline: What its frequency plan did; None if its ranks did not register as a pipeline.
+        probe_trials: Number of trials of its probes; None if it did not probe.
+        probe_energy_joules: Part of its energy that these trials used; None if it did not probe.
+        probe_time_seconds: Part of its time likewise.
 
     Raises:
         InputError: A value is invalid (negative energy, NaN, an unknown result, a time without
@@ -179,6 +183,9 @@ class ObservationRecord(StoredRecord):
     start_up_energy_joules: OptionalAmount = None
     start_up_time_seconds: OptionalAmount = None
     pipeline: Pipeline = None
+    probe_trials: OptionalIndex = None
+    probe_energy_joules: OptionalAmount = None
+    probe_time_seconds: OptionalAmount = None
 
     @functools.cached_property
     def derived(self) -> dict[Callable[..., Any], Any]:

@@ -32,7 +32,7 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
 
     A column of energies or times has the unit of its largest value. An unknown value is an empty cell.
 
-    The columns on pipelines are there only if an attempt ran as one.
+    The columns on pipelines and probes are there only if an attempt ran as one, or probed.
     """
     table = Table(title=_untrusted(title) if title else None, title_justify="left", box=None, pad_edge=False)
     for name in NUMBERS:
@@ -52,6 +52,9 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
     pipelines = any(row.clocks is not None for row in rows)
     for name in PIPELINE if pipelines else ():
         table.add_column(name, justify="right", no_wrap=True)
+    probes = any(row.probe_trials is not None for row in rows)
+    if probes:
+        table.add_column("trials (% of time)", justify="right", no_wrap=True)
     table.add_column("why", overflow="fold", ratio=1)
     for row in rows:
         table.add_row(
@@ -67,6 +70,7 @@ def table_of(rows: Sequence[RecurrenceRow], title: str = "") -> Table:
             metric_text(row.metric),
             saving_cell(row),
             *(_pipeline_cells(row) if pipelines else ()),
+            *((_probe_cell(row),) if probes else ()),
             _untrusted(row.reason),
             style=None if row.reached else "dim",
         )
@@ -85,6 +89,16 @@ def _pipeline_cells(row: RecurrenceRow) -> tuple[str, ...]:
         _iteration(row.realised_iteration_seconds, row.realised_iteration_joules),
         _plan_saving(row),
     )
+
+
+def _probe_cell(row: RecurrenceRow) -> str:
+    """Number of trials, and their time in percent of the attempt's."""
+    if row.probe_trials is None:
+        return NONE
+    share = None
+    if row.probe_time_seconds is not None and row.time_seconds:
+        share = 100 * row.probe_time_seconds / row.time_seconds
+    return f"{row.probe_trials} ({number_text(share, '?')})"
 
 
 def _plan_saving(row: RecurrenceRow) -> str:

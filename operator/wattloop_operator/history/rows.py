@@ -63,6 +63,9 @@ class RecurrenceRow:
         plan_slowdown_error_percent: Standard error of the slowdown, in points of percent.
         planned_saving_percent: The saving as planned, against maximum clocks.
         planned_slowdown_percent: The slowdown as planned, against maximum clocks.
+        probe_trials: Number of trials of its probes; this and the next are None for an attempt that did not probe.
+        probe_energy_joules: Part of its energy that these trials used.
+        probe_time_seconds: Part of its time that they used.
         parameters: Values of the further parameters by name; a column ``param:NAME`` each, after the
             others.
     """
@@ -99,6 +102,9 @@ class RecurrenceRow:
     plan_slowdown_error_percent: float | None = None
     planned_saving_percent: float | None = None
     planned_slowdown_percent: float | None = None
+    probe_trials: int | None = None
+    probe_energy_joules: float | None = None
+    probe_time_seconds: float | None = None
     parameters: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -151,6 +157,9 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             image_digest=record.image_digest,
             energy_origin=origin_of_attempt(record, history.energy_origin),
             parameters=dict(record.parameters),
+            probe_trials=record.probe_trials,
+            probe_energy_joules=record.probe_energy_joules,
+            probe_time_seconds=record.probe_time_seconds,
             **_pipeline_cells(record.pipeline),
         )
         for record in history.records

@@ -98,6 +98,16 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.progress": "endedRanks firstFailure",
         "trec.status.progress.firstFailure": "rank failure consequence",
     },
+    "reconcile.energy.probe_usage:with_probes": {
+        "trec.status.progress": "probes",
+        "trec.status.progress.probes": "trials energyJoules timeSeconds sharePercent choices problem earlier",
+    },
+    "reconcile.energy.probe_usage:_totals": {
+        "trec.status.progress.probes.earlier": "trials energyJoules timeSeconds",
+    },
+    "reconcile.energy.probe_usage:_choice": {
+        "trec.status.progress.probes.choices[]": "threshold batchSize parameters powerLimitWatts trials combinations",
+    },
     "reconcile.energy.epoch_usage:first_epoch_mark": {
         "trec.status.progress.firstEpoch": "epoch energyJoules timeSeconds"
     },

@@ -35,7 +35,7 @@ def test_the_columns_are_those_of_recurrences_csv() -> None:
         "high_saving_percent,purpose,reason,image_digest,energy_origin,clocks,frequency_plan,planned_iteration_seconds,"
         "planned_iteration_joules,realised_iteration_seconds,realised_iteration_joules,plan_saving_percent,"
         "plan_slowdown_percent,plan_saving_error_percent,plan_slowdown_error_percent,planned_saving_percent,"
-        "planned_slowdown_percent"
+        "planned_slowdown_percent,probe_trials,probe_energy_joules,probe_time_seconds"
     )
 
 
@@ -112,7 +112,7 @@ def test_files_have_the_plan_of_a_pipeline(history: Make, record: Make) -> None:
     rows = rows_of(history(record(), record(1, pipeline=PLANNED), record(2, pipeline=PipelineResult("Profile"))))
     stream = io.StringIO()
     write_json(stream, rows)
-    free, planned, profiled = ([row[name] for name in COLUMNS[-12:]] for row in json.loads(stream.getvalue()))
+    free, planned, profiled = ([row[name] for name in COLUMNS[-15:-3]] for row in json.loads(stream.getvalue()))
     assert free == [None] * 12
     assert planned == ["plan", "digits-1", 1.25, 204.0, 1.252, 206.5, 6.12, 0.0, 0.25, 0.01, 7.3, 0.0]
     assert profiled == ["profile", *[None] * 11]
@@ -156,3 +156,13 @@ def test_the_table_shows_every_attempt_and_its_reason(history: Make, record: Mak
     assert first.split()[:6] == ["0", "0", "32", "300", "10", "reached"]
     assert first.split()[6:11] == ["2", "10", "2.5", "0.97", "–"], "the default itself is the baseline"
     assert second.rstrip().endswith("never tried before")
+
+
+def test_the_table_shows_the_trials_of_probes_and_their_share_of_the_time(history: Make, record: Make) -> None:
+    trials = {"probe_trials": 4, "probe_energy_joules": 50.0, "probe_time_seconds": 0.5}
+    probed = record(energy_joules=1000.0, time_seconds=10.0, **trials)
+    for row, shown in ((probed, True), (record(), False)):
+        stream = io.StringIO()
+        Console(width=200, file=stream).print(table_of(rows_of(history(row))))
+        assert ("trials (% of time)" in stream.getvalue()) is shown
+        assert ("4 (5)" in stream.getvalue()) is shown

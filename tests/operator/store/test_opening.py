@@ -86,6 +86,7 @@ OPENS_ON_REQUEST = """
 import sys
 from wattloop_operator.store import open_store
 import wattloop_operator.store.migrations.versions.schema_0012_first
+import wattloop_operator.store.migrations.versions.schema_0013_probes
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:

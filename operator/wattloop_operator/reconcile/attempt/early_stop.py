@@ -22,6 +22,7 @@ from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import cost_of, max_power_of, plausible_cost, usage_of
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
+from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials
 from wattloop_operator.reconcile.learning.decision import policy_of, review_context
 from wattloop_operator.reconcile.learning.job_observations import sorted_values
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, ReviewingPolicy
@@ -59,7 +60,7 @@ def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
     # The first epoch contains the start of the training, which a further attempt would pay again.
     if limit is None or (not reviewed and (progress.epoch or 0) <= 1):
         return ""
-    cost = cost_of(recurrence.spec, progress, usage_of(progress))
+    cost = cost_of(recurrence.spec, progress, usage_without_trials(progress))
     # An attempt that has already cost its limit stops at once, although the limit was rounded when
     # it was written.
     if cost is None or cost < float(limit) * (1 - ROUNDING):
@@ -156,11 +157,11 @@ def _partial_observation(recurrence: TrainingRecurrence, progress: Progress) -> 
     None before one full epoch was run and, while power limits are measured, before the epoch cost at the current
     one is known.
     """
-    usage = usage_of(progress)
+    usage = usage_without_trials(progress)
     max_power_watts = max_power_of(progress, usage)
     if usage is None or not max_power_watts or progress.epoch is None or progress.epoch < 1:
         return None
-    epoch = epoch_usage(recurrence.spec, progress, usage, progress.epoch)
+    epoch = epoch_usage(recurrence.spec, progress, usage_of(progress), progress.epoch)
     measured = epoch.energy_joules is not None or epoch.start_up is not None
     # Agents' energy has the start of the container, which is not known before the second epoch.
     if not measured and (recurrence.spec.profile_power_limits or not progress.gpus):

@@ -29,6 +29,7 @@ from wattloop_operator.reconcile.attempt.ended_ranks import ends_after
 from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of
 from wattloop_operator.reconcile.energy.epoch_usage import first_epoch_mark
 from wattloop_operator.reconcile.energy.limit_measurements import profile_after, ranks_after
+from wattloop_operator.reconcile.energy.probe_usage import with_probes
 from wattloop_planner.metric_curve import MetricCurve
 
 # If the template requests no GPUs: all GPUs of one node for each rank, for 128 nodes.
@@ -62,6 +63,7 @@ def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
     )
     if is_newest:
         progress = progress.model_copy(update=_training_update(recurrence, before, report))
+        progress = with_probes(progress, report.probes, restarted=_has_restarted(before, report))
     return progress.model_copy(update={"first_epoch": first_epoch_mark(progress)})
 
 

@@ -13,8 +13,9 @@ from decimal import Decimal
 from wattloop_operator.api.attempt_state import EpochMark, ProfilePoint, Progress
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import LearnedUsage, TrainingRecurrenceSpec
-from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, usage_of
+from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points
+from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials, without_trials
 from wattloop_planner.observations import StartUp
 
 # Energy counters advance every 20 to 100 ms, so the energy of a shorter time is too uncertain to count as measured.
@@ -45,7 +46,7 @@ def first_epoch_mark(progress: Progress) -> EpochMark | None:
     """
     if progress.first_epoch is not None or not progress.gpus or progress.epoch is None or progress.epoch < 1:
         return progress.first_epoch
-    usage = usage_of(progress)
+    usage = usage_without_trials(progress)
     if usage is None:
         return None
     return EpochMark.model_validate(
@@ -74,6 +75,8 @@ def epoch_usage(
         usage: Its usage so far.
         epochs: Epochs run so far.
     """
+    # Trials are no epochs, and no start of one.
+    usage = None if usage is None else without_trials(usage, progress)
     points = complete_points(progress)
     if points or progress.profile:
         start_up = None if usage is None else _start_up_beside(points, progress, usage)
@@ -109,7 +112,7 @@ def _marks(progress: Progress) -> tuple[EpochMark | None, EpochMark | None]:
     """Energy and time at the first epoch and at the latest report, from the source that reported the GPUs."""
     if not progress.gpus:
         return (None, None) if progress.agents is None else (progress.agents.first, progress.agents.latest)
-    usage = usage_of(progress)
+    usage = usage_without_trials(progress)
     if usage is None or progress.epoch is None:
         return progress.first_epoch, None
     latest = EpochMark(

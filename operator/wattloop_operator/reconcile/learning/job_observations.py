@@ -151,6 +151,9 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         start_up_energy_joules=None if epoch.start_up is None else epoch.start_up.energy_joules,
         start_up_time_seconds=None if epoch.start_up is None else epoch.start_up.time_seconds,
         pipeline=None if status.frequency_plan is None else PipelineResult.of_status(status.frequency_plan),
+        probe_trials=None if progress.probes is None else progress.probes.trials,
+        probe_energy_joules=None if progress.probes is None else float(progress.probes.energy_joules),
+        probe_time_seconds=None if progress.probes is None else float(progress.probes.time_seconds),
         target_metric=spec.target.metric,
         target_direction=spec.target.direction.value,
         target_threshold=float(spec.target.threshold),
@@ -238,7 +241,10 @@ def observation_of(record: ObservationRecord, from_other_job: bool) -> Observati
     outcome = OUTCOMES.get(Result(record.result))
     if outcome is None:
         return None
-    measured = has_cost(record.energy_joules, record.time_seconds, record.max_power_watts)
+    # The bill includes the trials of probes; what is learned does not.
+    energy_joules = max(record.energy_joules - (record.probe_energy_joules or 0.0), 0.0)
+    time_seconds = max(record.time_seconds - (record.probe_time_seconds or 0.0), 0.0)
+    measured = has_cost(energy_joules, time_seconds, record.max_power_watts)
     measured &= record.attribution != Attribution.SHARED.value
     ran = measured and record.epochs > 0 and record.metric is not None
     # A training that diverges in its first epoch has reported no metric.
@@ -251,8 +257,8 @@ def observation_of(record: ObservationRecord, from_other_job: bool) -> Observati
         batch_size=record.batch_size,
         outcome=outcome,
         epochs=record.epochs,
-        energy_joules=record.energy_joules,
-        time_seconds=record.time_seconds,
+        energy_joules=energy_joules,
+        time_seconds=time_seconds,
         # A process that crashed before it used a GPU has no cost. Any positive power represents
         # that.
         max_power_watts=record.max_power_watts or 1.0,

@@ -1,0 +1,87 @@
+"""The grid of a probe, the order of its trials, their cost and their bounds."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wattloop.energy.cost import CostModel
+from wattloop.run.probe_grid import ProbeCost, ProbedConfiguration, Trial, cheapest, grid, left_out
+from wattloop.wire.probe_messages import ProbedParameter, ProbePlan
+
+MODEL = CostModel(0.5, 400.0)
+PLAN = ProbePlan(
+    at=(0.5,),
+    batch_sizes=(16, 32, 64),
+    parameters=(ProbedParameter("dropout", ("0.1", "0.5")),),
+    power_limits_watts=(300, 200),
+)
+IN_FORCE = ProbedConfiguration(32, (("dropout", "0.2"),), 400.0)
+
+
+def test_the_grid_has_each_combination_once_with_those_of_the_values_in_force() -> None:
+    found = grid(PLAN, IN_FORCE)
+    assert len(found) == len(set(found)) == 3 * 3 * 3
+    assert {each.batch_size for each in found} == {16, 32, 64}
+    assert {dict(each.parameters)["dropout"] for each in found} == {"0.1", "0.2", "0.5"}
+    assert {each.power_limit_watts for each in found} == {400.0, 300, 200}
+
+
+def test_what_is_in_force_comes_first_then_what_differs_in_one_value_then_in_more() -> None:
+    found = grid(PLAN, IN_FORCE)
+    assert found[0] == IN_FORCE
+    distances = [each.differences(IN_FORCE) for each in found]
+    assert distances == sorted(distances)
+    assert distances.count(1) == 2 + 2 + 2
+
+
+@pytest.mark.parametrize(
+    "trial", [(None, None, -1.0), (10.0, 1.0, None), (10.0, 1.0, 0.0), (10.0, 1.0, 0.5), (0.0, 1.0, -1.0)]
+)
+def test_a_trial_without_progress_or_a_measurement_is_never_chosen(
+    trial: tuple[float | None, float | None, float | None],
+) -> None:
+    useless = Trial(IN_FORCE, *trial)
+    assert math.isinf(useless.cost_joules(MODEL))
+    assert cheapest([useless], MODEL) is None
+    other = Trial(ProbedConfiguration(16), 1e9, 1e9, -1e-9)
+    assert cheapest([useless, other], MODEL) is other
+
+
+def test_the_cost_of_a_unit_of_progress_decides_and_of_equal_costs_the_first() -> None:
+    slow = Trial(ProbedConfiguration(16), 1000.0, 10.0, -0.5)
+    fast = Trial(ProbedConfiguration(64), 2000.0, 10.0, -1.0)
+    assert cheapest([slow, fast], MODEL) is fast
+    assert cheapest([slow, Trial(ProbedConfiguration(32), 1000.0, 10.0, -0.5)], MODEL) is slow
+    # Warm-up steps make progress too, which the measured ones must not get for nothing.
+    warmed = Trial(ProbedConfiguration(64), 2000.0, 10.0, -1.0, steps_per_measured=2.0)
+    assert cheapest([slow, warmed], MODEL) is slow
+
+
+@given(
+    seconds=st.lists(st.floats(0.1, 100.0), max_size=8),
+    elapsed=st.floats(0.0, 1e5),
+    percent=st.floats(0.0, 100.0),
+)
+def test_trials_that_use_what_is_left_stay_within_their_share(
+    seconds: list[float], elapsed: float, percent: float
+) -> None:
+    cost, training = ProbeCost(), elapsed
+    for each in seconds:
+        if each > cost.seconds_left(training + cost.time_seconds, percent):
+            break
+        cost = cost.with_trial(1.0, each)
+    assert cost.time_seconds <= percent / 100 * training * (1 + 1e-9)
+
+
+def test_a_counter_that_falls_takes_nothing_from_the_cost() -> None:
+    assert ProbeCost(1, 5.0, 2.0, 2.0).with_trial(-1.0, -1.0) == ProbeCost(2, 5.0, 2.0, 2.0)
+
+
+def test_limits_that_are_left_out_are_named_with_what_may_be_held() -> None:
+    assert left_out(PLAN, (300, 200), (100.0, 400.0)) == []
+    assert left_out(PLAN, (300,), (250.0, 400.0)) == ["powerLimits: 200 W is not tried: 250 to 400 W may be held"]
+    assert left_out(PLAN, (), None) == ["powerLimits: 300 W, 200 W is not tried: no power limit may be held"]
