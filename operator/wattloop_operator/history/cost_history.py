@@ -9,7 +9,7 @@ from statistics import fmean
 
 from wattloop_operator.domain.quantities import energy_estimate_text, energy_text, money_text, saving_text
 from wattloop_operator.history.energy_origin import energy_advice
-from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.job_history import JobHistory, once_per_history
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
 from wattloop_operator.reconcile.energy.attempt_usage import money
 from wattloop_planner.bandit.configuration import Configuration
@@ -97,6 +97,7 @@ def saving_sentence(history: JobHistory) -> str:
     return " ".join(sentences)
 
 
+@once_per_history
 def summary(history: JobHistory) -> str:
     """The sentences about the savings, what must be known about them, and the advice, or how it came true."""
     advice = (

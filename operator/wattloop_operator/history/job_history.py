@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
+from statistics import fmean
+from typing import Any, Self, TypeVar
 
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.objective import Price
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
@@ -18,6 +21,8 @@ from wattloop_operator.reconcile.learning.costs import default_cost_of
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
 from wattloop_operator.reconcile.learning.policy_configurations import default_values
 from wattloop_planner.bandit.configuration import Configuration
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class JobHistory:
         default_parameters: Default of each further parameter to compare with.
         price: Price of energy; None if the job gives none.
         energy_origin: Where its energies come from, an `EnergyOrigin`; None if it is not known.
+        derived: Values that are computed from the history once; see `once_per_history`.
     """
 
     namespace: str
@@ -49,6 +55,7 @@ class JobHistory:
     default_parameters: Mapping[str, str] = field(default_factory=dict)
     price: Price | None = None
     energy_origin: str | None = None
+    derived: dict[Callable[[JobHistory], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of_snapshot(cls, snapshot: Snapshot) -> Self:
@@ -89,6 +96,16 @@ class JobHistory:
         """The records with the target of the latest attempt; costs for other targets are not comparable."""
         return tuple(record for record in self.records if record.target == self.records[-1].target)
 
+    def expected_epochs(self, configuration: Configuration) -> float | None:
+        """Mean epochs to the latest target with a configuration; None if it has not reached it yet."""
+        reached = [
+            record.epochs
+            for record in self.comparable_records
+            if record.result == Result.REACHED.value
+            and Configuration(record.batch_size, record.parameters) == configuration
+        ]
+        return fmean(reached) if reached else None
+
     @cached_property
     def savings(self) -> JobSavings:
         """The recurrences with the target of the latest attempt, compared with the default configuration."""
@@ -108,6 +125,19 @@ class JobHistory:
             eta=eta,
             default=default,
         )
+
+
+def once_per_history(function: Callable[[JobHistory], Value]) -> Callable[[JobHistory], Value]:
+    """A decorator of a pure function of a history, which keeps its value in the history."""
+
+    @functools.wraps(function)
+    def derive(history: JobHistory) -> Value:
+        if function not in history.derived:
+            history.derived[function] = function(history)
+        value: Value = history.derived[function]
+        return value
+
+    return derive
 
 
 def _advice(job: RecurringTrainingJob) -> str:

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.history.energy_origin import origin_of_attempt
-from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.job_history import JobHistory, once_per_history
 from wattloop_operator.reconcile.learning.costs import attempt_cost_joules
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
@@ -127,6 +127,7 @@ class RecurrenceRow:
 COLUMNS = tuple(each.name for each in fields(RecurrenceRow) if each.name != "parameters")
 
 
+@once_per_history
 def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
     """The rows of a history, ordered by (recurrence, attempt)."""
     savings = history.savings
@@ -139,7 +140,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             batch_size=record.batch_size,
             power_limit_watts=record.power_limit_watts,
             epochs=record.epochs,
-            outcome=_outcome(record.result),
+            outcome=outcome_text(record.result),
             energy_joules=record.energy_joules or None,
             time_seconds=record.time_seconds or None,
             cost_joules=attempt_cost_joules(record, history.eta),
@@ -225,8 +226,13 @@ def _pipeline_cells(result: PipelineResult | None) -> dict[str, Any]:
     }
 
 
-def _outcome(result: str) -> str:
-    """The result in the form of the simulator's files: ``deadline-exceeded``."""
+def outcome_text(result: str) -> str:
+    """A result in the form of the simulator's files.
+
+    Example:
+        >>> outcome_text("DeadlineExceeded")
+        'deadline-exceeded'
+    """
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", result).lower()
 
 

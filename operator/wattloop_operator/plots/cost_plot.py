@@ -1,4 +1,7 @@
-"""``cost.png``: the cost of each recurrence by batch size, the cumulative savings, and the final metric."""
+"""``cost.png``: the cost of each recurrence by batch size, the cumulative savings, and the final metric.
+
+Marks at the top say where a cost is not comparable with the ones before: another target, image or GPU.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,26 @@ from wattloop_operator.domain.quantities import energy_unit, metric_text, saving
 from wattloop_operator.history.cost_history import RecurrenceCost, costs_of
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.marks import Mark, marks_of
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
 from wattloop_operator.plots.figure_style import (
     DASHES,
-    FAINT,
-    INK,
-    LOST,
-    SAVED,
+    LIGHT,
+    Theme,
     colours_of,
     label_of,
     new_figure,
     save,
     show_text,
     style,
+    svg_of,
+    thinned,
 )
 from wattloop_operator.reconcile.learning.job_savings import JobSavings
 from wattloop_planner.estimate import Estimate
+
+# More of them would hide the costs; the latest ones are drawn.
+MAX_MARKS = 24
 
 
 def write_cost_plot(path: str | Path, history: JobHistory) -> None:
@@ -47,32 +54,45 @@ def write_cost_plot(path: str | Path, history: JobHistory) -> None:
         save(_draw(history), path, energy_note([row.energy_origin for row in rows_of(history)]))
 
 
-def _draw(history: JobHistory) -> Figure:
+def cost_svg(history: JobHistory, theme: Theme) -> bytes:
+    """The same figure as SVG."""
+    with style(theme):
+        return svg_of(_draw(history, theme), theme, energy_note([row.energy_origin for row in rows_of(history)]))
+
+
+def _draw(history: JobHistory, theme: Theme = LIGHT) -> Figure:
     rows = rows_of(history)
     costs, savings = costs_of(rows), history.savings
     figure = new_figure(8.4)
     above, below, metric = figure.subplots(3, 1, sharex=True, height_ratios=(6, 4, 3))
-    above.set_title(f"{history.title}: cost of each recurrence")
     if not costs:
-        show_text(above, "No recurrence has ended with a known cost yet.")
+        above.set_title(f"{label_of(history.title)}: cost of each recurrence")
+        show_text(above, "No recurrence has ended with a known cost yet.", theme)
         below.set_axis_off()
         metric.set_axis_off()
         return figure
-    _draw_costs(above, costs, savings.default)
+    drawn, step = thinned(costs)
+    every = "each recurrence" if step == 1 else f"1 in {step} of {len(costs):,} recurrences"
+    above.set_title(f"{label_of(history.title)}: cost of {every}")
+    _draw_costs(above, drawn, savings.default, theme, width=0.8 * step)
+    _draw_marks(above, marks_of(history), theme)
     below.set_title("cumulative savings against the default configuration, with their interval of 90 %")
     if savings.is_known:
-        _draw_saving(below, savings)
+        _draw_saving(below, savings, theme)
     else:
         why = "other configuration has" if savings.default is not None else "default configuration has not"
-        show_text(below, f"Not known yet: {'no ' if savings.default is not None else 'the '}{why} reached the target.")
-    _draw_metric(metric, history, rows)
+        text = f"Not known yet: {'no ' if savings.default is not None else 'the '}{why} reached the target."
+        show_text(below, text, theme)
+    _draw_metric(metric, history, rows, theme)
     return figure
 
 
-def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default: Estimate | None) -> None:
+def _draw_costs(
+    axes: Axes, costs: Sequence[RecurrenceCost], default: Estimate | None, theme: Theme, width: float
+) -> None:
     largest = max(*(each.cost_joules for each in costs), 0.0 if default is None else default.value)
     size, unit = energy_unit(largest)
-    colours = colours_of(configuration for each in costs for configuration, _ in each.attempts)
+    colours = colours_of((configuration for each in costs for configuration, _ in each.attempts), theme)
     for each in costs:
         bottom = 0.0
         for number, (configuration, cost) in enumerate(each.attempts):
@@ -81,11 +101,11 @@ def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default: Estimate
                 each.recurrence,
                 cost / size,
                 bottom=bottom / size,
-                width=0.8,
+                width=width,
                 color=colours[configuration],
                 # Attempts that missed the target are hatched: their cost gave no model.
                 hatch=None if succeeded else "////",
-                edgecolor="white",
+                edgecolor=theme.paper,
                 linewidth=0.0 if succeeded else 0.4,
             )
             bottom += cost
@@ -93,35 +113,55 @@ def _draw_costs(axes: Axes, costs: tuple[RecurrenceCost, ...], default: Estimate
         Patch(color=colour, label=label_of(configuration)) for configuration, colour in colours.items()
     ]
     if any(len(each.attempts) > 1 or not each.reached for each in costs):
-        handles.append(Patch(facecolor=FAINT, edgecolor="white", hatch="////", label="target missed"))
+        handles.append(Patch(facecolor=theme.faint, edgecolor=theme.paper, hatch="////", label="target missed"))
     if default is not None:
         label = f"default configuration,\n{default.value / size:.3g} {unit}"
-        axes.axhspan(default.low / size, default.high / size, color=FAINT, alpha=0.15, linewidth=0, zorder=0)
-        handles.append(axes.axhline(default.value / size, color=INK, linestyle=DASHES, linewidth=1.4, label=label))
+        axes.axhspan(default.low / size, default.high / size, color=theme.faint, alpha=0.15, linewidth=0, zorder=0)
+        handles.append(
+            axes.axhline(default.value / size, color=theme.ink, linestyle=DASHES, linewidth=1.4, label=label)
+        )
     axes.legend(handles=handles, title="batch size", alignment="left", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.grid(visible=False, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     # The interval of a cost that is hardly known would leave no room for the bars.
     axes.set_ylim(0.0, 1.1 * min(max(largest, 0.0 if default is None else default.high), 2 * largest) / size)
-    axes.set_xlim(costs[0].recurrence - 0.6, costs[-1].recurrence + 0.6)
+    axes.set_xlim(costs[0].recurrence - 0.75 * width, costs[-1].recurrence + 0.75 * width)
     axes.set_ylabel(f"cost ({unit})")
 
 
-def _draw_saving(axes: Axes, savings: JobSavings) -> None:
-    running = savings.running()
+def _draw_marks(axes: Axes, marks: Sequence[Mark], theme: Theme) -> None:
+    """A line before each recurrence from which on something is different, with a word at its top."""
+    for each in marks[-MAX_MARKS:]:
+        position = each.recurrence - 0.5
+        axes.axvline(position, color=theme.faint, linestyle=":", linewidth=1.2)
+        axes.annotate(
+            each.kind.value,
+            (position, 1.0),
+            xycoords=axes.get_xaxis_transform(),
+            xytext=(2, -2),
+            textcoords="offset points",
+            rotation=90,
+            va="top",
+            fontsize=8.0,
+            color=theme.faint,
+        )
+
+
+def _draw_saving(axes: Axes, savings: JobSavings, theme: Theme) -> None:
+    running, _ = thinned(savings.running())
     size, unit = energy_unit(max(abs(each.value) for _, each in running))
     indices = [index for index, _ in running]
     low, heights, high = ([getattr(each, end) / size for _, each in running] for end in ("low", "value", "high"))
-    axes.fill_between(indices, low, high, color=FAINT, alpha=0.25, linewidth=0)
-    axes.plot(indices, heights, color=INK, linewidth=1.4, marker="o", markersize=3 if len(running) <= 60 else 0)
-    axes.axhline(0, color=FAINT, linewidth=0.8)
+    axes.fill_between(indices, low, high, color=theme.faint, alpha=0.25, linewidth=0)
+    axes.plot(indices, heights, color=theme.ink, linewidth=1.4, marker="o", markersize=3 if len(running) <= 60 else 0)
+    axes.axhline(0, color=theme.faint, linewidth=0.8)
     percent = savings.saved_percent
     if percent is not None:
         axes.annotate(
             f"{saving_text(percent)}\nover {savings.compared_count} recurrences",
             (1.01, heights[-1]),
             xycoords=axes.get_yaxis_transform(),
-            color=_saving_color(percent),
+            color=_saving_color(percent, theme),
             fontweight="bold",
             va="center",
             annotation_clip=False,
@@ -129,24 +169,28 @@ def _draw_saving(axes: Axes, savings: JobSavings) -> None:
     axes.set_ylabel(f"saved ({unit})")
 
 
-def _saving_color(percent: Estimate) -> str:
+def _saving_color(percent: Estimate, theme: Theme) -> str:
     if not percent.has_known_sign:
-        return INK
-    return SAVED if percent.value >= 0 else LOST
+        return theme.ink
+    return theme.saved if percent.value >= 0 else theme.lost
 
 
-def _draw_metric(axes: Axes, history: JobHistory, rows: Sequence[RecurrenceRow]) -> None:
+def _draw_metric(axes: Axes, history: JobHistory, rows: Sequence[RecurrenceRow], theme: Theme) -> None:
     """The final metric of each recurrence, and its target."""
     axes.set_title("final metric of each recurrence")
     axes.set_xlabel("recurrence")
     last = {row.recurrence: row for row in rows if row.metric is not None}
+    shown, _ = thinned(tuple(last.values()))
     for reached in (True, False):
-        points = [(row.recurrence, row.metric) for row in last.values() if row.reached is reached]
+        points = [(row.recurrence, row.metric) for row in shown if row.reached is reached]
         axes.plot(
-            *zip(*points, strict=True) if points else ([], []), "o", color=INK if reached else FAINT, markersize=4
+            *zip(*points, strict=True) if points else ([], []),
+            "o",
+            color=theme.ink if reached else theme.faint,
+            markersize=4,
         )
     target = history.records[-1].target
     label = f"target, {metric_text(target.threshold)}"
-    axes.axhline(target.threshold, color=INK, linestyle=DASHES, linewidth=1.0, label=label)
+    axes.axhline(target.threshold, color=theme.ink, linestyle=DASHES, linewidth=1.0, label=label)
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.set_ylabel(label_of(target.metric))

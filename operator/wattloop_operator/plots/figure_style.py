@@ -1,11 +1,14 @@
-"""Shared parts of the plots: figures, colours by batch size, units, and saving."""
+"""Shared parts of the plots: figures, themes, colours by batch size, and saving as PNG or SVG."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager
+import contextlib
+import io
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from matplotlib import colormaps, rc_context
 from matplotlib.axes import Axes
@@ -19,19 +22,14 @@ WIDTH_INCHES = 10.0
 DOTS_PER_INCH = 144
 # A longer one would leave no room for the axes.
 MAX_LABEL_CHARACTERS = 48
-INK = "#26323d"
-FAINT = "#8a96a3"
-SAVED = "#2f9e6e"
-LOST = "#d1495b"
+# Of more recurrences, every n-th is drawn: bars of less than a pixel show nothing.
+MAX_DRAWN = 400
 DASHES = (0, (5, 3))
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 10.0,
-    "text.color": INK,
     # A user's text with two dollar signs is no formula.
     "text.parse_math": False,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": FAINT,
     "axes.titlesize": 12.0,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
@@ -39,22 +37,62 @@ STYLE: dict[Any, Any] = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#e4e8ec",
-    "xtick.color": INK,
-    "ytick.color": INK,
     "legend.frameon": False,
     "legend.title_fontsize": 9.0,
     "legend.fontsize": 9.0,
+    # An SVG has the same bytes each time.
+    "svg.hashsalt": "wattloop",
 }
 Colour = tuple[float, float, float, float]
+Item = TypeVar("Item")
 
 
-def colours_of(configurations: Iterable[Configuration]) -> dict[Configuration, Colour]:
+@dataclass(frozen=True)
+class Theme:
+    """The colours of a figure.
+
+    Attributes:
+        ink: Text, axes' labels and the main lines.
+        faint: Secondary lines and areas.
+        grid: Lines of the grid.
+        paper: The background.
+        saved: What was saved.
+        lost: What was lost, and warnings.
+        shades: Part of the colour map that is legible on the background.
+    """
+
+    ink: str
+    faint: str
+    grid: str
+    paper: str
+    saved: str
+    lost: str
+    shades: tuple[float, float]
+
+
+LIGHT = Theme("#26323d", "#8a96a3", "#e4e8ec", "#ffffff", "#2f9e6e", "#d1495b", (0.0, 0.88))
+DARK = Theme("#e3e8ec", "#7f8c98", "#323c45", "#1a2026", "#4cc38a", "#f2788a", (0.28, 1.0))
+# Matplotlib has one set of settings for the whole process.
+_SETTINGS = threading.RLock()
+
+
+def colours_of(configurations: Iterable[Configuration], theme: Theme = LIGHT) -> dict[Configuration, Colour]:
     """A colour for each configuration, from dark for the smallest batch size to light for the largest."""
     ordered = sorted(set(configurations))
-    # The lightest colours of the map are hardly visible on white.
-    steps = max(len(ordered) - 1, 1) / 0.88
-    return {configuration: colormaps["viridis"](number / steps) for number, configuration in enumerate(ordered)}
+    first, last = theme.shades
+    step = (last - first) / max(len(ordered) - 1, 1)
+    return {configuration: colormaps["viridis"](first + number * step) for number, configuration in enumerate(ordered)}
+
+
+def thinned(items: Sequence[Item]) -> tuple[Sequence[Item], int]:
+    """At most `MAX_DRAWN` of the items, the latest among them, and n of "every n-th is drawn".
+
+    Example:
+        >>> thinned(range(3)), thinned(range(1_000))[1]
+        ((range(0, 3), 1), 3)
+    """
+    step = -(-len(items) // MAX_DRAWN) or 1
+    return (items if step == 1 else items[(len(items) - 1) % step :: step]), step
 
 
 def label_of(text: object) -> str:
@@ -78,18 +116,41 @@ def save(figure: Figure, path: str | Path, footer: str = "") -> None:
     Raises:
         OperationError: The file cannot be written.
     """
-    if footer:
-        figure.supxlabel(footer, x=0.01, ha="left", fontsize=9.0, color=LOST)
+    _add_footer(figure, footer, LIGHT)
     with open_atomic_bytes(path) as stream:
         figure.savefig(stream, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
 
 
-def show_text(axes: Axes, text: str) -> None:
+def svg_of(figure: Figure, theme: Theme, footer: str = "") -> bytes:
+    """The figure as SVG, with its text as outlines, so that it needs no font and no text of a user is markup."""
+    _add_footer(figure, footer, theme)
+    stream = io.BytesIO()
+    metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    figure.savefig(stream, format="svg", metadata=metadata)
+    return stream.getvalue()
+
+
+def _add_footer(figure: Figure, footer: str, theme: Theme) -> None:
+    if footer:
+        figure.supxlabel(footer, x=0.01, ha="left", fontsize=9.0, color=theme.lost)
+
+
+def show_text(axes: Axes, text: str, theme: Theme = LIGHT) -> None:
     """Show a sentence in axes without data."""
     axes.set_axis_off()
-    axes.text(0.5, 0.5, text, ha="center", va="center", color=FAINT, transform=axes.transAxes, wrap=True)
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=theme.faint, transform=axes.transAxes, wrap=True)
 
 
-def style() -> AbstractContextManager[None]:
-    """Apply the common style until the block ends."""
-    return rc_context(STYLE)
+@contextlib.contextmanager
+def style(theme: Theme = LIGHT) -> Iterator[None]:
+    """Apply the common style until the block ends; one thread at a time."""
+    inks = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
+    papers = ("figure.facecolor", "axes.facecolor", "savefig.facecolor")
+    colours: dict[Any, Any] = {
+        **dict.fromkeys(inks, theme.ink),
+        **dict.fromkeys(papers, theme.paper),
+        "axes.edgecolor": theme.faint,
+        "grid.color": theme.grid,
+    }
+    with _SETTINGS, rc_context({**STYLE, **colours}):
+        yield

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
 
-from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.job_history import JobHistory, once_per_history
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile
 from wattloop_planner.bandit.configuration import Configuration
@@ -33,6 +33,7 @@ class TradeoffPoint:
     runs: int
 
 
+@once_per_history
 def tradeoff_points(history: JobHistory) -> tuple[TradeoffPoint, ...]:
     """The points of configurations that reached the latest attempt's target on its GPUs.
 

@@ -14,13 +14,15 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from wattloop_operator.domain.quantities import energy_unit, time_unit
 from wattloop_operator.plots.figure_style import (
     DASHES,
-    INK,
+    LIGHT,
+    Theme,
     colours_of,
     label_of,
     new_figure,
     save,
     show_text,
     style,
+    svg_of,
 )
 from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front
 
@@ -47,17 +49,23 @@ def write_tradeoff_plot(path: str | Path, title: str, points: Sequence[TradeoffP
         save(_draw(title, points), path, footer)
 
 
-def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
+def tradeoff_svg(title: str, points: Sequence[TradeoffPoint], theme: Theme, footer: str = "") -> bytes:
+    """The same figure as SVG."""
+    with style(theme):
+        return svg_of(_draw(title, points, theme), theme, footer)
+
+
+def _draw(title: str, points: Sequence[TradeoffPoint], theme: Theme = LIGHT) -> Figure:
     figure = new_figure(6.0)
     axes = figure.subplots()
-    axes.set_title(f"{title}: energy and time to the target")
+    axes.set_title(f"{label_of(title)}: energy and time to the target")
     if not points:
-        show_text(axes, "No batch size has reached the target yet.")
+        show_text(axes, "No batch size has reached the target yet.", theme)
         return figure
     energy, energy_name = energy_unit(min(point.energy_joules for point in points))
     time, time_name = time_unit(min(point.time_seconds for point in points))
     scale = (time, energy)
-    colours = colours_of(point.configuration for point in points)
+    colours = colours_of((point.configuration for point in points), theme)
     for configuration, group in itertools.groupby(points, key=lambda point: point.configuration):
         of_configuration = list(group)
         axes.plot(
@@ -75,18 +83,20 @@ def _draw(title: str, points: Sequence[TradeoffPoint]) -> Figure:
                 *_coordinates([point], scale),
                 "o",
                 color=colour,
-                markerfacecolor=colour if point.runs else "white",
+                markerfacecolor=colour if point.runs else theme.paper,
                 zorder=4 if point.runs else 3,
             )
     _make_logarithmic(axes)
-    _draw_front(axes, pareto_front(points), scale)
+    _draw_front(axes, pareto_front(points), scale, theme)
     axes.set_xlabel(f"time to the target ({time_name})")
     axes.set_ylabel(f"energy to the target ({energy_name})")
     handles = [Line2D([], [], color=colour, marker="o", label=label_of(each)) for each, colour in colours.items()]
     handles += [
-        Line2D([], [], color=INK, linestyle=DASHES, linewidth=1.6, label="Pareto front"),
-        Line2D([], [], color=INK, marker="o", linestyle="", label="runs measured"),
-        Line2D([], [], color=INK, marker="o", markerfacecolor="white", linestyle="", label="from the profile"),
+        Line2D([], [], color=theme.ink, linestyle=DASHES, linewidth=1.6, label="Pareto front"),
+        Line2D([], [], color=theme.ink, marker="o", linestyle="", label="runs measured"),
+        Line2D(
+            [], [], color=theme.ink, marker="o", markerfacecolor=theme.paper, linestyle="", label="from the profile"
+        ),
     ]
     axes.legend(handles=handles, title="batch size", alignment="left", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
@@ -104,9 +114,9 @@ def _make_logarithmic(axes: Axes) -> None:
         axis.set_minor_formatter(NullFormatter())
 
 
-def _draw_front(axes: Axes, front: Sequence[TradeoffPoint], scale: tuple[float, float]) -> None:
+def _draw_front(axes: Axes, front: Sequence[TradeoffPoint], scale: tuple[float, float], theme: Theme) -> None:
     times, energies = _coordinates(front, scale)
-    axes.plot(times, energies, color=INK, linestyle=DASHES, linewidth=1.6, zorder=5)
+    axes.plot(times, energies, color=theme.ink, linestyle=DASHES, linewidth=1.6, zorder=5)
     for point in _points_to_label(axes, front, scale[1]):
         axes.annotate(
             _label(point),

@@ -98,8 +98,12 @@ class JobSavings:
 
     def of_all(self, indices: Iterable[int]) -> Estimate | None:
         """Saving of some recurrences in percent of the default's cost; None if none has one."""
-        wanted = set(indices)
-        return self._percent([each for each in self.recurrences if each.index in wanted and each.has_saving])
+        found = [self._by_index[index] for index in sorted(set(indices)) if index in self._by_index]
+        return self._percent([each for each in found if each.has_saving])
+
+    @cached_property
+    def _by_index(self) -> dict[int, RecurrenceSaving]:
+        return {each.index: each for each in self.recurrences}
 
     @cached_property
     def saved_joules(self) -> Estimate | None:
@@ -149,11 +153,19 @@ class JobSavings:
 
     def running(self) -> tuple[tuple[int, Estimate], ...]:
         """Index of each compared recurrence, and the joules saved up to and including it."""
-        found = ((each.index, self._joules(self.compared[: count + 1])) for count, each in enumerate(self.compared))
-        return tuple((index, saved) for index, saved in found if saved is not None)
+        found, count, paid = [], 0, 0.0
+        for each in self.compared:
+            more, cost = _paid((each,))
+            count, paid = count + more, paid + cost
+            saved = self._saved(count, paid)
+            if saved is not None:
+                found.append((each.index, saved))
+        return tuple(found)
 
     def _joules(self, recurrences: Sequence[RecurrenceSaving]) -> Estimate | None:
-        count, paid = _paid(recurrences)
+        return self._saved(*_paid(recurrences))
+
+    def _saved(self, count: int, paid: float) -> Estimate | None:
         return self._of_default(lambda default: count * default - paid)
 
     def _percent(self, recurrences: Sequence[RecurrenceSaving]) -> Estimate | None:
