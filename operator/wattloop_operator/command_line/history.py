@@ -22,10 +22,18 @@ if TYPE_CHECKING:
 FILE_COLUMNS = 160
 
 
-def add_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add JOB and the options that locate it and set what it is compared with."""
+def add_source_arguments(parser: argparse.ArgumentParser, *, optional_job: bool = False) -> None:
+    """Add JOB and the options that locate it and set what it is compared with.
+
+    Args:
+        parser: The parser of the command.
+        optional_job: Whether the command may do without JOB.
+    """
     parser.add_argument(
-        "job", metavar="JOB", help="name of the RecurringTrainingJob, or an output folder of wattloop run"
+        "job",
+        metavar="JOB",
+        nargs="?" if optional_job else None,
+        help="name of the RecurringTrainingJob, or an output folder of wattloop run",
     )
     source = parser.add_mutually_exclusive_group()
     source.add_argument(
@@ -70,7 +78,8 @@ def check_source(arguments: argparse.Namespace) -> None:
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    add_source_arguments(parser)
+    add_source_arguments(parser, optional_job=True)
+    parser.add_argument("--jobs", action="store_true", help="list the jobs of --database instead of one job's runs")
     parser.add_argument(
         "--format",
         choices=("table", "csv", "json"),
@@ -78,6 +87,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="table (default), csv (as recurrences.csv) or json (a list of objects with the columns of the CSV)",
     )
     parser.add_argument("--output", metavar="FILE", default="-", help="output file (default: -, stdout)")
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    if arguments.jobs:
+        if arguments.database is None or arguments.job is not None:
+            raise UsageError("--jobs lists the jobs of a database: give --database DATABASE, and no JOB")
+        if arguments.namespace or arguments.uid or arguments.eta is not None or arguments.default_batch_size:
+            raise UsageError("--jobs takes --database, --format and --output alone")
+        return
+    if arguments.job is None:
+        raise UsageError("name a JOB; --database DATABASE --jobs lists those of a database")
+    check_source(arguments)
 
 
 def job_history(arguments: argparse.Namespace) -> JobHistory:
@@ -108,7 +129,35 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
     return history
 
 
+def _list_jobs(arguments: argparse.Namespace) -> int:
+    import csv
+    import json
+    from dataclasses import fields
+
+    from rich.console import Console
+
+    from wattloop.files.atomic_write import open_atomic
+    from wattloop_operator.history.job_overview import JobOverview, job_keys, overview_table, overviews
+    from wattloop_operator.store import open_store
+
+    with open_store(arguments.database, create=False) as store:
+        jobs = overviews(store, job_keys(store))
+    with open_atomic(arguments.output) as stream:
+        if arguments.format == "csv":
+            writer = csv.DictWriter(stream, [each.name for each in fields(JobOverview)], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(each.to_json() for each in jobs)
+        elif arguments.format == "json":
+            json.dump([each.to_json() for each in jobs], stream, indent=2)
+            stream.write("\n")
+        else:
+            Console(file=stream, width=None if stream.isatty() else FILE_COLUMNS).print(overview_table(jobs))
+    return 0
+
+
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.jobs:
+        return _list_jobs(arguments)
     from rich.console import Console
 
     from wattloop.files.atomic_write import open_atomic
@@ -139,8 +188,9 @@ COMMAND = Command(
     "A cluster keeps only the latest recurrences as objects; the operator's database keeps all.",
     example="  wattloop history wattloop-output/digits\n"
     "  wattloop history digits --database sqlite:///shared.db\n"
-    "  wattloop history digits --context production --namespace research --format csv --output digits.csv",
+    "  wattloop history digits --context production --namespace research --format csv --output digits.csv\n"
+    "  wattloop history --database sqlite:///shared.db --jobs",
     configure=_configure,
     run=_run,
-    check=check_source,
+    check=_check,
 )

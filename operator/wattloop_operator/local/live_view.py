@@ -10,7 +10,6 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from statistics import fmean
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -141,18 +140,13 @@ class LiveView:
         self, recurrence: TrainingRecurrence, progress: Progress, configuration: Configuration, history: JobHistory
     ) -> str:
         """When the attempt will reach the target, by the epochs of earlier ones with its configuration."""
-        earlier = [
-            record.epochs
-            for record in history.comparable_records
-            if record.result == Result.REACHED.value
-            and Configuration(record.batch_size, record.parameters) == configuration
-        ]
+        expected = history.expected_epochs(configuration)
         started, epoch = recurrence.status.start_time, float(progress.epoch or 0)
-        if not earlier or started is None or not 0 < epoch < fmean(earlier):
+        if expected is None or started is None or not 0 < epoch < expected:
             return NONE
         elapsed = self._now() - started
-        end = started + elapsed * (fmean(earlier) / epoch)
-        return f"about {_clock_time(end, elapsed)} (epoch {fmean(earlier):.3g})"
+        end = started + elapsed * (expected / epoch)
+        return f"about {_clock_time(end, elapsed)} (epoch {expected:.3g})"
 
     def _bar(self, history: JobHistory, running: set[int]) -> str:
         done = len({record.recurrence for record in history.records if record.result == Result.REACHED.value})

@@ -103,12 +103,27 @@ class Objects:
         found = self._select(f"read {kind} {namespace}/{name}", *_is(kind, namespace, name))
         return found[0] if found else None
 
-    def list(self, kind: str, namespace: str | None = None) -> tuple[StoredObject, ...]:
-        """The objects of a kind, in one namespace or in all, ordered by namespace and name."""
+    def list(self, kind: str, namespace: str | None = None, prefix: str = "") -> tuple[StoredObject, ...]:
+        """The objects of a kind, in one namespace or in all, ordered by namespace and name.
+
+        Args:
+            kind: Their kind.
+            namespace: Their namespace; None for all.
+            prefix: What their names begin with.
+        """
         conditions = [OBJECTS.c.kind == kind]
         if namespace is not None:
             conditions.append(OBJECTS.c.namespace == namespace)
+        if prefix:
+            conditions.append(OBJECTS.c.name.startswith(prefix, autoescape=True))
         return self._select(f"list objects of kind {kind}", *conditions)
+
+    def names(self, kind: str) -> tuple[tuple[str, str], ...]:
+        """Namespace and name of the objects of a kind, ordered, without their bodies."""
+        query = select(OBJECTS.c.namespace, OBJECTS.c.name).where(OBJECTS.c.kind == kind)
+        with self._database.reading(f"list the names of objects of kind {kind}") as on:
+            rows = on.execute(query.order_by(OBJECTS.c.namespace, OBJECTS.c.name)).all()
+        return tuple((row.namespace, row.name) for row in rows)
 
     def replace(
         self, kind: str, namespace: str, name: str, body: Mapping[str, Any], *, expected_version: int

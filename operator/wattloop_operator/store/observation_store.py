@@ -73,6 +73,14 @@ class Observations:
         with self._database.reading(f"read the observations of job {job_uid}") as on:
             return _select(on, OBSERVATIONS.c.job_uid == job_uid)
 
+    def last_of_job(self, job_uid: str) -> ObservationRecord | None:
+        """The observation of the latest attempt of a job; None if there is none."""
+        newest = select(OBSERVATIONS).where(OBSERVATIONS.c.job_uid == job_uid)
+        newest = newest.order_by(OBSERVATIONS.c.recurrence.desc(), OBSERVATIONS.c.attempt.desc()).limit(1)
+        with self._database.reading(f"read the last observation of job {job_uid}") as on:
+            row = on.execute(newest).first()
+        return None if row is None else ObservationRecord(*row)
+
     def of_name(self, namespace: str, job_name: str) -> tuple[ObservationRecord, ...]:
         """All observations of jobs of this name, ordered by (job_uid, recurrence, attempt)."""
         with self._database.reading(f"read the observations of {namespace}/{job_name}") as on:

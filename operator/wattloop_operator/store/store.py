@@ -9,6 +9,7 @@ from typing import Self
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.reading import special_file_kind
 from wattloop_operator.store.address import database_url, display_name
+from wattloop_operator.store.changes import database_version, job_version
 from wattloop_operator.store.database import Database
 from wattloop_operator.store.objects import Objects
 from wattloop_operator.store.observation_store import LateUsages, Observations
@@ -49,6 +50,24 @@ class Store:
         """
         with self._database.reading("use the database") as on:
             read_marker(on)
+
+    def version(self) -> str:
+        """A text that changes when an object or an observation is written.
+
+        Raises:
+            OperationError: The database failed.
+        """
+        with self._database.reading("look for changes") as on:
+            return database_version(on)
+
+    def version_of_job(self, job_uid: str) -> str:
+        """A text that changes when the records of a job do.
+
+        Raises:
+            OperationError: The database failed.
+        """
+        with self._database.reading(f"look for changes of job {job_uid}") as on:
+            return job_version(on, job_uid)
 
     def close(self) -> None:
         """Close all connections; the store must not be used afterwards."""

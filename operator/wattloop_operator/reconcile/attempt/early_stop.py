@@ -17,7 +17,7 @@ from decimal import Decimal
 
 from wattloop_operator.api.attempt_state import FinalMetricPrediction, Progress
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
+from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence, TrainingRecurrenceSpec
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import cost_of, max_power_of, plausible_cost, usage_of
@@ -55,8 +55,7 @@ def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
         return f"its metric diverged ({last}) after {epochs_text(progress.epoch or 0)}"
     if is_at_plateau(progress):
         return plateau_reason(recurrence, progress)
-    reviewed = progress.reviewed_epoch is not None
-    limit = progress.stop_cost_joules if reviewed else recurrence.spec.stop_cost_joules
+    reviewed, limit = progress.reviewed_epoch is not None, cost_limit(recurrence.spec, progress)
     # The first epoch contains the start of the training, which a further attempt would pay again.
     if limit is None or (not reviewed and (progress.epoch or 0) <= 1):
         return ""
@@ -69,6 +68,11 @@ def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
         f"it has cost {cost:.0f} J after {epochs_text(progress.epoch or 0)} without reaching the target; "
         f"the policy allows {float(limit):.0f} J{', by its review of the epochs so far' if reviewed else ''}"
     )
+
+
+def cost_limit(spec: TrainingRecurrenceSpec, progress: Progress) -> Decimal | None:
+    """Cost in joules at which an attempt is stopped, by its latest review or by its decision; None: no limit."""
+    return spec.stop_cost_joules if progress.reviewed_epoch is None else progress.stop_cost_joules
 
 
 def is_review_due(recurrence: TrainingRecurrence, progress: Progress) -> bool:

@@ -1,0 +1,190 @@
+"""One line for each job of a database: what it does now, how its last recurrence ended, and what it saves.
+
+A job that the local mode stores has a status, which the run wrote; its figures are shown as they are there. Of a
+cluster's job a database has only observations, so its state, its next start and its savings are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from wattloop.printable import printable
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.trigger import Trigger
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.quantities import NONE, NOT_KNOWN_YET, energy_estimate_text, energy_text, saving_text
+from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.history.rows import outcome_text
+from wattloop_operator.store import Store
+from wattloop_planner.estimate import Estimate
+
+JOB = "RecurringTrainingJob"
+NO_JOB = "this database has only the observations of the job, as that of a cluster's operator"
+
+
+@dataclass(frozen=True)
+class JobOverview:
+    """One job.
+
+    Attributes:
+        namespace: Its namespace.
+        job: Its name.
+        state: Its state in one word, as it was written last; None if it is not known.
+        failure: Why its runs fail, as one word; empty if they do not.
+        why: What it waits for, or why nothing starts, as a sentence.
+        next_start: When its next recurrence starts; None if that is not known.
+        recurrence: Index of its latest recurrence that ended; None if none has.
+        batch_size: The batch size of its last attempt.
+        outcome: The result of that attempt.
+        cost_joules: Its cost over all attempts; None if it is not known.
+        latest_saving_percent: What the latest recurrences cost less than the default configuration; None until known.
+        low_latest_saving_percent: Lower end of its interval of 90 %.
+        high_latest_saving_percent: Upper end of it.
+        saved_joules: What was saved so far, learning included; None until known.
+        low_saved_joules: Lower end of its interval of 90 %.
+        high_saved_joules: Upper end of it.
+    """
+
+    namespace: str
+    job: str
+    state: str | None = None
+    failure: str = ""
+    why: str = ""
+    next_start: datetime | None = None
+    recurrence: int | None = None
+    batch_size: int | None = None
+    outcome: str | None = None
+    cost_joules: float | None = None
+    latest_saving_percent: float | None = None
+    low_latest_saving_percent: float | None = None
+    high_latest_saving_percent: float | None = None
+    saved_joules: float | None = None
+    low_saved_joules: float | None = None
+    high_saved_joules: float | None = None
+
+    @property
+    def latest_saving(self) -> Estimate | None:
+        """The saving of the latest recurrences in percent, with its interval."""
+        return _estimate(self.latest_saving_percent, self.low_latest_saving_percent, self.high_latest_saving_percent)
+
+    @property
+    def saved(self) -> Estimate | None:
+        """What was saved so far in joules, with its interval."""
+        return _estimate(self.saved_joules, self.low_saved_joules, self.high_saved_joules)
+
+    def to_json(self) -> dict[str, Any]:
+        """The job as a JSON object with the names of the attributes."""
+        next_start = None if self.next_start is None else self.next_start.isoformat()
+        return {**asdict(self), "next_start": next_start}
+
+
+def job_keys(store: Store) -> tuple[JobKey, ...]:
+    """The jobs of a database that are stored or have observations, by namespace and name.
+
+    Raises:
+        OperationError: The database failed.
+    """
+    observed = {(each.namespace, each.job_name) for each in store.observations.jobs()}
+    return tuple(JobKey(*each) for each in sorted(observed | set(store.objects.names(JOB))))
+
+
+def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobOverview, ...]:
+    """The overviews of some jobs of a database.
+
+    Raises:
+        InputError: A stored job is invalid.
+        OperationError: The database failed.
+    """
+    observed = {(each.namespace, each.job_name): each.job_uid for each in store.observations.jobs()}
+    found = []
+    for key in keys:
+        stored = store.objects.get(JOB, key.namespace, key.name)
+        if stored is not None:
+            found.append(_of_job(stored.read_as(RecurringTrainingJob)))
+        elif (key.namespace, key.name) in observed:
+            found.append(_of_record(key, store.observations.last_of_job(observed[key.namespace, key.name])))
+    return tuple(found)
+
+
+def overview_table(jobs: Sequence[JobOverview]) -> Table:
+    """The jobs as a table for the terminal."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("job", "state", "last result"):
+        table.add_column(name, overflow="fold")
+    for name in ("cost", "latest against the default", "saved so far"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold", ratio=1)
+    for each in jobs:
+        last = NONE if each.outcome is None else f"{each.recurrence}: {each.outcome}"
+        cells = (f"{each.namespace}/{each.job}", " ".join(filter(None, (each.state or NONE, each.failure))), last)
+        figures = (
+            NONE if each.cost_joules is None else energy_text(each.cost_joules),
+            saving_text(each.latest_saving),
+            NOT_KNOWN_YET if each.saved is None else energy_estimate_text(each.saved),
+        )
+        table.add_row(*(Text(printable(cell)) for cell in (*cells, *figures, each.why)))
+    return table
+
+
+def _of_job(job: RecurringTrainingJob) -> JobOverview:
+    status = job.status
+    last = next((each for each in status.recent_recurrences if each.result is not None), None)
+    savings, ready = status.savings, next((each for each in status.conditions if each.type == "Ready"), None)
+    return JobOverview(
+        job.metadata.namespace,
+        job.metadata.name,
+        state=None if status.state is None else status.state.value,
+        failure=status.failure,
+        why=(ready.message if ready is not None else "") or trigger_text(job.spec.trigger),
+        next_start=status.next_schedule_time,
+        recurrence=None if last is None else last.index,
+        batch_size=None if last is None else last.batch_size,
+        outcome=None if last is None or last.result is None else outcome_text(last.result.value),
+        cost_joules=None if last is None else _number(last.cost_joules),
+        latest_saving_percent=None if savings is None else _number(savings.latest_cost_percent),
+        low_latest_saving_percent=None if savings is None else _number(savings.low_latest_cost_percent),
+        high_latest_saving_percent=None if savings is None else _number(savings.high_latest_cost_percent),
+        saved_joules=None if savings is None else _number(savings.cost_joules),
+        low_saved_joules=None if savings is None else _number(savings.low_cost_joules),
+        high_saved_joules=None if savings is None else _number(savings.high_cost_joules),
+    )
+
+
+def _of_record(key: JobKey, last: ObservationRecord | None) -> JobOverview:
+    if last is None:
+        return JobOverview(key.namespace, key.name, why=NO_JOB)
+    outcome = outcome_text(last.result)
+    return JobOverview(
+        key.namespace,
+        key.name,
+        why=NO_JOB,
+        recurrence=last.recurrence,
+        batch_size=last.batch_size,
+        outcome=outcome,
+    )
+
+
+def trigger_text(trigger: Trigger) -> str:
+    """When the recurrences of a job start."""
+    if trigger.cron is not None:
+        return f"starts by spec.trigger.cron {trigger.cron.schedule} ({trigger.cron.time_zone})"
+    if trigger.interval is not None:
+        return f"starts every {trigger.interval.seconds} s"
+    if trigger.continuous is not None:
+        return "starts when the run before has ended"
+    return "starts once, and by spec.runRequest" if trigger.once is not None else "starts by spec.runRequest"
+
+
+def _number(value: Decimal | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _estimate(value: float | None, low: float | None, high: float | None) -> Estimate | None:
+    return None if value is None or low is None or high is None else Estimate(value, low, high)
