@@ -11,7 +11,7 @@ DEMO_STAMP := $(VENV)/.installed-demo
 INTEGRATIONS := .venv-integrations
 INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 
-.PHONY: help install demo test postgres faketime test-unit test-processes test-cluster test-integrations test-e2e
+.PHONY: help install demo test postgres chromium faketime test-unit test-processes test-cluster test-integrations test-e2e
 .PHONY: integrations node-packages programs cluster cluster-down fuzz lint format generate constraints images dist release clean
 
 help:
@@ -104,7 +104,7 @@ format: $(STAMP)
 # The tests of the node, trainings and processes wait more than they compute, so they run beside the others, which run
 # in sequence: those that only compute are last, and occupy both processors when the waiting ones have ended. Shared
 # packages are installed before. Every part runs even if another fails; the end names the failed ones.
-test: $(STAMP) postgres faketime node-packages programs
+test: $(STAMP) postgres chromium faketime node-packages programs
 	-@$(MAKE) --no-print-directory integrations
 	@echo "Four parts at a time; the programs and images of the node take ten minutes more when they are built first."
 	@echo "The parts test-processes, test-integrations and test-e2e are shown when all have ended."
@@ -115,7 +115,7 @@ test: $(STAMP) postgres faketime node-packages programs
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 
 # The folders without such tests are left out, since each of three processes would import their modules.
-test-unit: $(STAMP) postgres
+test-unit: $(STAMP) postgres chromium
 	$(BIN)/pytest $(PARALLEL) -m 'not cluster and not processes and not node and not integrations' \
 		--ignore=tests/cluster --ignore=tests/integrations
 
@@ -133,6 +133,13 @@ postgres:
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends \
 			-o Dpkg::Options::=--force-confold postgresql; \
 	fi > /dev/null || echo "PostgreSQL could not be installed; its tests will be skipped" >&2
+
+# The live page's tests look at it in Chromium. If it cannot be installed, they are skipped and print that.
+chromium:
+	@if command -v chromium; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium; \
+	fi > /dev/null || echo "Chromium could not be installed; its tests will be skipped" >&2
 
 # Tests set the wall clock of running agents with it. If it cannot be installed, they are skipped and print that.
 faketime:

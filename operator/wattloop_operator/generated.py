@@ -1,6 +1,7 @@
 """Generates what follows from the API: `python -m wattloop_operator.generated`.
 
-These are the CustomResourceDefinitions, the page of the API, and the OpenAPI description of the reporting API.
+These are the CustomResourceDefinitions, the page of the API, and the OpenAPI descriptions of the reporting API and of
+the live page.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.api import reference
 from wattloop_operator.api.model import GROUP
 from wattloop_operator.api.schemas import KINDS, custom_resource_definition
+from wattloop_operator.page.page_app import openapi_text
 from wattloop_operator.reporting import openapi
 
 HEADER = "# Generated from operator/wattloop_operator/api by `make generate`; do not edit.\n"
 # What matches and is not generated any more is out of date.
-PATTERNS = ("crds/*.yaml", "docs/api.md", "docs/reporting-api.json")
+PATTERNS = ("crds/*.yaml", "docs/api.md", "docs/*-api.json")
 
 
 def rendered() -> dict[str, str]:
@@ -30,6 +32,7 @@ def rendered() -> dict[str, str]:
     definitions = {f"crds/{GROUP}_{model.resource.plural}.yaml": custom_resource_definition(model) for model in KINDS}
     return {path: _as_yaml(definition) for path, definition in definitions.items()} | {
         "docs/api.md": reference.rendered(),
+        "docs/live-page-api.json": openapi_text(),
         "docs/reporting-api.json": openapi.rendered(),
     }
 

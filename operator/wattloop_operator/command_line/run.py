@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -98,6 +100,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.format == "table" and not (stderr.is_terminal and sys.stdout.isatty()):
         _print_table(history)
     stderr.print(f"\n{summary(history)}\nTable with the whole reasons, and plots: {output}")
+    stderr.print(f"In a browser: {_page_command(arguments.database or str(output))}")
     unreachable = unreachable_message(snapshot.job.status.conditions)
     if unreachable:
         stderr.print(f"The target was not reached: {unreachable}.")
@@ -106,6 +109,14 @@ def _run(arguments: argparse.Namespace) -> int:
             "Nothing was left to run. To continue, give a larger --recurrences; to start over, another --output."
         )
     return 0 if reporter.is_informative else EXIT_FAILURE
+
+
+def _page_command(database: str) -> str:
+    """The command that shows a database in a browser, with this program's path unless the shell finds it by name."""
+    program = sys.argv[0] if Path(sys.argv[0]).name == "wattloop" and not shutil.which("wattloop") else "wattloop"
+    # A URL may contain a password.
+    named = "DATABASE" if "://" in database else database
+    return shlex.join((program, "ui", "--database", named, "--open"))
 
 
 def _carry_out(run: LocalRun, output_format: str, stderr: Console, reporter: AttemptReporter) -> Snapshot:

@@ -1,0 +1,217 @@
+"""Builds the view of a job, from the functions of `wattloop history`, `wattloop plot` and the status."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from wattloop_operator.api.recurring_training_job_status import ArmStatus, RecurringTrainingJobStatus
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.quantities import metric_text
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.cost_history import summary
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.job_overview import NO_JOB
+from wattloop_operator.history.marks import marks_of
+from wattloop_operator.history.rows import RecurrenceRow, outcome_text, rows_of
+from wattloop_operator.history.running_attempt import RunningAttempt, running_attempt
+from wattloop_operator.page.job_source import JobSource, SourcedJob
+from wattloop_operator.page.jobs_view import job_line
+from wattloop_operator.page.views import (
+    AttemptView,
+    BeliefView,
+    DecisionView,
+    Interval,
+    JobView,
+    MarkView,
+    RecurrenceView,
+    TradeoffView,
+)
+from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
+from wattloop_operator.reconcile.job.recurrences import next_index
+from wattloop_operator.reconcile.learning.decision import SAMPLE_SLOT, Attempt, decide
+from wattloop_planner.bandit.policy import NoFeasibleArmError
+from wattloop_planner.estimate import Estimate
+
+ATTEMPTS_OF_PAGE = 50
+
+
+def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
+    """The view of a job; None if there is none of this name.
+
+    Args:
+        source: The jobs.
+        key: The job.
+        page: Page of its attempts, from 1; one beyond the last is the last.
+
+    Raises:
+        WattloopError: The job cannot be read.
+    """
+    version, job = source.version(), source.job(key)
+    if job is None:
+        return None
+    history, snapshot = job.history, job.snapshot
+    rows = rows_of(history)
+    pages = max(-(-len(rows) // ATTEMPTS_OF_PAGE), 1)
+    page = min(page, pages)
+    end = len(rows) - (page - 1) * ATTEMPTS_OF_PAGE
+    overviews = source.overviews((key,))
+    following, unknown = _next_decision(snapshot)
+    return JobView(
+        namespace=key.namespace,
+        name=key.name,
+        version=version,
+        history_version=job.version,
+        command=source.command(("history",), key),
+        plot_command=source.command(("plot",), key),
+        overview=job_line(overviews[0]) if overviews else None,
+        summary=summary(history).splitlines(),
+        last_decision=_last_decision(job, rows),
+        next_decision=following,
+        next_unknown=unknown,
+        beliefs=[] if snapshot is None else [_belief(each, snapshot.job.status) for each in snapshot.job.status.arms],
+        running=[_attempt(each) for each in running_attempts(job)],
+        marks=[MarkView(recurrence=each.recurrence, kind=each.kind, text=each.text) for each in marks_of(history)],
+        tradeoff=_tradeoff(history),
+        total=len(rows),
+        page=page,
+        pages=pages,
+        recurrences=[_recurrence(row) for row in reversed(rows[max(end - ATTEMPTS_OF_PAGE, 0) : end])],
+    )
+
+
+def running_attempts(job: SourcedJob) -> tuple[RunningAttempt, ...]:
+    """The running attempts of a job, the oldest first."""
+    recurrences = () if job.snapshot is None else job.snapshot.recurrences
+    running = sorted((each for each in recurrences if each.status.result is None), key=lambda each: each.order)
+    return tuple(running_attempt(each, job.history) for each in running)
+
+
+def _next_decision(snapshot: Snapshot | None) -> tuple[DecisionView | None, str]:
+    """The decision of the next recurrence by what is known now, or why it is not known.
+
+    What runs now will have ended by then, unless recurrences overlap. What it teaches may change the decision.
+    """
+    if snapshot is None:
+        return None, NO_JOB
+    ended = replace(snapshot, recurrences=tuple(each for each in snapshot.recurrences if each.status.result))
+    try:
+        decided = decide(ended, Attempt(next_index(snapshot), 0, SAMPLE_SLOT, datetime.now(UTC)))
+    except NoFeasibleArmError as error:
+        return None, str(error)
+    return _decision(decided), ""
+
+
+def _last_decision(job: SourcedJob, rows: tuple[RecurrenceRow, ...]) -> DecisionView | None:
+    recurrences = () if job.snapshot is None else job.snapshot.recurrences
+    newest = max(recurrences, key=lambda each: each.order, default=None)
+    record = job.history.records[-1] if job.history.records else None
+    if newest is not None and newest.status.result is None:
+        return _decision(newest)
+    if record is None:
+        return None
+    return DecisionView(
+        recurrence=record.recurrence,
+        attempt=record.attempt,
+        batch_size=record.batch_size,
+        parameters=dict(record.parameters),
+        power_limit_watts=record.power_limit_watts,
+        kind=record.decision_kind,
+        reason=record.reason,
+        outcome=outcome_text(record.result),
+        cost_joules=rows[-1].cost_joules,
+    )
+
+
+def _decision(recurrence: TrainingRecurrence) -> DecisionView:
+    spec = recurrence.spec
+    return DecisionView(
+        recurrence=spec.index,
+        attempt=spec.attempt,
+        batch_size=spec.batch_size,
+        parameters=spec.parameters,
+        power_limit_watts=spec.power_limit_watts,
+        measures_limits=spec.profile_power_limits,
+        kind=spec.decision.kind.value,
+        reason=spec.decision.reason,
+    )
+
+
+def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus) -> BeliefView:
+    is_best = (arm.batch_size, arm.parameters) == (status.best_batch_size, status.best_parameters)
+    ran = "tried" if arm.observations else "untried"
+    state = "excluded" if arm.pruned else "incumbent" if is_best else ran
+    costs = (arm.mean_cost_joules, arm.low_cost_joules, arm.high_cost_joules)
+    known = [float(each) for each in costs if each is not None]
+    return BeliefView(
+        batch_size=arm.batch_size,
+        parameters=arm.parameters,
+        state=state,
+        observations=arm.observations,
+        cost_joules=Interval.of(Estimate(*known)) if len(known) == len(costs) else None,
+        crashes=arm.crashes,
+        note=arm.note,
+    )
+
+
+def _attempt(running: RunningAttempt) -> AttemptView:
+    recurrence, curve = running.recurrence, running.curve
+    progress, status = recurrence.progress, recurrence.status
+    sign = "≥" if curve.target.maximize else "≤"
+    return AttemptView(
+        name=recurrence.metadata.name,
+        recurrence=curve.recurrence,
+        attempt=curve.attempt,
+        configuration=str(curve.configuration),
+        started_at=status.start_time,
+        epoch=None if progress.epoch is None else float(progress.epoch),
+        max_epochs=recurrence.spec.max_epochs,
+        expected_epochs=curve.expected_epochs,
+        limit_epochs=curve.limit_epochs,
+        target=f"{curve.target.metric} {sign} {metric_text(curve.target.threshold)}",
+        metric=None if progress.metric is None else float(progress.metric),
+        final_metric=Interval.of(curve.final_metric),
+        cost_joules=running.cost_joules,
+        limit_joules=running.limit_joules,
+        power_limit_watts=progress.power_limit_watts,
+        refused_limit=progress.power_limit_refusal,
+        ranks=progress.ranks,
+        gpus=[each.uuid for each in progress.gpus],
+        pods=[f"{each.uid} on {each.node}" for each in status.pods],
+        stop_reason=progress.stop_reason,
+    )
+
+
+def _recurrence(row: RecurrenceRow) -> RecurrenceView:
+    return RecurrenceView(
+        recurrence=row.recurrence,
+        attempt=row.attempt,
+        configuration=str(row.configuration),
+        power_limit_watts=row.power_limit_watts,
+        epochs=row.epochs,
+        outcome=row.outcome,
+        energy_joules=row.energy_joules,
+        time_seconds=row.time_seconds,
+        cost_joules=row.cost_joules,
+        metric=row.metric,
+        saving_percent=Interval.of(row.saving),
+        purpose=row.purpose,
+        reason=row.reason,
+    )
+
+
+def _tradeoff(history: JobHistory) -> list[TradeoffView]:
+    points = tradeoff_points(history) if history.records else ()
+    front = set(pareto_front(points))
+    return [
+        TradeoffView(
+            configuration=str(each.configuration),
+            power_limit_watts=each.power_limit_watts,
+            energy_joules=each.energy_joules,
+            time_seconds=each.time_seconds,
+            runs=each.runs,
+            on_front=each in front,
+        )
+        for each in points
+    ]

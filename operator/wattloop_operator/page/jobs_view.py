@@ -1,0 +1,55 @@
+"""Builds the list of jobs."""
+
+from __future__ import annotations
+
+from wattloop_operator.history.job_overview import JobOverview
+from wattloop_operator.page.job_source import JobSource
+from wattloop_operator.page.views import Interval, JobLine, JobsView
+
+JOBS_OF_PAGE = 50
+
+
+def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
+    """One page of the jobs whose namespace and name contain a text.
+
+    Args:
+        source: The jobs.
+        search: The text; empty for all.
+        page: Number of the page, from 1; one beyond the last is the last.
+
+    Raises:
+        WattloopError: The jobs cannot be read.
+    """
+    version, keys = source.version(), source.keys()
+    found = [key for key in keys if search.casefold() in str(key).casefold()]
+    pages = max(-(-len(found) // JOBS_OF_PAGE), 1)
+    page = min(page, pages)
+    shown = found[(page - 1) * JOBS_OF_PAGE : page * JOBS_OF_PAGE]
+    return JobsView(
+        database=source.name,
+        version=version,
+        command=source.command(("history", "--jobs")),
+        search=search,
+        total=len(found),
+        page=page,
+        pages=pages,
+        jobs=[job_line(each) for each in source.overviews(shown)],
+    )
+
+
+def job_line(overview: JobOverview) -> JobLine:
+    """A job in the form of the page."""
+    return JobLine(
+        namespace=overview.namespace,
+        name=overview.job,
+        state=overview.state,
+        failure=overview.failure,
+        why=overview.why,
+        next_start=overview.next_start,
+        recurrence=overview.recurrence,
+        batch_size=overview.batch_size,
+        outcome=overview.outcome,
+        cost_joules=overview.cost_joules,
+        latest_saving_percent=Interval.of(overview.latest_saving),
+        saved_joules=Interval.of(overview.saved),
+    )

@@ -1,0 +1,172 @@
+"""The routes of the page, and of the same content as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException as AnyHttpException
+from starlette.staticfiles import StaticFiles
+
+from wattloop.errors import WattloopError
+from wattloop.printable import printable
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.page.change_stream import MAX_STREAMS, ChangeStreams
+from wattloop_operator.page.conditions_view import conditions_view
+from wattloop_operator.page.job_source import JobSource
+from wattloop_operator.page.job_view import job_view
+from wattloop_operator.page.jobs_view import jobs_view
+from wattloop_operator.page.rendering import rendered, rendered_error
+from wattloop_operator.page.request_guard import SVG_POLICY, RequestGuard
+from wattloop_operator.page.svg_plots import Plot, SvgPlots, ThemeName
+from wattloop_operator.page.views import ConditionsView, JobsView, JobView
+
+STATIC = Path(__file__).parent / "static"
+Text = Annotated[str, Query(max_length=253)]
+Name = Annotated[str, Query(min_length=1, max_length=253)]
+PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
+# A plot's address has the version of what it shows.
+KEPT_BY_BROWSERS = "private, max-age=86400, immutable"
+NO_JOB_STEP = "It may have been deleted; the list of jobs has those that there are."
+NO_DATABASE_STEP = "The page reads it again by itself."
+
+View = TypeVar("View")
+
+
+class Problem(BaseModel):
+    """The body of an error response of `/api`."""
+
+    detail: str = Field(description="What is wrong, and what to do.")
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    404: {"model": Problem, "description": "There is no job of this name."},
+    503: {"model": Problem, "description": "The database cannot be read now."},
+}
+
+
+def create_page(source: JobSource, streams: ChangeStreams, hosts: Iterable[str]) -> RequestGuard:
+    """The ASGI application of the page.
+
+    Args:
+        source: The jobs.
+        streams: Tells open pages of changes.
+        hosts: Names of the server; requests to others are refused.
+    """
+    return RequestGuard(page_routes(source, streams), hosts)
+
+
+def page_routes(source: JobSource, streams: ChangeStreams) -> FastAPI:
+    """The routes without the checks of who asks."""
+    app = FastAPI(
+        title="Wattloop live page",
+        version="v1",
+        description="What the page shows, as JSON: read-only, without authentication, for this machine alone.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+    )
+    _add_json(app, source)
+    _add_html(app, source)
+    _add_other(app, source, streams)
+    _add_errors(app)
+    return app
+
+
+def openapi_text() -> str:
+    """The OpenAPI description (docs/live-page-api.json)."""
+    # The routes keep the source, and ask it nothing while they are described.
+    nothing: Any = None
+    return json.dumps(page_routes(nothing, nothing).openapi(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _add_json(app: FastAPI, source: JobSource) -> None:
+    @app.get("/api/jobs", summary="List the jobs", responses={503: ERRORS[503]})
+    def jobs(search: Text = "", page: PageNumber = 1) -> JobsView:
+        """One page of the jobs whose namespace and name contain the text."""
+        return jobs_view(source, search, page)
+
+    @app.get("/api/job", summary="Show a job", responses=ERRORS)
+    def job(namespace: Name, name: Name, page: PageNumber = 1) -> JobView:
+        """Its decisions, beliefs, running attempts, and one page of the attempts that ended."""
+        return _found(job_view(source, JobKey(namespace, name), page))
+
+    @app.get("/api/conditions", summary="Show why a job does not run", responses=ERRORS)
+    def conditions(namespace: Name, name: Name) -> ConditionsView:
+        """The conditions of the job and of its running attempts, and its latest failures."""
+        return _found(conditions_view(source, JobKey(namespace, name)))
+
+
+def _add_html(app: FastAPI, source: JobSource) -> None:
+    @app.get("/", include_in_schema=False)
+    def jobs_page(search: Text = "", page: PageNumber = 1) -> HTMLResponse:
+        return HTMLResponse(rendered("jobs.html", jobs_view(source, search, page)))
+
+    @app.get("/job", include_in_schema=False)
+    def job_page(namespace: Name, name: Name, page: PageNumber = 1) -> HTMLResponse:
+        return HTMLResponse(rendered("job.html", _found(job_view(source, JobKey(namespace, name), page))))
+
+    @app.get("/conditions", include_in_schema=False)
+    def conditions_page(namespace: Name, name: Name) -> HTMLResponse:
+        return HTMLResponse(rendered("conditions.html", _found(conditions_view(source, JobKey(namespace, name)))))
+
+
+def _add_other(app: FastAPI, source: JobSource, streams: ChangeStreams) -> None:
+    plots = SvgPlots(source)
+
+    @app.get("/plots/{plot}.svg", include_in_schema=False)
+    def plot_svg(plot: Plot, namespace: Name, name: Name, theme: ThemeName = ThemeName.LIGHT) -> Response:
+        svg = _found(plots.svg(plot, JobKey(namespace, name), theme))
+        headers = {"Content-Security-Policy": SVG_POLICY, "Cache-Control": KEPT_BY_BROWSERS}
+        return Response(svg, media_type="image/svg+xml", headers=headers)
+
+    @app.get("/events", include_in_schema=False)
+    async def events() -> Response:
+        if streams.open >= MAX_STREAMS:
+            raise HTTPException(503, f"{MAX_STREAMS} pages are open already; close one, or reload this one by hand")
+        return StreamingResponse(streams.events(), media_type="text/event-stream")
+
+    @app.get("/healthz", include_in_schema=False)
+    def healthz() -> Response:
+        source.version()
+        return Response(status_code=204)
+
+    app.mount("/static", StaticFiles(directory=STATIC))
+
+
+def _add_errors(app: FastAPI) -> None:
+    async def of_source(request: Request, error: Exception) -> Response:
+        return _problem(request, 503, "The jobs cannot be read", printable(str(error)), NO_DATABASE_STEP)
+
+    async def of_http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, AnyHttpException)
+        step = NO_JOB_STEP if error.status_code == 404 else ""
+        return _problem(request, error.status_code, error.detail, "", step)
+
+    async def of_query(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        text = f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}"
+        return _problem(request, 422, "The address is not valid", printable(text), "")
+
+    app.add_exception_handler(WattloopError, of_source)
+    app.add_exception_handler(AnyHttpException, of_http)
+    app.add_exception_handler(RequestValidationError, of_query)
+
+
+def _problem(request: Request, status: int, title: str, message: str, next_step: str) -> Response:
+    if request.url.path.startswith("/api/"):
+        return JSONResponse({"detail": "; ".join(filter(None, (title, message)))}, status)
+    return HTMLResponse(rendered_error(title, message, next_step), status)
+
+
+def _found(view: View | None) -> View:
+    if view is None:
+        raise HTTPException(404, "There is no such job")
+    return view

@@ -1,0 +1,156 @@
+"""Renders the views as HTML. Every text is escaped by Jinja, and its control characters are shown as such."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from pydantic import BaseModel
+
+from wattloop.printable import printable
+from wattloop_operator.domain.quantities import (
+    NONE,
+    NOT_KNOWN_YET,
+    energy_estimate_text,
+    energy_text,
+    energy_unit,
+    metric_text,
+    number_text,
+    percent_text,
+    saving_text,
+    time_unit,
+)
+from wattloop_operator.page.views import BeliefView, Interval
+from wattloop_planner.bandit.configuration import Configuration
+
+MAX_TEXT_CHARACTERS = 8192
+# Of a picture of an interval.
+BAR_UNITS = 100.0
+
+
+@dataclass(frozen=True)
+class UnitColumn:
+    """A column of energies or times in the unit of its largest value.
+
+    Attributes:
+        size: The unit in joules or seconds.
+        unit: Its name.
+    """
+
+    size: float
+    unit: str
+
+    def cell(self, value: float | None) -> str:
+        """The text of a value; empty if it is not known."""
+        return number_text(None if value is None else value / self.size, unknown="")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Where the interval of a cost is drawn, on a logarithmic scale that all bars of a table share."""
+
+    start: float
+    width: float
+    value: float
+
+
+def _column(unit_of: Callable[[float], tuple[float, str]]) -> Callable[[Iterable[float | None]], UnitColumn]:
+    def column(values: Iterable[float | None]) -> UnitColumn:
+        return UnitColumn(*unit_of(max((each for each in values if each is not None), default=0.0)))
+
+    return column
+
+
+def bars(beliefs: Sequence[BeliefView]) -> list[Bar | None]:
+    """The bar of each belief; None of a cost that is not known.
+
+    Example:
+        >>> cost = Interval(value=10.0, low=1.0, high=100.0)
+        >>> of = dict(batch_size=8, parameters={}, state="tried", observations=1, crashes=0, note="")
+        >>> bars([BeliefView(cost_joules=cost, **of)])
+        [Bar(start=0.0, width=100.0, value=50.0)]
+    """
+    known = [each.cost_joules for each in beliefs if each.cost_joules is not None and each.cost_joules.high > 0]
+    if not known:
+        return [None] * len(beliefs)
+    # The lower end of a cost that is hardly known is zero, which a logarithm has no place for.
+    least = min((each.low for each in known if each.low > 0), default=min(each.high for each in known) / 10)
+    largest = max(each.high for each in known)
+    scale = BAR_UNITS / (math.log(largest / least) or 1.0)
+
+    def place(joules: float) -> float:
+        return round(scale * math.log(max(joules, least) / least), 2)
+
+    return [
+        None
+        if (cost := each.cost_joules) is None or cost.high <= 0
+        else Bar(place(cost.low), max(place(cost.high) - place(cost.low), 0.5), place(cost.value))
+        for each in beliefs
+    ]
+
+
+def _estimate(text_of: Callable[..., str]) -> Callable[[Interval | None], str]:
+    return lambda interval: NOT_KNOWN_YET if interval is None else text_of(interval.estimate)
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _configuration(view: Any) -> str:
+    return str(Configuration(view.batch_size, tuple(sorted(view.parameters.items()))))
+
+
+def _address(path: str, **query: object) -> str:
+    return f"{path}?{urlencode(query)}"
+
+
+def _shown(value: Any) -> Any:
+    return printable(value, MAX_TEXT_CHARACTERS) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("wattloop_operator.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "configuration": _configuration,
+        "energy": lambda joules: NONE if joules is None else energy_text(joules),
+        "energy_interval": _estimate(energy_estimate_text),
+        "metric": lambda value: metric_text(value) or NONE,
+        "moment": _moment,
+        "number": number_text,
+        "percent": _estimate(percent_text),
+        "saving": _estimate(saving_text),
+    }
+    environment.globals |= {
+        "address": _address,
+        "bars": bars,
+        "energy_column": _column(energy_unit),
+        "time_column": _column(time_unit),
+    }
+    return environment
+
+
+ENVIRONMENT = _environment()
+
+
+def rendered(template: str, view: BaseModel) -> str:
+    """The HTML of a view."""
+    return ENVIRONMENT.get_template(template).render(view=view)
+
+
+def rendered_error(title: str, message: str, next_step: str) -> str:
+    """The HTML of an error."""
+    return ENVIRONMENT.get_template("error.html").render(title=title, message=message, next_step=next_step)

@@ -1,0 +1,99 @@
+// Reads the page again when the server says that something has changed. Without it the page is the same, but not live.
+"use strict";
+
+(() => {
+  const RENEW_MILLISECONDS = 2000;
+  const LOST_MILLISECONDS = 5000;
+  const main = document.getElementById("content");
+  const live = document.getElementById("live");
+  const state = document.getElementById("live-state");
+  const toggle = document.getElementById("live-toggle");
+  let handled = document.body.dataset.version;
+  let latest = handled;
+  let paused = false;
+  let reading = false;
+  let lost = 0;
+
+  function say(text, failed = false) {
+    if (state.textContent !== text) state.textContent = text;
+    live.classList.toggle("failed", failed);
+  }
+
+  // A plot of the same address stays, so that it does not flicker; an open part stays open.
+  function carryOver(fresh) {
+    const plots = new Map([...main.querySelectorAll("picture")].map((each) => [each.lastElementChild.src, each]));
+    for (const picture of fresh.querySelectorAll("picture")) {
+      const same = plots.get(new URL(picture.lastElementChild.getAttribute("src"), location.href).href);
+      if (same) picture.replaceWith(same);
+    }
+    for (const part of main.querySelectorAll("details[open]")) {
+      const same = fresh.querySelector(`#${CSS.escape(part.id)}`);
+      if (same) same.open = true;
+    }
+  }
+
+  // Where the reader is: the focused element and what is scrolled sideways.
+  function place() {
+    const alike = () => [...main.querySelectorAll("a, button, [tabindex], summary")];
+    const focused = document.activeElement;
+    const index = alike().indexOf(focused);
+    const address = index < 0 ? null : focused.getAttribute("href");
+    const scrolled = [...main.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+    return () => {
+      main.querySelectorAll(".scroll").forEach((each, number) => { each.scrollLeft = scrolled[number] || 0; });
+      const now = alike();
+      const found = (address && now.find((each) => each.getAttribute("href") === address)) || now[index];
+      if (found) found.focus({ preventScroll: true });
+    };
+  }
+
+  async function renew() {
+    if (reading || paused || latest === handled || document.hidden) return;
+    if (main.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
+    reading = true;
+    const version = latest;
+    try {
+      const answer = await fetch(location.href, { cache: "no-store" });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const fresh = page.getElementById("content");
+      const restore = place();
+      carryOver(fresh);
+      main.replaceChildren(...fresh.childNodes);
+      restore();
+      document.title = page.title;
+      handled = version;
+      say(answer.ok ? "live" : "the page cannot be read", !answer.ok);
+    } catch {
+      say("not connected; what is shown may be old", true);
+    } finally {
+      reading = false;
+    }
+  }
+
+  function listen() {
+    const source = new EventSource("/events");
+    const found = () => { clearTimeout(lost); lost = 0; };
+    source.addEventListener("version", (event) => {
+      found();
+      latest = JSON.parse(event.data);
+      if (!paused) say("live");
+    });
+    source.addEventListener("failure", (event) => { found(); say(JSON.parse(event.data), true); });
+    source.addEventListener("error", () => {
+      // The server ends each stream after a while, and the browser opens the next one by itself.
+      if (!lost) lost = setTimeout(() => say("not connected; what is shown may be old", true), LOST_MILLISECONDS);
+      if (source.readyState === EventSource.CLOSED) setTimeout(listen, LOST_MILLISECONDS);
+    });
+  }
+
+  toggle.addEventListener("click", () => {
+    paused = !paused;
+    toggle.setAttribute("aria-pressed", String(paused));
+    say(paused ? "paused" : "live");
+    renew();
+  });
+  document.addEventListener("visibilitychange", renew);
+  setInterval(renew, RENEW_MILLISECONDS);
+  live.hidden = false;
+  listen();
+})();

@@ -1,0 +1,121 @@
+"""The jobs of one database: that of `wattloop run`, or that of a cluster's operator."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+from cachetools import LRUCache
+
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.policy_cache import PolicyCache
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.history_sources import JobSelector, stored_history
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.job_overview import JOB, JobOverview, job_keys, overviews
+from wattloop_operator.page.job_source import SourcedJob, command_line
+from wattloop_operator.store.store import Store
+from wattloop_operator.store.store_cache import StoreCache
+
+RECURRENCE = "TrainingRecurrence"
+# A job with the most observations takes 40 MB.
+MAX_JOBS_KEPT = 8
+
+
+class StoredJobs:
+    """The `JobSource` of a database. Thread-safe.
+
+    Args:
+        store: The open store.
+        address: The database as the user named it, for command lines; None: its name without a password.
+    """
+
+    def __init__(self, store: Store, address: str | None = None) -> None:
+        self._store = store
+        self._address = store.name if address is None else address
+        self._policies = PolicyCache()
+        self._lock = threading.Lock()
+        self._histories: LRUCache[JobKey, tuple[str, JobHistory]] = LRUCache(MAX_JOBS_KEPT)
+
+    @property
+    def name(self) -> str:
+        """See `JobSource`."""
+        return self._store.name
+
+    def version(self) -> str:
+        """See `JobSource`."""
+        return self._store.version()
+
+    def keys(self) -> tuple[JobKey, ...]:
+        """See `JobSource`."""
+        return job_keys(self._store)
+
+    def overviews(self, keys: Sequence[JobKey]) -> tuple[JobOverview, ...]:
+        """See `JobSource`."""
+        return overviews(self._store, keys)
+
+    def job(self, key: JobKey) -> SourcedJob | None:
+        """See `JobSource`."""
+        stored = self._store.objects.get(JOB, key.namespace, key.name)
+        job = None if stored is None else stored.read_as(RecurringTrainingJob)
+        uids = [
+            each.job_uid
+            for each in self._store.observations.jobs()
+            if (each.namespace, each.job_name) == (key.namespace, key.name)
+        ]
+        if job is None and not uids:
+            return None
+        uid = job.metadata.uid if job is not None else uids[-1]
+        version = self._store.version_of_job(uid)
+        history = self._history(key, job, version)
+        return SourcedJob(key, history, None if job is None else self._snapshot(job, history), version)
+
+    def command(self, words: Sequence[str], key: JobKey | None = None) -> str:
+        """See `JobSource`."""
+        named = () if key is None else (key.name, "--namespace", key.namespace)
+        return command_line(("wattloop", words[0], *named, "--database", self._address, *words[1:]))
+
+    def _history(self, key: JobKey, job: RecurringTrainingJob | None, version: str) -> JobHistory:
+        """The history, whose records are read again only after a change; its settings are those of the job now."""
+        with self._lock:
+            known = self._histories.get(key)
+        if known is not None and known[0] == version:
+            kept = known[1]
+            if job is None:
+                return kept
+            fresh = JobHistory.of_job(job, kept.records, kept.profiles)
+            return kept if fresh == kept else fresh
+        if job is None:
+            history = stored_history(self._store, JobSelector(key.name, key.namespace))
+        else:
+            uid = job.metadata.uid
+            records, profiles = self._store.observations.of_job(uid), self._store.profiles.of_job(uid)
+            history = JobHistory.of_job(job, records, profiles)
+        with self._lock:
+            self._histories[key] = version, history
+        return history
+
+    def _snapshot(self, job: RecurringTrainingJob, history: JobHistory) -> Snapshot:
+        namespace, learn_from = job.metadata.namespace, job.spec.batch_size.learn_from
+        stored = self._store.objects.list(RECURRENCE, namespace, prefix=f"{job.metadata.name}-")
+        recurrences = (each.read_as(TrainingRecurrence) for each in stored)
+        snapshot = Snapshot(
+            job=job,
+            recurrences=tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid),
+            records=history.records,
+            profiles=history.profiles,
+            late_usages=self._store.late_usages.of_job(job.metadata.uid),
+            measures_limits_by_output=True,
+            policies=self._policies,
+        )
+        if not learn_from:
+            return snapshot
+        source = self._store.objects.get(JOB, namespace, learn_from)
+        return replace(
+            snapshot,
+            source_records=StoreCache(self._store).source_records(namespace, learn_from),
+            source_job=None if source is None else source.read_as(RecurringTrainingJob),
+        )

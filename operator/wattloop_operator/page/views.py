@@ -1,0 +1,210 @@
+"""The content of each view: what its template shows, and what `/api` gives as JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Self
+
+from pydantic import BaseModel, Field
+
+from wattloop_planner.estimate import Estimate
+
+VALUES = "Values of the further parameters by name."
+
+
+class Interval(BaseModel):
+    """An estimated value with its interval of 90 %."""
+
+    value: float = Field(description="The expected value.")
+    low: float = Field(description="Lower end of the interval.")
+    high: float = Field(description="Upper end of the interval.")
+
+    @classmethod
+    def of(cls, estimate: Estimate | None) -> Self | None:
+        """The form of an estimate; None of None."""
+        return None if estimate is None else cls(value=estimate.value, low=estimate.low, high=estimate.high)
+
+    @property
+    def estimate(self) -> Estimate:
+        """The estimate."""
+        return Estimate(self.value, self.low, self.high)
+
+
+class JobLine(BaseModel):
+    """A job in the list of jobs."""
+
+    namespace: str = Field(description="Namespace of the job.")
+    name: str = Field(description="Name of the job.")
+    state: str | None = Field(description="State in one word, as it was written last; null if it is not known.")
+    failure: str = Field(description="Why its runs fail, as one word; empty if they do not.")
+    why: str = Field(description="What it waits for, or why nothing starts.")
+    next_start: datetime | None = Field(description="When its next recurrence starts; null if that is not known.")
+    recurrence: int | None = Field(description="Index of its latest recurrence that ended; null if none has.")
+    batch_size: int | None = Field(description="The batch size of its last attempt.")
+    outcome: str | None = Field(description="The result of that attempt.")
+    cost_joules: float | None = Field(description="The cost of that recurrence; null if it is not known.")
+    latest_saving_percent: Interval | None = Field(
+        description="What the latest recurrences cost less than the default configuration; null until it is known."
+    )
+    saved_joules: Interval | None = Field(description="What was saved so far, learning included; null until known.")
+
+
+class JobsView(BaseModel):
+    """The jobs, one page of them."""
+
+    database: str = Field(description="The database that is read, without a password.")
+    version: str = Field(description="Changes when anything of any job does.")
+    command: str = Field(description="The command that says the same.")
+    search: str = Field(description="The text that the names contain; empty for all.")
+    total: int = Field(description="Number of jobs whose names contain the text.")
+    page: int = Field(description="Number of this page, from 1.")
+    pages: int = Field(description="Number of pages.")
+    jobs: list[JobLine] = Field(description="The jobs of this page.")
+
+
+class DecisionView(BaseModel):
+    """A decision: what runs, and why."""
+
+    recurrence: int = Field(description="Index of the recurrence.")
+    attempt: int = Field(description="Index of the attempt within it.")
+    batch_size: int = Field(description="The batch size.")
+    parameters: dict[str, str] = Field(description=VALUES)
+    power_limit_watts: float | None = Field(description="Power limit of each GPU; null for none, or if it is measured.")
+    measures_limits: bool = Field(default=False, description="Whether the attempt measures power limits first.")
+    kind: str = Field(description="Kind of the decision, such as Trial or Incumbent.")
+    reason: str = Field(description="Why, as a sentence.")
+    outcome: str | None = Field(default=None, description="The result; null before there is one.")
+    cost_joules: float | None = Field(default=None, description="The cost of the attempt; null if it is not known.")
+
+
+class BeliefView(BaseModel):
+    """What the policy believes of one batch size."""
+
+    batch_size: int = Field(description="The batch size.")
+    parameters: dict[str, str] = Field(description=VALUES)
+    state: str = Field(description="incumbent, tried, untried or excluded.")
+    observations: int = Field(description="Number of observations.")
+    cost_joules: Interval | None = Field(description="Expected cost of reaching the target; null if it is not known.")
+    crashes: int = Field(description="Number of crashes in a row.")
+    note: str = Field(description="Why it is excluded, or a remark; empty for none.")
+
+
+class MarkView(BaseModel):
+    """Where the job begins to train something else, or somewhere else."""
+
+    recurrence: int = Field(description="Index of the first recurrence that differs.")
+    kind: str = Field(description="What is different: target, template, image or GPU.")
+    text: str = Field(description="What it was and what it is.")
+
+
+class RecurrenceView(BaseModel):
+    """One attempt, with figures as in `wattloop history`."""
+
+    recurrence: int = Field(description="Index of the recurrence.")
+    attempt: int = Field(description="Index of the attempt within it.")
+    configuration: str = Field(description="Batch size and further parameters.")
+    power_limit_watts: float | None = Field(description="Power limit of each GPU at its end; null for none.")
+    epochs: float = Field(description="Epochs run.")
+    outcome: str = Field(description="The result.")
+    energy_joules: float | None = Field(description="Energy of all GPUs; null if it is not known.")
+    time_seconds: float | None = Field(description="Duration; null if it is not known.")
+    cost_joules: float | None = Field(description="Cost; null if it is not known.")
+    metric: float | None = Field(description="Last value of the target's metric; null if none was reported.")
+    saving_percent: Interval | None = Field(
+        description="What its recurrence cost less than the default; null for a default run and until it is known."
+    )
+    purpose: str | None = Field(description="baseline, learning or chosen; null without a comparison.")
+    reason: str = Field(description="Why the configuration was chosen.")
+
+
+class TradeoffView(BaseModel):
+    """Energy and time to the target with one configuration at one power limit."""
+
+    configuration: str = Field(description="Batch size and further parameters.")
+    power_limit_watts: float | None = Field(description="Power limit of each GPU; null for none.")
+    energy_joules: float = Field(description="Mean energy to the target.")
+    time_seconds: float = Field(description="Mean time to the target.")
+    runs: int = Field(description="Runs that were measured; 0 if it follows from the power profile.")
+    on_front: bool = Field(description="Whether no other point has less energy and less time.")
+
+
+class AttemptView(BaseModel):
+    """A running attempt."""
+
+    name: str = Field(description="Name of its TrainingRecurrence.")
+    recurrence: int = Field(description="Index of the recurrence.")
+    attempt: int = Field(description="Index of the attempt within it.")
+    configuration: str = Field(description="Batch size and further parameters.")
+    started_at: datetime | None = Field(description="When it started; null before.")
+    epoch: float | None = Field(description="Epochs run so far.")
+    max_epochs: float = Field(description="Epochs after which it ends without the target.")
+    expected_epochs: float | None = Field(description="Mean epochs to the target of earlier runs like it.")
+    limit_epochs: float | None = Field(description="Epochs at which it exceeds its cost limit, at the cost so far.")
+    target: str = Field(description="Metric and threshold of its target.")
+    metric: float | None = Field(description="Latest value of the metric.")
+    final_metric: Interval | None = Field(description="Predicted metric after all epochs; null if it is not known.")
+    cost_joules: float | None = Field(description="Cost so far; null if it is not known.")
+    limit_joules: float | None = Field(description="Cost at which it is stopped; null without a limit.")
+    power_limit_watts: int | None = Field(description="Power limit that is held on each GPU; null if none is.")
+    refused_limit: str = Field(description="Why the power limit that was requested last is not held; empty if it is.")
+    ranks: int = Field(description="Processes of the training, as far as reports tell.")
+    gpus: list[str] = Field(description="The GPUs that its processes report.")
+    pods: list[str] = Field(description="Its pods with their nodes; empty in local mode.")
+    stop_reason: str = Field(description="Why it was asked to stop; empty if it was not.")
+
+
+class JobView(BaseModel):
+    """A job: its decisions, its beliefs, its recurrences and its running attempts."""
+
+    namespace: str = Field(description="Namespace of the job.")
+    name: str = Field(description="Name of the job.")
+    version: str = Field(description="Changes when anything of any job does.")
+    history_version: str = Field(description="Changes when an attempt has ended.")
+    command: str = Field(description="The command that says the same.")
+    plot_command: str = Field(description="The command that draws the same pictures.")
+    overview: JobLine | None = Field(description="The job as in the list of jobs.")
+    summary: list[str] = Field(description="What a recurrence costs now, what was saved, and what must be known of it.")
+    last_decision: DecisionView | None = Field(description="The latest decision; null before the first.")
+    next_decision: DecisionView | None = Field(
+        description="The decision of the next recurrence, by what is known now; null if it is not known."
+    )
+    next_unknown: str = Field(description="Why the next decision is not known; empty if it is.")
+    beliefs: list[BeliefView] = Field(description="What the policy believes of each batch size.")
+    running: list[AttemptView] = Field(description="The running attempts.")
+    marks: list[MarkView] = Field(description="Where the job begins to train something else.")
+    tradeoff: list[TradeoffView] = Field(description="Energy and time to the target.")
+    total: int = Field(description="Number of attempts that ended.")
+    page: int = Field(description="Number of this page of them, from 1.")
+    pages: int = Field(description="Number of pages.")
+    recurrences: list[RecurrenceView] = Field(description="The attempts of this page, the latest first.")
+
+
+class ConditionView(BaseModel):
+    """One aspect of the state of a job or of a running attempt."""
+
+    subject: str = Field(description="The job, or the attempt.")
+    type: str = Field(description="Type of the condition.")
+    status: str = Field(description="True, False or Unknown.")
+    reason: str = Field(description="Reason of the status, for programs.")
+    message: str = Field(description="Explanation, with the next step if one is needed.")
+    since: datetime = Field(description="When the status last changed.")
+
+
+class FailureView(BaseModel):
+    """Why an attempt failed."""
+
+    name: str = Field(description="Name of the TrainingRecurrence.")
+    outcome: str = Field(description="The result.")
+    message: str = Field(description="Explanation of the result, with the end of the output if it tells.")
+
+
+class ConditionsView(BaseModel):
+    """Why a job does not run."""
+
+    namespace: str = Field(description="Namespace of the job.")
+    name: str = Field(description="Name of the job.")
+    version: str = Field(description="Changes when anything of any job does.")
+    command: str = Field(description="The command that says the same.")
+    overview: JobLine | None = Field(description="The job as in the list of jobs.")
+    conditions: list[ConditionView] = Field(description="The conditions of the job and of its running attempts.")
+    failures: list[FailureView] = Field(description="The latest attempts that missed the target, the newest first.")

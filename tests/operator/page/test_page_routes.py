@@ -1,0 +1,186 @@
+"""The page over HTTP: who may ask, what a response allows, and that HTML and JSON have the same content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support.databases.many_jobs import LONGEST, NAMESPACE, make_database
+from wattloop_operator.page.change_stream import ChangeStreams
+from wattloop_operator.page.request_guard import POLICY
+from wattloop_operator.store.store import Store
+
+# The first view of a job imports what decides, which takes long on a busy machine.
+CLIENT = httpx.Client(timeout=90)
+Serve = Callable[[Store], str]
+JOB = {"namespace": NAMESPACE, "name": LONGEST}
+PATHS = ["/", "/job", "/conditions", "/api/jobs", "/api/job", "/api/conditions", "/plots/cost.svg", "/static/page.js"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_request_to_another_name_is_refused(served: Serve, small: Store, path: str) -> None:
+    url = served(small)
+    assert CLIENT.get(url + path, params=JOB).status_code == 200
+    for host in ("evil.example", "127.0.0.1.evil.example:80", "", "localhost.evil.example"):
+        assert CLIENT.get(url + path, params=JOB, headers={"Host": host}).status_code == 421
+    assert CLIENT.get(url + path, params=JOB, headers={"Host": "localhost:9999"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors", "Origin": "http://127.0.0.1:1"},
+    ],
+)
+def test_a_page_of_another_origin_reads_nothing(served: Serve, small: Store, headers: dict[str, str]) -> None:
+    url = served(small)
+    assert CLIENT.get(f"{url}/api/jobs", headers=headers).status_code == 403
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert CLIENT.get(url, headers=link).status_code == 200
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/nowhere", "/healthz"])
+def test_every_response_has_the_policy_and_no_cookie(served: Serve, small: Store, path: str) -> None:
+    answer = CLIENT.get(served(small) + path, params=JOB)
+    policy = answer.headers["content-security-policy"]
+    assert policy == POLICY or (path.endswith(".svg") and policy.startswith("default-src 'none'; style-src"))
+    assert "unsafe" not in POLICY
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    assert "set-cookie" not in answer.headers
+    assert "access-control-allow-origin" not in answer.headers
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize("path", ["/", "/job", "/api/job", "/events", "/healthz", "/static/page.js"])
+def test_nothing_can_be_written(served: Serve, small: Store, path: str, method: str) -> None:
+    assert CLIENT.request(method, served(small) + path, params=JOB).status_code == 405
+
+
+def test_no_template_has_a_script_or_a_style_of_its_own() -> None:
+    templates = Path(__file__).parents[3] / "operator/wattloop_operator/page/templates"
+    text = "".join(path.read_text() for path in templates.iterdir())
+    assert text.count("<script") == text.count('<script src="/static/page.js" defer></script>') == 1
+    assert [each for each in ("<style", "style=", "safe", "onclick", "javascript:", "://") if each in text] == []
+
+
+def test_a_view_as_json_has_the_figures_of_the_page(served: Serve, small: Store) -> None:
+    url = served(small)
+    job = CLIENT.get(f"{url}/api/job", params=JOB).json()
+    assert [row["recurrence"] for row in job["recurrences"]] == [2, 1, 0]
+    (running,) = job["running"]
+    assert running["final_metric"] == {"value": 0.96, "low": 0.94, "high": 0.97}
+    # Half of 500 J and 2 s of 300 W, of 4,000 J for 4 epochs of it.
+    assert (running["cost_joules"], running["limit_joules"]) == (550.0, 4000.0)
+    assert running["limit_epochs"] == pytest.approx(4 * 4000 / 550)
+    assert job["last_decision"]["reason"] == "a trial of 64"
+    assert job["next_decision"]["recurrence"] == 4
+    assert [each["state"] for each in job["beliefs"]] == ["untried", "tried", "incumbent", "excluded"]
+    assert [mark["kind"] for mark in job["marks"]] == ["image", "image"]
+    html = CLIENT.get(f"{url}/job", params=JOB).text
+    for text in ("a trial of 64", "550 J of at most 4 kJ", "0.96 (0.94 to 0.97)", job["command"]):
+        assert text in html
+
+
+def test_a_command_line_names_the_job_and_the_database(served: Serve, small: Store) -> None:
+    url = served(small)
+    assert CLIENT.get(f"{url}/api/jobs").json()["command"] == "wattloop history --database wattloop.db --jobs"
+    job = CLIENT.get(f"{url}/api/job", params=JOB).json()
+    assert job["command"] == f"wattloop history {LONGEST} --namespace {NAMESPACE} --database wattloop.db"
+    assert job["plot_command"].startswith("wattloop plot ")
+
+
+def test_many_jobs_are_paged_and_searched(served: Serve, tmp_path: Path) -> None:
+    with make_database(tmp_path / "many.db", 120, 120) as store:
+        url = served(store)
+        jobs = CLIENT.get(f"{url}/api/jobs", params={"page": 3}).json()
+        assert (jobs["total"], jobs["pages"], len(jobs["jobs"])) == (120, 3, 20)
+        assert CLIENT.get(f"{url}/api/jobs", params={"page": 99}).json()["page"] == 3
+        found = CLIENT.get(f"{url}/api/jobs", params={"search": "OB-011"}).json()
+        assert [job["name"] for job in found["jobs"]] == [f"job-011{digit}" for digit in range(10)]
+        pages = [CLIENT.get(f"{url}/api/job", params={**JOB, "page": page}).json() for page in (1, 2, 3)]
+        assert [row["recurrence"] for page in pages for row in page["recurrences"]] == list(range(119, -1, -1))
+
+
+def test_a_job_with_observations_alone_says_what_is_not_known(served: Serve, hostile: Store) -> None:
+    url = served(hostile)
+    (alone,) = [job for job in CLIENT.get(f"{url}/api/jobs").json()["jobs"] if job["state"] is None]
+    key = {"namespace": alone["namespace"], "name": alone["name"]}
+    job = CLIENT.get(f"{url}/api/job", params=key).json()
+    assert (job["next_decision"], job["beliefs"], len(job["recurrences"])) == (None, [], 1)
+    assert "only the observations" in job["next_unknown"]
+    assert CLIENT.get(f"{url}/conditions", params=key).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/job", "/conditions", "/plots/cost.svg", "/api/job", "/api/conditions"])
+def test_a_job_that_does_not_exist_is_not_found(served: Serve, small: Store, path: str) -> None:
+    answer = CLIENT.get(served(small) + path, params={"namespace": "team", "name": "none"})
+    assert answer.status_code == 404
+    assert "There is no such job" in answer.text
+    assert ("<h1>" in answer.text) == (not path.startswith("/api"))
+
+
+@pytest.mark.parametrize("query", [{"page": "0"}, {"page": "x"}, {"search": "x" * 254}, {"page": "9" * 30}])
+def test_an_invalid_query_is_explained(served: Serve, small: Store, query: dict[str, str]) -> None:
+    url = served(small)
+    assert CLIENT.get(url, params=query).status_code == 422
+    assert next(iter(query)) in CLIENT.get(f"{url}/api/jobs", params=query).json()["detail"]
+
+
+def test_a_database_that_fails_is_a_page_that_says_so(served: Serve, small: Store, tmp_path: Path) -> None:
+    url = served(small)
+    assert CLIENT.get(f"{url}/healthz").status_code == 204
+    for path in tmp_path.glob("wattloop.db*"):
+        path.write_bytes(b"no database" * 1000)
+    answer = CLIENT.get(f"{url}/")
+    assert answer.status_code == 503
+    assert "The jobs cannot be read" in answer.text
+    assert CLIENT.get(f"{url}/healthz").status_code == 503
+
+
+@pytest.mark.parametrize("plot", ["cost", "tradeoff", "curve"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_plot_has_the_colours_of_its_theme_and_loads_nothing(
+    served: Serve, small: Store, plot: str, theme: str
+) -> None:
+    url = served(small)
+    svg = CLIENT.get(f"{url}/plots/{plot}.svg", params={**JOB, "theme": theme})
+    assert svg.headers["content-type"] == "image/svg+xml"
+    assert ("#1a2026" in svg.text, "#ffffff" in svg.text) == (theme == "dark", theme == "light")
+    assert "<script" not in svg.text
+    assert CLIENT.get(f"{url}/plots/{plot}.svg", params={**JOB, "theme": theme}).content == svg.content
+
+
+def test_a_stream_tells_of_each_change_and_of_a_failure(served: Serve, small: Store, tmp_path: Path) -> None:
+    url = served(small)
+    with CLIENT.stream("GET", f"{url}/events") as stream:
+        lines = (line for line in stream.iter_lines() if line.startswith(("event", "data")))
+        assert next(lines) == "event: version"
+        first = next(lines)
+        small.objects.create("LocalRun", "team", "x", {})
+        assert next(lines) == "event: version"
+        assert next(lines) != first
+        for path in tmp_path.glob("wattloop.db*"):
+            path.write_bytes(b"no database" * 1000)
+        assert next(lines) == "event: failure"
+
+
+def test_streams_read_the_version_once_an_interval() -> None:
+    now, reads = [0.0], []
+
+    def read() -> str:
+        reads.append(now[0])
+        return str(len(reads))
+
+    streams: Any = ChangeStreams(read, 1.0, lambda: now[0])
+    assert [streams._latest() for _ in range(3)] == [("version", "1")] * 3
+    now[0] = 1.0
+    assert streams._latest() == ("version", "2")
+    assert reads == [0.0, 1.0]

@@ -1,0 +1,61 @@
+"""The live page of a database, served on the loopback interface, and Chromium to look at it."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+
+from playwright.sync_api import Browser, sync_playwright
+
+from wattloop.commands.settings import Address
+from wattloop_operator.http.http_service import HttpService
+from wattloop_operator.page.change_stream import ChangeStreams
+from wattloop_operator.page.page_app import create_page
+from wattloop_operator.page.stored_jobs import StoredJobs
+from wattloop_operator.store.store import Store
+
+# Chromium asks nobody on the network for anything, in a profile that is deleted.
+CHROMIUM_OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+INTERVAL_SECONDS = 0.1
+
+
+class ChromiumMissingError(Exception):
+    """Chromium is not installed; the text says how to install it."""
+
+
+@contextlib.contextmanager
+def serving(store: Store, address: str | None = None) -> Iterator[str]:
+    """Serve the page of a store; gives its URL."""
+    source = StoredJobs(store, address)
+    streams = ChangeStreams(source.version, INTERVAL_SECONDS)
+    page = create_page(source, streams, ("127.0.0.1", "localhost"))
+    with HttpService("live page", page, Address("127.0.0.1", 0)) as server:
+        try:
+            yield server.url
+        finally:
+            streams.end()
+
+
+@contextlib.contextmanager
+def running_browser() -> Iterator[Browser]:
+    """Chromium without a window.
+
+    Raises:
+        ChromiumMissingError: It is not installed.
+    """
+    program = shutil.which("chromium")
+    if program is None:
+        raise ChromiumMissingError("Chromium is not installed; make chromium installs it")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=CHROMIUM_OPTIONS)
+        yield browser
+        browser.close()
