@@ -13,7 +13,6 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.command_line.validate import not_supported
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
-from wattloop_operator.workloads.rendezvous import service
 from wattloop_operator.workloads.workload_manifest import devices_of, manifest
 
 RecurrenceOf = Callable[[RecurringTrainingJob], TrainingRecurrence]
@@ -420,73 +419,6 @@ def test_a_folder_of_models_on_no_volume_is_refused(
     mounts = [] if path is None else [{"name": "models", "mountPath": path}]
     job = make_job({"name": "train", "volumeMounts": mounts}, output={"directory": "/models/digits"})
     with pytest.raises(TemplateError, match="/models/digits is on no volume of container train"):
-        manifest(job, recurrence_of(job), ADDRESSES)
-
-
-def indexed(*containers: dict[str, Any], **pod: Any) -> dict[str, Any]:
-    spec = {"containers": list(containers) or [{"name": "train", "image": "train:1"}], **pod}
-    return {"job": {"completionMode": "Indexed", "completions": 2, "parallelism": 2, "template": {"spec": spec}}}
-
-
-def test_pods_with_a_rendezvous_find_the_first_one(
-    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
-) -> None:
-    proxy = {"name": "proxy", "image": "proxy:1"}
-    own = {"name": "train", "image": "train:1", "env": [{"name": "PET_NNODES", "value": "1:2"}]}
-    template = {**indexed(own, proxy), "trainingContainers": ["train"], "rendezvous": {"port": 23456}}
-    job = make_job(template=template)
-    recurrence = recurrence_of(job)
-    made = manifest(job, recurrence, ADDRESSES)
-    name = recurrence.metadata.name
-    assert made["spec"]["template"]["spec"]["subdomain"] == name
-    train, other = containers(made)
-    variables = {each["name"]: each.get("value") or each["valueFrom"]["fieldRef"]["fieldPath"] for each in train["env"]}
-    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-    assert {key: value for key, value in variables.items() if not key.startswith("WATTLOOP_")} == {
-        "MASTER_ADDR": f"{name}-0.{name}",
-        "MASTER_PORT": "23456",
-        "RANK": index,
-        "WORLD_SIZE": "2",
-        "PET_MASTER_ADDR": f"{name}-0.{name}",
-        "PET_MASTER_PORT": "23456",
-        "PET_NODE_RANK": index,
-        "PET_NNODES": "1:2",
-    }
-    assert len(train["env"]) == len(variables)
-    assert "env" not in other
-
-
-def test_the_service_of_a_rendezvous_is_headless_and_selects_the_pods(
-    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
-) -> None:
-    job = make_job(template={**indexed(), "rendezvous": {}})
-    recurrence = recurrence_of(job)
-    made, workload = service(job, recurrence), manifest(job, recurrence, ADDRESSES)
-    assert made is not None
-    assert made["metadata"] == {key: workload["metadata"][key] for key in made["metadata"]}
-    assert made["metadata"]["ownerReferences"]
-    selector, labels = made["spec"]["selector"], workload["spec"]["template"]["metadata"]["labels"]
-    assert selector.items() <= labels.items()
-    assert selector == {"wattloop.dev/recurrence": recurrence.metadata.name}
-    assert made["spec"]["clusterIP"] == "None"
-    assert made["spec"]["publishNotReadyAddresses"]
-    assert [port["port"] for port in made["spec"]["ports"]] == [29500]
-
-
-def test_without_a_rendezvous_there_is_no_service(
-    make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
-) -> None:
-    job = make_job(template=indexed())
-    assert service(job, recurrence_of(job)) is None
-    assert "subdomain" not in manifest(job, recurrence_of(job), ADDRESSES)["spec"]["template"]["spec"]
-
-
-@pytest.mark.parametrize("pod", [{"subdomain": "own"}, {"hostname": "own"}])
-def test_a_rendezvous_of_pods_with_host_names_of_their_own_is_refused(
-    pod: dict[str, str], make_job: Callable[..., RecurringTrainingJob], recurrence_of: RecurrenceOf
-) -> None:
-    job = make_job(template={**indexed(**pod), "rendezvous": {}})
-    with pytest.raises(TemplateError, match="remove hostname and subdomain"):
         manifest(job, recurrence_of(job), ADDRESSES)
 
 
