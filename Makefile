@@ -101,15 +101,14 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The tests of the node, trainings and processes wait more than they compute, so they run beside the others, which run
-# in sequence: those that only compute are last, and occupy both processors when the waiting ones have ended. Shared
-# packages are installed before. Every part runs even if another fails; the end names the failed ones.
+# The node's tests and trainings wait more than they compute, so they run beside the others, which run in sequence: those
+# that only compute are last, and occupy both processors when the waiting ones have ended. Shared packages are installed
+# before. Every part runs even if another fails; the end names the failed ones.
 test: $(STAMP) postgres chromium faketime node-packages programs
 	-@$(MAKE) --no-print-directory integrations
-	@echo "Four parts at a time; the programs and images of the node take ten minutes more when they are built first."
-	@echo "The parts test-processes, test-integrations and test-e2e are shown when all have ended."
-	@$(BIN)/python tests/run_parts.py test-cluster test-unit --first test-e2e \
-		--beside test-processes --beside test-integrations
+	@echo "Three parts at a time; the programs and images of the node take ten minutes more when they are built first."
+	@echo "The parts test-integrations and test-e2e are shown when all have ended."
+	@$(BIN)/python tests/run_parts.py test-cluster test-processes test-unit --beside test-integrations --beside test-e2e
 
 # A process gets whole files, so that what a file sets up is set up once; tests/conftest.py has their order.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder

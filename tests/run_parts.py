@@ -2,10 +2,9 @@
 
 A part is a target of the Makefile. Each runs, whatever becomes of the others. A part whose tests wait more than they
 compute leaves a core idle. Therefore each part named by --beside runs at the same time as the others, which follow one
-another; its output is printed when all have ended, since outputs would mix. The part named by --first runs beside them
-too, and the others yield the processors to it: it takes longest, since it is one process that waits for many others.
-Each result shows how long the part took and how much processor time its processes used (of test-e2e without the pods),
-and the last line how busy the machine's processors were meanwhile. The exit code is 0 when each part passed, else 1.
+another; its output is printed when all have ended, since outputs would mix. Each result shows how long the part took
+and how much processor time its processes used (of test-e2e without the pods), and the last line how busy the machine's
+processors were meanwhile. The exit code is 0 when each part passed, else 1.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from pathlib import Path
 from typing import IO
 
 ROOT = Path(__file__).parents[1]
-# Of all parts while another is named by --first: a tenth of its weight for each process.
-YIELDING = ("nice", "-n", "10")
 
 
 class Part:
@@ -34,14 +31,13 @@ class Part:
     Args:
         target: Its name.
         output: A file that its output goes to; None: this process's own.
-        prefix: Words of a command that starts it.
     """
 
-    def __init__(self, target: str, output: IO[bytes] | None = None, prefix: Sequence[str] = ()) -> None:
+    def __init__(self, target: str, output: IO[bytes] | None = None) -> None:
         self.target = target
         self._began_seconds = time.monotonic()
         self._process = subprocess.Popen(
-            [*prefix, "make", "--no-print-directory", target],
+            ["make", "--no-print-directory", target],
             cwd=ROOT,
             stdout=output,
             stderr=None if output is None else subprocess.STDOUT,
@@ -76,20 +72,17 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s"
 
 
-def run(targets: Sequence[str], beside: Sequence[str], first: str | None) -> list[Part]:
-    """Run the targets one after the other, and `beside` and `first` at the same time; the result of each."""
-    prefix = YIELDING if first else ()
-    with contextlib.ExitStack() as stack:
-        outputs, parallel = [], []
-        for target in (*([first] if first else []), *beside):
-            outputs.append(stack.enter_context(tempfile.TemporaryFile()))
-            parallel.append(Part(target, outputs[-1], () if target == first else prefix))
+def run(targets: Sequence[str], beside: Sequence[str]) -> list[Part]:
+    """Run the targets one after the other, and those of `beside` at the same time; the result of each."""
+    with contextlib.ExitStack() as outputs:
+        buffered = [(target, outputs.enter_context(tempfile.TemporaryFile())) for target in beside]
+        parallel = [Part(target, output) for target, output in buffered]
         parts = []
         for target in targets:
-            part = Part(target, prefix=prefix)
+            part = Part(target)
             part.wait()
             parts.append(part)
-        for part, output in zip(parallel, outputs, strict=True):
+        for part, (_, output) in zip(parallel, buffered, strict=True):
             part.wait()
             output.seek(0)
             sys.stdout.flush()
@@ -116,13 +109,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="a target to run at the same time as the others; may be repeated",
     )
-    parser.add_argument(
-        "--first", metavar="TARGET", help="a target to run at the same time, to which the others yield the processors"
-    )
     options = parser.parse_args(arguments)
     worked, there = processor_seconds()
     try:
-        parts = run(options.targets, options.beside, options.first)
+        parts = run(options.targets, options.beside)
     except KeyboardInterrupt:
         return 130
     sys.stdout.write("".join(f"{part.line()}\n" for part in parts))
