@@ -72,8 +72,8 @@ class TrainingProbe:
         model: The live model; a DistributedDataParallel too.
         optimizer: Its optimizer.
         step: A training step, ``step(model, optimizer, batch)``. It must use the model and the optimizer that it gets.
-        loss: The loss of a model on data that is the same each time, ``loss(model)``; its fall is the progress. It may
-            put the model, a copy, into evaluation mode.
+        loss: The loss of a model on data that is the same each time, ``loss(model)``; its fall is the progress. The
+            model is a copy in evaluation mode.
         data: Makes the batches of an epoch, ``data(samples)``, such as a data loader with so many samples of this
             process in a batch.
         apply: For further parameters of the plan, ``apply(value, model, optimizer)`` with the value as a text;
@@ -247,6 +247,7 @@ class TrainingProbe:
                     if edge is None:
                         return trial, None
                     edges.append(edge)
+                trained.model.eval()
                 loss_change = float(self._loss(trained.model)) - loss_before
             except torch.cuda.OutOfMemoryError:
                 # The other ranks would wait for this one.
@@ -276,9 +277,9 @@ class TrainingProbe:
                 yield _Copy(self._wrapped(model), optimizer, repeated(loader))
 
     def _loss_now(self) -> float:
-        """The loss of a copy."""
+        """The loss of a copy, in evaluation mode as after each trial."""
         with copied(self._module, self._optimizer, ()) as (model, _):
-            return float(self._loss(self._wrapped(model)))
+            return float(self._loss(self._wrapped(model).eval()))
 
     @property
     def _module(self) -> torch.nn.Module:

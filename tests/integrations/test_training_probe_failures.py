@@ -1,0 +1,43 @@
+"""A trial that fails, or is used wrongly, neither ends a training nor stops it silently: with a simulated GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from integrations.test_training_probe import Node, Training, running, trained
+from support.agents.simulated_node import simulated_node
+from wattloop.wire.probe_messages import ProbedParameter, ProbePlan
+
+pytestmark = pytest.mark.integrations
+
+PLAN = ProbePlan(
+    at=(0.5,),
+    parameters=(ProbedParameter("dropout", ("0.2", "0.5")),),
+    steps=2,
+    warm_up_steps=1,
+    max_time_percent=100.0,
+)
+METRICS = (0.1, 0.55, 0.6)
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    with simulated_node(1) as simulated:
+        yield Node(simulated.gpus, simulated.socket, simulated.state)
+
+
+def test_the_losses_before_and_after_a_trial_are_of_models_in_evaluation_mode(node: Node) -> None:
+    training = Training(node)
+    modes = []
+
+    def loss(model: torch.nn.Module) -> float:
+        modes.append(any(module.training for module in model.modules()))
+        return training.loss(model)
+
+    with running(node, PLAN) as run:
+        trained(training, run, METRICS, training.probe(run, loss=loss))
+    # One before all trials, and one after each.
+    assert modes == [False] * 3
