@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from wattloop.errors import UsageError
-from wattloop.integrations.pytorch_probe import probe_values, set_dropout, set_learning_rate
+from wattloop.integrations.pytorch_probe import probe_values, repeated, set_dropout, set_learning_rate
 
 pytestmark = pytest.mark.integrations
 
@@ -151,3 +152,18 @@ def test_a_stateful_data_loader_gets_its_position_back() -> None:
     loader = Loader(list(training.loader))
     probe_values((1e-3,), training.model, training.optimizer, training.step, set_learning_rate, data=loader, steps=7)
     assert loader.position == 2
+
+
+class OnePass:
+    """Batches that can be iterated once, but are no iterator."""
+
+    def __init__(self) -> None:
+        self.batches = iter([1, 2])
+
+    def __iter__(self) -> Iterator[int]:
+        return self.batches
+
+
+def test_data_that_ends_after_one_pass_is_refused() -> None:
+    with pytest.raises(UsageError, match="data has no batch"):
+        list(itertools.islice(repeated(OnePass()), 3))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
 from integrations.test_training_probe import Node, Training, running, trained
 from support.agents.simulated_node import simulated_node
+from wattloop.errors import UsageError
 from wattloop.wire.probe_messages import ProbedParameter, ProbePlan
 
 pytestmark = pytest.mark.integrations
@@ -41,3 +43,19 @@ def test_the_losses_before_and_after_a_trial_are_of_models_in_evaluation_mode(no
         trained(training, run, METRICS, training.probe(run, loss=loss))
     # One before all trials, and one after each.
     assert modes == [False] * 3
+
+
+def test_data_that_makes_an_iterator_is_refused(node: Node) -> None:
+    training = Training(node)
+
+    def data(samples: int) -> Iterator[Any]:
+        yield from training.data(samples)
+
+    with running(node, PLAN) as run:
+        probe = training.probe(run, data=data)
+        with pytest.raises(UsageError, match="data made an iterator"):
+            training.epoch(probe.batches, run)
+        # A script that takes no batches from the probe meets it in the first trial.
+        training.epoch(training.data(8), run)
+        with pytest.raises(UsageError, match="data made an iterator"):
+            probe.on_validation(0.55)

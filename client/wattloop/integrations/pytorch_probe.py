@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -118,16 +117,15 @@ def repeated(data: Iterable[Any]) -> Iterator[Any]:
     """The batches again and again.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is none, at first or again.
     """
-    batches = iter(data)
-    first = next(batches, None)
-    if first is None:
-        raise UsageError("data has no batch")
-    yield first
-    yield from batches
-    for _ in itertools.count():
-        yield from data
+    while True:
+        batches = iter(data)
+        first = next(batches, None)
+        if first is None:
+            raise UsageError("data has no batch, or none when it is iterated again; pass a data loader or a list")
+        yield first
+        yield from batches
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ class TrainingProbe:
         loss: The loss of a model on data that is the same each time, ``loss(model)``; its fall is the progress. The
             model is a copy in evaluation mode.
         data: Makes the batches of an epoch, ``data(samples)``, such as a data loader with so many samples of this
-            process in a batch.
+            process in a batch. No iterator or generator: every epoch iterates it.
         apply: For further parameters of the plan, ``apply(value, model, optimizer)`` with the value as a text;
             ``learning_rate`` and ``dropout`` are known.
         trials_file: Where rank 0 appends each trial as a line of JSON; default: nowhere.
@@ -126,7 +126,7 @@ class TrainingProbe:
     def batches(self) -> Iterable[Any]:
         """The batches of an epoch of the live training, of the batch size in force."""
         if self._loader is None:
-            self._loader = self._data(self._samples(self._current))
+            self._loader = self._made(self._current)
         return self._loader
 
     def on_validation(self, metric: SupportsFloat | None = None) -> None:
@@ -270,7 +270,7 @@ class TrainingProbe:
     def _copy(self, configuration: ProbedConfiguration) -> Iterator[_Copy]:
         """A copy in training mode with a configuration, and batches of its size."""
         with unchanged_random_numbers(), unchanged_generators(()):
-            loader = self._data(self._samples(configuration))
+            loader = self._made(configuration)
             with unchanged_generators(loader), copied(self._module, self._optimizer, ()) as (model, optimizer):
                 model.train()
                 self._set(configuration, model, optimizer)
@@ -331,8 +331,11 @@ class TrainingProbe:
             self._loader = None
         self._current = configuration
 
-    def _samples(self, configuration: ProbedConfiguration) -> int:
-        return max(configuration.batch_size // self._run.environment.ranks, 1)
+    def _made(self, configuration: ProbedConfiguration) -> Iterable[Any]:
+        loader = self._data(max(configuration.batch_size // self._run.environment.ranks, 1))
+        if isinstance(loader, Iterator):
+            raise UsageError("data made an iterator, which ends once; return a data loader or a list of batches")
+        return loader
 
     def _choose(self, threshold: float, trials: list[Trial], gpus: int, combinations: int, problems: list[str]) -> None:
         own, best = self._run.gpus, None
