@@ -10,6 +10,7 @@ import torch
 
 from integrations.test_training_probe import Node, Training, running, trained
 from support.agents.simulated_node import simulated_node
+from support.reporting.report_server import ReportServer
 from wattloop.errors import UsageError
 from wattloop.wire.probe_messages import ProbedParameter, ProbePlan
 
@@ -59,3 +60,18 @@ def test_data_that_makes_an_iterator_is_refused(node: Node) -> None:
         training.epoch(training.data(8), run)
         with pytest.raises(UsageError, match="data made an iterator"):
             probe.on_validation(0.55)
+
+
+def test_each_step_of_a_trial_shows_progress_to_the_operator(node: Node, report_server: ReportServer) -> None:
+    training = Training(node)
+    reports = []
+
+    def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any) -> None:
+        reports.append(len(report_server.reports))
+        training.step(model, optimizer, batch)
+
+    with running(node, PLAN, report_server.url, WATTLOOP_PROGRESS_DEADLINE_SECONDS="1e-9") as run:
+        trained(training, run, METRICS, training.probe(run, step=step))
+    steps_of_a_trial = PLAN.warm_up_steps + PLAN.steps
+    assert len(reports) == 2 * steps_of_a_trial
+    assert len(set(reports)) == len(reports)

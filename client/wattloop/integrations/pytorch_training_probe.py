@@ -241,6 +241,7 @@ class TrainingProbe:
                 for steps in (plan.warm_up_steps, plan.steps):
                     for _ in range(steps):
                         self._step(trained.model, trained.optimizer, next(trained.batches))
+                        self._run.keep_alive()
                     # What was before the measured steps does not matter.
                     lost = gpus.was_interrupted() and bool(edges)
                     edge = ranks.read(f"{moment}, {len(edges)}", limits, interrupted=refused or lost)

@@ -255,8 +255,16 @@ class Run:
         self._progress.step(counted)
         if self._limit_choice is not None:
             self._limit_choice.step_done(counted)
-        self._keep_alive()
+        self.keep_alive()
         self._decision.answered(self._channel.send_delayed())
+
+    def keep_alive(self) -> None:
+        """Show progress in work that is no step: `step` calls it, too.
+
+        It sends a report when a quarter of `objective.progressDeadlineSeconds` has passed without one.
+        """
+        if self._heartbeat.is_due():
+            self._send()
 
     def report(self, *, metric: SupportsFloat) -> None:
         """Report the result of an evaluation, before the body of the epoch ends.
@@ -363,11 +371,7 @@ class Run:
             "metric": self._progress.metric,
             "epochs": self._progress.epochs,
         }
-        self._published = self._output.publish(facts, self._keep_alive)
-
-    def _keep_alive(self) -> None:
-        if self._heartbeat.is_due():
-            self._send()
+        self._published = self._output.publish(facts, self.keep_alive)
 
     def _report(self, *, finished: bool, error: BaseException | None = None) -> Report:
         from wattloop.run.failure import failure_name, is_consequence  # noqa: PLC0415
