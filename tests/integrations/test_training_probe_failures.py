@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from integrations.test_training_probe import Node, Training, running, trained
+from integrations.test_training_probe import Node, Training, last_probes, running, trained
 from support.agents.simulated_node import simulated_node
 from support.reporting.report_server import ReportServer
 from wattloop.errors import UsageError
@@ -75,3 +77,39 @@ def test_each_step_of_a_trial_shows_progress_to_the_operator(node: Node, report_
     steps_of_a_trial = PLAN.warm_up_steps + PLAN.steps
     assert len(reports) == 2 * steps_of_a_trial
     assert len(set(reports)) == len(reports)
+
+
+class LargeLayer(torch.nn.Identity):
+    """A layer for one of whose copies there is no memory."""
+
+    def __init__(self, failing_copy: int) -> None:
+        super().__init__()
+        self.failing_copy = failing_copy
+        self.copies = 0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.nn.Identity:
+        self.copies += 1
+        if self.copies == self.failing_copy:
+            raise torch.cuda.OutOfMemoryError("no memory for the copy")
+        return torch.nn.Identity()
+
+
+def test_a_trial_without_memory_for_its_copy_is_left_out(node: Node, tmp_path: Path) -> None:
+    training = Training(node)
+    training.model.append(LargeLayer(failing_copy=2))
+    with running(node, PLAN) as run:
+        trained(training, run, METRICS, training.probe(run, trials_file=tmp_path / "trials.jsonl"))
+        assert run.completed_epochs == len(METRICS)
+    trials = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
+    assert [trial["energy_joules"] is None for trial in trials] == [True, False]
+
+
+def test_without_memory_for_a_first_copy_nothing_is_tried(node: Node, report_server: ReportServer) -> None:
+    training = Training(node)
+    training.model.append(LargeLayer(failing_copy=1))
+    with running(node, PLAN, report_server.url) as run:
+        trained(training, run, METRICS, training.probe(run))
+        assert run.completed_epochs == len(METRICS)
+    report = last_probes(report_server)
+    assert report.trials == 0
+    assert "no memory for a copy of the model" in report.problem

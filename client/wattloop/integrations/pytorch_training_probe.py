@@ -210,13 +210,16 @@ class TrainingProbe:
             problems.append("no energy is measured: no agent answers for the GPUs of all ranks")
         trials: list[Trial] = []
         seconds_left, last = self._cost.seconds_left(start.time_seconds, plan.max_time_percent), start
-        before = None
+        before: float | None = None
         for number, configuration in enumerate(combinations if start.gpus and not start.interrupted else ()):
             if number == plan.max_trials or seconds_left <= self._cost.longest_seconds:
                 bound = "maxTrials" if number == plan.max_trials else "maxTimePercent"
                 problems.append(f"{bound} allows {number} of {len(combinations)} combinations")
                 break
-            before = self._loss_now() if before is None else before
+            before = self._loss_now(ranks) if before is None else before
+            if before is None:
+                problems.append("there is no memory for a copy of the model")
+                break
             trial, end = self._trial(plan, ranks, configuration, before, f"trial {number} at {threshold:g}")
             if end is None:
                 return
@@ -236,8 +239,8 @@ class TrainingProbe:
         trial = Trial(configuration, steps_per_measured=(plan.warm_up_steps + plan.steps) / plan.steps)
         loss_change = math.nan
         edges: list[SharedReading] = []
-        with self._limit(configuration.power_limit_watts) as refused, self._copy(configuration) as trained:
-            try:
+        try:
+            with self._limit(configuration.power_limit_watts) as refused, self._copy(configuration) as trained:
                 for steps in (plan.warm_up_steps, plan.steps):
                     for _ in range(steps):
                         self._step(trained.model, trained.optimizer, next(trained.batches))
@@ -250,11 +253,11 @@ class TrainingProbe:
                     edges.append(edge)
                 trained.model.eval()
                 loss_change = float(self._loss(trained.model)) - loss_before
-            except torch.cuda.OutOfMemoryError:
-                # The other ranks would wait for this one.
-                if not ranks.is_one:
-                    raise
-                logger.warning("%s: out of memory", configuration)
+        except torch.cuda.OutOfMemoryError:
+            # The other ranks would wait for this one.
+            if not ranks.is_one:
+                raise
+            logger.warning("%s: out of memory", configuration)
         end = ranks.read(f"{moment}, end", limits, note=json.dumps(loss_change))
         if end is None or len(edges) < 2 or any(edge.interrupted for edge in edges):
             return trial, end
@@ -277,10 +280,15 @@ class TrainingProbe:
                 self._set(configuration, model, optimizer)
                 yield _Copy(self._wrapped(model), optimizer, repeated(loader))
 
-    def _loss_now(self) -> float:
-        """The loss of a copy, in evaluation mode as after each trial."""
-        with copied(self._module, self._optimizer, ()) as (model, _):
-            return float(self._loss(self._wrapped(model).eval()))
+    def _loss_now(self, ranks: ProbeRanks) -> float | None:
+        """The loss of a copy, in evaluation mode as after each trial; None without memory for it."""
+        try:
+            with copied(self._module, self._optimizer, ()) as (model, _):
+                return float(self._loss(self._wrapped(model).eval()))
+        except torch.cuda.OutOfMemoryError:
+            if not ranks.is_one:
+                raise
+            return None
 
     @property
     def _module(self) -> torch.nn.Module:
