@@ -113,3 +113,15 @@ def test_without_memory_for_a_first_copy_nothing_is_tried(node: Node, report_ser
     report = last_probes(report_server)
     assert report.trials == 0
     assert "no memory for a copy of the model" in report.problem
+
+
+def test_a_file_of_trials_that_cannot_be_written_is_warned_of_once(
+    node: Node, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = Training(node)
+    trials_file = tmp_path / "missing" / "trials.jsonl"
+    with running(node, PLAN) as run:
+        trained(training, run, METRICS, training.probe(run, trials_file=trials_file))
+        assert run.completed_epochs == len(METRICS)
+    warnings = [record.getMessage() for record in caplog.records if str(trials_file) in record.getMessage()]
+    assert len(warnings) == 1

@@ -370,8 +370,13 @@ class TrainingProbe:
     def _record(self, threshold: float, trial: Trial) -> None:
         self._report()
         if self._trials_file is not None and self._run.environment.rank == 0:
-            with self._trials_file.open("a") as stream:
-                stream.write(json.dumps({"threshold": threshold, **asdict(trial)}) + "\n")
+            try:
+                with self._trials_file.open("a") as stream:
+                    stream.write(json.dumps({"threshold": threshold, **asdict(trial)}) + "\n")
+            except OSError as error:
+                # The other ranks would wait for this one.
+                logger.warning("no further trial is written to %s: %s", self._trials_file, error)
+                self._trials_file = None
 
     def _report(self) -> None:
         cost, problem = self._cost, ascii_text(self._problem, MAX_PROBLEM_CHARACTERS)
