@@ -34,8 +34,8 @@ from wattloop_operator.reporting.interfaces import (
 from wattloop_operator.workloads.kinds import kind_of_template
 from wattloop_operator.workloads.pod_state import (
     condition_of,
+    first_pods,
     has_ended,
-    is_rank_0,
     started_containers,
     termination_message,
 )
@@ -221,11 +221,12 @@ class OutputCollector:
         self._observe(*key, OutputReport(position, finished=True))
 
     def _pod(self, key: Key, recurrence: TrainingRecurrence) -> Pod | None:
-        """The newest pod of rank 0 that has a training container and has started it."""
+        """The newest pod of rank 0 that has started its training container."""
         pods = [cached.value for cached in self._cache.pods.of_group(key)]
-        first = [pod for pod in pods if is_rank_0(pod) and self._container(recurrence, pod) in started_containers(pod)]
+        first = first_pods(pods, lambda pod: bool(self._container(recurrence, pod)))
+        started = [pod for pod in first if self._container(recurrence, pod) in started_containers(pod)]
         # A pod that has ended may change once more after its successor was created.
-        return max(first, key=lambda pod: (not has_ended(pod), int(pod["metadata"]["resourceVersion"])), default=None)
+        return max(started, key=lambda pod: (not has_ended(pod), int(pod["metadata"]["resourceVersion"])), default=None)
 
     def _container(self, recurrence: TrainingRecurrence, pod: Pod) -> str:
         """Name of the first training container of a pod; empty if it has none."""
@@ -235,7 +236,8 @@ class OutputCollector:
             return ""
         template = job.value.spec.template
         chosen = (kind_of_template(template).training_container(template), *(template.training_containers or ()))
-        return next((name for name in (*chosen, *sorted(present)) if name in present), "")
+        others = () if template.training_containers else sorted(present)
+        return next((name for name in (*chosen, *others) if name in present), "")
 
     def _is_owned(self, key: Key, pod: Pod) -> bool:
         """Whether the pod runs the recurrence, by the check of reports: its log decides on the attempt."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -38,13 +38,17 @@ END_NOT_SEEN = "ContainerStatusUnknown"
 NORMAL_WAITS = frozenset({"ContainerCreating", "PodInitializing"})
 # Label that the Job controller gives to the pods of an indexed Job.
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
-# Labels of the other pods of a training, each with the value that the first pod has: of the Jobs of a JobSet, of a
-# PyTorchJob and of a Ray cluster.
+# Label of the pods of a JobSet. Its first Jobs may not train, as the initialisers of a TrainJob.
+GLOBAL_JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-global-index"
+# Labels of the pods of a PyTorchJob. A master has both. The index of the workers starts at 0 as well.
+MASTER_LABEL = "training.kubeflow.org/job-role"
+REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"
+# Labels of the other pods of a training, each with the value that the first pod has: of a Job, of a PyTorchJob and
+# of a Ray cluster.
 RANK_0_LABELS = {
     INDEX_LABEL: "0",
-    "jobset.sigs.k8s.io/job-global-index": "0",
-    "training.kubeflow.org/job-role": "master",
-    "training.kubeflow.org/replica-index": "0",
+    MASTER_LABEL: "master",
+    REPLICA_INDEX_LABEL: "0",
     "ray.io/node-type": "head",
 }
 # The kubelet writes this as the start of a container that never started.
@@ -213,7 +217,8 @@ def image_digest(pods: Iterable[Pod], container: str) -> str | None:
         pods: The pods of one workload.
         container: Name of the container.
     """
-    for pod in sorted(filter(is_rank_0, pods), key=lambda each: str(each["metadata"].get("name"))):
+    first = first_pods(pods, lambda pod: any(each.get("name") == container for each in _container_statuses(pod)))
+    for pod in sorted(first, key=lambda each: str(each["metadata"].get("name"))):
         for status in _container_statuses(pod):
             digest = str(status.get("imageID") or "").rpartition("@")[2]
             if status.get("name") == container and re.fullmatch(IMAGE_DIGEST_PATTERN, digest):
@@ -226,11 +231,38 @@ def any_running(pods: Iterable[Pod]) -> bool:
     return any((pod.get("status") or {}).get("phase") == "Running" for pod in pods)
 
 
-def is_rank_0(pod: Pod) -> bool:
-    """Whether this is the first pod of a training whose pods have an order, or a pod without a place in one."""
+def first_pods(pods: Iterable[Pod], trains: Callable[[Pod], bool]) -> list[Pod]:
+    """The pods of rank 0: several if one replaces another, or if the pods of a training have no order.
+
+    Args:
+        pods: The pods of one workload.
+        trains: Whether a pod has a training container, by the states of its containers.
+    """
+    # The first pod may start after the others: one without states counts until it is known whether it trains.
+    found = [
+        pod for pod in pods if _may_be_rank_0(pod) and (trains(pod) or not (_container_statuses(pod) or has_ended(pod)))
+    ]
+    first = min(map(_place, found), default=None)
+    return [pod for pod in found if _place(pod) == first]
+
+
+def _may_be_rank_0(pod: Pod) -> bool:
+    """Whether a pod is the first one of its group, or has no place in a group."""
     # Pods of a Job without indices run the same template, so each of them is as good.
-    labels = (pod.get("metadata") or {}).get("labels") or {}
+    labels = _labels(pod)
     return all(str(labels.get(name, value)) == value for name, value in RANK_0_LABELS.items())
+
+
+def _place(pod: Pod) -> tuple[bool, int]:
+    """The place of a pod's group among the groups of its workload."""
+    labels = _labels(pod)
+    index = str(labels.get(GLOBAL_JOB_INDEX_LABEL, ""))
+    is_worker = REPLICA_INDEX_LABEL in labels and MASTER_LABEL not in labels
+    return is_worker, int(index) if index.isascii() and index.isdecimal() else 0
+
+
+def _labels(pod: Pod) -> Mapping[str, Any]:
+    return (pod.get("metadata") or {}).get("labels") or {}
 
 
 def has_ended(pod: Pod) -> bool:

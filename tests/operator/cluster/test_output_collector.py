@@ -51,10 +51,7 @@ class Cluster:
             monotonic=lambda: self.now,
             start=_run_at_once,
         )
-        self.cache.put_job(
-            job(reporting={"source": "Logs"}).to_wire()
-            | {"metadata": {"name": "digits", "namespace": "team", "uid": "job-uid", "resourceVersion": "1"}}
-        )
+        self.write_job()
         self.write_recurrence()
         self.workload()
 
@@ -64,6 +61,12 @@ class Cluster:
         self.collector.collect()
         self.now += seconds
         return self.opened[before:]
+
+    def write_job(self, **template: Any) -> None:
+        pod_template = {"spec": {"containers": [{"name": "train", "image": "digits"}]}}
+        body = job(reporting={"source": "Logs"}, template={"job": {"template": pod_template}, **template}).to_wire()
+        metadata = {"name": "digits", "namespace": "team", "uid": "job-uid", "resourceVersion": self._version()}
+        self.cache.put_job(body | {"metadata": metadata})
 
     def write_recurrence(self, **status: Any) -> None:
         workload = {"apiVersion": "batch/v1", "kind": "Job", "name": NAME, "uid": "workload-uid"}
@@ -93,6 +96,7 @@ class Cluster:
         labels: dict[str, str] | None = None,
         owner: str = "",
         message: str = "",
+        container: str = "train",
     ) -> None:
         state = {"Pending": {}, "Running": {"running": {"startedAt": "2026-03-01T12:00:00Z"}}}.get(
             phase, {"terminated": {"exitCode": 0, "message": message}}
@@ -107,7 +111,7 @@ class Cluster:
                 "ownerReferences": [OWNER | ({"uid": owner} if owner else {})],
             },
             "spec": {},
-            "status": {"phase": phase, "containerStatuses": [{"name": "train", "state": state}]},
+            "status": {"phase": phase, "containerStatuses": [{"name": container, "state": state}]},
         }
         self.pods[name] = body
         self.cache.put_pod(body)
@@ -182,6 +186,31 @@ def test_only_the_first_rank_and_only_a_pod_of_the_workload_is_read() -> None:
     cluster.pod("Running", name=f"{NAME}-1-b", labels={"batch.kubernetes.io/job-completion-index": "1"})
     cluster.pod("Running", name=f"{NAME}-x", owner="another-uid")
     assert cluster.collect() == []
+
+
+def test_the_first_job_of_a_job_set_that_trains_is_read() -> None:
+    cluster = Cluster()
+    cluster.write_job(trainingContainers=["train"])
+    index = "jobset.sigs.k8s.io/job-global-index"
+    cluster.logs |= {f"{NAME}-{each}": LINES for each in ("data-0", "node-0", "node-1")}
+    cluster.pod("Running", name=f"{NAME}-data-0", labels={index: "0"}, container="data")
+    cluster.pod("Running", name=f"{NAME}-node-1", labels={index: "10"})
+    cluster.pod("Running", name=f"{NAME}-node-0", labels={index: "2"})
+    assert cluster.collect() == [(f"{NAME}-node-0", "train", 0, True)]
+
+
+def test_the_master_of_a_pytorch_job_is_read_and_without_one_the_first_worker() -> None:
+    role, index = "training.kubeflow.org/job-role", "training.kubeflow.org/replica-index"
+    cluster = Cluster()
+    cluster.logs |= {f"{NAME}-master-0": LINES, f"{NAME}-worker-0": LINES}
+    cluster.pod("Running", name=f"{NAME}-master-0", labels={role: "master", index: "0"})
+    cluster.pod("Running", name=f"{NAME}-worker-0", labels={index: "0"})
+    assert cluster.collect() == [(f"{NAME}-master-0", "train", 0, True)]
+    cluster = Cluster()
+    cluster.logs |= {f"{NAME}-worker-0": LINES}
+    cluster.pod("Running", name=f"{NAME}-worker-0", labels={index: "0"})
+    cluster.pod("Running", name=f"{NAME}-worker-1", labels={index: "1"})
+    assert cluster.collect() == [(f"{NAME}-worker-0", "train", 0, True)]
 
 
 def test_the_log_of_the_pod_that_replaces_a_failed_one_is_read() -> None:

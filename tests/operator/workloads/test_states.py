@@ -440,6 +440,18 @@ def test_the_image_is_that_of_the_training_container_of_rank_0(pods: list[dict[s
     assert image_of(*reversed(pods)) == digest
 
 
+def test_the_image_of_a_job_set_is_that_of_its_first_job_that_trains() -> None:
+    def of_job(index: str, image_id: str, container: str) -> Any:
+        found = runs_image(image_id, name=f"a-{index}", container=container, index="0")
+        found["metadata"]["labels"]["jobset.sigs.k8s.io/job-global-index"] = index
+        return found
+
+    other, first, second = of_job("0", OTHER_DIGEST, "data"), of_job("2", DIGEST, "train"), of_job("10", "", "train")
+    assert image_of(other, first, second) == DIGEST
+    # The first Job's image is not known yet.
+    assert image_of(other, of_job("2", "", "train"), of_job("10", OTHER_DIGEST, "train")) is None
+
+
 def test_the_training_container_is_the_first_that_trains() -> None:
     containers = [{"name": "proxy"}, {"name": "train"}, {"name": "evaluate"}]
     template = Template(job={"template": {"spec": {"containers": containers}}})

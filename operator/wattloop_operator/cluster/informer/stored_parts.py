@@ -17,14 +17,14 @@ import pydantic_core
 from wattloop_operator.cluster.bounded_json import UnreadableError, parse, parse_list, upper_levels
 from wattloop_operator.domain.names import JOB_LABEL, RECURRENCE_LABEL
 from wattloop_operator.workloads.ownership import JOB_UID_LABEL, QUEUE_LABEL
-from wattloop_operator.workloads.pod_state import RANK_0_LABELS
+from wattloop_operator.workloads.pod_state import GLOBAL_JOB_INDEX_LABEL, RANK_0_LABELS
 
 Body = Mapping[str, Any]
 
 STORED_METADATA = (
     "name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp", "deletionTimestamp",
 )  # fmt: skip
-STORED_LABELS = (JOB_LABEL, RECURRENCE_LABEL, JOB_UID_LABEL, QUEUE_LABEL, *RANK_0_LABELS)
+STORED_LABELS = (JOB_LABEL, RECURRENCE_LABEL, JOB_UID_LABEL, QUEUE_LABEL, GLOBAL_JOB_INDEX_LABEL, *RANK_0_LABELS)
 STORED_JOB_SPEC = ("suspend", "parallelism", "completions")
 STORED_POD_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
 
