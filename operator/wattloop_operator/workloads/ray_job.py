@@ -30,6 +30,8 @@ RAY_CLUSTER = ("ray.io", "RayCluster")
 ENDED = frozenset({"Complete", "Failed"})
 RUNNING = frozenset({"Running"})
 SUCCEEDED = "SUCCEEDED"
+# Its pod could not submit the program, which has not failed by itself then.
+SUBMISSION_FAILED = "SubmissionFailed"
 
 
 class RayJob(TemplatedKind):
@@ -76,7 +78,8 @@ class RayJob(TemplatedKind):
         if deployment in ENDED and job == SUCCEEDED:
             return ObservedPhase(WorkloadPhase.SUCCEEDED, ended, started, message=text)
         if deployment in ENDED:
-            failure = failure_of(text or f"the Ray job ended with {printable(str(job))}", pods, Failure.CRASHED)
+            cause = Failure.DISRUPTED if status.get("reason") == SUBMISSION_FAILED else Failure.CRASHED
+            failure = failure_of(text or f"the Ray job ended with {printable(str(job))}", pods, cause)
             return ObservedPhase(WorkloadPhase.FAILED, ended, started, failure=failure)
         if deployment in RUNNING and not suspended:
             return ObservedPhase(WorkloadPhase.RUNNING, started, started, message=text)

@@ -299,6 +299,12 @@ ON_FAILURE = {"pytorchReplicaSpecs": {"Master": {"restartPolicy": "OnFailure", "
             Failure.CRASHED,
         ),
         (
+            body("RayJob", {"jobDeploymentStatus": "Failed", "reason": "SubmissionFailed"}),
+            [RUNS],
+            WorkloadPhase.FAILED,
+            Failure.DISRUPTED,
+        ),
+        (
             body("RayJob", {"jobDeploymentStatus": "Failed", "reason": "DeadlineExceeded"}),
             [],
             WorkloadPhase.FAILED,
