@@ -23,7 +23,7 @@ ARGUMENT = re.compile(
 )
 NUMBER = re.compile(r"^[1-9][0-9]{0,8}$")
 FLAG = re.compile(r"^--?([A-Za-z][\w-]*)$")
-CONTAINERS = ("containers", "initContainers")
+CONTAINERS, INIT_CONTAINERS = "containers", "initContainers"
 MAX_DEPTH = 40
 
 
@@ -69,7 +69,7 @@ class TrainingArguments:
 
 
 def find_arguments(spec: dict[str, Any]) -> TrainingArguments:
-    """The batch size and the epochs in all containers of a spec, which is not changed.
+    """The batch size and the epochs in the containers of a spec, which is not changed.
 
     Example:
         >>> pod = {"containers": [{"args": ["--batch-size", "64", "--epochs=10"]}]}
@@ -107,7 +107,8 @@ def replace_arguments(spec: dict[str, Any], found: TrainingArguments) -> None:
 
 def _replace_values(spec: dict[str, Any], replace: Callable[[str, str], str]) -> None:
     """Call `replace` with name and number of each argument and variable, and put its result in place of the number."""
-    for container in containers_in(spec):
+    # Init containers do not get Wattloop's variables.
+    for container in containers_in(spec, (CONTAINERS,)):
         for key in ("command", "args"):
             words = container.get(key)
             if isinstance(words, list) and all(isinstance(word, str) for word in words):
@@ -130,16 +131,18 @@ def _words(words: list[str], replace: Callable[[str, str], str]) -> Iterator[str
         before = word
 
 
-def containers_in(value: object, depth: int = 0) -> Iterator[dict[str, Any]]:
-    """The containers of all pod templates in a value."""
+def containers_in(
+    value: object, fields: tuple[str, ...] = (CONTAINERS, INIT_CONTAINERS), depth: int = 0
+) -> Iterator[dict[str, Any]]:
+    """The containers of all pod templates in a value: those in these fields."""
     if depth > MAX_DEPTH:
         return
     if isinstance(value, list):
         for item in value:
-            yield from containers_in(item, depth + 1)
+            yield from containers_in(item, fields, depth + 1)
     elif isinstance(value, dict):
         for name, item in value.items():
-            if name in CONTAINERS and isinstance(item, list):
+            if name in fields and isinstance(item, list):
                 yield from (each for each in item if isinstance(each, dict))
             else:
-                yield from containers_in(item, depth + 1)
+                yield from containers_in(item, fields, depth + 1)

@@ -137,6 +137,14 @@ def test_an_argument_with_the_batch_size_or_the_epochs_gets_the_choice_of_wattlo
     assert job["spec"]["objective"].get("maxEpochs") == epochs
 
 
+def test_an_init_container_keeps_its_arguments_because_it_gets_no_variables(convert: Converter) -> None:
+    prepare = {"name": "prepare", "image": "digits", "args": ["--batch-size=64"]}
+    pod = {**POD, "initContainers": [prepare]}
+    job, _ = convert.job(changed(jobTemplate={"spec": {"template": {"spec": pod}}}))
+    assert job["spec"]["template"]["job"]["template"]["spec"]["initContainers"] == [prepare]
+    assert job["spec"]["batchSize"]["default"] != 64
+
+
 def test_a_variable_with_the_batch_size_of_a_device_gets_it(convert: Converter) -> None:
     job, _ = convert.job(with_container(env=[{"name": "PER_DEVICE_TRAIN_BATCH_SIZE", "value": "16"}]))
     (container,) = job["spec"]["template"]["job"]["template"]["spec"]["containers"]
