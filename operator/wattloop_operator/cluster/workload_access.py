@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -42,6 +43,8 @@ from wattloop_operator.workloads.ownership import (
 from wattloop_operator.workloads.rendezvous import service
 from wattloop_operator.workloads.workload_manifest import check_stored, kind_of, manifest
 from wattloop_operator.workloads.workload_state import state_of
+
+logger = logging.getLogger(__name__)
 
 Body = Mapping[str, Any]
 # Objects between a workload and its pods, of which the controllers are remembered.
@@ -195,12 +198,20 @@ class WorkloadAccess:
         return is_controlled_by(pod, workload_uid, between, lambda each: self._controller(str(pod["namespace"]), each))
 
     def _controller(self, namespace: str, owner: Body) -> Body:
-        """The owner reference of the controller of an object between a workload and its pods; empty if it is gone."""
+        """The owner reference of the controller of an object between a workload and its pods.
+
+        Empty if the object is gone or may not be read: one pod must not stop the job.
+        """
         uid = str(owner["uid"])
         with self._lock:
             known = self._controllers.get(uid)
         if known is None:
-            known = controller_at_server(self._api, namespace, owner)
+            try:
+                known = controller_at_server(self._api, namespace, owner)
+            except RejectedError as error:
+                name = f"{owner.get('kind')} {namespace}/{owner.get('name')}"
+                logger.warning("%s cannot be read, so its pods count for no attempt: %s", name, error)
+                return {}
             if known:
                 with self._lock:
                     self._controllers[uid] = known

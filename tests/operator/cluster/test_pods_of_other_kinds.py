@@ -104,6 +104,29 @@ def test_the_chain_of_controllers_decides_whether_a_pod_belongs_to_a_workload(
         assert server.job_requests <= 1
 
 
+def refused(request: Request) -> dict[str, Any]:
+    raise StatusError(request, 403, "Forbidden", "jobs.batch is forbidden")
+
+
+def test_a_pod_whose_owner_cannot_be_read_counts_for_no_attempt_and_stops_no_job(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    inner = pod("p", "Job", "digits-0-a", "inner-uid", **counted_by("inner-uid"))
+    unknown = pod("q", "Job", "digits-0-b", "other-uid", **counted_by("other-uid"))
+    unknown["metadata"]["ownerReferences"][0]["apiVersion"] = "batch/v9"
+    server, cache = _Server({}), ObjectCache()
+    api = ClusterApi(lambda request: refused(request) if "/jobs/" in request.path else server(request))
+    cache.put_recurrence(RECURRENCE)
+    for each in (inner, unknown, pod("own", "JobSet", NAME, "job-set-uid")):
+        cache.put_pod(each)
+    access = WorkloadAccess(api, cache, lambda: ClusterAddresses(report_url="http://operator"), lambda: 0.0)
+    state = access.state(JOB, TrainingRecurrence.from_wire(RECURRENCE))
+    assert state is not None
+    assert [each.name for each in state.pods] == ["own"]
+    assert "Job team/digits-0-a cannot be read, so its pods count for no attempt: " in caplog.text
+    assert "Job team/digits-0-b cannot be read" in caplog.text
+
+
 TRAINER, TRAIN_JOB = "trainer.kubeflow.org/v1alpha1", ("trainer.kubeflow.org/v1alpha1", "TrainJob")
 
 
