@@ -104,15 +104,21 @@ def job_status(
 def _ended_run_request(snapshot: Snapshot, ended: list[RecurrenceHistory]) -> dict[str, Any]:
     """The run request whose recurrence ended last, and the one whose recurrence failed last."""
     before, request = snapshot.job.status, snapshot.job.spec.run_request
-    result = None if request in (None, before.ended_run_request) else _result_of(snapshot, str(request), ended)
+    result = _new_result_of(snapshot, request, ended)
+    if result is None and request != before.ended_run_request:
+        # A newer request, which waits, may have replaced the one that ran.
+        request = before.last_run_request
+        result = _new_result_of(snapshot, request, ended)
     if result is None:
         request, result = before.ended_run_request, before.ended_run_result
     failed = request if result not in (None, Result.REACHED) else before.failed_run_request
     return {"ended_run_request": request, "ended_run_result": result, "failed_run_request": failed}
 
 
-def _result_of(snapshot: Snapshot, request: str, ended: list[RecurrenceHistory]) -> str | None:
-    """The result of a run request's recurrence; None if it has not ended."""
+def _new_result_of(snapshot: Snapshot, request: str | None, ended: list[RecurrenceHistory]) -> str | None:
+    """The result of a run request's recurrence; None if it has not ended, or is in the status already."""
+    if request is None or request == snapshot.job.status.ended_run_request:
+        return None
     slot = slot_of_request(request)
     for each in ended:
         if slot_of_record(each.latest) == slot:

@@ -188,6 +188,28 @@ def test_a_run_request_has_ended_with_its_result_when_its_recurrence_has(backend
     assert ended_request(backend) == ("three", "Reached", "two")
 
 
+def test_a_run_request_that_a_newer_one_replaced_while_it_ran_ends_with_its_result(backend_with: Backends) -> None:
+    backend = backend_with(trigger={"manual": {}}, runRequest="one", concurrencyPolicy="Forbid")
+    name = backend.start_attempt()
+    backend.change_spec(runRequest="two")
+    backend.reconcile()
+    backend.report(name, epoch=50, metric=0.95, finished=True)
+    backend.end_workload(name)
+    seen = []
+    for _ in range(5):
+        backend.reconcile()
+        seen.append(ended_request(backend))
+    assert seen[-1] == ("one", "Reached", None)
+    end(backend)
+    assert ended_request(backend) == ("two", "Reached", None)
+    backend.change_spec(runRequest="one")
+    for _ in range(5):
+        backend.reconcile()
+        seen.append(ended_request(backend))
+    # A value that was used before has ended already, and stays so.
+    assert seen[-5:] == [("one", "Reached", None)] * 5
+
+
 def test_a_run_that_is_due_ends_no_run_request(backend: ModelBackend) -> None:
     name = backend.start_attempt()
     backend.change_spec(runRequest="waits", concurrencyPolicy="Forbid")
