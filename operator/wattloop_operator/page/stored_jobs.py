@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,6 +38,8 @@ class StoredJobs:
     def __init__(self, store: Store, address: str | None = None) -> None:
         self._store = store
         self._address = store.name if address is None else address
+        # Browsers keep plots by the version, and another database may be served at the same address next.
+        self._nonce = secrets.token_hex(4)
         self._policies = PolicyCache()
         self._lock = threading.Lock()
         self._histories: LRUCache[JobKey, tuple[str, JobHistory]] = LRUCache(MAX_JOBS_KEPT)
@@ -47,7 +51,7 @@ class StoredJobs:
 
     def version(self) -> str:
         """See `JobSource`."""
-        return self._store.version()
+        return f"{self._nonce}-{self._store.version()}"
 
     def keys(self) -> tuple[JobKey, ...]:
         """See `JobSource`."""
@@ -68,15 +72,22 @@ class StoredJobs:
         ]
         if job is None and not uids:
             return None
-        uid = job.metadata.uid if job is not None else uids[-1]
-        version = self._store.version_of_job(uid)
-        history = self._history(key, job, version)
-        return SourcedJob(key, history, None if job is None else self._snapshot(job, history), version)
+        # Of a job that is not stored, the history is that of the uid that ran last: any of them may be it next.
+        uids = uids if job is None else [job.metadata.uid]
+        records_version = "/".join(f"{uid} {self._store.version_of_job(uid)}" for uid in uids)
+        history = self._history(key, job, records_version)
+        snapshot = None if job is None else self._snapshot(job, history)
+        return SourcedJob(key, history, snapshot, self._version_of(history, records_version))
 
     def command(self, words: Sequence[str], key: JobKey | None = None) -> str:
         """See `JobSource`."""
         named = () if key is None else (key.name, "--namespace", key.namespace)
         return command_line(("wattloop", words[0], *named, "--database", self._address, *words[1:]))
+
+    def _version_of(self, history: JobHistory, records_version: str) -> str:
+        """A text that changes with the records, and with the settings by which they are evaluated."""
+        settings = replace(history, records=(), profiles=())
+        return hashlib.sha256(f"{self._nonce} {records_version} {settings}".encode()).hexdigest()[:24]
 
     def _history(self, key: JobKey, job: RecurringTrainingJob | None, version: str) -> JobHistory:
         """The history, whose records are read again only after a change; its settings are those of the job now."""

@@ -159,7 +159,7 @@ class JobView(BaseModel):
     namespace: str = Field(description="Namespace of the job.")
     name: str = Field(description="Name of the job.")
     version: str = Field(description="Changes when anything of any job does.")
-    history_version: str = Field(description="Changes when an attempt has ended.")
+    history_version: str = Field(description="Changes when an attempt has ended, or a setting of the job is changed.")
     command: str = Field(description="The command that says the same.")
     plot_command: str = Field(description="The command that draws the same pictures.")
     overview: JobLine | None = Field(description="The job as in the list of jobs.")
