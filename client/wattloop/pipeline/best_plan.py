@@ -35,7 +35,7 @@ PLAN_SCHEDULER = "PointSolution"
 # A plan that takes longer than the highest clock by less is not slower: measurements of iterations differ by more.
 SAME_TIME = 0.01
 # The run that the plans are compared with.
-BASE_RUN = WARM_UP_RUNS - 1
+BASE_RUN = PlanSeries.base_run
 
 
 class PlanFolder:

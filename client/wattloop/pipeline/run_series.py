@@ -55,10 +55,12 @@ class RunSeries(ABC):
         following: What follows the last run: `FREE_CLOCKS`, `BEST_PLAN` or `END`.
         setting: What differs between the runs, in the plural.
         warm_up_runs: Number of first runs, which warm up.
+        base_run: The first run whose dump is needed: it is compared with the others, or it is one of them.
     """
 
     setting: ClassVar[str]
     warm_up_runs: ClassVar[int]
+    base_run: ClassVar[int] = 1
 
     iterations: int
     following: str
@@ -87,13 +89,13 @@ class RunSeries(ABC):
         return UNMEASURED_ITERATIONS + self.iterations
 
     def missing(self, dumps: Path, ranks: int) -> list[int]:
-        """The runs, except those that warm up, that not all ranks have dumped.
+        """The runs from `base_run` on that not all ranks have dumped.
 
         Raises:
             InputError: A file in the dumps is another one.
         """
-        measured = range(self.warm_up_runs, self.runs)
-        return [run for run in measured if len(dumped_ranks(dumps / f"{run}.prof.json")) < ranks]
+        needed = range(self.base_run, self.runs)
+        return [run for run in needed if len(dumped_ranks(dumps / f"{run}.prof.json")) < ranks]
 
     def remaining(self, dumps: Path, ranks: int) -> tuple[int, ...]:
         """The runs to run: those that warm up, and those that the dumps lack.
@@ -112,10 +114,10 @@ class RunSeries(ABC):
         if not missing:
             logger.info("the dumps in %s have all %d %s", dumps, self.measured_runs, self.setting)
             return ()
-        if len(missing) < self.measured_runs:
-            have = self.measured_runs - len(missing)
+        have = self.measured_runs - sum(run >= self.warm_up_runs for run in missing)
+        if have:
             logger.info("the dumps in %s have %d of %d %s", dumps, have, self.measured_runs, self.setting)
-        remaining = (*range(self.warm_up_runs), *missing)
+        remaining = tuple(sorted({*range(self.warm_up_runs), *missing}))
         # What some ranks of an earlier process dumped would be joined with the records of this one. No rank has a run
         # of its own yet: the first iteration ends after all ranks have begun.
         for run in remaining:
