@@ -152,6 +152,7 @@ class LimitBaseline:
         self._held: LimitHolder | None = None
         self._ended_seconds: float | None = None
         self._is_abandoned = False
+        self._warned = ""
         self.end_iteration: int | None = None
 
     def begin(self, gpus: Sequence[GpuDescription]) -> LimitDump:
@@ -244,16 +245,20 @@ class LimitBaseline:
             if self._is_abandoned or not path.exists():
                 return None
             first, missing = _agreed(path)
-        except (InputError, OperationError) as error:
-            self._abandon(str(error))
-            return None
-        try:
             if not missing:
                 return self._begin_stages(series, first)
+        except (InputError, OperationError) as error:
+            # Other ranks may have begun with the second part and know its end, so this one tries again each second.
+            self._warn(f"{error}; it is tried again")
+            return None
+        except UsageError as error:
+            # The dumps are of other limits, which every rank finds.
+            reason = str(error)
+        else:
             lacking = ", ".join(map(str, missing))
-            self._abandon(f"the dumps lack the runs {lacking}; a training with the same folders repeats them")
-        except (InputError, OperationError, UsageError) as error:
-            self._abandon(str(error))
+            reason = f"the dumps lack the runs {lacking}; a training with the same folders repeats them"
+        self._is_abandoned = True
+        self._warn(reason)
         self._end_at(first)
         return None
 
@@ -265,9 +270,10 @@ class LimitBaseline:
             with open_atomic(path) as stream:
                 json.dump({"first_iteration": iteration_for_all(latest), "missing": missing}, stream)
 
-    def _abandon(self, reason: str) -> None:
-        self._is_abandoned = True
-        logger.warning("the baseline with one power limit a stage is not measured: %s", reason)
+    def _warn(self, reason: str) -> None:
+        if reason != self._warned:
+            logger.warning("the baseline with one power limit a stage is not measured: %s", reason)
+        self._warned = reason
 
 
 def _agreed(path: Path) -> tuple[int, list[int]]:

@@ -115,8 +115,9 @@ class RunDump:
             "instructions": [each.text for each in last.instructions],
         }
         try:
-            self._join(f"{number}.prof.json", _entry(self._rank, records, watts), joined=True)
+            # In this order: who finds a rank in the records of a run reads its instructions, too.
             self._join(f"{number}.sched.json", clocks, joined=False)
+            self._join(f"{number}.prof.json", _entry(self._rank, records, watts), joined=True)
         except (InputError, OperationError) as error:
             logger.warning("run %d of this rank is not in the dumps: %s", number, error)
 

@@ -120,6 +120,12 @@ def test_a_valid_entry_of_another_rank_is_joined(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "0.sched.json").read_text())[1] == {"rank": 1, "power_states": [1410]}
 
 
+def test_a_rank_whose_instructions_cannot_be_written_is_not_in_the_records_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "0.sched.json").write_text("{}")
+    write_dumps(tmp_path)
+    assert not (tmp_path / "0.prof.json").exists()
+
+
 def test_on_a_full_disk_the_files_stay_as_they_are_and_one_warning_names_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,5 +138,5 @@ def test_on_a_full_disk_the_files_stay_as_they_are_and_one_warning_names_them(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     (line,) = caplog.messages
-    assert line.startswith(f"run 0 of this rank is not in the dumps: {tmp_path / '0.prof.json'}: cannot write: File")
+    assert line.startswith(f"run 0 of this rank is not in the dumps: {tmp_path / '0.sched.json'}: cannot write: File")
     assert json.loads((tmp_path / "0.prof.json").read_text()) == [RECORD]

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,17 @@ from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from support.pipelines.two_stages import MICROBATCHES, STAGES, Stages
 from wattloop.errors import InputError, OperationError, UsageError
-from wattloop.gpus.agent import GpuDescription, PowerLimits
+from wattloop.gpus.agent import AgentConnection, GpuDescription, PowerLimits
 from wattloop.pipeline import Pipeline
-from wattloop.pipeline.limit_series import LimitSeries, global_limits, stage_series
+from wattloop.pipeline.clock_choice import ClockChoice
+from wattloop.pipeline.directives import DirectiveState
+from wattloop.pipeline.instruction_sequence import InstructionSequence
+from wattloop.pipeline.iteration_record import IterationRecord
+from wattloop.pipeline.limit_baseline import LimitBaseline
+from wattloop.pipeline.limit_holder import LimitHolder
+from wattloop.pipeline.limit_series import BaselineOptions, LimitSeries, global_limits, stage_series
+from wattloop.pipeline.place import pipeline_place
+from wattloop.pipeline.plan_messages import Directive
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
 
 NAMES = {"framework": "torch", "model": "gpt", "partition": "uniform", "microbatch_size": 2}
@@ -256,6 +265,42 @@ def test_without_the_runs_of_all_ranks_no_limits_of_stages_are_chosen_and_the_tr
     reason = f"the baseline with one power limit a stage is not measured: {lacking}"
     assert [text for text in caplog.messages if "per stage" in text or "a stage is" in text] == [reason] * STAGES
     assert not (tmp_path / "ZeusLocalPowerState").exists()
+
+
+def test_a_rank_that_cannot_read_the_dumps_begins_with_the_stages_once_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folders = {"zeus-global": tmp_path / "global", "zeus-per-stage": tmp_path / "stages"}
+    series, state = LimitSeries(1, "end", ((300,),)), DirectiveState()
+    everyone = folders["zeus-global"]
+    series.remaining(everyone, STAGES)
+    record = {"iter_time": [1.0], "iter_energy": [1.0], "time_breakdown": {"forward": [[0.5]]}, "energy_breakdown": {}}
+    entries = [{"rank": rank, **record, "iterations": [1]} for rank in range(STAGES)]
+    (everyone / "1.prof.json").write_text(json.dumps(entries))
+    (everyone / "stages.json").write_text('{"first_iteration": 20, "missing": []}')
+    baseline: Any = LimitBaseline(
+        BaselineOptions("zeus-per-stage", [300], 1, "end"),
+        pipeline_place(stage=1, stages=STAGES),
+        ClockChoice(state, InstructionSequence(), lambda _directive, _iteration: None),
+        state,
+        folders=folders,
+        agent_socket="",
+    )
+    baseline._held = LimitHolder(AgentConnection(tmp_path / "agent.sock"), [])
+    latest = IterationRecord(10, Directive(), (), (), 0.0, 1.0, array("d"))
+    instructions = everyone / "1.sched.json"
+    for found in ("{}", "[]"):
+        instructions.write_text(found)
+        assert baseline._next_dump(series, latest) is None
+        assert baseline._next_dump(series, latest) is None
+        # The others go on, and would wait for a rank that ends.
+        assert baseline.end_iteration is None
+    assert [str(instructions) in caplog.messages[0], len(caplog.messages)] == [True, 2]
+    given = [{"rank": rank, "instructions": [f"forward:{rank}:0"]} for rank in range(STAGES)]
+    instructions.write_text(json.dumps(given))
+    assert baseline._next_dump(series, latest) is not None
+    # Two runs of two iterations.
+    assert baseline.end_iteration == 24
 
 
 @pytest.mark.parametrize(
