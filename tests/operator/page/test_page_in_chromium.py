@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -143,6 +144,23 @@ def test_an_open_page_follows_the_database_and_keeps_the_place(watched: Watch, s
     expect(page.get_by_text("5 of at most 20")).to_be_visible(timeout=WAIT_MILLISECONDS)
     expect(figures).to_have_attribute("open", "")
     expect(page.locator(":focus")).to_have_text("Figures of the plot")
+
+
+def test_a_page_that_the_server_could_not_read_is_read_again(watched: Watch, small: Store) -> None:
+    tab = watched(small)
+    page = tab.open("/job", **JOB)
+    error = '<main id="content">The jobs cannot be read</main>'
+    page.route(re.compile("/job[?]"), lambda route: route.fulfill(status=503, body=error), times=1)
+    found = small.objects.get("TrainingRecurrence", NAMESPACE, RUNNING)
+    assert found is not None
+    body = running_recurrence(LONGEST, epoch="5", metric="0.92")
+    with page.expect_response(lambda answer: answer.status == 503):
+        small.objects.replace("TrainingRecurrence", NAMESPACE, RUNNING, body, expected_version=found.resource_version)
+    expect(page.get_by_text("5 of at most 20")).to_be_visible(timeout=WAIT_MILLISECONDS)
+    expect(page.locator("#live-state")).to_have_text("live")
+    # Chromium itself tells of an answer 503.
+    assert all("503" in text for text in tab.messages)
+    tab.messages.clear()
 
 
 @pytest.mark.parametrize("path", ["/job", "/conditions"])

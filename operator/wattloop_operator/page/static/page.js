@@ -61,7 +61,8 @@
       main.replaceChildren(...fresh.childNodes);
       restore();
       document.title = page.title;
-      handled = version;
+      // After an error of the server the page is read again, although the version stays.
+      if (answer.status < 500) handled = version;
       say(answer.ok ? "live" : "the page cannot be read", !answer.ok);
     } catch {
       say("not connected; what is shown may be old", true);
