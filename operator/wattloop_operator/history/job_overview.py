@@ -102,14 +102,19 @@ def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobOverview, ...]:
         InputError: A stored job is invalid.
         OperationError: The database failed.
     """
-    observed = {(each.namespace, each.job_name): each.job_uid for each in store.observations.jobs()}
+    uids: dict[tuple[str, str], list[str]] = {}
+    for each in store.observations.jobs():
+        uids.setdefault((each.namespace, each.job_name), []).append(each.job_uid)
     found = []
     for key in keys:
         stored = store.objects.get(JOB, key.namespace, key.name)
         if stored is not None:
             found.append(_of_job(stored.read_as(RecurringTrainingJob)))
-        elif (key.namespace, key.name) in observed:
-            found.append(_of_record(key, store.observations.last_of_job(observed[key.namespace, key.name])))
+        elif (key.namespace, key.name) in uids:
+            # A job that was deleted and made again has several.
+            records = filter(None, map(store.observations.last_of_job, uids[key.namespace, key.name]))
+            newest = max(records, key=lambda record: (record.finished_at, record.job_uid), default=None)
+            found.append(_of_record(key, newest))
     return tuple(found)
 
 

@@ -34,7 +34,23 @@ def test_the_version_of_a_job_changes_with_its_settings(small: Store) -> None:
     assert stored is not None
     body = job_body(LONGEST)
     body["spec"]["objective"]["energyWeightPercent"] = 90
-    small.objects.replace(
-        "RecurringTrainingJob", NAMESPACE, LONGEST, body, expected_version=stored.resource_version
-    )
+    small.objects.replace("RecurringTrainingJob", NAMESPACE, LONGEST, body, expected_version=stored.resource_version)
     assert version_of(jobs) != before
+
+
+def test_an_attempt_of_any_uid_changes_a_job_without_an_object_and_the_uid_that_ran_last_is_shown(
+    empty: Store,
+) -> None:
+    # The job was deleted and made again, and its new uid comes first in the order of the text.
+    ended = replace(RECORD, job_uid="b", recurrence=7, batch_size=16)
+    again = replace(RECORD, job_uid="a", batch_size=64, finished_at=RECORD.finished_at + timedelta(days=1))
+    empty.observations.record(ended)
+    key, jobs = JobKey(RECORD.namespace, RECORD.job_name), StoredJobs(empty)
+    before = version_of(jobs, key)
+    empty.observations.record(again)
+    job = jobs.job(key)
+    assert job is not None
+    assert job.version != before
+    assert [each.batch_size for each in job.history.records] == [64]
+    (overview,) = jobs.overviews([key])
+    assert (overview.recurrence, overview.batch_size) == (0, 64)
