@@ -102,7 +102,8 @@ def _run(arguments: argparse.Namespace) -> int:
 COMMAND = Command(
     description="Serves a page that shows what the jobs of a database do, what was learned and why: decisions, "
     "beliefs, costs, energy against time, the running attempt, and why a job does not run. It follows a run, "
-    "changes nothing, and has the same content as JSON under /api.",
+    "changes no job and no record, and has the same content as JSON under /api. As every command does, it migrates a "
+    "database of an older version.",
     example="  wattloop ui --database wattloop-output/digits --open\n"
     "  wattloop ui --database postgresql://reader@db/wattloop --bind 127.0.0.1:9000",
     configure=_configure,
