@@ -128,7 +128,7 @@ def _records(name: str, count: int) -> Iterator[ObservationRecord]:
             energy_joules=2000.0 - 6.0 * size + index % 7,
             scheduled_at=moment,
             finished_at=moment + timedelta(minutes=1),
-            image_digest=f"sha256:{'0' * 63}{index * 4 // count}",
+            image_digest=f"sha256:{index * 4 // count}{'0' * 63}",
             decision_kind="Incumbent",
             reason=f"batch size {size} is believed cheapest",
         )
