@@ -9,6 +9,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.reconcile.attempt.early_stop import cost_limit
 from wattloop_operator.reconcile.energy.attempt_usage import cost_of, usage_of
+from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials
 from wattloop_operator.reconcile.learning.job_observations import sorted_values
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
@@ -52,12 +53,14 @@ class RunningAttempt:
         recurrence: Its object.
         curve: Its curve.
         cost_joules: Its cost so far; None if that is not known.
+        counted_joules: The part of it that the limit counts, which is without the trials of probes.
         limit_joules: The cost at which it is stopped; None if it has no limit.
     """
 
     recurrence: TrainingRecurrence
     curve: AttemptCurve
     cost_joules: float | None
+    counted_joules: float | None
     limit_joules: float | None
 
 
@@ -71,6 +74,7 @@ def running_attempt(recurrence: TrainingRecurrence, history: JobHistory) -> Runn
     spec, progress = recurrence.spec, recurrence.progress
     configuration = Configuration(spec.batch_size, sorted_values(spec.parameters))
     cost, limit = cost_of(spec, progress, usage_of(progress)), cost_limit(spec, progress)
+    counted = cost_of(spec, progress, usage_without_trials(progress))
     limit_joules = None if limit is None else float(limit)
     epoch, predicted = float(progress.epoch or 0), progress.final_metric
     is_comparable = bool(history.records) and history.records[-1].target == spec.target.run_target
@@ -82,13 +86,13 @@ def running_attempt(recurrence: TrainingRecurrence, history: JobHistory) -> Runn
         progress.curve,
         max_epochs=float(spec.max_epochs),
         expected_epochs=history.expected_epochs(configuration) if is_comparable else None,
-        limit_epochs=epoch * limit_joules / cost if limit_joules and cost and epoch else None,
+        limit_epochs=epoch * limit_joules / counted if limit_joules and counted and epoch else None,
         final_metric=None
         if predicted is None
         else Estimate(float(predicted.metric), float(predicted.low), float(predicted.high)),
         is_running=True,
     )
-    return RunningAttempt(recurrence, curve, cost, limit_joules)
+    return RunningAttempt(recurrence, curve, cost, counted, limit_joules)
 
 
 def latest_curve(history: JobHistory) -> AttemptCurve | None:

@@ -173,6 +173,7 @@ def _attempt(running: RunningAttempt) -> AttemptView:
         metric=None if progress.metric is None else float(progress.metric),
         final_metric=Interval.of(curve.final_metric),
         cost_joules=running.cost_joules,
+        counted_joules=running.counted_joules,
         limit_joules=running.limit_joules,
         power_limit_watts=progress.power_limit_watts,
         refused_limit=progress.power_limit_refusal,

@@ -144,6 +144,7 @@ class AttemptView(BaseModel):
     metric: float | None = Field(description="Latest value of the metric.")
     final_metric: Interval | None = Field(description="Predicted metric after all epochs; null if it is not known.")
     cost_joules: float | None = Field(description="Cost so far; null if it is not known.")
+    counted_joules: float | None = Field(description="Of it, what the limit counts: all but the trials of probes.")
     limit_joules: float | None = Field(description="Cost at which it is stopped; null without a limit.")
     power_limit_watts: int | None = Field(description="Power limit that is held on each GPU; null if none is.")
     refused_limit: str = Field(description="Why the power limit that was requested last is not held; empty if it is.")

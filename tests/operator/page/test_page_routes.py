@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from support.databases.many_jobs import LONGEST, NAMESPACE, make_database
+from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING, make_database, running_recurrence
 from wattloop_operator.page.change_stream import ChangeStreams
 from wattloop_operator.page.request_guard import POLICY
 from wattloop_operator.store.store import Store
@@ -87,6 +87,20 @@ def test_a_view_as_json_has_the_figures_of_the_page(served: Serve, small: Store)
     html = CLIENT.get(f"{url}/job", params=JOB).text
     for text in ("a trial of 64", "550 J of at most 4 kJ", "0.96 (0.94 to 0.97)", job["command"]):
         assert text in html
+
+
+def test_a_cost_limit_counts_no_trials_of_probes_and_the_page_says_so(served: Serve, small: Store) -> None:
+    found = small.objects.get("TrainingRecurrence", NAMESPACE, RUNNING)
+    assert found is not None
+    probes = {"trials": 4, "energyJoules": "100", "timeSeconds": "0", "sharePercent": "0"}
+    body = running_recurrence(LONGEST, probes=probes)
+    small.objects.replace("TrainingRecurrence", NAMESPACE, RUNNING, body, expected_version=found.resource_version)
+    url = served(small)
+    (running,) = CLIENT.get(f"{url}/api/job", params=JOB).json()["running"]
+    assert (running["cost_joules"], running["counted_joules"], running["limit_joules"]) == (550.0, 500.0, 4000.0)
+    assert running["limit_epochs"] == pytest.approx(4 * 4000 / 500)
+    text = "550 J; without the trials of probes 500 J of at most 4 kJ"
+    assert text in CLIENT.get(f"{url}/job", params=JOB).text
 
 
 def test_a_command_line_names_the_job_and_the_database(served: Serve, small: Store) -> None:
