@@ -166,7 +166,7 @@ class ModelBackend:
         if name in self.recurrences:
             return
         self.created[name] += 1
-        metadata = recurrence.metadata.model_copy(update={"uid": f"uid-of-{name}"})
+        metadata = recurrence.metadata.model_copy(update={"uid": f"uid-of-{name}", "creation_timestamp": self.now})
         self.recurrences[name] = self._versioned(recurrence.model_copy(update={"metadata": metadata}))
 
     def _start(self, name: str) -> None:

@@ -2,7 +2,8 @@
 
 A decision is part of the workload from its creation on, in variables that no kind lets anybody change. So an attempt
 that waits while other results arrive, and would be decided otherwise with them, is replaced by another attempt.
-Nothing of it has run, so it costs nothing and counts as none.
+Nothing of it has run, so it costs nothing and counts as none. A decision also depends on the other attempts that have
+not ended. That alone replaces none, or those that wait would replace each other for ever.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
 from wattloop_operator.domain.snapshot import QueueWait, Snapshot, WorkloadState
+from wattloop_operator.reconcile.attempt.attempt_conditions import COMPLETE
 from wattloop_operator.reconcile.conditions import condition, true_since
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context
-from wattloop_operator.reconcile.learning.job_observations import sorted_values
+from wattloop_operator.reconcile.learning.job_observations import OUTCOMES, sorted_values
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.bandit.context_digest import context_digest
 from wattloop_planner.bandit.policy import NoFeasibleArmError
@@ -60,8 +63,8 @@ def outdated(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: Workl
     spec = recurrence.spec
     if workload.queue is None or not workload.owned or recurrence.status.start_time is not None:
         return ""
-    if spec.decision.kind is DecisionKind.COMPARISON:
-        # It needs the default batch size, whatever is known of the others.
+    if spec.decision.kind is DecisionKind.COMPARISON or not _result_arrived(snapshot, recurrence):
+        # A comparison needs the default batch size, whatever is known of the others.
         return ""
     others = tuple(each for each in snapshot.recurrences if each.metadata.name != recurrence.metadata.name)
     now_known = replace(snapshot, recurrences=others)
@@ -81,6 +84,16 @@ def outdated(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: Workl
         f"{chosen} is chosen instead of {decided}: another attempt takes its place, and this one "
         "counts as none"
     )
+
+
+def _result_arrived(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
+    """Whether anything to learn from has become known since an attempt was decided."""
+    decided = recurrence.metadata.creation_timestamp
+    records = (each for each in (*snapshot.records, *snapshot.source_records) if Result(each.result) in OUTCOMES)
+    ended = (each.status.conditions for each in snapshot.recurrences if each.status.result in OUTCOMES)
+    # An outcome is written later than the attempt ended, if agents report its energy.
+    times = (*(each.finished_at for each in records), *filter(None, (true_since(each, COMPLETE) for each in ended)))
+    return decided is not None and any(time > decided for time in times)
 
 
 def _configuration(recurrence: TrainingRecurrence) -> Configuration:

@@ -199,6 +199,28 @@ def test_an_attempt_that_waits_keeps_its_decision_and_its_place_without_other_re
     assert backend.started[name] == 1
 
 
+def test_attempts_that_wait_replace_each_other_at_most_once_for_a_result(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(concurrencyPolicy="Allow", policy={"thompsonSampling": {}})
+    backend.reconcile()
+    first = backend.running[0]
+    backend.run_workload(first)
+    for _ in range(3):
+        backend.advance(HOUR_SECONDS)
+        queued_attempt(backend)
+    backend.advance(60)
+    finish(backend, first, joules=10_000.0, seconds=100.0)
+    for _ in range(MAX_RESULTS):
+        for name in backend.running:
+            queue(backend, name)
+        backend.advance(60)
+        backend.reconcile()
+    attempts = [backend.recurrences[name].spec.attempt for name in backend.running]
+    assert len(attempts) == 3
+    assert max(attempts) == 1
+
+
 @pytest.mark.parametrize("mode", ["Optimize", "Advise"])
 def test_an_attempt_that_would_be_decided_alike_keeps_its_place(
     backend_with: Callable[..., ModelBackend], mode: str
