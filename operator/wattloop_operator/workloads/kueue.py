@@ -44,19 +44,20 @@ def queue_labels(queue: Queue | None) -> dict[str, str]:
 
 
 def check_queue_labels(template: Template) -> None:
-    """Check that a template names no queue by itself: policies about queues read `spec.queue` alone.
+    """Check that a template names no queue and no priority by itself: policies about queues read `spec.queue` alone.
 
     Raises:
         TemplateError: A label of the template, or inside of its workload, names one.
     """
     inner = {} if template.job is None else template.job.value
     inner |= {} if template.workload is None else template.workload.spec.value
-    labels = next((each for each in (template.labels, *_labels_in(inner, 0)) if QUEUE_LABEL in each), None)
-    if labels is not None:
-        raise TemplateError(
-            f"spec.template: found the label {QUEUE_LABEL}: {labels[QUEUE_LABEL]}; write the queue into "
-            "spec.queue.name, from where the whole workload gets it"
-        )
+    for labels in (template.labels, *_labels_in(inner, 0)):
+        for label, field in ((QUEUE_LABEL, "name"), (PRIORITY_LABEL, "priorityClass")):
+            if label in labels:
+                raise TemplateError(
+                    f"spec.template: found the label {label}: {labels[label]}; write it into spec.queue.{field}, from "
+                    "where the whole workload gets it"
+                )
 
 
 def queue_of(body: Mapping[str, Any]) -> str:
@@ -184,11 +185,11 @@ def _unready_checks(workload: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _labels_in(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
-    """The labels of every metadata inside a value."""
+    """The labels of every object inside a value; a TrainJob has some outside of its metadata."""
     if depth > MAX_DEPTH:
         return
     if isinstance(value, dict):
-        yield _object(_object(value.get("metadata")).get("labels"))
+        yield _object(value.get("labels"))
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _labels_in(each, depth + 1)
 

@@ -121,29 +121,21 @@ def test_a_wait_of_which_no_workload_is_known_says_what_is_known() -> None:
     assert state_of(None).queue == QueueWait("team", "NotReadable")
 
 
-@pytest.mark.parametrize(
-    "template",
-    [
-        {"labels": {"kueue.x-k8s.io/queue-name": "other"}, "job": {"template": {"spec": {"containers": []}}}},
-        {
-            "job": {
-                "template": {
-                    "metadata": {"labels": {"kueue.x-k8s.io/queue-name": "other"}},
-                    "spec": {"containers": [{"name": "train"}]},
-                }
-            }
-        },
-        {
-            "workload": {
-                "apiVersion": "jobset.x-k8s.io/v1alpha2",
-                "kind": "JobSet",
-                "spec": {
-                    "replicatedJobs": [{"template": {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "x"}}}}]
-                },
-            }
-        },
-    ],
-)
-def test_a_template_that_names_a_queue_by_itself_is_refused(template: dict[str, Any]) -> None:
-    with pytest.raises(TemplateError, match=r"write the queue into spec\.queue\.name"):
-        check_queue_labels(Template.model_validate(template))
+PODS = {"containers": [{"name": "train"}]}
+JOB_SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}
+TRAIN_JOB = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob"}
+
+
+@pytest.mark.parametrize(("label", "field"), [("queue-name", "name"), ("priority-class", "priorityClass")])
+def test_a_template_that_names_a_queue_or_a_priority_by_itself_is_refused(label: str, field: str) -> None:
+    labels = {"labels": {f"kueue.x-k8s.io/{label}": "other"}}
+    metadata = {"metadata": labels}
+    templates: tuple[dict[str, Any], ...] = (
+        {**labels, "job": {"template": {"spec": PODS}}},
+        {"job": {"template": {**metadata, "spec": PODS}}},
+        {"workload": {**JOB_SET, "spec": {"replicatedJobs": [{"template": metadata}]}}},
+        {"workload": {**TRAIN_JOB, "spec": {"runtimeRef": {"name": "torch-distributed"}, **labels}}},
+    )
+    for template in templates:
+        with pytest.raises(TemplateError, match=rf"{label}: other; write it into spec\.queue\.{field},"):
+            check_queue_labels(Template.model_validate(template))
