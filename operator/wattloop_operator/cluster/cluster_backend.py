@@ -128,10 +128,12 @@ class ClusterBackend:
             if each.value.spec.job_ref.uid == cached.uid
         )
         states = ((each.metadata.name, self._workloads.state(job, each)) for each in recurrences)
+        workloads = {name: state for name, state in states if state is not None}
+        self._workloads.queued.keep(*cached.key, {each.uid for each in workloads.values()})
         snapshot = Snapshot(
             job=job,
             recurrences=recurrences,
-            workloads={name: state for name, state in states if state is not None},
+            workloads=workloads,
             records=stored.records,
             profiles=stored.profiles,
             late_usages=stored.late_usages,

@@ -6,7 +6,7 @@ be installed, or the right to read Workloads be given, while the operator runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +69,8 @@ class KueueWorkloads:
         """
         waits = queue_of(body) and is_suspended(body) and state.owned and not state.phase.ended
         if not waits or recurrence.status.result is not None:
-            self._forget_read(recurrence, state.uid)
+            key = _job_key(recurrence)
+            self.keep(*key, self._reads.get(key, {}).keys() - {state.uid})
             return state
         read = self._current(body, recurrence)
         return in_queue(state, body, read.workload, first_started=recurrence.status.start_time, unknown=read.problem)
@@ -84,11 +85,13 @@ class KueueWorkloads:
         """Drop what was read for a job."""
         self._reads.pop((namespace, job), None)
 
-    def _forget_read(self, recurrence: TrainingRecurrence, uid: str) -> None:
-        key = _job_key(recurrence)
-        reads = self._reads.get(key, {})
-        reads.pop(uid, None)
-        if not reads:
+    def keep(self, namespace: str, job: str, uids: Collection[str]) -> None:
+        """Drop what was read for workloads of a job that are not among these, for example as they were deleted."""
+        key = (namespace, job)
+        kept = {uid: read for uid, read in self._reads.get(key, {}).items() if uid in uids}
+        if kept:
+            self._reads[key] = kept
+        else:
             self._reads.pop(key, None)
 
     def _current(self, body: Body, recurrence: TrainingRecurrence) -> WorkloadRead:

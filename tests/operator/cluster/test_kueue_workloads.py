@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
+from support.backends.model_backend import KEY, START, job
 from support.recurrence_objects import recurrence_object
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
+from wattloop_operator.cluster.cluster_backend import ClusterBackend
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.kueue_workloads import KueueWorkloads
+from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.snapshot import QueueWait, WorkloadState
+from wattloop_operator.store.store import open_store
+from wattloop_operator.workloads.injection import ClusterAddresses
 
 GROUP = "/apis/kueue.x-k8s.io"
 QUOTA = {"type": "QuotaReserved", "status": "False", "reason": "WaitingForQuota", "message": "1 more cpu needed"}
@@ -33,6 +41,8 @@ class _Server:
     def __init__(self, version: str = "v1beta2") -> None:
         self.version = version
         self.may_list = True
+        self.fails = False
+        self.listed: list[dict[str, Any]] = []
         self.calls: list[str] = []
 
     def __call__(self, request: Request) -> dict[str, Any]:
@@ -43,10 +53,14 @@ class _Server:
             return {"preferredVersion": {"groupVersion": f"kueue.x-k8s.io/{self.version}"}}
         if not self.may_list:
             raise StatusError(request, 403, "Forbidden", "forbidden")
+        if self.fails:
+            raise StatusError(request, 500, "InternalError", "conversion webhook of Workload failed")
         assert request.path == f"{GROUP}/{self.version}/namespaces/team/workloads"
-        found = {"metadata": {"name": "w", "creationTimestamp": "2026-03-01T12:00:00Z"}, "spec": {}}
-        found["status"] = {"conditions": [QUOTA]}
-        return {"items": [found], "metadata": {"resourceVersion": "1"}}
+        found: dict[str, Any] = {"metadata": {"name": "w", "creationTimestamp": "2026-03-01T12:00:00Z"}}
+        found["spec"] = {"active": True, "podSets": [{"name": "main", "template": {"spec": {}}}]}
+        found["status"] = {"conditions": [QUOTA], "requeueState": {"count": 1}}
+        self.listed = [found if request.part is None else request.part(found)]
+        return {"items": self.listed, "metadata": {"resourceVersion": "1"}}
 
 
 class _Clock:
@@ -96,6 +110,30 @@ def test_ten_thousand_waiting_jobs_are_read_at_twenty_requests_a_second() -> Non
     assert queued.poll_seconds("team", "job-7") == 500
     queued.forget("team", "job-7")
     assert queued.poll_seconds("team", "job-7") is None
+
+
+def test_what_was_read_of_workloads_that_are_gone_is_dropped(tmp_path: Path) -> None:
+    server, cache = _Server(), ObjectCache()
+    api = ClusterApi(server)
+    access = WorkloadAccess(api, cache, lambda: ClusterAddresses(report_url="http://operator"), _Clock())
+    with closing(open_store(tmp_path / "wattloop.db")) as store:
+        backend = ClusterBackend(
+            api=api,
+            cache=cache,
+            workloads=access,
+            store=store,
+            sample_decision=lambda *_: None,
+            clock=lambda: START,
+            monotonic=_Clock(),
+            reporter="test",
+        )
+        body = job().to_wire()
+        body["metadata"]["resourceVersion"] = "1"
+        cache.put_job(body)
+        waits(access.queued, child("deleted"))
+        assert access.queued.poll_seconds("team", "digits") == 10
+        assert backend.snapshot(KEY) is not None
+        assert access.queued.poll_seconds("team", "digits") is None
 
 
 def test_the_older_version_of_kueue_is_read_too() -> None:
