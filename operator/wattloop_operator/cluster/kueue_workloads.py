@@ -12,6 +12,7 @@ from typing import Any
 
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError, ResourceType
+from wattloop_operator.cluster.informer.stored_parts import kueue_part
 from wattloop_operator.domain.snapshot import QueueWait, WorkloadState
 from wattloop_operator.workloads.kueue import GROUP, JOB_UID_LABEL, created_at, in_queue, is_suspended, queue_of
 
@@ -37,7 +38,7 @@ class WorkloadRead:
     Attributes:
         version: Resource version of what it was made of, as of the read.
         at: Time of the read on the monotonic clock.
-        workload: The Workload; None if it was not found.
+        workload: The part of the Workload that is read; None if it was not found.
         problem: What is known without it.
     """
 
@@ -112,7 +113,8 @@ class KueueWorkloads:
             self._resource = self._resource or self._discovered()
             if self._resource is None:
                 return None, QueueWait(queue, "NotInstalled", NOT_INSTALLED, since)
-            found, _ = self._api.list(self._resource, namespace=namespace, labels=f"{JOB_UID_LABEL}={uid}")
+            selector = f"{JOB_UID_LABEL}={uid}"
+            found, _ = self._api.list(self._resource, namespace=namespace, labels=selector, part=kueue_part)
         except NotFoundError:
             self._resource = None
             return None, QueueWait(queue, "NotInstalled", NOT_INSTALLED, since)

@@ -136,6 +136,14 @@ def test_what_was_read_of_workloads_that_are_gone_is_dropped(tmp_path: Path) -> 
         assert access.queued.poll_seconds("team", "digits") is None
 
 
+def test_of_a_workload_only_what_says_why_it_waits_is_kept() -> None:
+    server = _Server()
+    assert waits(KueueWorkloads(ClusterApi(server), _Clock()), child()).reason == "WaitingForQuota"
+    (kept,) = server.listed
+    assert kept["spec"] == {"active": True}
+    assert kept["status"] == {"conditions": [QUOTA]}
+
+
 def test_the_older_version_of_kueue_is_read_too() -> None:
     assert waits(KueueWorkloads(ClusterApi(_Server("v1beta1")), _Clock()), child()).reason == "WaitingForQuota"
 

@@ -26,6 +26,7 @@ STORED_METADATA = (
 )  # fmt: skip
 STORED_LABELS = (JOB_LABEL, RECURRENCE_LABEL, JOB_UID_LABEL, QUEUE_LABEL, GLOBAL_JOB_INDEX_LABEL, *RANK_0_LABELS)
 STORED_JOB_SPEC = ("suspend", "parallelism", "completions")
+STORED_KUEUE_STATUS = ("conditions", "admissionChecks")
 STORED_POD_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
 
 
@@ -50,6 +51,12 @@ def pod_part(body: Body) -> dict[str, Any]:
     """The part of a pod."""
     spec = {"nodeName": (body.get("spec") or {}).get("nodeName")}
     return {**metadata_part(body), "spec": spec, "status": _part(body.get("status") or {}, STORED_POD_STATUS)}
+
+
+def kueue_part(body: Body) -> dict[str, Any]:
+    """The part of a Workload of Kueue, which has copies of the pods' templates."""
+    spec, status = body.get("spec") or {}, body.get("status") or {}
+    return {**metadata_part(body), "spec": _part(spec, ("active",)), "status": _part(status, STORED_KUEUE_STATUS)}
 
 
 def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
