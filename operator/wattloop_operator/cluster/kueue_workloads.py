@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError, ResourceType
 from wattloop_operator.cluster.informer.stored_parts import kueue_part
@@ -66,14 +67,16 @@ class KueueWorkloads:
         """The state of a workload with what Kueue says of it.
 
         Raises:
-            OperationError: The API server does not answer now.
+            OperationError: The API server does not answer now, and the workload had started: how it ended is decided
+                by its Workload.
         """
         waits = queue_of(body) and is_suspended(body) and state.owned and not state.phase.ended
         if not waits or recurrence.status.result is not None:
             key = _job_key(recurrence)
             self.keep(*key, self._reads.get(key, {}).keys() - {state.uid})
             return state
-        read = self._current(body, recurrence)
+        started = recurrence.status.start_time or state.started_at
+        read = self._current(body, recurrence, must_answer=started is not None)
         return in_queue(state, body, read.workload, first_started=recurrence.status.start_time, unknown=read.problem)
 
     def poll_seconds(self, namespace: str, job: str) -> float | None:
@@ -95,14 +98,21 @@ class KueueWorkloads:
         else:
             self._reads.pop(key, None)
 
-    def _current(self, body: Body, recurrence: TrainingRecurrence) -> WorkloadRead:
+    def _current(self, body: Body, recurrence: TrainingRecurrence, *, must_answer: bool) -> WorkloadRead:
         uid, version = str(body["metadata"]["uid"]), str(body["metadata"].get("resourceVersion"))
         key, now = _job_key(recurrence), self._monotonic()
         known = self._reads.get(key, {}).get(uid)
         # A little less than the interval: the reconciliation that it asks for must read.
         poll_seconds = 0.9 * (self.poll_seconds(*key) or 0.0)
         if known is None or known.version != version or now - known.at >= poll_seconds:
-            workload, problem = self._read(body, recurrence.metadata.namespace, uid)
+            try:
+                workload, problem = self._read(body, recurrence.metadata.namespace, uid)
+            except OperationError as error:
+                # A running attempt of the same job must not wait for a text that is only shown.
+                if must_answer:
+                    raise
+                text = f"the operator cannot list Kueue's Workloads now, which say why it waits: {error}"
+                workload, problem = None, QueueWait(queue_of(body), "NotReadable", text, created_at(body))
             known = WorkloadRead(version, now, workload, problem)
             self._reads.setdefault(key, {})[uid] = known
         return known

@@ -6,8 +6,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.backends.model_backend import KEY, START, job
 from support.recurrence_objects import recurrence_object
+from wattloop.errors import OperationError
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import Request, StatusError
@@ -15,7 +18,7 @@ from wattloop_operator.cluster.cluster_backend import ClusterBackend
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.kueue_workloads import KueueWorkloads
 from wattloop_operator.cluster.workload_access import WorkloadAccess
-from wattloop_operator.domain.snapshot import QueueWait, WorkloadState
+from wattloop_operator.domain.snapshot import QueueWait, WorkloadPhase, WorkloadState
 from wattloop_operator.store.store import open_store
 from wattloop_operator.workloads.injection import ClusterAddresses
 
@@ -142,6 +145,26 @@ def test_of_a_workload_only_what_says_why_it_waits_is_kept() -> None:
     (kept,) = server.listed
     assert kept["spec"] == {"active": True}
     assert kept["status"] == {"conditions": [QUOTA]}
+
+
+def test_an_error_of_the_server_hides_why_an_attempt_waits_and_no_other_state() -> None:
+    server, clock = _Server(), _Clock()
+    queued = KueueWorkloads(ClusterApi(server), clock)
+    server.fails = True
+    found = waits(queued, child())
+    assert found.reason == "NotReadable"
+    assert "conversion webhook" in found.message
+    server.fails, clock.now = False, 10
+    assert waits(queued, child()).reason == "WaitingForQuota"
+
+
+def test_an_attempt_that_had_started_is_not_judged_while_the_server_fails() -> None:
+    """Its Workload says whether it was evicted or exceeded its time."""
+    server = _Server()
+    server.fails = True
+    started = WorkloadState("digits-0", uid="u", phase=WorkloadPhase.RUNNING, started_at=START)
+    with pytest.raises(OperationError, match="conversion webhook"):
+        KueueWorkloads(ClusterApi(server), _Clock()).state(started, child(), recurrence_of())
 
 
 def test_the_older_version_of_kueue_is_read_too() -> None:
