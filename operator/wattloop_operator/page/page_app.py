@@ -39,15 +39,15 @@ NO_DATABASE_STEP = "The page reads it again by itself."
 View = TypeVar("View")
 
 
-class Problem(BaseModel):
+class ErrorBody(BaseModel):
     """The body of an error response of `/api`."""
 
     detail: str = Field(description="What is wrong, and what to do.")
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {
-    404: {"model": Problem, "description": "There is no job of this name."},
-    503: {"model": Problem, "description": "The database cannot be read now."},
+    404: {"model": ErrorBody, "description": "There is no job of this name."},
+    503: {"model": ErrorBody, "description": "The database cannot be read now."},
 }
 
 
