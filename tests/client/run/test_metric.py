@@ -41,7 +41,7 @@ def test_a_number_is_a_metric_in_any_form(value: Any, number: float) -> None:
         (None, r"found None \(NoneType\)"),
         ([0.9], r"found \[0\.9\] \(list\)"),
         (1j, r"found 1j \(complex\)"),
-        (10**400, r"found 10+ \(int\)"),
+        (10**400, r"found 10+… \(int\)"),
         ({"accuracy": 0.9}, r"found \{'accuracy': 0\.9\} \(dict\)"),
     ],
 )

@@ -112,7 +112,7 @@ def test_of_very_many_recurrences_every_nth_and_the_latest_are_drawn(history: Ma
     figure = cost_plot._draw(history(*(record(number) for number in range(1_000))))
     bars = [container.patches[0].get_center()[0] for container in figure.axes[0].containers]
     assert bars == pytest.approx([*range(0, 1_000, 3)])
-    assert figure.axes[0].get_title("left") == "team/digits: cost of 1 in 3 of 1,000 recurrences"
+    assert figure.axes[0].get_title() == "team/digits: cost of 1 in 3 of 1,000 recurrences"
 
 
 def test_drawing_does_not_change_the_settings_of_matplotlib(job_history: Any, tmp_path: Path) -> None:
