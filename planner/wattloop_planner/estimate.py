@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self, SupportsFloat
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,18 @@ class Estimate:
     value: float
     low: float
     high: float
+
+    @classmethod
+    def if_known(
+        cls, value: SupportsFloat | None, low: SupportsFloat | None, high: SupportsFloat | None
+    ) -> Self | None:
+        """The estimate of numbers that are known together; None if one of them is not.
+
+        Example:
+            >>> Estimate.if_known(31.4, 25.2, 36.0), Estimate.if_known(31.4, None, 36.0)
+            (Estimate(value=31.4, low=25.2, high=36.0), None)
+        """
+        return None if value is None or low is None or high is None else cls(float(value), float(low), float(high))
 
     @property
     def has_known_sign(self) -> bool:

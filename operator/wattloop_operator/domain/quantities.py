@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
+from wattloop.wire.environment import RunTarget
 from wattloop_planner.estimate import Estimate
 
 Units = tuple[tuple[float, str], ...]
@@ -98,6 +99,16 @@ def metric_text(value: float | None) -> str:
         ('0.9501', '24', '')
     """
     return "" if value is None else f"{value:.{SIGNIFICANT_DIGITS}g}"
+
+
+def target_text(target: RunTarget) -> str:
+    """The metric and the threshold of a target.
+
+    Example:
+        >>> target_text(RunTarget("loss", 0.1, maximize=False))
+        'loss ≤ 0.1'
+    """
+    return f"{target.metric} {'≥' if target.maximize else '≤'} {metric_text(target.threshold)}"
 
 
 def epochs_text(epochs: Decimal | float) -> str:

@@ -72,12 +72,14 @@ class JobOverview:
     @property
     def latest_saving(self) -> Estimate | None:
         """The saving of the latest recurrences in percent, with its interval."""
-        return _estimate(self.latest_saving_percent, self.low_latest_saving_percent, self.high_latest_saving_percent)
+        return Estimate.if_known(
+            self.latest_saving_percent, self.low_latest_saving_percent, self.high_latest_saving_percent
+        )
 
     @property
     def saved(self) -> Estimate | None:
         """What was saved so far in joules, with its interval."""
-        return _estimate(self.saved_joules, self.low_saved_joules, self.high_saved_joules)
+        return Estimate.if_known(self.saved_joules, self.low_saved_joules, self.high_saved_joules)
 
     def to_json(self) -> dict[str, Any]:
         """The job as a JSON object with the names of the attributes."""
@@ -189,7 +191,3 @@ def trigger_text(trigger: Trigger) -> str:
 
 def _number(value: Decimal | None) -> float | None:
     return None if value is None else float(value)
-
-
-def _estimate(value: float | None, low: float | None, high: float | None) -> Estimate | None:
-    return None if value is None or low is None or high is None else Estimate(value, low, high)

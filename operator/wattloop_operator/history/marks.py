@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from wattloop_operator.domain.quantities import metric_text
+from wattloop_operator.domain.quantities import target_text
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.history.job_history import JobHistory, once_per_history
 
@@ -53,8 +53,7 @@ def marks_of(history: JobHistory) -> tuple[Mark, ...]:
 
 
 def _identity(record: ObservationRecord) -> Iterator[tuple[MarkKind, str]]:
-    sign = "≥" if record.target.maximize else "≤"
-    yield MarkKind.TARGET, f"{record.target_metric} {sign} {metric_text(record.target_threshold)}"
+    yield MarkKind.TARGET, target_text(record.target)
     yield MarkKind.TEMPLATE, (record.template_digest or "")[:DIGEST_CHARACTERS]
     yield MarkKind.IMAGE, (record.image_digest or "").partition(":")[2][:DIGEST_CHARACTERS]
     yield MarkKind.GPU, f"{record.gpu_count} × {record.gpu_product}" if record.gpu_product else ""

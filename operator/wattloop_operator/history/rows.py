@@ -115,8 +115,7 @@ class RecurrenceRow:
     @property
     def saving(self) -> Estimate | None:
         """The saving in percent with its interval."""
-        value, low, high = self.saving_percent, self.low_saving_percent, self.high_saving_percent
-        return None if value is None or low is None or high is None else Estimate(value, low, high)
+        return Estimate.if_known(self.saving_percent, self.low_saving_percent, self.high_saving_percent)
 
     @property
     def reached(self) -> bool:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from wattloop_operator.api.recurring_training_job_status import ArmStatus, RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.domain.quantities import metric_text
+from wattloop_operator.domain.quantities import target_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.cost_history import summary
 from wattloop_operator.history.job_history import JobHistory
@@ -17,7 +17,7 @@ from wattloop_operator.history.marks import marks_of
 from wattloop_operator.history.rows import RecurrenceRow, outcome_text, rows_of
 from wattloop_operator.history.running_attempt import RunningAttempt, running_attempt
 from wattloop_operator.page.job_source import JobSource, SourcedJob
-from wattloop_operator.page.jobs_view import job_line
+from wattloop_operator.page.jobs_view import job_line, page_of
 from wattloop_operator.page.views import (
     AttemptView,
     BeliefView,
@@ -53,8 +53,7 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
         return None
     history, snapshot = job.history, job.snapshot
     rows = rows_of(history)
-    pages = max(-(-len(rows) // ATTEMPTS_OF_PAGE), 1)
-    page = min(page, pages)
+    page, pages = page_of(len(rows), ATTEMPTS_OF_PAGE, page)
     end = len(rows) - (page - 1) * ATTEMPTS_OF_PAGE
     overviews = source.overviews((key,))
     following, unknown = _next_decision(snapshot)
@@ -142,14 +141,12 @@ def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus) -> BeliefView:
     is_best = (arm.batch_size, arm.parameters) == (status.best_batch_size, status.best_parameters)
     ran = "tried" if arm.observations else "untried"
     state = "excluded" if arm.pruned else "incumbent" if is_best else ran
-    costs = (arm.mean_cost_joules, arm.low_cost_joules, arm.high_cost_joules)
-    known = [float(each) for each in costs if each is not None]
     return BeliefView(
         batch_size=arm.batch_size,
         parameters=arm.parameters,
         state=state,
         observations=arm.observations,
-        cost_joules=Interval.of(Estimate(*known)) if len(known) == len(costs) else None,
+        cost_joules=Interval.of(Estimate.if_known(arm.mean_cost_joules, arm.low_cost_joules, arm.high_cost_joules)),
         crashes=arm.crashes,
         note=arm.note,
     )
@@ -158,7 +155,6 @@ def _belief(arm: ArmStatus, status: RecurringTrainingJobStatus) -> BeliefView:
 def _attempt(running: RunningAttempt) -> AttemptView:
     recurrence, curve = running.recurrence, running.curve
     progress, status = recurrence.progress, recurrence.status
-    sign = "≥" if curve.target.maximize else "≤"
     return AttemptView(
         name=recurrence.metadata.name,
         recurrence=curve.recurrence,
@@ -169,7 +165,7 @@ def _attempt(running: RunningAttempt) -> AttemptView:
         max_epochs=recurrence.spec.max_epochs,
         expected_epochs=curve.expected_epochs,
         limit_epochs=curve.limit_epochs,
-        target=f"{curve.target.metric} {sign} {metric_text(curve.target.threshold)}",
+        target=target_text(curve.target),
         metric=None if progress.metric is None else float(progress.metric),
         final_metric=Interval.of(curve.final_metric),
         cost_joules=running.cost_joules,

@@ -22,8 +22,7 @@ def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
     """
     version, keys = source.version(), source.keys()
     found = [key for key in keys if search.casefold() in str(key).casefold()]
-    pages = max(-(-len(found) // JOBS_OF_PAGE), 1)
-    page = min(page, pages)
+    page, pages = page_of(len(found), JOBS_OF_PAGE, page)
     shown = found[(page - 1) * JOBS_OF_PAGE : page * JOBS_OF_PAGE]
     return JobsView(
         database=source.name,
@@ -35,6 +34,17 @@ def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
         pages=pages,
         jobs=[job_line(each) for each in source.overviews(shown)],
     )
+
+
+def page_of(total: int, size: int, page: int) -> tuple[int, int]:
+    """The page that is shown instead of one beyond the last, and the number of pages; nothing is one empty page.
+
+    Example:
+        >>> page_of(101, 50, 9), page_of(0, 50, 1)
+        ((3, 3), (1, 1))
+    """
+    pages = max(-(-total // size), 1)
+    return min(page, pages), pages
 
 
 def job_line(overview: JobOverview) -> JobLine:

@@ -65,15 +65,10 @@ class StoredJobs:
         """See `JobSource`."""
         stored = self._store.objects.get(JOB, key.namespace, key.name)
         job = None if stored is None else stored.read_as(RecurringTrainingJob)
-        uids = [
-            each.job_uid
-            for each in self._store.observations.jobs()
-            if (each.namespace, each.job_name) == (key.namespace, key.name)
-        ]
-        if job is None and not uids:
-            return None
         # Of a job that is not stored, the history is that of the uid that ran last: any of them may be it next.
-        uids = uids if job is None else [job.metadata.uid]
+        uids = self._observed_uids(key) if job is None else [job.metadata.uid]
+        if not uids:
+            return None
         records_version = "/".join(f"{uid} {self._store.version_of_job(uid)}" for uid in uids)
         history = self._history(key, job, records_version)
         snapshot = None if job is None else self._snapshot(job, history)
@@ -83,6 +78,10 @@ class StoredJobs:
         """See `JobSource`."""
         named = () if key is None else (key.name, "--namespace", key.namespace)
         return command_line(("wattloop", words[0], *named, "--database", self._address, *words[1:]))
+
+    def _observed_uids(self, key: JobKey) -> list[str]:
+        jobs = self._store.observations.jobs()
+        return [each.job_uid for each in jobs if (each.namespace, each.job_name) == (key.namespace, key.name)]
 
     def _version_of(self, history: JobHistory, records_version: str) -> str:
         """A text that changes with the records, and with the settings by which they are evaluated."""

@@ -76,9 +76,7 @@ def advice_of(
 
 def advised_saving(advice: Advice) -> Estimate | None:
     """The expected saving of an advice in percent; None if it is not known yet."""
-    values = (advice.saving_percent, advice.low_saving_percent, advice.high_saving_percent)
-    known = [float(each) for each in values if each is not None]
-    return Estimate(*known) if len(known) == len(values) else None
+    return Estimate.if_known(advice.saving_percent, advice.low_saving_percent, advice.high_saving_percent)
 
 
 def advised_configuration(advice: Advice) -> Configuration:
@@ -232,11 +230,10 @@ def advice_check_text(check: AdviceCheck) -> str:
     ends = (check.expected_saving_percent, check.low_expected_saving_percent, check.high_expected_saving_percent)
     expected = Estimate(*(float(each or 0) for each in ends))
     chosen = Configuration(check.batch_size, tuple(check.parameters.items()))
-    ends = (check.measured_saving_percent, check.low_measured_saving_percent, check.high_measured_saving_percent)
-    known = [float(each) for each in ends if each is not None]
-    measured = NOT_KNOWN_YET
-    if len(known) == len(ends):
-        measured = f"{saving_text(Estimate(*known))} over {check.recurrences} recurrence(s)"
+    saving = Estimate.if_known(
+        check.measured_saving_percent, check.low_measured_saving_percent, check.high_measured_saving_percent
+    )
+    measured = NOT_KNOWN_YET if saving is None else f"{saving_text(saving)} over {check.recurrences} recurrence(s)"
     return f"Mode Advise expected batch size {chosen} to cost {saving_text(expected)}; measured: {measured}."
 
 
