@@ -61,7 +61,7 @@ def phase_by_conditions(
         phase,
         since,
         started_at=time_of(status.get("startTime")) or since,
-        message=_text(condition),
+        message=reason_and_message(condition),
         failure=_failure(condition, pods, conditions) if phase is WorkloadPhase.FAILED else None,
         wait=wait_of(body, pods, suspended=suspended) if phase is WorkloadPhase.PENDING else PodWait(),
         suspended=suspended and phase is WorkloadPhase.PENDING,
@@ -115,6 +115,16 @@ def failure_of(text: str, pods: Sequence[Pod], without_pods: Failure) -> PodFail
     return first.caused_by(Failure.DISRUPTED if disrupted else first.failure, message)
 
 
+def reason_and_message(said: Mapping[str, Any]) -> str:
+    """What a condition or a status says: its reason, its message, or both; empty if it has neither.
+
+    Example:
+        >>> reason_and_message({"reason": "Evicted", "message": "no quota"}), reason_and_message({"reason": "Evicted"})
+        ('Evicted: no quota', 'Evicted')
+    """
+    return ": ".join(printable(str(part)) for part in (said.get("reason"), said.get("message")) if part)
+
+
 def _phase(status: Mapping[str, Any], types: PhaseConditions) -> tuple[WorkloadPhase, Mapping[str, Any]]:
     """The phase and the condition that says so; that is empty if the workload is pending."""
     found = status.get("conditions")
@@ -134,8 +144,4 @@ def _phase(status: Mapping[str, Any], types: PhaseConditions) -> tuple[WorkloadP
 
 
 def _failure(condition: Mapping[str, Any], pods: Sequence[Pod], types: PhaseConditions) -> PodFailure:
-    return failure_of(_text(condition), pods, types.failure_without_pods)
-
-
-def _text(condition: Mapping[str, Any]) -> str:
-    return ": ".join(printable(str(part)) for part in (condition.get("reason"), condition.get("message")) if part)
+    return failure_of(reason_and_message(condition), pods, types.failure_without_pods)

@@ -17,9 +17,11 @@ from wattloop.printable import printable
 from wattloop_operator.api.queue import Queue
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, QueueWait, WorkloadPhase, WorkloadState
+from wattloop_operator.workloads.condition_phase import reason_and_message
 from wattloop_operator.workloads.injection import TemplateError
 from wattloop_operator.workloads.ownership import QUEUE_LABEL
 from wattloop_operator.workloads.pod_state import condition_of, one_word, time_of
+from wattloop_operator.workloads.templated_kind import as_object, spec_of
 
 GROUP = "kueue.x-k8s.io"
 PRIORITY_LABEL = f"{GROUP}/priority-class"
@@ -50,8 +52,7 @@ def check_queue_labels(template: Template) -> None:
         TemplateError: A label of the template, or inside of its workload, names one.
     """
     inner = {} if template.job is None else template.job.value
-    inner |= {} if template.workload is None else template.workload.spec.value
-    for labels in (template.labels, *_labels_in(inner, 0)):
+    for labels in (template.labels, *_labels_in(inner, 0), *_labels_in(spec_of(template), 0)):
         for label, field in ((QUEUE_LABEL, "name"), (PRIORITY_LABEL, "priorityClass")):
             if label in labels:
                 raise TemplateError(
@@ -72,8 +73,8 @@ def is_suspended(body: Mapping[str, Any]) -> bool:
         >>> is_suspended({"spec": {"suspend": True}}), is_suspended({"spec": {"runPolicy": {"suspend": True}}})
         (True, True)
     """
-    spec = _object(body.get("spec"))
-    return spec.get("suspend") is True or _object(spec.get("runPolicy")).get("suspend") is True
+    spec = as_object(body.get("spec"))
+    return spec.get("suspend") is True or as_object(spec.get("runPolicy")).get("suspend") is True
 
 
 def in_queue(
@@ -154,7 +155,7 @@ def _wait(queue: str, workload: Mapping[str, Any], body: Mapping[str, Any]) -> Q
     evicted, reserved = condition_of(workload, "Evicted"), condition_of(workload, "QuotaReserved")
     since = (_changed_at(evicted) if _is_true(evicted) else None) or created_at(workload) or created_at(body)
     name = str(workload["metadata"].get("name", ""))
-    if _object(workload.get("spec")).get("active") is False:
+    if as_object(workload.get("spec")).get("active") is False:
         text = (
             f"{_text(evicted)}; it is not admitted any more: correct the cause, then kubectl patch workload {name} "
             '--type=merge --patch \'{"spec":{"active":true}}\', or delete the TrainingRecurrence'
@@ -177,8 +178,8 @@ def _wait(queue: str, workload: Mapping[str, Any], body: Mapping[str, Any]) -> Q
 
 
 def _unready_checks(workload: Mapping[str, Any]) -> Iterator[str]:
-    checks = _object(workload.get("status")).get("admissionChecks")
-    for each in map(_object, checks if isinstance(checks, list) else []):
+    checks = as_object(workload.get("status")).get("admissionChecks")
+    for each in map(as_object, checks if isinstance(checks, list) else []):
         if each.get("state") != "Ready":
             message = f": {printable(str(each['message']))}" if each.get("message") else ""
             yield f"admission check {printable(str(each.get('name')))} is {printable(str(each.get('state')))}{message}"
@@ -189,7 +190,7 @@ def _labels_in(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
     if depth > MAX_DEPTH:
         return
     if isinstance(value, dict):
-        yield _object(value.get("labels"))
+        yield as_object(value.get("labels"))
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from _labels_in(each, depth + 1)
 
@@ -207,10 +208,4 @@ def _message(condition: Mapping[str, Any]) -> str:
 
 
 def _text(condition: Mapping[str, Any] | None) -> str:
-    if condition is None:
-        return ""
-    return ": ".join(filter(None, (printable(str(condition.get("reason") or "")), _message(condition))))
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return "" if condition is None else reason_and_message(condition)

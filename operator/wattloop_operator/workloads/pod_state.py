@@ -256,13 +256,18 @@ def _may_be_rank_0(pod: Pod) -> bool:
 def _place(pod: Pod) -> tuple[bool, int]:
     """The place of a pod's group among the groups of its workload."""
     labels = _labels(pod)
-    index = str(labels.get(GLOBAL_JOB_INDEX_LABEL, ""))
     is_worker = REPLICA_INDEX_LABEL in labels and MASTER_LABEL not in labels
-    return is_worker, int(index) if index.isascii() and index.isdecimal() else 0
+    return is_worker, _index(labels, GLOBAL_JOB_INDEX_LABEL) or 0
 
 
 def _labels(pod: Pod) -> Mapping[str, Any]:
     return (pod.get("metadata") or {}).get("labels") or {}
+
+
+def _index(labels: Mapping[str, Any], label: str) -> int | None:
+    """The index that a label has; None if it has none."""
+    text = str(labels.get(label, ""))
+    return int(text) if text.isascii() and text.isdecimal() else None
 
 
 def has_ended(pod: Pod) -> bool:
@@ -315,7 +320,7 @@ def one_word(reason: object) -> str:
 
 def _waits(pod: Pod) -> Iterator[PodWait]:
     status, name = pod.get("status") or {}, (pod.get("metadata") or {}).get("name", "")
-    if status.get("phase") in {"Succeeded", "Failed"}:
+    if has_ended(pod):
         return
     containers = (*(status.get("initContainerStatuses") or ()), *_container_statuses(pod))
     waits = [(each, (each.get("state") or {}).get("waiting") or {}) for each in containers]
@@ -409,11 +414,10 @@ def _container_failure(pod: Pod, container: EndedContainer) -> PodFailure:
 def workload_pod(pod: Pod) -> WorkloadPod:
     """What the state of a workload says of a pod."""
     metadata = pod.get("metadata") or {}
-    index = str((metadata.get("labels") or {}).get(INDEX_LABEL, ""))
     return WorkloadPod(
         name=str(metadata.get("name") or ""),
         node=str((pod.get("spec") or {}).get("nodeName") or ""),
-        index=int(index) if index.isascii() and index.isdecimal() else None,
+        index=_index(_labels(pod), INDEX_LABEL),
         uid=str(metadata.get("uid") or ""),
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 from wattloop.printable import printable
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
-from wattloop_operator.workloads.condition_phase import failure_of, wait_of
+from wattloop_operator.workloads.condition_phase import failure_of, reason_and_message, wait_of
 from wattloop_operator.workloads.injection import Injection, TemplateError
 from wattloop_operator.workloads.pod_state import Pod, time_of
 from wattloop_operator.workloads.templated_kind import (
@@ -74,7 +74,7 @@ class RayJob(TemplatedKind):
         deployment, job = status.get("jobDeploymentStatus"), status.get("jobStatus")
         started = time_of(program.get("startTime")) or time_of(status.get("startTime"))
         ended = time_of(status.get("endTime")) or time_of(program.get("endTime"))
-        text = ": ".join(printable(str(each)) for each in (status.get("reason"), status.get("message")) if each)
+        text = reason_and_message(status)
         if deployment in ENDED and job == SUCCEEDED:
             return ObservedPhase(WorkloadPhase.SUCCEEDED, ended, started, message=text)
         if deployment in ENDED:
