@@ -73,9 +73,9 @@ def served() -> Iterator[Callable[[Store], str]]:
         each.__exit__(None, None, None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests of a process."""
+    """One Chromium for the tests of a file: while it runs, no other event loop can run in the thread."""
     try:
         with running_browser() as started:
             yield started
