@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from fastapi import FastAPI, HTTPException, Query, Request
@@ -12,7 +11,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as AnyHttpException
-from starlette.staticfiles import StaticFiles
 
 from wattloop.errors import WattloopError
 from wattloop.printable import printable
@@ -24,10 +22,10 @@ from wattloop_operator.page.job_view import job_view
 from wattloop_operator.page.jobs_view import jobs_view
 from wattloop_operator.page.rendering import rendered, rendered_error
 from wattloop_operator.page.request_guard import SVG_POLICY, RequestGuard
+from wattloop_operator.page.static_files import static_files
 from wattloop_operator.page.svg_plots import Plot, SvgPlots, ThemeName
 from wattloop_operator.page.views import ConditionsView, JobsView, JobView
 
-STATIC = Path(__file__).parent / "static"
 Text = Annotated[str, Query(max_length=253)]
 Name = Annotated[str, Query(min_length=1, max_length=253)]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
@@ -137,7 +135,13 @@ def _add_other(app: FastAPI, source: JobSource, streams: ChangeStreams) -> None:
         source.version()
         return Response(status_code=204)
 
-    app.mount("/static", StaticFiles(directory=STATIC))
+    files = static_files()
+
+    @app.get("/static/{name}", include_in_schema=False)
+    def static(name: str, request: Request) -> Response:
+        if name not in files:
+            raise HTTPException(404, "There is no such file")
+        return files[name].response(request.headers)
 
 
 def _add_errors(app: FastAPI) -> None:

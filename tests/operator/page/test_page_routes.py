@@ -15,6 +15,7 @@ from wattloop_operator.page.request_guard import POLICY
 from wattloop_operator.store.store import Store
 
 # The first view of a job imports what decides, which takes long on a busy machine.
+STATIC = Path(__file__).parents[3] / "operator/wattloop_operator/page/static"
 CLIENT = httpx.Client(timeout=90)
 Serve = Callable[[Store], str]
 JOB = {"namespace": NAMESPACE, "name": LONGEST}
@@ -139,6 +140,20 @@ def test_a_job_that_does_not_exist_is_not_found(served: Serve, small: Store, pat
     assert answer.status_code == 404
     assert "There is no such job" in answer.text
     assert ("<h1>" in answer.text) == (not path.startswith("/api"))
+
+
+def test_the_files_of_the_page_are_served_from_memory_and_kept_by_their_tag(served: Serve, small: Store) -> None:
+    url = served(small)
+    types = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+    for name, media_type in types.items():
+        answer = CLIENT.get(f"{url}/static/{name}")
+        assert answer.headers["content-type"].startswith(media_type)
+        assert answer.content == (STATIC / name).read_bytes()
+        again = CLIENT.get(f"{url}/static/{name}", headers={"If-None-Match": answer.headers["etag"]})
+        assert (again.status_code, again.content) == (304, b"")
+        assert CLIENT.get(f"{url}/static/{name}", headers={"If-None-Match": '"other"'}).status_code == 200
+    for name in ("nothing.js", "..%2Fpage_app.py", "%2e%2e/page_app.py"):
+        assert CLIENT.get(f"{url}/static/{name}").status_code == 404
 
 
 @pytest.mark.parametrize("query", [{"page": "0"}, {"page": "x"}, {"search": "x" * 254}, {"page": "9" * 30}])
