@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
-SYSTEMS = ("Perseus and Lowtime", "Merak", "Zeus", "The notebook")
+SYSTEMS = ("Perseus and Lowtime", "Merak", "Automatic Bassoon", "Zeus", "The notebook")
 # Where a name of the right column may come from: not from pages or tests, which would only repeat it.
 SOURCES = ("client/**.py", "operator/**.py", "agent/**.py", "planner/**.py", "examples/**", "crds/*.yaml")
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
