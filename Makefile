@@ -12,7 +12,7 @@ INTEGRATIONS := .venv-integrations
 INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 
 .PHONY: help install demo test postgres chromium faketime test-unit test-processes test-cluster test-integrations test-e2e
-.PHONY: integrations node-packages programs cluster cluster-down fuzz lint format generate constraints images dist release clean
+.PHONY: integrations node-packages programs cluster cluster-down fuzz lint site format generate constraints images dist release clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
@@ -24,12 +24,13 @@ help:
 	@echo "make test-e2e      installed by Helm on a real node with simulated GPUs: root, on a machine that you may change"
 	@echo "make cluster       such a node to play with, until make cluster-down"
 	@echo "make fuzz          fuzzes what others send: sockets, APIs, manifests, templates and plans, SECONDS each (default: 60)"
-	@echo "make lint          ruff, mypy, import-linter, no name that nothing reaches, generated files up to date"
+	@echo "make lint          ruff, mypy, import-linter, no name that nothing reaches, generated files up to date, no broken link"
+	@echo "make site          the docs site: build/site/index.html, which needs no server"
 	@echo "make images        the images of operator, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
 	@echo "make dist          source archive, wheel and chart package in dist/, to install elsewhere"
 	@echo "make release       the images, pushed to REGISTRY, and in dist/ the chart that names them, for helm install"
 	@echo "make constraints   the versions and hashes of all that is installed: the files constraints*.txt"
-	@echo "make generate      writes the generated files: CRDs, OpenAPI, the pages of the API and the metrics"
+	@echo "make generate      writes the generated files: CRDs, OpenAPI, the pages of the API, the commands and the metrics"
 
 # Every distribution is checked against a hash, also those that build Wattloop itself.
 PIP_INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
@@ -92,10 +93,20 @@ lint: $(STAMP)
 	$(BIN)/python tests/unreached_names.py
 	$(BIN)/python -m wattloop_operator.generated --check
 	$(BIN)/python -m wattloop_agent.telemetry.catalogue --check
+	$(BIN)/python docs/reference/generate.py --check
+	$(SPHINX) --builder dummy docs build/site-check
+
+# A broken link or anchor, or a page that is in no navigation, is an error. Every page is read again each time, since a
+# page that has not changed may link to one that has.
+SPHINX := $(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --jobs 2 --doctree-dir build/site-pages
+
+site: $(STAMP)
+	$(SPHINX) --builder html docs build/site
 
 generate: $(STAMP)
 	$(BIN)/python -m wattloop_operator.generated
 	$(BIN)/python -m wattloop_agent.telemetry.catalogue
+	$(BIN)/python docs/reference/generate.py
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -155,27 +166,27 @@ programs: $(STAMP)
 		$(BIN)/python tests/support/binaries/build.py kubelet kube-proxy coredns; \
 	fi
 
-# Each of the two test processes has its own control plane; docs/testing.md.
+# Each of the two test processes has its own control plane; docs/internals/testing.md.
 test-cluster: programs
 	$(BIN)/pytest $(PARALLEL) -m cluster tests/cluster
 
-# Real trainings with the real frameworks on the processor and simulated GPUs; docs/testing.md.
+# Real trainings with the real frameworks on the processor and simulated GPUs; docs/internals/testing.md.
 test-integrations: $(INTEGRATIONS_STAMP)
 	$(INTEGRATIONS)/bin/python -m pytest $(PARALLEL) -m integrations tests/integrations
 
-# The chart on a node: containerd, kubelet, the product's images, simulated GPUs; docs/testing.md. Needs root; otherwise
+# The chart on a node: containerd, kubelet, the product's images, simulated GPUs; docs/internals/testing.md. Needs root; otherwise
 # its tests are skipped and counted.
 test-e2e: $(STAMP) node-packages
 	$(BIN)/pytest -n 0 -m node tests/node
 
 SECONDS ?= 60
-# Some of the targets of docs/testing.md; all by default.
+# Some of the targets of docs/internals/testing.md; all by default.
 TARGETS ?=
 # A failing input of one target, to replay it.
 INPUT ?=
 FUZZ_STAMP := $(VENV)/.installed-fuzz
 
-# Without a build of Atheris for this machine, the mutations of tests/support/fuzzing are the engine; docs/testing.md.
+# Without a build of Atheris for this machine, the mutations of tests/support/fuzzing are the engine; docs/internals/testing.md.
 $(FUZZ_STAMP): $(STAMP) constraints-fuzz.txt
 	$(PIP_INSTALL) --require-hashes --requirement constraints-fuzz.txt || \
 		echo "Atheris could not be installed; inputs will be mutated without regard to coverage" >&2

@@ -1,7 +1,7 @@
 """Cost of learning the batch size: the policies with a cost model, the published algorithm, grid search, the default.
 
 ``python benchmarks/bandit.py [--seeds 20] [--write]`` prints the tables. ``--write`` writes them into
-docs/bandit-measurements.md, between its markers, and draws docs/bandit-regret.png. The jobs are those of
+benchmarks/bandit.md, between its markers, and draws benchmarks/bandit-regret.png. The jobs are those of
 tests/data/zeus-traces, a third of the 24 published ones. Each value is the mean over jobs of the mean over seeds;
 behind ± is half its 90 % confidence interval, from the spread of the mean over jobs between the seeds.
 """
@@ -53,7 +53,7 @@ from wattloop_planner.simulation.simulator import Scenario, simulate
 from wattloop_planner.simulation.tasks import Task, TaskResult, run_tasks, tasks_of
 
 ROOT = Path(__file__).parents[1]
-PAGE, FIGURE = ROOT / "docs" / "bandit-measurements.md", ROOT / "docs" / "bandit-regret.png"
+PAGE, FIGURE = ROOT / "benchmarks" / "bandit.md", ROOT / "benchmarks" / "bandit-regret.png"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 # Exhausted attempts after which a further attempt with an arm that has never reached is futile.
 FUTILE_AFTER = 2
@@ -385,7 +385,7 @@ def main() -> int:
     """Measure, print and, on request, write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--write", action="store_true", help="write docs/bandit-measurements.md and the figure")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/bandit.md and the figure")
     arguments = parser.parse_args()
     seeds, few = f"1-{arguments.seeds}", f"1-{max(1, arguments.seeds // 4)}"
     published = table((*MODEL_POLICIES, "zeus", "grid", "default"), {"published": lambda p: all_jobs(seeds, policy=p)})

@@ -1,6 +1,6 @@
 """What better knowledge of the epochs would bring to policy `knowledgeGradient`, on the jobs of benchmarks/bandit.py.
 
-``python benchmarks/bandit_bounds.py [--seeds 20]`` prints the table of docs/bandit-measurements.md. It compares policy
+``python benchmarks/bandit_bounds.py [--seeds 20]`` prints the table of benchmarks/bandit.md. It compares policy
 `knowledgeGradient` with three oracles, of which the first two use it:
 
 - "epochs known": before the first recurrence, each batch size has run once, at no cost, and took its mean epochs.

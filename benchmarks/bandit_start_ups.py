@@ -4,7 +4,7 @@ Run from the repository's root:
 
     .venv/bin/python -P benchmarks/bandit_start_ups.py [--jobs 200] [--first 0]
 
-It prints the tables of docs/bandit-measurements.md. The jobs are those of tests/support/start_up_jobs.py, 40
+It prints the tables of benchmarks/bandit.md. The jobs are those of tests/support/start_up_jobs.py, 40
 recurrences each. "stuck" counts jobs with a recurrence that did not reach its target. A policy draws no random numbers
 here, because no two attempts run at once. So the second table shows by how much two runs of the policy that knows the
 start-ups differ by chance, where the same draws come in another order.

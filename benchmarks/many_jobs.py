@@ -1,6 +1,6 @@
 """The operator with many jobs due in the same minute: delay of the starts, and memory.
 
-Run from the repository's root, with the programs of the cluster tests (docs/testing.md):
+Run from the repository's root, with the programs of the cluster tests (docs/internals/testing.md):
 
     python benchmarks/many_jobs.py --jobs 1000
 

@@ -7,8 +7,8 @@ Run from the repository's root:
 
 The first prints one row per command: ``--help`` and a usage error of every subcommand, ``wattloop plan`` of 192
 operations, ``import numpy``, and the client's ``from wattloop import Run``. The second needs the programs of the
-cluster tests (docs/testing.md). It starts a control plane and `wattloop operator`, and prints the time until the
-operator is ready and its memory while it is idle.
+cluster tests (docs/internals/testing.md). It starts a control plane and `wattloop operator`, and prints the time
+until the operator is ready and its memory while it is idle.
 
 Every command runs several times, in turn with the others, and the minimum of each value counts, because other work on
 the machine only adds. The values are wall time, CPU time (user and system) and peak resident memory. Compiled modules

@@ -10,7 +10,7 @@ from types import FrameType
 import pytest
 from hypothesis import settings
 
-# The same examples in each run, and no verdict on a machine's speed. How to search further: docs/testing.md.
+# The same examples in each run, and no verdict on a machine's speed. How to search further: docs/internals/testing.md.
 settings.load_profile("ci")
 
 # In the background of a shell, or under nohup, these are ignored, and with us by all that tests start and signal.

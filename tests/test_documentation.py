@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 # Generated, or looked up and not read in one go.
-REFERENCE_PAGES = {"api.md", "metrics.md", "glossary.md"}
+REFERENCE_PAGES = {"api.md", "commands.md", "metrics.md", "glossary.md"}
 MAX_PAGE_LINES = 300
 MIN_BEHAVIOURS = 24
 # Names that frameworks define, with a word that Wattloop itself no longer uses.
@@ -116,7 +116,7 @@ def test_every_figure_has_the_function_that_its_row_names(figure: list[str]) -> 
     assert all(re.search(rf"^class {each}\b", source, re.MULTILINE) for each in outer)
 
 
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [page for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md") for page in sorted(ROOT.glob(pattern))]
 # A command in backticks, or on a line of its own, up to what the shell or the text adds to it.
 COMMAND = re.compile(r"(?:^ *|`|\$ |&& |bin/)(wattloop|make) ([^`|>#&;()\n]*)", re.MULTILINE)
 

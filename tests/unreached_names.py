@@ -51,11 +51,13 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "wattloop.run.probing:run_probes",
         "wattloop.integrations.torch_pipelining:attach",
     ),
-    "the client of the agent's socket: docs/agent.md": (
+    "the client of the agent's socket: docs/internals/agent.md": (
         "wattloop.gpus.agent.agent_connection:AgentConnection.hold_clocks",
     ),
-    "the frequency planner's Python API: docs/frequency.md": ("wattloop_planner.frequency.solver.exact:exact_plan",),
-    "the simulator's Python API: docs/simulator.md": (
+    "the frequency planner's Python API: docs/internals/frequency.md": (
+        "wattloop_planner.frequency.solver.exact:exact_plan",
+    ),
+    "the simulator's Python API: docs/internals/simulator.md": (
         "nvml_simulator.description:device_plugin_ids",
         "nvml_simulator.driving:*",
         "nvml_simulator.models:busy_power_and_throughput",

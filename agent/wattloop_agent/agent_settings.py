@@ -1,6 +1,6 @@
 """The agent's settings: option, else ``WATTLOOP_AGENT_<NAME>``, else config file, else default.
 
-`SETTINGS` is the one list of them; options, variables, the file's keys and docs/agent.md's table
+`SETTINGS` is the one list of them; options, variables, the file's keys and docs/internals/agent.md's table
 come from it.
 """
 

@@ -15,7 +15,7 @@ from wattloop_agent.gpu_setting import GpuSetting
 
 
 class Reason(enum.StrEnum):
-    """The reasons listed in docs/agent.md; reasons are only added."""
+    """The reasons listed in docs/internals/agent.md; reasons are only added."""
 
     BAD_REQUEST = "BadRequest"
     NOT_YOURS = "NotYours"

@@ -24,16 +24,16 @@ from wattloop_operator.reporting import openapi
 
 HEADER = "# Generated from operator/wattloop_operator/api by `make generate`; do not edit.\n"
 # What matches and is not generated any more is out of date.
-PATTERNS = ("crds/*.yaml", "docs/api.md", "docs/*-api.json")
+PATTERNS = ("crds/*.yaml", "docs/reference/api.md", "docs/reference/*-api.json")
 
 
 def rendered() -> dict[str, str]:
     """Return the text of each generated file by its path in the repository."""
     definitions = {f"crds/{GROUP}_{model.resource.plural}.yaml": custom_resource_definition(model) for model in KINDS}
     return {path: _as_yaml(definition) for path, definition in definitions.items()} | {
-        "docs/api.md": reference.rendered(),
-        "docs/live-page-api.json": openapi_text(),
-        "docs/reporting-api.json": openapi.rendered(),
+        "docs/reference/api.md": reference.rendered(),
+        "docs/reference/live-page-api.json": openapi_text(),
+        "docs/reference/reporting-api.json": openapi.rendered(),
     }
 
 

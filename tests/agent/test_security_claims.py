@@ -1,4 +1,4 @@
-"""Each claim of docs/security.md names an existing test."""
+"""Each claim of docs/internals/security.md names an existing test."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "security.md"
+PAGE = ROOT / "docs" / "internals" / "security.md"
 TESTS = "\n".join(path.read_text() for path in sorted((ROOT / "tests").rglob("test_*.py")))
 NAMED = sorted(set(re.findall(r"`(test_\w+)`", PAGE.read_text())))
 FILES = sorted(set(re.findall(r"`(tests/[\w/]+\.py)`", PAGE.read_text())))
@@ -19,7 +19,7 @@ HEADS = ("| attacker |", "| part |", "| attempt |", "| table |")
 
 @pytest.mark.parametrize("name", NAMED)
 def test_a_test_that_the_page_names_exists(name: str) -> None:
-    assert re.search(rf"^(?:async )?(?:def {name}\(|{name} = )", TESTS, re.MULTILINE), f"docs/security.md names {name}"
+    assert re.search(rf"^(?:async )?(?:def {name}\(|{name} = )", TESTS, re.MULTILINE), f"the page names {name}"
 
 
 @pytest.mark.parametrize("path", FILES)

@@ -19,7 +19,7 @@ from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.telemetry.energy_events import EnergyEvents
 from wattloop_agent.telemetry.serving import serve
 
-# docs/threads.md says what an exception in each of them does.
+# docs/internals/threads.md says what an exception in each of them does.
 THREADS = ["owners", "nvml", "push", "metrics"]
 TASKS = ["accept", "sweep", "energy-recorder", "loop-progress"]
 # The names of what is watched once the agent serves, of which it then ends one, or prints them.

@@ -106,7 +106,7 @@ def named_threads() -> dict[str, str]:
 
 
 def test_the_page_of_threads_names_each_thread_of_the_product() -> None:
-    page = (ROOT / "docs" / "threads.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "internals" / "threads.md").read_text(encoding="utf-8")
     names = named_threads()
     assert {"reconcile-", "nvml", "wattloop-energy", "process-"} <= names.keys()
     assert {name: file for name, file in names.items() if f"`{name}" not in page} == {}

@@ -1,4 +1,4 @@
-"""Fixtures of the tests that need a real Kubernetes control plane. docs/testing.md describes them."""
+"""Fixtures of the tests that need a real Kubernetes control plane. docs/internals/testing.md describes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node with Wattloop on it for all tests of this folder. docs/testing.md tells how to use the fixtures."""
+"""One node with Wattloop on it for all tests of this folder. docs/internals/testing.md describes the fixtures."""
 
 from __future__ import annotations
 

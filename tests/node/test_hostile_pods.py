@@ -36,8 +36,8 @@ ATTACKS = ("newlines", "newlines", "valid", "idle", "half", "subscribers", "deaf
 SCRIPTS = "/opt/scripts"
 SOCKET = "/run/agent/agent.sock"
 END = "/tmp/end"
-# Bounds of docs/security.md: connections with two descriptors each beside the agent's own files; 20 log lines a second
-# and their summaries; 64 threads of the metrics port beside those that the agent has.
+# Bounds of docs/internals/security.md: connections with two descriptors each beside the agent's own files; 20 log lines
+# a second and their summaries; 64 threads of the metrics port beside those that the agent has.
 MAX_DESCRIPTORS = 1_280
 MAX_GROWTH_KIBIBYTES = 64 * 1024
 MAX_THREADS = 96

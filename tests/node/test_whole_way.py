@@ -26,7 +26,7 @@ from support.node.waits import await_status, is_counted
 
 NAMESPACE = "team"
 RECURRENCES = 8
-# Of 3,000 simulated jobs like this one none was so unlucky as to take more, 99.6 % took the eight; docs/bandit.md.
+# Of 3,000 simulated jobs like this one none took more, and 99.6 % took the eight; docs/internals/bandit.md.
 MAX_RECURRENCES = 30
 DEFAULT_BATCH_SIZE = 1024
 STATUS = ("--type=merge", "--subresource=status")

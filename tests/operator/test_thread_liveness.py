@@ -24,7 +24,7 @@ from wattloop_operator.operator_settings import SETTINGS, settings_from
 from wattloop_operator.store import open_store
 from wattloop_operator.workloads.injection import ClusterAddresses
 
-# docs/threads.md says what an exception in each of them does.
+# docs/internals/threads.md says what an exception in each of them does.
 THREADS = [
     "http-reporting API",
     "progress-writer",

@@ -182,6 +182,6 @@ def test_a_real_nvml_matches_the_table() -> None:
 
 
 def test_the_documentation_lists_every_function() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "internals" / "simulator.md").read_text()
     listed = page[page.index("<!-- functions -->") : page.index("<!-- end -->")]
     assert re.findall(r"`(nvml\w+)`", listed) == list(FUNCTIONS)

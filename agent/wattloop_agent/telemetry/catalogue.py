@@ -1,6 +1,6 @@
 """Name, kind, meaning and labels of the agent's metrics.
 
-``python -m wattloop_agent.telemetry.catalogue [--check]`` writes docs/metrics.md from them.
+``python -m wattloop_agent.telemetry.catalogue [--check]`` writes docs/reference/metrics.md from them.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ CATALOGUE = (
 )
 
 
-PATH = Path(__file__).parents[3] / "docs" / "metrics.md"
+PATH = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
 HEAD = """\
 # The agent's metrics
 

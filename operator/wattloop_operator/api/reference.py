@@ -1,4 +1,4 @@
-"""The page of the API (docs/api.md): its kinds, rules and fields, from the schemas."""
+"""The page of the API (docs/reference/api.md): its kinds, rules and fields, from the schemas."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def page_routes(source: JobSource, streams: ChangeStreams) -> FastAPI:
 
 
 def openapi_text() -> str:
-    """The OpenAPI description (docs/live-page-api.json)."""
+    """The OpenAPI description (docs/reference/live-page-api.json)."""
     # The routes keep the source, and ask it nothing while they are described.
     nothing: Any = None
     return json.dumps(page_routes(nothing, nothing).openapi(), indent=2, ensure_ascii=False) + "\n"

@@ -1,4 +1,4 @@
-"""The OpenAPI description of the reporting API (docs/reporting-api.json)."""
+"""The OpenAPI description of the reporting API (docs/reference/reporting-api.json)."""
 
 from __future__ import annotations
 

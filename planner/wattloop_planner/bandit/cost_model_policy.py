@@ -1,7 +1,7 @@
 """What the policies with a model of the cost have in common: the model, and all but the choice of an arm.
 
 Model (`posterior`, `cost_posterior`): log cost = log epochs + log epoch cost, each smooth in the
-configuration. docs/bandit.md has the equations and measurements.
+configuration. docs/internals/bandit.md has the equations and measurements.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Choice (`trial_value`): an arm is tried if its expected saving over the remaining recurrences exceeds the cost
 of the trial. Otherwise the arm of lowest expected cost runs or, while another attempt is in flight, the
-cheapest known arm in a joint sample of the posterior. docs/bandit.md has the equations and measurements.
+cheapest known arm in a joint sample of the posterior. docs/internals/bandit.md has the equations and measurements.
 """
 
 from __future__ import annotations

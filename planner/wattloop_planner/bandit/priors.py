@@ -1,6 +1,6 @@
 """Prior distributions of epochs, epoch costs, noise and savings, as numbers: `kernel` has their moments at the arms.
 
-The numbers are rounded maximum-likelihood fits over measured arms. docs/bandit.md lists the data and
+The numbers are rounded maximum-likelihood fits over measured arms. docs/internals/bandit.md lists the data and
 the stability of the fits. This module needs no NumPy: the operator's costs use it.
 """
 

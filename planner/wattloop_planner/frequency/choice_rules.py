@@ -77,7 +77,7 @@ def choose_point(
     Without a straggler an iteration ends when the pipeline ends, so the energy counts until then, and a plan
     beyond the time of minimum energy is never chosen. A straggler makes all pipelines wait until its own end.
     The energy of waiting is then spent in any case, and the slowest plan in time takes the least energy
-    (docs/frequency.md, "Problem"). A straggler that is faster than the rule's plan changes nothing.
+    (docs/internals/frequency.md, "Problem"). A straggler that is faster than the rule's plan changes nothing.
 
     Args:
         plans: At least one plan, none dominated, in any order.

@@ -1,4 +1,4 @@
-"""The bounds on a hostile caller and on each part, as docs/security.md claims them."""
+"""The bounds on a hostile caller and on each part, as docs/internals/security.md claims them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/metrics.md matches the catalogue."""
+"""docs/reference/metrics.md matches the catalogue."""
 
 from wattloop_agent.telemetry.catalogue import CATALOGUE, PATH, document
 

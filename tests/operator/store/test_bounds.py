@@ -39,7 +39,7 @@ from wattloop_operator.store.pipeline_store import MAX_PIPELINES_OF_JOB
 from wattloop_operator.store.tables import METADATA
 
 Make = Callable[..., ObservationRecord]
-PAGE = Path(__file__).parents[3] / "docs" / "security.md"
+PAGE = Path(__file__).parents[3] / "docs" / "internals" / "security.md"
 # Table, rows, of what, bytes.
 ROW = re.compile(
     r"^\| `(\w+)` \| ([\d,]+) (?:for|of) ([^|]+) \| ([\d,]+) (B|KiB|MiB) (?:a row|in all)[^|]*\|", re.MULTILINE
@@ -61,7 +61,7 @@ ROWS = {
 
 @pytest.mark.parametrize("table", [table.name for table in METADATA.sorted_tables])
 def test_the_security_page_states_the_rows_and_bytes_of_each_table(table: str) -> None:
-    assert table in STATED, f"docs/security.md, “Bounds of the store”: no row `{table}` with numbers of rows and bytes"
+    assert table in STATED, f"security.md, “Bounds of the store”: no row `{table}` with numbers of rows and bytes"
     assert STATED[table][0] == ROWS.get(table, STATED[table][0])
 
 

@@ -108,7 +108,7 @@ class SocketTarget:
             raise DefectError("the victim cannot hold its GPU")
 
     def seeds(self) -> list[bytes]:
-        """Valid requests of docs/agent.md, and invalid ones."""
+        """Valid requests of docs/internals/agent.md, and invalid ones."""
         good = [
             {"verb": "gpus"},
             {"verb": "energy"},
@@ -335,7 +335,7 @@ def _check_answer(line: bytes) -> None:
         return
     error = answer.get("error")
     if set(answer) - {"unanswered"} != {"error"} or error["reason"] not in REASONS or not error["message"]:
-        raise DefectError(f"not an answer of docs/agent.md: {line[:200]!r}")
+        raise DefectError(f"not an answer of docs/internals/agent.md: {line[:200]!r}")
 
 
 async def _idle_descriptors(idle_tasks: int) -> int:

@@ -2,7 +2,7 @@
 
 The protocol is one JSON object per line over a Unix socket, one request at a time. The answer to
 ``{"verb": "energy", "gpus": [...]}`` is ``{"result": ...}`` or ``{"error": {"reason": ..., "message":
-...}}``. docs/agent.md describes every verb. Requests carry no identity: the kernel identifies the
+...}}``. docs/internals/agent.md describes every verb. Requests carry no identity: the kernel identifies the
 caller to the agent (SO_PEERCRED).
 """
 

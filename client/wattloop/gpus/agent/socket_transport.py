@@ -28,7 +28,7 @@ class AgentRequestError(WattloopError):
     """The agent rejected the request and changed no GPU.
 
     Attributes:
-        reason: One of the reasons in docs/agent.md: ``NotYours``, ``OutOfRange``, ``UnknownGpu``,
+        reason: One of the reasons in docs/internals/agent.md: ``NotYours``, ``OutOfRange``, ``UnknownGpu``,
             ``NotPermitted``, ``NotSupported``, ``BadRequest``, ``Unavailable``, ….
         message: What is wrong, and what is valid.
     """

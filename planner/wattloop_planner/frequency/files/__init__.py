@@ -1,1 +1,1 @@
-"""The files that frequency planning reads and writes (docs/frequency.md, "Files")."""
+"""The files that frequency planning reads and writes (docs/internals/frequency.md, "Files")."""

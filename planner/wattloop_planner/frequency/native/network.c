@@ -71,7 +71,7 @@ void refresh_links(network *net, int32_t index) {
 }
 
 /* Forward steps come before backward steps: a depth-first search then goes towards the sink, which halves the searches on
- * the profiles of docs/performance.md. */
+ * the profiles of benchmarks/README.md. */
 static void link_steps(network *net) {
     int32_t *next = net->positions;
     for (int32_t i = 0; i < net->activity_count; i++) {

@@ -1,4 +1,4 @@
-/* The complete time-cost frontier of a project network, by parametric flow. Method and proof: docs/frequency.md.
+/* The complete time-cost frontier of a project network, by parametric flow. Method and proof: docs/internals/frequency.md.
  *
  * An activity runs from node tail to node head. Its cost is convex and piecewise linear in its duration, with corners at
  * lengths[first_points[a] .. first_points[a + 1]), fastest first. capacities[k] is the change of slope at corner k;

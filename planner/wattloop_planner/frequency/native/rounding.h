@@ -1,4 +1,4 @@
-/* Plans from relaxed durations: one option per operation. Method: docs/frequency.md.
+/* Plans from relaxed durations: one option per operation. Method: docs/internals/frequency.md.
  *
  * The options of an operation are those of its kind, fastest first, with falling cost. A plan is one option index (0: the
  * fastest) per operation; its time is the longest path through the chosen durations, its cost the sum of the chosen

@@ -164,7 +164,7 @@ class UsefulOptions:
     The effective energy of an option is ``energy - blocking power * time``: its energy beyond that of a
     waiting GPU. The sum over the operations differs from the pipeline's energy by
     ``stages * blocking power * iteration time``. For each iteration time, the same plan therefore
-    minimises both (docs/frequency.md). All arrays have the shape (options,), except `corners`.
+    minimises both (docs/internals/frequency.md). All arrays have the shape (options,), except `corners`.
 
     Attributes:
         frequencies_megahertz: Clocks.

@@ -16,7 +16,7 @@ class EventNetwork:
 
     An event is the end of some operations and the start of others. If an operation's end has one
     successor, or a start one predecessor, both are one event: a later end, or an earlier start, costs
-    nothing (docs/frequency.md).
+    nothing (docs/internals/frequency.md).
     """
 
     def __init__(self, graph: OperationGraph) -> None:

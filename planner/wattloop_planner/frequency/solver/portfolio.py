@@ -1,4 +1,4 @@
-"""Generates many plans close to the frontier, as candidates for the selection (docs/frequency.md)."""
+"""Generates many plans close to the frontier, as candidates for the selection (docs/internals/frequency.md)."""
 
 from __future__ import annotations
 

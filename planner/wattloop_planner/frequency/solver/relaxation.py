@@ -1,4 +1,4 @@
-"""The continuous relaxation: every breakpoint of the time-energy frontier, by parametric flow (docs/frequency.md)."""
+"""The continuous relaxation: every breakpoint of the frontier, by parametric flow (docs/internals/frequency.md)."""
 
 from __future__ import annotations
 

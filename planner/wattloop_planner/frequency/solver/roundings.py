@@ -1,4 +1,4 @@
-"""Rounds a relaxed schedule to plans, in several variants (docs/frequency.md)."""
+"""Rounds a relaxed schedule to plans, in several variants (docs/internals/frequency.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selects the plans with the smallest loss at deadlines between them (docs/frequency.md)."""
+"""Selects the plans with the smallest loss at deadlines between them (docs/internals/frequency.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans long iterations by their repeated structure: solves a few microbatches (docs/frequency.md)."""
+"""Plans long iterations by their repeated structure: solves a few microbatches (docs/internals/frequency.md)."""
 
 from __future__ import annotations
 

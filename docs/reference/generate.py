@@ -1,0 +1,86 @@
+"""Writes docs/reference/commands.md from the parsers of the subcommands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from wattloop.commands.contract import GROUP, subcommand_parser
+from wattloop.commands.main import SUMMARIES
+
+PAGE = Path(__file__).with_name("commands.md")
+HEAD = """\
+<!-- Generated from the parsers of the commands by `make generate`; do not edit. -->
+# Commands
+
+`wattloop COMMAND --help` prints what this page has. As a plugin of kubectl the program is `kubectl wattloop`.
+"""
+
+
+def rendered() -> str:
+    """Return the text of the page."""
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    parts = [HEAD]
+    for name in SUMMARIES:
+        parts += _command(subcommand_parser(f"wattloop {name}", found[name].load()), level=2)
+    return "\n".join(parts)
+
+
+def _command(parser: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {parser.prog}\n"
+    if parser.description:
+        yield f"{_text(parser.description)}\n"
+    actions = [action for action in parser._actions if "--help" not in action.option_strings]
+    groups = [action for action in actions if isinstance(action, argparse._SubParsersAction)]
+    arguments = [action for action in actions if action not in groups and action.help != argparse.SUPPRESS]
+    if arguments:
+        yield "| argument | meaning |"
+        yield "|---|---|"
+        for action in arguments:
+            yield f"| `{_argument(action)}` | {_text((action.help or '') % _values(parser, action))} |"
+        yield ""
+    for group in groups:
+        for child in group.choices.values():
+            yield from _command(child, level + 1)
+
+
+def _argument(action: argparse.Action) -> str:
+    if action.choices is not None and action.metavar is None:
+        value = ",".join(str(choice) for choice in action.choices)
+    else:
+        value = action.metavar if isinstance(action.metavar, str) else " ".join(action.metavar or ())
+    value = value or action.dest.upper()
+    if not action.option_strings:
+        return value
+    names = ", ".join(action.option_strings)
+    return names if action.nargs == 0 else f"{names} {value}"
+
+
+def _values(parser: argparse.ArgumentParser, action: argparse.Action) -> dict[str, object]:
+    choices = ", ".join(str(choice) for choice in action.choices or ())
+    return vars(action) | {"prog": parser.prog, "choices": choices}
+
+
+def _text(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
+
+
+def main() -> int:
+    """Write the page, or only compare it if --check is given; return the exit code."""
+    parser = argparse.ArgumentParser(description="Generates the page of the commands.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is out of date")
+    check = parser.parse_args().check
+    text = rendered()
+    if not check:
+        PAGE.write_text(text, encoding="utf-8")
+    elif not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
+        sys.stderr.write(f"{PAGE}: out of date; run make generate\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
