@@ -4,10 +4,12 @@ Run from the repository's root, with the programs of the cluster tests (docs/int
 
     python benchmarks/many_jobs.py --jobs 1000
 
-The benchmark starts a separate control plane. All RecurringTrainingJobs have a cron schedule of the same minute. It
-measures the time from that minute to the creation of each Job, in whole seconds of the server, and the operator's
-memory. It compares with Kubernetes' CronJob controller on the same control plane, with the same number of CronJobs. All
-Jobs are suspended, so there are no pods.
+The benchmark starts a separate control plane. The RecurringTrainingJobs have a cron schedule of the same minute, and
+`--others` more have one of another hour. It measures the time from that minute to the creation of each Job, in whole
+seconds of the server, the requests that the API server answered for each recurrence, the operator's memory, and the
+time that a restarted operator takes to know all jobs. It compares with two peers on the same control plane: a bare
+client that writes the same recurrences, statuses and Jobs as fast as the API server takes them, which is its own limit,
+and Kubernetes' CronJob controller with as many CronJobs. All Jobs are suspended, so there are no pods.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -41,6 +45,9 @@ GROUP, VERSION, PLURAL = "wattloop.dev", "v1alpha1", "recurringtrainingjobs"
 NAMESPACE = "default"
 LEAD_SECONDS = 20.0
 POLL_SECONDS = 3.0
+TIMEOUT_SECONDS = 300.0
+# Resources that a recurrence is made of.
+RESOURCES = {"recurringtrainingjobs", "trainingrecurrences", "jobs", "events", "secrets", "pods"}
 POD = {
     "restartPolicy": "Never",
     "containers": [{"name": "train", "image": "example.invalid/train:1", "command": ["train"]}],
@@ -70,6 +77,49 @@ def cron_job(number: int, schedule: str) -> dict[str, Any]:
         "metadata": {"name": f"peer-{number}"},
         "spec": {"schedule": schedule, "jobTemplate": {"spec": {"suspend": True, "template": {"spec": POD}}}},
     }
+
+
+def answered_requests(kubectl: ClusterCommand) -> Counter[str]:
+    """The requests that the API server has answered so far, by verb and resource, without watches."""
+    text = kubectl("get", "--raw", "/metrics")
+    counted: Counter[str] = Counter()
+    for labels, value in re.findall(r"^apiserver_request_total\{(.*)\} (\S+)$", text, re.MULTILINE):
+        label = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        if label["resource"] in RESOURCES and label["verb"] != "WATCH":
+            part = "/".join(filter(None, (label["resource"], label["subresource"])))
+            counted[f"{label['verb'].lower()} {part}"] += int(float(value))
+    return counted
+
+
+def written_alone(api: client.ApiClient, count: int) -> float:
+    """Seconds that a bare client takes to write as many recurrences, their statuses and their Jobs as there were.
+
+    Each is a copy of one that the operator wrote. Nobody acts on them but the Job controller, as on the others.
+    """
+    batch, custom = client.BatchV1Api(api), client.CustomObjectsApi(api)
+    recurrences = (GROUP, VERSION, NAMESPACE, "trainingrecurrences")
+    recurrence = custom.list_namespaced_custom_object(*recurrences, limit=1)["items"][0]
+    job = api.sanitize_for_serialization(batch.list_namespaced_job(NAMESPACE, limit=1).items[0])
+
+    def write(number: int) -> None:
+        name = f"alone-{number}"
+        custom.create_namespaced_custom_object(*recurrences, {**recurrence, "metadata": copied(recurrence, name)})
+        custom.patch_namespaced_custom_object_status(*recurrences, name, {"status": recurrence["status"]})
+        batch.create_namespaced_job(NAMESPACE, {**job, "metadata": copied(job, name), "spec": unselected(job["spec"])})
+
+    return create_all(count, write)
+
+
+def copied(body: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The metadata of a copy of an object."""
+    return {"name": name} | {key: body["metadata"][key] for key in ("annotations", "labels") if key in body["metadata"]}
+
+
+def unselected(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a Job without the selector that the API server gave it."""
+    template = spec["template"]
+    bare = {**template, "metadata": {key: template["metadata"].get(key, {}) for key in ("annotations",)}}
+    return {key: value for key, value in spec.items() if key != "selector"} | {"template": bare}
 
 
 def next_minute(min_seconds: float) -> tuple[datetime, str]:
@@ -130,8 +180,8 @@ def memory(pid: int) -> dict[str, float]:
     }
 
 
-def measure(jobs: int, workers: int) -> dict[str, Any]:
-    """The values of the operator and of the CronJob controller."""
+def measure(jobs: int, others: int, workers: int) -> dict[str, Any]:
+    """The values of the operator and of its peers."""
     programs = ensure(USED_BY_TESTS)
     with tempfile.TemporaryDirectory(prefix="wattloop-benchmark-") as name:
         folder = Path(name)
@@ -144,49 +194,107 @@ def measure(jobs: int, workers: int) -> dict[str, Any]:
             config.load_kube_config(config_file=str(plane.admin_kubeconfig), client_configuration=configuration)
             configuration.connection_pool_maxsize = 16
             with client.ApiClient(configuration) as api:
-                return compared(api, plane.admin_kubeconfig, folder, jobs, workers)
+                return compared(api, kubectl, folder, Load(jobs, others, workers))
 
 
-def compared(api: client.ApiClient, kubeconfig: Path, folder: Path, jobs: int, workers: int) -> dict[str, Any]:
-    """Measure the operator, then the CronJob controller, on the same control plane."""
-    batch, custom = client.BatchV1Api(api), client.CustomObjectsApi(api)
-    operator = OperatorProcess(
-        kubeconfig,
-        folder,
-        f"sqlite:///{folder}/wattloop.db",
-        (NAMESPACE, "benchmark"),
-        options=(f"--workers={workers}",),
-    )
-    operator.await_line(" leads")
+@dataclass(frozen=True)
+class Load:
+    """What the operator has to do.
+
+    Attributes:
+        jobs: Jobs due in the same minute.
+        others: Further jobs, due at another hour.
+        workers: The operator's `--workers`.
+    """
+
+    jobs: int
+    others: int
+    workers: int
+
+
+def compared(api: client.ApiClient, kubectl: ClusterCommand, folder: Path, load: Load) -> dict[str, Any]:
+    """Measure the operator, the API server alone, then the CronJob controller, on the same control plane."""
+    operator = leading_operator(kubectl.kubeconfig, folder, load)
     empty = memory(operator.pid)
-    moment, schedule = next_minute(LEAD_SECONDS + jobs / 20)
-    took = create_all(
-        jobs,
-        lambda number: custom.create_namespaced_custom_object(
-            GROUP, VERSION, NAMESPACE, PLURAL, training_job(number, schedule)
-        ),
-    )
-    sys.stderr.write(f"{jobs} jobs created in {took:.0f} s, due at {moment:%H:%M}\n")
-    wait_until(moment)
-    own = skew(delays(ClusterApi(HttpTransport(api)), "TrainingRecurrence", jobs, moment, 300))
-    began = time.monotonic()
-    while operator_is_busy(operator) and time.monotonic() - began < 120:
-        time.sleep(1)
+    started = started_recurrences(api, kubectl, operator, load)
     full = memory(operator.pid)
     operator.stop()
+    began = time.monotonic()
+    operator = leading_operator(kubectl.kubeconfig, folder, load)
+    resync_seconds = await_idle(operator) - began
+    operator.stop()
+    alone = written_alone(api, load.jobs)
+    peer = started_cron_jobs(api, load.jobs)
+    return {
+        "jobs": load.jobs,
+        "other_jobs": load.others,
+        "workers": load.workers,
+        "operator": started | full,
+        "operator_without_jobs": empty,
+        "kilobytes_per_job": round(
+            (full["resident_megabytes"] - empty["resident_megabytes"]) * 1024 / (load.jobs + load.others), 1
+        ),
+        "resync_seconds": round(resync_seconds, 1),
+        "api_server_alone_seconds": round(alone, 1),
+        "cron_job_controller": peer,
+        "last_start_operator_over_api_server_alone": round(started["last_seconds"] / alone, 2),
+        "last_start_operator_over_cron_job_controller": round(
+            started["last_seconds"] / max(peer["last_seconds"], 1), 2
+        ),
+    }
+
+
+def leading_operator(kubeconfig: Path, folder: Path, load: Load) -> OperatorProcess:
+    """Start an operator and wait until it leads."""
+    lease = (NAMESPACE, "benchmark")
+    options = (f"--workers={load.workers}",)
+    operator = OperatorProcess(kubeconfig, folder, f"sqlite:///{folder}/wattloop.db", lease, options=options)
+    operator.await_line(" leads")
+    return operator
+
+
+def started_recurrences(
+    api: client.ApiClient, kubectl: ClusterCommand, operator: OperatorProcess, load: Load
+) -> dict[str, Any]:
+    """Delays of the operator's starts, and the requests that each recurrence took."""
+    custom = client.CustomObjectsApi(api)
+    count = load.jobs + load.others
+    moment, schedule = next_minute(LEAD_SECONDS + count / 20)
+    later = f"0 {(moment.hour + 12) % 24} * * *"
+    took = create_all(
+        count,
+        lambda number: custom.create_namespaced_custom_object(
+            GROUP, VERSION, NAMESPACE, PLURAL, training_job(number, schedule if number < load.jobs else later)
+        ),
+    )
+    sys.stderr.write(f"{count} jobs created in {took:.0f} s, {load.jobs} due at {moment:%H:%M}\n")
+    wait_until(moment - timedelta(seconds=2))
+    before = answered_requests(kubectl)
+    wait_until(moment)
+    found = delays(ClusterApi(HttpTransport(api)), "TrainingRecurrence", load.jobs, moment, TIMEOUT_SECONDS)
+    await_idle(operator)
+    requests = answered_requests(kubectl) - before
+    return skew(found) | {
+        "requests_per_recurrence": {each: round(value / load.jobs, 2) for each, value in sorted(requests.items())}
+    }
+
+
+def started_cron_jobs(api: client.ApiClient, jobs: int) -> dict[str, float]:
+    """Delays of the CronJob controller's starts."""
+    batch = client.BatchV1Api(api)
     moment, schedule = next_minute(LEAD_SECONDS + jobs / 50)
     create_all(jobs, lambda number: batch.create_namespaced_cron_job(NAMESPACE, cron_job(number, schedule)))
     wait_until(moment)
-    peer = skew(delays(ClusterApi(HttpTransport(api)), "CronJob", jobs, moment, 300))
-    return {
-        "jobs": jobs,
-        "workers": workers,
-        "operator": own | full,
-        "operator_without_jobs": empty,
-        "kilobytes_per_job": round((full["resident_megabytes"] - empty["resident_megabytes"]) * 1024 / jobs, 1),
-        "cron_job_controller": peer,
-        "last_start_operator_over_cron_job_controller": round(own["last_seconds"] / max(peer["last_seconds"], 1), 2),
-    }
+    return skew(delays(ClusterApi(HttpTransport(api)), "CronJob", jobs, moment, TIMEOUT_SECONDS))
+
+
+def await_idle(operator: OperatorProcess) -> float:
+    """Wait until the operator has nothing to do; returns the monotonic time at which its last second of work began."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while True:
+        began = time.monotonic()
+        if not operator_is_busy(operator) or began > deadline:
+            return began
 
 
 def operator_is_busy(operator: OperatorProcess) -> bool:
@@ -200,9 +308,10 @@ def main() -> int:
     """Measure and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=1000, help="number of jobs due at once (default: 1000)")
+    parser.add_argument("--others", type=int, default=0, help="number of further jobs, not due then (default: 0)")
     parser.add_argument("--workers", type=int, default=8, help="the operator's --workers (default: 8)")
     options = parser.parse_args()
-    sys.stdout.write(json.dumps(measure(options.jobs, options.workers), indent=2) + "\n")
+    sys.stdout.write(json.dumps(measure(options.jobs, options.others, options.workers), indent=2) + "\n")
     return 0
 
 
