@@ -193,14 +193,6 @@ class FrequencyPlanStatus(PlanSaving):
         description="What the iterations at free clocks between those under the plan took. Absent before every rank "
         "has reported some.",
     )
-    planned_saving_error_percent: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Standard error of the planned saving, in points of percent. It covers the errors of the measured "
-        "instructions. Absent for a plan of the user.",
-    )
-    planned_slowdown_error_percent: NonNegativeDecimalString | None = Field(
-        default=None, description="Standard error of the planned slowdown, in points of percent, likewise."
-    )
 
 
 class FrequencyPlan(ApiModel):

@@ -43,9 +43,6 @@ class ProbeUsage(ApiModel):
 class ProbesStatus(ProbeUsage):
     """What the probes of an attempt have used and chosen."""
 
-    share_percent: NonNegativeDecimalString = Field(
-        description="Time of the trials in percent of the attempt's time so far."
-    )
     choices: Annotated[
         tuple[ProbeChoiceStatus, ...], Field(max_length=2 * MAX_THRESHOLDS, json_schema_extra=ATOMIC)
     ] = Field(default=(), description="The choice of each probe that ended, in the order of time.")

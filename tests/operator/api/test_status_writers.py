@@ -100,7 +100,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.energy.probe_usage:with_probes": {
         "trec.status.progress": "probes",
-        "trec.status.progress.probes": "trials energyJoules timeSeconds sharePercent choices problem earlier",
+        "trec.status.progress.probes": "trials energyJoules timeSeconds choices problem earlier",
     },
     "reconcile.energy.probe_usage:_totals": {
         "trec.status.progress.probes.earlier": "trials energyJoules timeSeconds",
@@ -171,8 +171,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.frequencyPlan": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
     },
     "reconcile.pipeline.plan_status:_with_chosen": {
-        "fplan.status": "chosen realised freeClocks plannedSavingPercent plannedSlowdownPercent "
-        "plannedSavingErrorPercent plannedSlowdownErrorPercent",
+        "fplan.status": "chosen realised freeClocks plannedSavingPercent plannedSlowdownPercent",
         "fplan.status.chosen": "point timeSeconds energyJoules stragglerSeconds reason",
     },
     "reconcile.pipeline.plan_status:_realised": {

@@ -93,7 +93,7 @@ def test_a_view_as_json_has_the_figures_of_the_page(served: Serve, small: Store)
 def test_a_cost_limit_counts_no_trials_of_probes_and_the_page_says_so(served: Serve, small: Store) -> None:
     found = small.objects.get("TrainingRecurrence", NAMESPACE, RUNNING)
     assert found is not None
-    probes = {"trials": 4, "energyJoules": "100", "timeSeconds": "0", "sharePercent": "0"}
+    probes = {"trials": 4, "energyJoules": "100", "timeSeconds": "0"}
     body = running_recurrence(LONGEST, probes=probes)
     small.objects.replace("TrainingRecurrence", NAMESPACE, RUNNING, body, expected_version=found.resource_version)
     url = served(small)

@@ -43,14 +43,10 @@ def with_probes(progress: Progress, report: ProbeReport | None, *, restarted: bo
     chosen = tuple(map(_choice, report.choices))
     thresholds = {each.threshold for each in chosen}
     others = () if before is None else tuple(each for each in before.choices if each.threshold not in thresholds)
-    usage = usage_of(progress)
-    duration = 0.0 if usage is None else float(usage.duration_seconds)
-    share = 100 * float(used.time_seconds) / duration if duration > 0 else 0.0
     status = ProbesStatus(
         trials=used.trials,
         energy_joules=used.energy_joules,
         time_seconds=used.time_seconds,
-        share_percent=to_decimal(round(min(share, 100.0), 2)),
         choices=(*others, *chosen)[-2 * MAX_THRESHOLDS :],
         problem=report.problem,
         earlier=earlier,

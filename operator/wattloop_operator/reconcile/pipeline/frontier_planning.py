@@ -10,7 +10,6 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 
@@ -37,7 +36,6 @@ from wattloop_planner.frequency import (
 )
 from wattloop_planner.frequency.pipeline.clock_interpolation import interpolated
 from wattloop_planner.frequency.pipeline.merged_profiles import ClockMeasurement, merged_profile
-from wattloop_planner.frequency.pipeline.uncertainty import difference_errors
 
 # No instruction is shorter or takes less; the squares of smaller numbers, which weigh measurements, would be zero.
 MIN_INSTRUCTION_SECONDS, MIN_INSTRUCTION_JOULES = 1e-7, 1e-6
@@ -68,12 +66,7 @@ def _planned(request: PlanningRequest) -> PipelineFrontier:
         for plan in plan_pipeline(problem, count).plans
     ]
     highest = [[max(problem.measured[graph.kind_of[each]]) for each in order.tolist()] for order in graph.order]
-    points = tuple(
-        replace(
-            _point(problem, clocks), slowdown_error_seconds=error.time_seconds, saving_error_joules=error.energy_joules
-        )
-        for clocks, error in zip(plans, difference_errors(problem, plans, highest), strict=True)
-    )
+    points = tuple(_point(problem, clocks) for clocks in plans)
     slowest, dearest = max(each.time_seconds for each in points), max(each.energy_joules for each in points)
     if slowest > MAX_TIME_SECONDS or dearest > MAX_NUMBER:
         found = f"an iteration of {slowest:g} s and {dearest:g} J"

@@ -166,16 +166,12 @@ class FrontierPoint:
         energy_joules: Planned energy of all pipeline ranks, waiting included.
         clocks_megahertz: Clock of each instruction in execution order, by pipeline rank.
         knob_choices: Index into the frontier's `knob_settings` of each instruction, likewise; empty without knobs.
-        slowdown_error_seconds: Standard error of its time beyond that at maximum clocks; None if unknown.
-        saving_error_joules: Standard error of its energy below that at maximum clocks; None if unknown.
     """
 
     time_seconds: float
     energy_joules: float
     clocks_megahertz: tuple[tuple[int, ...], ...]
     knob_choices: tuple[tuple[int, ...], ...] = ()
-    slowdown_error_seconds: float | None = None
-    saving_error_joules: float | None = None
 
 
 @dataclass(frozen=True)

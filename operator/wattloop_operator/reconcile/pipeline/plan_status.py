@@ -34,9 +34,7 @@ from wattloop_operator.reconcile.pipeline.saving import (
     chosen_point,
     is_beside_straggler,
     measured,
-    planned_saving_error_percent,
     planned_saving_percent,
-    planned_slowdown_error_percent,
     planned_slowdown_percent,
 )
 from wattloop_operator.reconcile.pipeline.withdrawal import own_withdrawal, present_withdrawal
@@ -59,8 +57,6 @@ OF_CHOSEN = (
     "slowdown_error_percent",
     "planned_saving_percent",
     "planned_slowdown_percent",
-    "planned_saving_error_percent",
-    "planned_slowdown_error_percent",
 )
 
 
@@ -115,8 +111,6 @@ def _with_chosen(state: PipelineState, status: FrequencyPlanStatus) -> Frequency
             **_percentages(comparison, SIGNIFICANT_DIGITS),
             "planned_saving_percent": _optional(planned_saving_percent(state)),
             "planned_slowdown_percent": _optional(planned_slowdown_percent(state)),
-            "planned_saving_error_percent": _optional(planned_saving_error_percent(state), ERROR_DIGITS),
-            "planned_slowdown_error_percent": _optional(planned_slowdown_error_percent(state), ERROR_DIGITS),
         }
     )
 

@@ -69,19 +69,17 @@ def planned_saving_percent(state: PipelineState) -> float | None:
 
     While a pipeline waits for a straggler, both sides wait as long.
     """
-    energies = _planned_energies(state)
-    return None if energies is None else 100 * energies.saved / energies.at_maximum
-
-
-def planned_saving_error_percent(state: PipelineState) -> float | None:
-    """Standard error of the planned saving in points of percent, from the errors of the measured instructions.
-
-    None if it is not known.
-    """
-    energies = _planned_energies(state)
-    if energies is None or energies.error is None:
+    frontier, found = state.frontier, _planned_points(state)
+    if frontier is None or found is None:
         return None
-    return 100 * (1 - energies.saved / energies.at_maximum) * energies.error / energies.at_maximum
+    point, highest = found
+    planned, base = point.energy_joules, highest.energy_joules
+    if is_beside_straggler(state):
+        until = max(point.time_seconds, highest.time_seconds)
+        waiting_watts = frontier.blocking_watts * len(point.clocks_megahertz)
+        planned += waiting_watts * (until - point.time_seconds)
+        base += waiting_watts * (until - highest.time_seconds)
+    return 100 * (base - planned) / base if base > 0 else None
 
 
 def planned_slowdown_percent(state: PipelineState) -> float | None:
@@ -91,39 +89,6 @@ def planned_slowdown_percent(state: PipelineState) -> float | None:
         return None
     point, highest = found
     return 100 * (point.time_seconds / highest.time_seconds - 1)
-
-
-def planned_slowdown_error_percent(state: PipelineState) -> float | None:
-    """Standard error of the planned slowdown in points of percent, likewise."""
-    found = _planned_points(state)
-    if found is None or is_beside_straggler(state) or found[0].slowdown_error_seconds is None:
-        return None
-    return 100 * found[0].slowdown_error_seconds / found[1].time_seconds
-
-
-@dataclass(frozen=True)
-class _PlannedEnergies:
-    """Energy of an iteration at maximum clocks, and what the plan saves of it, in joules, with its standard error."""
-
-    at_maximum: float
-    saved: float
-    error: float | None
-
-
-def _planned_energies(state: PipelineState) -> _PlannedEnergies | None:
-    frontier, found = state.frontier, _planned_points(state)
-    if frontier is None or found is None:
-        return None
-    point, highest = found
-    planned, base, error = point.energy_joules, highest.energy_joules, point.saving_error_joules
-    if is_beside_straggler(state):
-        until = max(point.time_seconds, highest.time_seconds)
-        waiting_watts = frontier.blocking_watts * len(point.clocks_megahertz)
-        planned += waiting_watts * (until - point.time_seconds)
-        base += waiting_watts * (until - highest.time_seconds)
-        if error is not None and point.slowdown_error_seconds is not None:
-            error = math.hypot(error, waiting_watts * point.slowdown_error_seconds)
-    return _PlannedEnergies(base, base - planned, error) if base > 0 else None
 
 
 def _planned_points(state: PipelineState) -> tuple[FrontierPoint, FrontierPoint] | None:
