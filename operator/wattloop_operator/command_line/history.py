@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,14 @@ def check_source(arguments: argparse.Namespace) -> None:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_source_arguments(parser, optional_job=True)
-    parser.add_argument("--jobs", action="store_true", help="list the jobs of --database instead of one job's runs")
+    lists = parser.add_mutually_exclusive_group()
+    lists.add_argument("--jobs", action="store_true", help="list the jobs of --database instead of one job's runs")
+    lists.add_argument(
+        "--gpus", action="store_true", help="list the GPUs of running attempts in --database: power, limits, holders"
+    )
+    lists.add_argument(
+        "--month", type=_month, metavar="YYYY-MM", help="energy, GPU time, price and carbon of that month by job (UTC)"
+    )
     parser.add_argument(
         "--format",
         choices=("table", "csv", "json"),
@@ -89,12 +97,28 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FILE", default="-", help="output file (default: -, stdout)")
 
 
+def _month(text: str) -> datetime:
+    """Parse a month."""
+    from wattloop_operator.history.month_usage import month_begin
+
+    try:
+        return month_begin(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _list_option(arguments: argparse.Namespace) -> str:
+    """The option that lists something of a database; empty if the command shows a job's runs."""
+    chosen = {"--jobs": arguments.jobs, "--gpus": arguments.gpus, "--month": arguments.month is not None}
+    return next((name for name, is_chosen in chosen.items() if is_chosen), "")
+
+
 def _check(arguments: argparse.Namespace) -> None:
-    if arguments.jobs:
+    if option := _list_option(arguments):
         if arguments.database is None or arguments.job is not None:
-            raise UsageError("--jobs lists the jobs of a database: give --database DATABASE, and no JOB")
+            raise UsageError(f"{option} lists what a database has: give --database DATABASE, and no JOB")
         if arguments.namespace or arguments.uid or arguments.eta is not None or arguments.default_batch_size:
-            raise UsageError("--jobs takes --database, --format and --output alone")
+            raise UsageError(f"{option} takes --database, --format and --output alone")
         return
     if arguments.job is None:
         raise UsageError("name a JOB; --database DATABASE --jobs lists those of a database")
@@ -129,35 +153,33 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
     return history
 
 
-def _list_jobs(arguments: argparse.Namespace) -> int:
-    import csv
-    import json
-    from dataclasses import fields
-
+def _write_list(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from wattloop.files.atomic_write import open_atomic
+    from wattloop_operator.history.held_gpus import HeldGpu, held_gpus, held_table
     from wattloop_operator.history.job_overview import JobOverview, job_keys, overview_table, overviews
+    from wattloop_operator.history.line_files import write_lines
+    from wattloop_operator.history.month_usage import MonthUsage, month_table, month_usages
     from wattloop_operator.store import open_store
 
-    with open_store(arguments.database, create=False) as store:
-        jobs = overviews(store, job_keys(store))
-    with open_atomic(arguments.output) as stream:
-        if arguments.format == "csv":
-            writer = csv.DictWriter(stream, [each.name for each in fields(JobOverview)], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(each.to_json() for each in jobs)
-        elif arguments.format == "json":
-            json.dump([each.to_json() for each in jobs], stream, indent=2)
-            stream.write("\n")
+    with open_store(arguments.database, create=False) as store, open_atomic(arguments.output) as stream:
+        console = Console(file=stream, width=None if stream.isatty() else FILE_COLUMNS)
+        if arguments.gpus:
+            gpus = held_gpus(store)
+            write_lines(stream, HeldGpu, gpus, arguments.format, lambda: console.print(held_table(gpus)))
+        elif arguments.month is not None:
+            usages = month_usages(store, arguments.month)
+            write_lines(stream, MonthUsage, usages, arguments.format, lambda: console.print(month_table(usages)))
         else:
-            Console(file=stream, width=None if stream.isatty() else FILE_COLUMNS).print(overview_table(jobs))
+            jobs = overviews(store, job_keys(store))
+            write_lines(stream, JobOverview, jobs, arguments.format, lambda: console.print(overview_table(jobs)))
     return 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.jobs:
-        return _list_jobs(arguments)
+    if _list_option(arguments):
+        return _write_list(arguments)
     from rich.console import Console
 
     from wattloop.files.atomic_write import open_atomic
@@ -189,7 +211,8 @@ COMMAND = Command(
     example="  wattloop history wattloop-output/digits\n"
     "  wattloop history digits --database sqlite:///shared.db\n"
     "  wattloop history digits --context production --namespace research --format csv --output digits.csv\n"
-    "  wattloop history --database sqlite:///shared.db --jobs",
+    "  wattloop history --database sqlite:///shared.db --jobs\n"
+    "  wattloop history --database sqlite:///shared.db --month 2026-03 --format csv",
     configure=_configure,
     run=_run,
     check=_check,

@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.energy.attempt_usage import READ_PROCESSORS
+from wattloop_operator.store import AttemptUsage
 
 # On the job of a local run: an `EnergyOrigin`. A job of a cluster has none.
 ANNOTATION = "wattloop.dev/energy-origin"
@@ -50,7 +51,7 @@ class EnergyOrigin(StrEnum):
     SIMULATED_IDLE = "simulated-idle"
 
 
-def origin_of_attempt(record: ObservationRecord, origin: str | None) -> str | None:
+def origin_of_attempt(record: ObservationRecord | AttemptUsage, origin: str | None) -> str | None:
     """The origin of one attempt's energy.
 
     Args:

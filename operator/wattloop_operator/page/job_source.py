@@ -5,12 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.held_gpus import HeldGpu
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JobOverview
+from wattloop_operator.history.month_usage import MonthUsage
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,28 @@ class JobSource(Protocol):
 
     def job(self, key: JobKey) -> SourcedJob | None:
         """A job; None if there is none of this name."""
+        ...
+
+    @property
+    def gpus_unknown(self) -> str:
+        """Why the GPUs of running attempts are not known, and where they are; empty if they are known."""
+        ...
+
+    @property
+    def month_unknown(self) -> str:
+        """Why the usage of months is not known, and where it is; empty if it is known."""
+        ...
+
+    def held_gpus(self) -> tuple[HeldGpu, ...]:
+        """The GPUs of running attempts."""
+        ...
+
+    def month(self, begin: datetime) -> tuple[MonthUsage, ...]:
+        """What the jobs used in the month that begins then."""
+        ...
+
+    def latest_end(self) -> datetime | None:
+        """When the attempt that ended last did so; None before the first."""
         ...
 
     def command(self, words: Sequence[str], key: JobKey | None = None) -> str:

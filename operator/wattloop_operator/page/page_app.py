@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
@@ -15,19 +16,24 @@ from starlette.exceptions import HTTPException as AnyHttpException
 from wattloop.errors import WattloopError
 from wattloop.printable import printable
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.history.line_files import write_lines
+from wattloop_operator.history.month_usage import MonthUsage, month_begin, month_text
 from wattloop_operator.page.change_stream import MAX_STREAMS, ChangeStreams
+from wattloop_operator.page.cluster_view import cluster_view
 from wattloop_operator.page.conditions_view import conditions_view
 from wattloop_operator.page.job_source import JobSource
 from wattloop_operator.page.job_view import job_view
 from wattloop_operator.page.jobs_view import jobs_view
+from wattloop_operator.page.month_view import month_view
 from wattloop_operator.page.rendering import rendered, rendered_error
 from wattloop_operator.page.request_guard import SVG_POLICY, RequestGuard
 from wattloop_operator.page.static_files import static_files
 from wattloop_operator.page.svg_plots import Plot, SvgPlots, ThemeName
-from wattloop_operator.page.views import ConditionsView, JobsView, JobView
+from wattloop_operator.page.views import ClusterView, ConditionsView, JobsView, JobView, MonthView
 
 Text = Annotated[str, Query(max_length=253)]
 Name = Annotated[str, Query(min_length=1, max_length=253)]
+Month = Annotated[str, Query(pattern="^[1-9][0-9]{3}-(0[1-9]|1[0-2])$", max_length=7)]
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 # A plot's address has the version of what it shows.
 KEPT_BY_BROWSERS = "private, max-age=86400, immutable"
@@ -100,6 +106,16 @@ def _add_json(app: FastAPI, source: JobSource) -> None:
         """The conditions of the job and of its running attempts, and its latest failures."""
         return _found(conditions_view(source, JobKey(namespace, name)))
 
+    @app.get("/api/cluster", summary="Show the GPUs of running attempts", responses={503: ERRORS[503]})
+    def cluster(page: PageNumber = 1) -> ClusterView:
+        """Their power, the limits that are held, by which attempt and until when."""
+        return cluster_view(source, page)
+
+    @app.get("/api/month", summary="Show the usage of a month", responses={503: ERRORS[503]})
+    def month(month: Month | None = None, page: PageNumber = 1) -> MonthView:
+        """Energy, GPU time, price and carbon by team and job; without a month, of the latest one with attempts."""
+        return month_view(source, month, page)
+
 
 def _add_html(app: FastAPI, source: JobSource) -> None:
     @app.get("/", include_in_schema=False)
@@ -113,6 +129,21 @@ def _add_html(app: FastAPI, source: JobSource) -> None:
     @app.get("/conditions", include_in_schema=False)
     def conditions_page(namespace: Name, name: Name) -> HTMLResponse:
         return HTMLResponse(rendered("conditions.html", _found(conditions_view(source, JobKey(namespace, name)))))
+
+    @app.get("/cluster", include_in_schema=False)
+    def cluster_page(page: PageNumber = 1) -> HTMLResponse:
+        return HTMLResponse(rendered("cluster.html", cluster_view(source, page)))
+
+    @app.get("/month", include_in_schema=False)
+    def month_page(month: Month | None = None, page: PageNumber = 1) -> HTMLResponse:
+        return HTMLResponse(rendered("month.html", month_view(source, month, page)))
+
+    @app.get("/month.csv", include_in_schema=False)
+    def month_csv(month: Month) -> Response:
+        begin, text = month_begin(month), io.StringIO()
+        write_lines(text, MonthUsage, source.month(begin), "csv", lambda: None)
+        headers = {"Content-Disposition": f'attachment; filename="wattloop-{month_text(begin)}.csv"'}
+        return Response(text.getvalue(), media_type="text/csv", headers=headers)
 
 
 def _add_other(app: FastAPI, source: JobSource, streams: ChangeStreams) -> None:

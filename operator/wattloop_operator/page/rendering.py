@@ -21,9 +21,11 @@ from wattloop_operator.domain.quantities import (
     energy_text,
     energy_unit,
     metric_text,
+    money_text,
     number_text,
     percent_text,
     saving_text,
+    time_text,
     time_unit,
 )
 from wattloop_operator.page.views import BeliefView, Interval
@@ -128,10 +130,13 @@ def _environment() -> Environment:
         "configuration": _configuration,
         "energy": lambda joules: NONE if joules is None else energy_text(joules),
         "energy_interval": _estimate(energy_estimate_text),
+        "energy_or_unknown": energy_text,
         "metric": lambda value: metric_text(value) or NONE,
         "moment": _moment,
+        "money": lambda each: NONE if each is None else money_text(each.amount, each.currency),
         "number": number_text,
         "percent": _estimate(percent_text),
+        "time": time_text,
         "saving": _estimate(saving_text),
     }
     environment.globals |= {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
 
 from cachetools import LRUCache
 
@@ -15,16 +17,21 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.held_gpus import RECURRENCE, HeldGpu, held_gpus
 from wattloop_operator.history.history_sources import JobSelector, stored_history
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JOB, JobOverview, job_keys, overviews
+from wattloop_operator.history.month_usage import MonthUsage, month_usages
 from wattloop_operator.page.job_source import SourcedJob, command_line
 from wattloop_operator.store.store import Store
 from wattloop_operator.store.store_cache import StoreCache
 
-RECURRENCE = "TrainingRecurrence"
 # A job with the most observations takes 40 MB.
 MAX_JOBS_KEPT = 8
+# A list of a month has a line for each job.
+MAX_LISTS_KEPT = 8
+
+Value = TypeVar("Value")
 
 
 class StoredJobs:
@@ -42,6 +49,7 @@ class StoredJobs:
         self._nonce = secrets.token_hex(4)
         self._policies = PolicyCache()
         self._lock = threading.Lock()
+        self._lists: LRUCache[tuple[Any, ...], tuple[str, Any]] = LRUCache(MAX_LISTS_KEPT)
         self._histories: LRUCache[JobKey, tuple[str, JobHistory]] = LRUCache(MAX_JOBS_KEPT)
 
     @property
@@ -74,10 +82,49 @@ class StoredJobs:
         snapshot = None if job is None else self._snapshot(job, history)
         return SourcedJob(key, history, snapshot, self._version_of(history, records_version))
 
+    @property
+    def gpus_unknown(self) -> str:
+        """See `JobSource`."""
+        if self._store.objects.names(JOB) or not self._store.observations.jobs():
+            return ""
+        return (
+            "This is the database of a cluster's operator, which does not store running attempts. In the cluster, "
+            "kubectl get trec --all-namespaces lists them, and the metrics of the agents have each GPU."
+        )
+
+    @property
+    def month_unknown(self) -> str:
+        """See `JobSource`."""
+        return ""
+
+    def held_gpus(self) -> tuple[HeldGpu, ...]:
+        """See `JobSource`."""
+        return self._once_per_version(held_gpus, self._store)
+
+    def month(self, begin: datetime) -> tuple[MonthUsage, ...]:
+        """See `JobSource`."""
+        return self._once_per_version(month_usages, self._store, begin)
+
+    def latest_end(self) -> datetime | None:
+        """See `JobSource`."""
+        return self._store.observations.latest_end()
+
     def command(self, words: Sequence[str], key: JobKey | None = None) -> str:
         """See `JobSource`."""
         named = () if key is None else (key.name, "--namespace", key.namespace)
         return command_line(("wattloop", words[0], *named, "--database", self._address, *words[1:]))
+
+    def _once_per_version(self, read: Callable[..., Value], *arguments: Any) -> Value:
+        """What a function reads; it is read again only after a change."""
+        version, key = self._store.version(), (read, *arguments)
+        with self._lock:
+            known = self._lists.get(key)
+        if known is None or known[0] != version:
+            known = version, read(*arguments)
+            with self._lock:
+                self._lists[key] = known
+        value: Value = known[1]
+        return value
 
     def _observed_uids(self, key: JobKey) -> list[str]:
         jobs = self._store.observations.jobs()

@@ -209,3 +209,98 @@ class ConditionsView(BaseModel):
     overview: JobLine | None = Field(description="The job as in the list of jobs.")
     conditions: list[ConditionView] = Field(description="The conditions of the job and of its running attempts.")
     failures: list[FailureView] = Field(description="The latest attempts that missed the target, the newest first.")
+
+
+class GpuLine(BaseModel):
+    """A GPU of a running attempt, or all of its GPUs if it does not report which they are."""
+
+    namespace: str = Field(description="Namespace of the job.")
+    job: str = Field(description="Name of the job.")
+    attempt: str = Field(description="Name of the TrainingRecurrence that holds it.")
+    node: str = Field(description="Its node; those of all pods if it is not known on which it is.")
+    gpu: str = Field(description="UUID of the GPU; empty for all GPUs of the attempt.")
+    gpus: int = Field(description="Number of GPUs: 1, or that of the attempt.")
+    product: str = Field(description="Product name; empty if it is not known.")
+    mean_power_watts: float | None = Field(
+        description="Mean power since the attempt began, up to its latest report; null before the first."
+    )
+    limit_watts: int | None = Field(description="Power limit that is held on each GPU; null if none is.")
+    refused_limit: str = Field(description="Why the limit that was requested last is not held; empty if it is.")
+    frequency_plan: str = Field(description="FrequencyPlan by which its clocks are held; empty if there is none.")
+    since: datetime | None = Field(description="When the attempt began; null before.")
+    until: datetime | None = Field(description="When it ends at the latest; null if it has no deadline.")
+
+
+class NodeLine(BaseModel):
+    """The GPUs of running attempts on a node."""
+
+    node: str = Field(description="The node.")
+    gpus: int = Field(description="Number of these GPUs.")
+    mean_power_watts: float | None = Field(description="Sum of their mean powers; null if one is not known.")
+    limit_watts: float | None = Field(description="Sum of the limits that are held; null if a GPU has none.")
+
+
+class ClusterView(BaseModel):
+    """The GPUs that running attempts hold, one page of them."""
+
+    version: str = Field(description="Changes when anything of any job does.")
+    command: str = Field(description="The command that says the same.")
+    unknown: str = Field(description="Why they are not known, and where they are; empty if they are.")
+    nodes: list[NodeLine] = Field(description="Sums by node, of all pages.")
+    total: int = Field(description="Number of lines.")
+    page: int = Field(description="Number of this page, from 1.")
+    pages: int = Field(description="Number of pages.")
+    gpus: list[GpuLine] = Field(description="The GPUs of this page.")
+
+
+class AmountOfMoney(BaseModel):
+    """An amount in a currency."""
+
+    amount: float = Field(description="The amount.")
+    currency: str = Field(description="ISO 4217 code.")
+
+
+class TeamLine(BaseModel):
+    """What the jobs of a namespace used in a month."""
+
+    namespace: str = Field(description="The namespace.")
+    jobs: int = Field(description="Number of jobs with attempts that ended in the month.")
+    attempts: int = Field(description="Number of these attempts.")
+    coverage_percent: float = Field(description="Attempts whose energy was measured, in percent.")
+    energy_joules: float | None = Field(description="Energy of the measured attempts; null if none was measured.")
+    gpu_seconds: float = Field(description="Time of all attempts, times their GPUs.")
+    money: list[AmountOfMoney] = Field(description="Price of the energy of the jobs that give a price, by currency.")
+    unpriced_jobs: int = Field(description="Jobs with energy that give no price.")
+    carbon_grams: float | None = Field(description="Emissions of the jobs that give a carbon intensity; null for none.")
+    jobs_without_carbon: int = Field(description="Jobs with energy that give no carbon intensity.")
+
+
+class MonthLine(BaseModel):
+    """What a job used in a month."""
+
+    namespace: str = Field(description="Namespace of the job.")
+    name: str = Field(description="Name of the job.")
+    queue: str = Field(description="The queue of its workloads; empty if it has none, or if that is not known.")
+    attempts: int = Field(description="Number of attempts that ended in the month.")
+    coverage_percent: float = Field(description="Attempts whose energy was measured, in percent.")
+    energy_joules: float | None = Field(description="Energy of the measured attempts; null if none was measured.")
+    gpu_seconds: float = Field(description="Time of all attempts, times their GPUs.")
+    money: AmountOfMoney | None = Field(description="Price of the energy; null if the job gives no price.")
+    carbon_grams: float | None = Field(description="Emissions, CO2 equivalent; null if the job gives no intensity.")
+
+
+class MonthView(BaseModel):
+    """What teams and jobs used in a month, in UTC."""
+
+    version: str = Field(description="Changes when anything of any job does.")
+    month: str = Field(description="The month, such as 2026-03.")
+    previous: str | None = Field(description="The month before; null if there is none.")
+    following: str | None = Field(description="The month after; null if it has not begun.")
+    command: str = Field(description="The command that says the same.")
+    unknown: str = Field(description="Why the usage is not known, and where it is; empty if it is.")
+    notes: list[str] = Field(description="What must be known of the energies of jobs.")
+    teams: list[TeamLine] = Field(description="The teams, by namespace.")
+    total: int = Field(description="Number of jobs.")
+    page: int = Field(description="Number of this page of them, from 1.")
+    pages: int = Field(description="Number of pages.")
+    jobs: list[MonthLine] = Field(description="The jobs of this page, by namespace and name.")

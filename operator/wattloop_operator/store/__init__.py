@@ -14,11 +14,12 @@ from wattloop_operator.domain.records import (
 )
 from wattloop_operator.store.database import DatabaseUnavailableError
 from wattloop_operator.store.objects import ObjectConflictError, ObjectExistsError, ObjectMissingError, StoredObject
-from wattloop_operator.store.observation_store import JobObservations
+from wattloop_operator.store.observation_store import AttemptUsage, JobObservations
 from wattloop_operator.store.store import Store, open_store
 
 __all__ = [
     "RESULTS",
+    "AttemptUsage",
     "DatabaseUnavailableError",
     "JobObservations",
     "LateUsage",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Table, Tuple, delete, func, select, tuple_
 
@@ -29,6 +30,18 @@ class JobObservations:
     namespace: str
     job_name: str
     observations: int
+
+
+@dataclass(frozen=True)
+class AttemptUsage:
+    """Energy, time and GPUs of an attempt that ended; the attributes are those of its `ObservationRecord`."""
+
+    namespace: str
+    job_name: str
+    energy_joules: float
+    time_seconds: float
+    gpu_product: str
+    gpu_count: int
 
 
 class Observations:
@@ -85,6 +98,21 @@ class Observations:
         """All observations of jobs of this name, ordered by (job_uid, recurrence, attempt)."""
         with self._database.reading(f"read the observations of {namespace}/{job_name}") as on:
             return _select(on, OBSERVATIONS.c.namespace == namespace, OBSERVATIONS.c.job_name == job_name)
+
+    def usages(self, begin: datetime, end: datetime) -> tuple[AttemptUsage, ...]:
+        """The usages of all attempts that ended from `begin` on, and before `end`, ordered by namespace and name."""
+        table = OBSERVATIONS.c
+        columns = [table[each.name] for each in fields(AttemptUsage)]
+        query = select(*columns).where(table.finished_at >= begin, table.finished_at < end)
+        query = query.order_by(table.namespace, table.job_name)
+        with self._database.reading("read the usages of attempts") as on:
+            return tuple(AttemptUsage(*row) for row in on.execute(query))
+
+    def latest_end(self) -> datetime | None:
+        """When the attempt that ended last did so; None before the first."""
+        with self._database.reading("read when the latest attempt ended") as on:
+            latest: datetime | None = on.execute(select(func.max(OBSERVATIONS.c.finished_at))).scalar_one()
+        return latest
 
     def jobs(self) -> tuple[JobObservations, ...]:
         """The jobs that have observations, ordered by namespace, name and uid."""

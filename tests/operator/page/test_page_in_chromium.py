@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -12,11 +14,15 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, expect
 
 from support.databases.many_jobs import HOSTILE, LONGEST, NAMESPACE, RUNNING, make_database, running_recurrence
-from wattloop_operator.store.store import Store
+from wattloop_operator.store.store import Store, open_store
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 Serve = Callable[[Store], str]
 WAIT_MILLISECONDS = 90_000
+# The first view of a job imports what decides, which takes long on a busy machine.
+expect.set_options(timeout=WAIT_MILLISECONDS)
+WATTLOOP = Path(sysconfig.get_path("scripts"), "wattloop")
+JOB_FILE = Path(__file__).parents[3] / "examples/digits/job.yaml"
 # The paint of the plots, which the page loads when they come into sight.
 SHOW_PLOTS = "for (const each of document.images) each.loading = 'eager'"
 PLOTS_ARE_DRAWN = "Promise.all([...document.images].map((each) => each.decode()))"
@@ -74,7 +80,13 @@ def watched(context: BrowserContext, served: Serve) -> Iterator[Callable[[Store]
 
 Watch = Callable[[Store], Watched]
 JOB = {"namespace": NAMESPACE, "name": LONGEST}
-VIEWS: list[tuple[str, dict[str, str]]] = [("/", {}), ("/job", JOB), ("/conditions", JOB)]
+VIEWS: list[tuple[str, dict[str, str]]] = [
+    ("/", {}),
+    ("/job", JOB),
+    ("/conditions", JOB),
+    ("/cluster", {}),
+    ("/month", {}),
+]
 
 
 def test_an_empty_database_says_the_next_step(watched: Watch, empty: Store) -> None:
@@ -118,7 +130,9 @@ def test_the_keyboard_alone_reaches_every_view_and_pauses(watched: Watch, small:
     page = watched(small).open("/")
     page.keyboard.press("Tab")
     expect(page.locator(":focus")).to_have_text("Skip to the content")
-    page.keyboard.press("Tab")
+    for name in ("Wattloop", "Jobs", "GPUs", "Month"):
+        page.keyboard.press("Tab")
+        expect(page.locator(":focus")).to_have_text(name)
     page.keyboard.press("Tab")
     page.keyboard.press("Space")
     expect(page.locator("#live-toggle")).to_have_attribute("aria-pressed", "true")
@@ -130,6 +144,10 @@ def test_the_keyboard_alone_reaches_every_view_and_pauses(watched: Watch, small:
     page.get_by_role("link", name=LONGEST).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text(LONGEST)
+    for name, heading in (("GPUs", "GPUs of running attempts"), ("Month", "2026-03 by team")):
+        page.get_by_role("link", name=name, exact=True).focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text(heading)
 
 
 def test_an_open_page_follows_the_database_and_keeps_the_place(watched: Watch, small: Store) -> None:
@@ -175,6 +193,22 @@ def test_hostile_texts_are_texts(watched: Watch, hostile: Store, path: str) -> N
     expect(page.get_by_role("heading", level=1)).to_contain_text(shown)
     assert page.locator("main script").count() == 0
     assert "{{ 7 * 7 }}" in page.locator("main").inner_text()
+
+
+def test_every_view_shows_a_real_run(watched: Watch, tmp_path: Path) -> None:
+    words = ["run", str(JOB_FILE), "--simulated-gpus", "1", "--recurrences", "2", "--output", str(tmp_path / "digits")]
+    subprocess.run([WATTLOOP, *words], check=True, capture_output=True)
+    with open_store(tmp_path / "digits" / "wattloop.db", create=False) as store:
+        tab = watched(store)
+        page = tab.open("/")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        page.get_by_role("link", name="digits", exact=True).click()
+        expect(page.get_by_text("Attempts that ended")).to_be_visible()
+        page = tab.open("/month")
+        expect(page.locator("tbody tr")).to_have_count(2)
+        expect(page.locator("main")).not_to_contain_text("unknown")
+        page = tab.open("/cluster")
+        expect(page.get_by_text("No attempt holds a GPU now.")).to_be_visible()
 
 
 def test_a_thousand_jobs_and_ten_thousand_recurrences_can_be_read(watched: Watch, tmp_path: Path) -> None:

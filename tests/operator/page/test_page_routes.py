@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import httpx
 import pytest
 
 from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING, make_database, running_recurrence
+from support.databases.sample_record import RECORD
 from wattloop_operator.page.change_stream import ChangeStreams
 from wattloop_operator.page.request_guard import POLICY
 from wattloop_operator.store.store import Store
@@ -19,7 +22,10 @@ STATIC = Path(__file__).parents[3] / "operator/wattloop_operator/page/static"
 CLIENT = httpx.Client(timeout=90)
 Serve = Callable[[Store], str]
 JOB = {"namespace": NAMESPACE, "name": LONGEST}
-PATHS = ["/", "/job", "/conditions", "/api/jobs", "/api/job", "/api/conditions", "/plots/cost.svg", "/static/page.js"]
+PATHS = [
+    *("/", "/job", "/conditions", "/cluster", "/month", "/plots/cost.svg", "/static/page.js"),
+    *("/api/jobs", "/api/job", "/api/conditions", "/api/cluster", "/api/month"),
+]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -132,6 +138,51 @@ def test_a_job_with_observations_alone_says_what_is_not_known(served: Serve, hos
     assert (job["next_decision"], job["beliefs"], len(job["recurrences"])) == (None, [], 1)
     assert "only the observations" in job["next_unknown"]
     assert CLIENT.get(f"{url}/conditions", params=key).status_code == 200
+
+
+def test_the_view_of_the_gpus_has_the_power_the_limits_and_who_holds_them(served: Serve, small: Store) -> None:
+    found = small.objects.get("TrainingRecurrence", NAMESPACE, RUNNING)
+    assert found is not None
+    body = running_recurrence(LONGEST, powerLimitWatts=200)
+    small.objects.replace("TrainingRecurrence", NAMESPACE, RUNNING, body, expected_version=found.resource_version)
+    url = served(small)
+    view = CLIENT.get(f"{url}/api/cluster").json()
+    assert view["nodes"] == [{"node": "this machine", "gpus": 1, "mean_power_watts": 250.0, "limit_watts": 200.0}]
+    (gpu,) = view["gpus"]
+    assert (gpu["gpu"], gpu["attempt"], gpu["mean_power_watts"], gpu["limit_watts"]) == ("GPU-0", RUNNING, 250.0, 200)
+    html = CLIENT.get(f"{url}/cluster").text
+    for text in ("GPU-0", RUNNING, "NVIDIA A40", "the attempt ends", "wattloop history --database wattloop.db --gpus"):
+        assert text in html
+
+
+def test_the_view_of_a_month_has_the_sums_of_each_team_and_job_also_as_csv(served: Serve, small: Store) -> None:
+    url = served(small)
+    month = CLIENT.get(f"{url}/api/month").json()
+    assert (month["month"], month["previous"]) == ("2026-03", "2026-02")
+    (team,) = month["teams"]
+    assert (team["namespace"], team["jobs"], team["attempts"], team["coverage_percent"]) == (NAMESPACE, 3, 7, 100.0)
+    assert team["energy_joules"] == sum(job["energy_joules"] for job in month["jobs"]) == 12_661.0
+    assert [job["name"] for job in month["jobs"]] == ["job-0000", "job-0001", "job-0002"]
+    assert month["command"] == "wattloop history --database wattloop.db --month 2026-03"
+    sheet = CLIENT.get(f"{url}/month.csv", params={"month": "2026-03"})
+    rows = list(csv.DictReader(io.StringIO(sheet.text)))
+    assert [float(row["energy_joules"]) for row in rows] == [job["energy_joules"] for job in month["jobs"]]
+    assert "No attempt ended in 2026-02." in CLIENT.get(f"{url}/month", params={"month": "2026-02"}).text
+
+
+def test_what_is_no_month_is_explained(served: Serve, empty: Store) -> None:
+    url = served(empty)
+    for month in ("2026-13", "0000-01", "", "2026-3", "=1+1"):
+        for path in ("/month", "/month.csv", "/api/month"):
+            answer = CLIENT.get(url + path, params={"month": month})
+            assert (answer.status_code, "month" in answer.text) == (422, True)
+
+
+def test_an_operators_database_says_where_running_gpus_are(served: Serve, empty: Store) -> None:
+    url = served(empty)
+    assert "No attempt holds a GPU now." in CLIENT.get(f"{url}/cluster").text
+    empty.observations.record(RECORD)
+    assert "does not store running attempts" in CLIENT.get(f"{url}/cluster").text
 
 
 @pytest.mark.parametrize("path", ["/job", "/conditions", "/plots/cost.svg", "/api/job", "/api/conditions"])

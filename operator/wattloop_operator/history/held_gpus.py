@@ -1,0 +1,151 @@
+"""The GPUs that running attempts hold: their power, their limits, and until when.
+
+Only what is written with the attempts is known: GPUs without a training are not listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from wattloop.printable import printable
+from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.quantities import NONE, number_text
+from wattloop_operator.history.job_overview import JOB
+from wattloop_operator.reconcile.energy.attempt_usage import usage_of
+from wattloop_operator.store import Store
+
+RECURRENCE = "TrainingRecurrence"
+THIS_MACHINE = "this machine"
+# The mode of a pipeline whose ranks hold the clocks of a plan.
+RUNS_PLAN = "Plan"
+
+
+@dataclass(frozen=True)
+class HeldGpu:
+    """A GPU of a running attempt, or all of its GPUs if it does not report which they are.
+
+    Attributes:
+        namespace: Namespace of the job.
+        job: Name of the job.
+        attempt: Name of the TrainingRecurrence that holds it.
+        node: Its node; those of all pods if it is not known on which it is.
+        gpu: UUID of the GPU; empty for all GPUs of the attempt.
+        gpus: Number of GPUs: 1, or that of the attempt.
+        product: Product name; empty if it is not known.
+        mean_power_watts: Mean power since the attempt began, up to its latest report; None before the first.
+        limit_watts: Power limit that is held on each GPU; None if none is.
+        refused_limit: Why the limit that was requested last is not held; empty if it is.
+        frequency_plan: Name of the FrequencyPlan by which its clocks are held; empty if there is none.
+        since: When the attempt began; None before.
+        until: When the attempt ends at the latest, and with it the limit; None if it has no deadline.
+    """
+
+    namespace: str
+    job: str
+    attempt: str
+    node: str
+    gpu: str
+    gpus: int
+    product: str
+    mean_power_watts: float | None
+    limit_watts: int | None
+    refused_limit: str
+    frequency_plan: str
+    since: datetime | None
+    until: datetime | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The GPU as a JSON object with the names of the attributes."""
+        times = {name: None if (at := getattr(self, name)) is None else at.isoformat() for name in ("since", "until")}
+        return asdict(self) | times
+
+
+def held_gpus(store: Store) -> tuple[HeldGpu, ...]:
+    """The GPUs of the running attempts that a database stores, by namespace and attempt.
+
+    Raises:
+        InputError: A stored object is invalid.
+        OperationError: The database failed.
+    """
+    found: list[HeldGpu] = []
+    for each in store.objects.list(RECURRENCE):
+        if not (each.body.get("status") or {}).get("result"):
+            recurrence = each.read_as(TrainingRecurrence)
+            job = store.objects.get(JOB, each.namespace, recurrence.spec.job_ref.name)
+            deadline = None if job is None else job.read_as(RecurringTrainingJob).spec.active_deadline_seconds
+            found += gpus_of(recurrence, deadline)
+    return tuple(found)
+
+
+def gpus_of(recurrence: TrainingRecurrence, active_deadline_seconds: int | None) -> Iterator[HeldGpu]:
+    """The GPUs of a running attempt.
+
+    Args:
+        recurrence: The attempt.
+        active_deadline_seconds: Seconds after its start at which it is ended; None without a deadline.
+    """
+    status, progress = recurrence.status, recurrence.progress
+    usage, plan = usage_of(progress), status.frequency_plan
+    since, deadline = status.start_time, active_deadline_seconds
+    shared: dict[str, Any] = {
+        "namespace": recurrence.metadata.namespace,
+        "job": recurrence.spec.job_ref.name,
+        "attempt": recurrence.metadata.name,
+        "node": ", ".join(sorted({each.node for each in status.pods})) or THIS_MACHINE,
+        "product": progress.gpu_product if usage is None else usage.gpu_product,
+        "limit_watts": _held_limit(progress),
+        "refused_limit": progress.power_limit_refusal,
+        "frequency_plan": plan.name if plan is not None and plan.mode == RUNS_PLAN else "",
+        "since": since,
+        "until": None if since is None or deadline is None else since + timedelta(seconds=deadline),
+    }
+    for gpu in progress.gpus:
+        yield HeldGpu(gpu=gpu.uuid, gpus=1, mean_power_watts=_mean_power_watts(gpu), **shared)
+    gpus = status.devices if usage is None else usage.devices
+    if not progress.gpus and gpus:
+        seconds = 0.0 if usage is None else float(usage.duration_seconds)
+        watts = float(usage.gpu_energy_joules) / seconds if usage is not None and seconds > 0 else None
+        yield HeldGpu(gpu="", gpus=gpus, mean_power_watts=watts, **shared)
+
+
+def _mean_power_watts(gpu: GpuReadingStatus) -> float | None:
+    seconds = float(gpu.time_seconds - gpu.start_time_seconds)
+    joules = (gpu.energy_millijoules - gpu.start_energy_millijoules) / 1000
+    return joules / seconds if seconds > 0 else None
+
+
+def _held_limit(progress: Progress) -> int | None:
+    """The limit that the processes hold, or that the agents hold on all pods of the attempt."""
+    if progress.power_limit_watts is not None or progress.agent_limits is None:
+        return progress.power_limit_watts
+    held = {each.held_watts for each in progress.agent_limits.pods}
+    return held.pop() if len(held) == 1 else None
+
+
+def held_table(gpus: Sequence[HeldGpu]) -> Table:
+    """The GPUs as a table for the terminal."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("node", "GPU", "held by"):
+        table.add_column(name, overflow="fold")
+    for name in ("mean power (W)", "limit (W)"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("until", overflow="fold")
+    for each in gpus:
+        cells = (
+            each.node,
+            each.gpu or f"{each.gpus} GPU{'' if each.gpus == 1 else 's'}",
+            f"{each.namespace}/{each.attempt}",
+            number_text(each.mean_power_watts),
+            NONE if each.limit_watts is None else str(each.limit_watts),
+            "the attempt ends" if each.until is None else f"{each.until:%Y-%m-%d %H:%M:%S} UTC at the latest",
+        )
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    return table

@@ -1,0 +1,80 @@
+"""The usage of a month: which attempts count, what price and carbon they have, and what was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from support.databases.many_jobs import NAMESPACE, job_body
+from support.databases.sample_record import RECORD
+from wattloop_operator.history.energy_origin import ANNOTATION
+from wattloop_operator.history.month_usage import month_begin, month_usages
+from wattloop_operator.store import Store, open_store
+
+MARCH = datetime(2026, 3, 1, tzinfo=UTC)
+OWN = replace(RECORD, namespace=NAMESPACE, job_name="own", job_uid="uid-own", gpu_count=2)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "wattloop.db") as opened:
+        yield opened
+
+
+def ended(store: Store, *moments: datetime, energy_joules: float = 3_600_000.0) -> None:
+    for index, moment in enumerate(moments):
+        known = len(store.observations.of_job(OWN.job_uid))
+        record = replace(OWN, recurrence=known + index, finished_at=moment, energy_joules=energy_joules)
+        store.observations.record(replace(record, recurrence_name=f"own-{record.recurrence}"))
+
+
+def test_an_attempt_counts_in_the_month_in_which_it_ended_in_utc(store: Store) -> None:
+    second = timedelta(seconds=1)
+    ended(store, MARCH - second)
+    ended(store, MARCH)
+    ended(store, month_begin("2026-04") - second)
+    ended(store, month_begin("2026-04"))
+    assert [month_usages(store, month_begin(f"2026-0{each}"))[0].attempts for each in (2, 3, 4)] == [1, 2, 1]
+    assert month_usages(store, month_begin("2026-05")) == ()
+    (march,) = month_usages(store, MARCH)
+    assert (march.energy_joules, march.gpu_seconds) == (7_200_000.0, 2 * 2 * RECORD.time_seconds)
+
+
+def test_price_and_carbon_are_those_of_the_job_and_unknown_without_them(store: Store) -> None:
+    ended(store, MARCH)
+    (without,) = month_usages(store, MARCH)
+    assert (without.money_amount, without.currency, without.carbon_grams, without.queue) == (None, "", None, "")
+    body = job_body("own")
+    objective = {"price": {"currency": "EUR", "perKilowattHour": "0.31"}, "carbon": {"gramsPerKilowattHour": "380"}}
+    body["spec"] |= {"objective": body["spec"]["objective"] | objective, "queue": {"name": "research"}}
+    store.objects.create("RecurringTrainingJob", NAMESPACE, "own", body)
+    (found,) = month_usages(store, MARCH)
+    assert (found.money_amount, found.currency, found.carbon_grams, found.queue) == (0.31, "EUR", 380.0, "research")
+
+
+def test_an_attempt_without_energy_lowers_the_coverage_and_is_no_energy_of_zero(store: Store) -> None:
+    ended(store, MARCH, energy_joules=0.0)
+    (found,) = month_usages(store, MARCH)
+    assert (found.energy_joules, found.coverage_percent) == (None, 0.0)
+    ended(store, MARCH)
+    (found,) = month_usages(store, MARCH)
+    assert (found.energy_joules, found.coverage_percent) == (3_600_000.0, 50.0)
+
+
+def test_energies_of_idle_simulated_gpus_are_said_to_be_that(store: Store) -> None:
+    ended(store, MARCH, energy_joules=300.0)
+    assert month_usages(store, MARCH)[0].energy_note == ""
+    body = job_body("own")
+    body["metadata"]["annotations"] = {ANNOTATION: "simulated"}
+    store.objects.create("RecurringTrainingJob", NAMESPACE, "own", body)
+    assert "idle simulated GPU" in month_usages(store, MARCH)[0].energy_note
+
+
+@pytest.mark.parametrize("text", ["2026-13", "2026", "March 2026", ""])
+def test_what_is_no_month_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a month such as 2026-03"):
+        month_begin(text)
