@@ -33,7 +33,7 @@ SUMMARIES = {
     "sweep": "run a job at every batch size and power limit of a grid, to see the energy/time trade-off",
     "history": "show the recurrences of a job, from a database or a cluster",
     "plot": "plot a job's costs and its energy/time trade-off",
-    "ui": "show the jobs of a database, their decisions and costs in a browser",
+    "ui": "show the jobs of a database or a cluster, their decisions and costs in a browser",
     "validate": "check manifests against the API's schema and rules, without a cluster",
     "convert": "make a RecurringTrainingJob's manifest of a CronJob's, RayCronJob's or Volcano CronJob's",
     "check": "run one small recurrence in a cluster, to check that Wattloop works there",

@@ -78,6 +78,9 @@ NODES = ResourceType("v1", "nodes", "Node")
 EVENTS = ResourceType("events.k8s.io/v1", "events", "Event")
 DEPLOYMENTS = ResourceType("apps/v1", "deployments", "Deployment")
 LEASES = ResourceType("coordination.k8s.io/v1", "leases", "Lease")
+SELF_SUBJECT_ACCESS_REVIEWS = ResourceType(
+    "authorization.k8s.io/v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview"
+)
 TOKEN_REVIEWS = ResourceType("authentication.k8s.io/v1", "tokenreviews", "TokenReview")
 
 

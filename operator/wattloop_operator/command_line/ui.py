@@ -1,4 +1,4 @@
-"""`wattloop ui`: serves the live page of a database on this machine."""
+"""`wattloop ui`: serves the live page of a database, or of a cluster, on this machine."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import ipaddress
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wattloop.commands.contract import Command
 from wattloop.commands.settings import Address, address
 from wattloop.errors import UsageError
+
+if TYPE_CHECKING:
+    from wattloop_operator.page.job_source import JobSource
 
 DEFAULT_BIND = "127.0.0.1:8790"
 OUTPUTS = Path("wattloop-output")
@@ -33,11 +37,26 @@ def _loopback(text: str) -> Address:
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    # kubectl's plugin is asked for the cluster.
+    is_plugin = parser.prog.startswith("kubectl ")
+    parser.set_defaults(reads_cluster=is_plugin)
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
         "--database",
         metavar="DATABASE",
         help="read this database: an output folder of wattloop run, a file, or "
         f"postgresql://USER:PASSWORD@HOST/NAME (default: {DATABASE} in this folder, or the newest in {OUTPUTS}/)",
+    )
+    source.add_argument("--context", metavar="NAME", help="read the cluster of this kubeconfig context")
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="read the cluster of this file (default: $KUBECONFIG, else ~/.kube/config)",
+    )
+    parser.add_argument(
+        *("-n", "--namespace"),
+        metavar="NAME",
+        help="read this namespace of the cluster (default: all that you may list, else that of the context)",
     )
     parser.add_argument(
         "--bind",
@@ -50,7 +69,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    if arguments.database is None:
+    of_cluster = {each: getattr(arguments, each) for each in ("kubeconfig", "namespace")}
+    if arguments.database is not None:
+        given = next((name for name, value in of_cluster.items() if value is not None), None)
+        if given is not None:
+            raise UsageError(f"--{given}: not with --database, which reads no cluster; leave one of them out")
+        arguments.reads_cluster = False
+    elif arguments.context is not None or any(value is not None for value in of_cluster.values()):
+        arguments.reads_cluster = True
+    elif not arguments.reads_cluster:
         arguments.database = _found_database()
 
 
@@ -73,39 +100,73 @@ def _found_database() -> str:
 
 def _run(arguments: argparse.Namespace) -> int:
     """Serve the page until the program is asked to end."""
+    from wattloop import interruption
+
+    with interruption.deferred():
+        if arguments.reads_cluster:
+            _serve_cluster(arguments)
+        else:
+            _serve_database(arguments)
+    return 0
+
+
+def _serve_database(arguments: argparse.Namespace) -> None:
+    from wattloop_operator.page.stored_jobs import StoredJobs
+    from wattloop_operator.store.store import open_store
+
+    with open_store(arguments.database, create=False) as store:
+        # A URL may contain a password.
+        _serve(arguments, StoredJobs(store, None if "://" in arguments.database else arguments.database))
+
+
+def _serve_cluster(arguments: argparse.Namespace) -> None:
+    from wattloop_operator.cluster.api import ClusterApi
+    from wattloop_operator.cluster.api_transport import HttpTransport
+    from wattloop_operator.history.history_sources import cluster_context
+    from wattloop_operator.page.cluster_jobs import ClusterJobs, may_list_everywhere
+
+    context = cluster_context(arguments.context, arguments.kubeconfig)
+    with context.client:
+        api = ClusterApi(HttpTransport(context.client))
+        namespace = arguments.namespace
+        if namespace is None:
+            namespace = "" if may_list_everywhere(api) else context.namespace
+        source = ClusterJobs(api, f"context {context.name}", namespace)
+        # An error of the first reading ends the command.
+        source.version()
+        _serve(arguments, source)
+
+
+def _serve(arguments: argparse.Namespace, source: JobSource) -> None:
     import webbrowser
 
     from wattloop import interruption
     from wattloop_operator.http.http_service import PROBE_CONCURRENCY, HttpService
     from wattloop_operator.page.change_stream import ChangeStreams
     from wattloop_operator.page.page_app import create_page
-    from wattloop_operator.page.stored_jobs import StoredJobs
-    from wattloop_operator.store.store import open_store
 
     bind: Address = arguments.bind
-    with interruption.deferred(), open_store(arguments.database, create=False) as store:
-        # A URL may contain a password.
-        source = StoredJobs(store, None if "://" in arguments.database else arguments.database)
-        streams = ChangeStreams(source.version)
-        page = create_page(source, streams, (bind.host, "localhost", "127.0.0.1", "::1"))
-        with HttpService("live page", page, bind, max_concurrency=PROBE_CONCURRENCY) as server:
-            try:
-                sys.stderr.write(f"{source.name}: live page at {server.url} (read-only; end with Ctrl-C)\n")
-                if arguments.open and not webbrowser.open(server.url):
-                    sys.stderr.write("no browser was found on this machine; open the address in one\n")
-                interruption.sleep(None)
-            finally:
-                streams.end()
-    return 0
+    streams = ChangeStreams(source.version)
+    page = create_page(source, streams, (bind.host, "localhost", "127.0.0.1", "::1"))
+    with HttpService("live page", page, bind, max_concurrency=PROBE_CONCURRENCY) as server:
+        try:
+            sys.stderr.write(f"{source.name}: live page at {server.url} (read-only; end with Ctrl-C)\n")
+            if arguments.open and not webbrowser.open(server.url):
+                sys.stderr.write("no browser was found on this machine; open the address in one\n")
+            interruption.sleep(None)
+        finally:
+            streams.end()
 
 
 COMMAND = Command(
     description="Serves a page that shows what the jobs of a database do, what was learned and why: decisions, "
-    "beliefs, costs, energy against time, the running attempt, and why a job does not run. It follows a run, "
-    "changes no job and no record, and has the same content as JSON under /api. As every command does, it migrates a "
-    "database of an older version.",
+    "beliefs, costs, energy against time, the running attempt, why a job does not run, who holds which GPU, and what "
+    "each team used in a month. It follows a run, changes no job and no record, and has the same content as JSON under "
+    "/api. As every command does, it migrates a database of an older version. With a context, a kubeconfig or a "
+    "namespace, and as kubectl wattloop ui, it shows the jobs of a cluster that the kubeconfig's user may list.",
     example="  wattloop ui --database wattloop-output/digits --open\n"
-    "  wattloop ui --database postgresql://reader@db/wattloop --bind 127.0.0.1:9000",
+    "  wattloop ui --database postgresql://reader@db/wattloop --bind 127.0.0.1:9000\n"
+    "  kubectl wattloop ui -n research --open",
     configure=_configure,
     run=_run,
     check=_check,

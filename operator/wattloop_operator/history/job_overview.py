@@ -111,7 +111,7 @@ def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobOverview, ...]:
     for key in keys:
         stored = store.objects.get(JOB, key.namespace, key.name)
         if stored is not None:
-            found.append(_of_job(stored.read_as(RecurringTrainingJob)))
+            found.append(overview_of(stored.read_as(RecurringTrainingJob)))
         elif (key.namespace, key.name) in uids:
             # A job that was deleted and made again has several.
             records = filter(None, map(store.observations.last_of_job, uids[key.namespace, key.name]))
@@ -140,7 +140,8 @@ def overview_table(jobs: Sequence[JobOverview]) -> Table:
     return table
 
 
-def _of_job(job: RecurringTrainingJob) -> JobOverview:
+def overview_of(job: RecurringTrainingJob) -> JobOverview:
+    """The overview of a job, from its status."""
     status = job.status
     last = next((each for each in status.recent_recurrences if each.result is not None), None)
     savings, ready = status.savings, next((each for each in status.conditions if each.type == "Ready"), None)

@@ -25,12 +25,16 @@ class SourcedJob:
         history: Its history.
         snapshot: Its state; None if the source has only observations.
         version: A text that changes with the history.
+        note: What is shown instead of sentences about the history, because it is a part; empty if it is whole.
+        next_unknown: Why the next decision is not known; empty if it follows from the snapshot.
     """
 
     key: JobKey
     history: JobHistory
     snapshot: Snapshot | None
     version: str
+    note: str = ""
+    next_unknown: str = ""
 
 
 class JobSource(Protocol):
@@ -55,6 +59,11 @@ class JobSource(Protocol):
 
     def job(self, key: JobKey) -> SourcedJob | None:
         """A job; None if there is none of this name."""
+        ...
+
+    @property
+    def first_step(self) -> str:
+        """The command that makes the first job."""
         ...
 
     @property

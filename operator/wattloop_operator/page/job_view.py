@@ -56,7 +56,7 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
     page, pages = page_of(len(rows), ATTEMPTS_OF_PAGE, page)
     end = len(rows) - (page - 1) * ATTEMPTS_OF_PAGE
     overviews = source.overviews((key,))
-    following, unknown = _next_decision(snapshot)
+    following, unknown = (None, job.next_unknown) if job.next_unknown else _next_decision(snapshot)
     return JobView(
         namespace=key.namespace,
         name=key.name,
@@ -65,7 +65,7 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
         command=source.command(("history",), key),
         plot_command=source.command(("plot",), key),
         overview=job_line(overviews[0]) if overviews else None,
-        summary=summary(history).splitlines(),
+        summary=[job.note] if job.note else summary(history).splitlines(),
         last_decision=_last_decision(job, rows),
         next_decision=following,
         next_unknown=unknown,

@@ -28,6 +28,7 @@ def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
         database=source.name,
         version=version,
         command=source.command(("history", "--jobs")),
+        first_step=source.first_step,
         search=search,
         total=len(found),
         page=page,

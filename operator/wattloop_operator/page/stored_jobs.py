@@ -83,13 +83,18 @@ class StoredJobs:
         return SourcedJob(key, history, snapshot, self._version_of(history, records_version))
 
     @property
+    def first_step(self) -> str:
+        """See `JobSource`."""
+        return "wattloop run examples/digits/job.yaml --simulated-gpus 1 --output wattloop-output/digits"
+
+    @property
     def gpus_unknown(self) -> str:
         """See `JobSource`."""
         if self._store.objects.names(JOB) or not self._store.observations.jobs():
             return ""
         return (
-            "This is the database of a cluster's operator, which does not store running attempts. In the cluster, "
-            "kubectl get trec --all-namespaces lists them, and the metrics of the agents have each GPU."
+            "This is the database of a cluster's operator, which does not store running attempts; kubectl wattloop ui "
+            "shows them. The metrics of the agents have every GPU."
         )
 
     @property

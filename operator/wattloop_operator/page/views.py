@@ -52,9 +52,10 @@ class JobLine(BaseModel):
 class JobsView(BaseModel):
     """The jobs, one page of them."""
 
-    database: str = Field(description="The database that is read, without a password.")
+    database: str = Field(description="The database, without a password, or the cluster that is read.")
     version: str = Field(description="Changes when anything of any job does.")
     command: str = Field(description="The command that says the same.")
+    first_step: str = Field(description="The command that makes the first job.")
     search: str = Field(description="The text that the names contain; empty for all.")
     total: int = Field(description="Number of jobs whose names contain the text.")
     page: int = Field(description="Number of this page, from 1.")

@@ -37,6 +37,15 @@ def test_without_a_database_the_message_says_how_to_make_one(
     assert main(["ui", "--database", "none"]) == 1
 
 
+def test_a_cluster_and_a_database_exclude_each_other_and_a_missing_kubeconfig_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["ui", "--database", str(tmp_path), "-n", "research"]) == 2
+    assert "--namespace: not with --database" in capsys.readouterr().err
+    assert main(["ui", "--kubeconfig", str(tmp_path / "missing")], "kubectl wattloop") == 1
+    assert "no cluster: " in capsys.readouterr().err
+
+
 def test_the_jobs_of_a_database_are_listed_in_every_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     make_database(tmp_path / "wattloop.db", 2, 2).close()
     command = ["history", "--database", str(tmp_path), "--jobs"]

@@ -91,7 +91,7 @@ VIEWS: list[tuple[str, dict[str, str]]] = [
 
 def test_an_empty_database_says_the_next_step(watched: Watch, empty: Store) -> None:
     page = watched(empty).open("/")
-    expect(page.get_by_text("This database has no job yet.")).to_be_visible()
+    expect(page.get_by_text("There is no job yet.")).to_be_visible()
     expect(page.locator("main")).to_contain_text("wattloop run ")
 
 

@@ -1,0 +1,213 @@
+"""The jobs of a cluster, read with the rights of the kubeconfig's user: the API server decides what a reader sees."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import ValidationError
+
+from wattloop.errors import InputError, OperationError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.cluster.api import (
+    RECURRING_TRAINING_JOBS,
+    SELF_SUBJECT_ACCESS_REVIEWS,
+    TRAINING_RECURRENCES,
+    Body,
+    ClusterApi,
+    NotFoundError,
+    RejectedError,
+    ResourceType,
+)
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.history.held_gpus import HeldGpu, gpus_of
+from wattloop_operator.history.job_history import JobHistory
+from wattloop_operator.history.job_overview import JobOverview, overview_of
+from wattloop_operator.history.month_usage import MonthUsage
+from wattloop_operator.page.job_source import SourcedJob, command_line
+
+# An open page asks once a second; the API server is asked this often at most.
+READ_SECONDS = 3.0
+LATEST_ALONE = (
+    "A cluster keeps only the latest recurrences as objects, which the table and the plots have. State, beliefs and "
+    "savings are the operator's, of all recurrences."
+)
+OPERATOR_DECIDES = "The operator decides it when it is due, from its database, which has more than the objects."
+MONTH_UNKNOWN = (
+    "A cluster keeps only the latest recurrences as objects. The operator's database has those of each month: "
+    "wattloop ui --database URL, or the command below."
+)
+
+
+@dataclass(frozen=True)
+class ClusterObjects:
+    """The objects that the reader may list, as they were at one moment.
+
+    Attributes:
+        jobs: The bodies of the jobs.
+        recurrences: The bodies of the recurrences, by the uid of their job.
+        version: Changes with any of them.
+    """
+
+    jobs: Mapping[JobKey, Body]
+    recurrences: Mapping[str, list[Body]]
+    version: str
+
+
+class ClusterJobs:
+    """The `JobSource` of a cluster. Thread-safe.
+
+    Args:
+        api: The API server, with the reader's credentials.
+        name: The cluster, for the page.
+        namespace: The only namespace to read; empty: all.
+        clock: Monotonic seconds.
+    """
+
+    gpus_unknown = ""
+    month_unknown = MONTH_UNKNOWN
+    first_step = "kubectl apply --filename job.yaml"
+
+    def __init__(
+        self, api: ClusterApi, name: str, namespace: str = "", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: tuple[float, ClusterObjects] | None = None
+        self.name = f"{name}, {f'namespace {namespace}' if namespace else 'all namespaces'}"
+
+    def version(self) -> str:
+        """See `JobSource`."""
+        return self._objects().version
+
+    def keys(self) -> tuple[JobKey, ...]:
+        """See `JobSource`."""
+        return tuple(sorted(self._objects().jobs, key=str))
+
+    def overviews(self, keys: Sequence[JobKey]) -> tuple[JobOverview, ...]:
+        """See `JobSource`."""
+        jobs = self._objects().jobs
+        return tuple(overview_of(_job(jobs[key])) for key in keys if key in jobs)
+
+    def job(self, key: JobKey) -> SourcedJob | None:
+        """See `JobSource`."""
+        objects = self._objects()
+        if key not in objects.jobs:
+            return None
+        job = _job(objects.jobs[key])
+        recurrences = tuple(_recurrence(each) for each in objects.recurrences.get(job.metadata.uid, ()))
+        snapshot = Snapshot(job=job, recurrences=recurrences)
+        history = JobHistory.of_snapshot(snapshot)
+        return SourcedJob(key, history, snapshot, objects.version, LATEST_ALONE, OPERATOR_DECIDES)
+
+    def held_gpus(self) -> tuple[HeldGpu, ...]:
+        """See `JobSource`."""
+        objects = self._objects()
+        found: list[HeldGpu] = []
+        for body in objects.jobs.values():
+            running = [
+                each
+                for each in objects.recurrences.get(str(body["metadata"]["uid"]), ())
+                if not (each.get("status") or {}).get("result")
+            ]
+            if running:
+                deadline = _job(body).spec.active_deadline_seconds
+                found += [gpu for each in running for gpu in gpus_of(_recurrence(each), deadline)]
+        return tuple(found)
+
+    def month(self, begin: datetime) -> tuple[MonthUsage, ...]:  # noqa: ARG002
+        """See `JobSource`."""
+        return ()
+
+    def latest_end(self) -> datetime | None:
+        """See `JobSource`."""
+        return None
+
+    def command(self, words: Sequence[str], key: JobKey | None = None) -> str:
+        """See `JobSource`."""
+        if key is not None:
+            return command_line(("kubectl", "wattloop", words[0], key.name, "--namespace", key.namespace))
+        where = ("--namespace", self._namespace) if self._namespace else ("--all-namespaces",)
+        if "--month" in words:
+            return command_line(("wattloop", words[0], "--database", "URL", *words[1:]))
+        return command_line(("kubectl", "get", "trec" if "--gpus" in words else "rtj", *where, "--output=wide"))
+
+    def _objects(self) -> ClusterObjects:
+        # Held while the server is asked, so that the pages that are open ask it once together.
+        with self._lock:
+            now = self._clock()
+            if self._known is None or now - self._known[0] >= READ_SECONDS:
+                self._known = self._clock(), self._read()
+            return self._known[1]
+
+    def _read(self) -> ClusterObjects:
+        jobs, recurrences = self._list(RECURRING_TRAINING_JOBS), self._list(TRAINING_RECURRENCES)
+        by_job: dict[str, list[Body]] = {}
+        for each in recurrences:
+            by_job.setdefault(str(each["spec"]["jobRef"]["uid"]), []).append(each)
+        versions = sorted(
+            (str(each["metadata"]["uid"]), str(each["metadata"]["resourceVersion"])) for each in (*jobs, *recurrences)
+        )
+        keys = {JobKey(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in jobs}
+        return ClusterObjects(keys, by_job, hashlib.sha256(repr(versions).encode()).hexdigest()[:24])
+
+    def _list(self, resource: ResourceType) -> list[Body]:
+        try:
+            return self._api.list(resource, namespace=self._namespace)[0]
+        except NotFoundError:
+            raise OperationError("the cluster does not have Wattloop's kinds; install the chart first") from None
+        except RejectedError as error:
+            raise OperationError(
+                f"{error}; ask for the right, or name a namespace that you may read with -n"
+            ) from error
+
+
+def may_list_everywhere(api: ClusterApi) -> bool:
+    """Whether the reader may list jobs and recurrences of all namespaces, as the API server says.
+
+    Raises:
+        OperationError: It does not answer, or does not accept the credentials.
+    """
+    return all(_may_list(api, each) for each in (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES))
+
+
+def _may_list(api: ClusterApi, resource: ResourceType) -> bool:
+    group, _, _ = resource.api_version.rpartition("/")
+    asked = {"resourceAttributes": {"group": group, "resource": resource.plural, "verb": "list"}}
+    kind = SELF_SUBJECT_ACCESS_REVIEWS
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": asked}
+    try:
+        return bool((api.review(kind, body).get("status") or {}).get("allowed"))
+    except RejectedError:
+        return False
+
+
+def _job(body: Body) -> RecurringTrainingJob:
+    try:
+        return RecurringTrainingJob.from_wire(body)
+    except ValidationError as error:
+        raise _unreadable(body, error) from error
+
+
+def _recurrence(body: Body) -> TrainingRecurrence:
+    try:
+        return TrainingRecurrence.from_wire(body)
+    except ValidationError as error:
+        raise _unreadable(body, error) from error
+
+
+def _unreadable(body: Body, error: ValidationError) -> InputError:
+    metadata = body.get("metadata") or {}
+    return InputError(
+        f"{body.get('kind')} {metadata.get('namespace')}/{metadata.get('name')}",
+        f"an object that this version of Wattloop cannot read ({error.error_count()} fields)",
+        "the version that the cluster's operator has",
+    )

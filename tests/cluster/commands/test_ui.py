@@ -1,0 +1,148 @@
+"""`kubectl wattloop ui` on a real API server: a reader sees what RBAC lets him list, and nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from kubernetes import client
+
+from support.chart.rights import granted_soon
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.job_manifest import job_manifest
+from support.databases.many_jobs import running_recurrence
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import HttpTransport
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.page.cluster_jobs import READ_SECONDS, ClusterJobs
+
+SCRIPTS = Path(sysconfig.get_path("scripts"))
+RESOURCES = ("recurringtrainingjobs", "trainingrecurrences")
+RUNNING = "mine-00003-1-0"
+STATE = {"state": "Running", "conditions": []}
+
+
+@dataclass(frozen=True)
+class Team:
+    """A namespace with the job `mine`, which runs, and its reader; and one of others with the job `theirs`."""
+
+    namespace: str
+    others: str
+    reader: Path
+
+
+@pytest.fixture
+def team(
+    kubectl: ClusterCommand,
+    crds: None,
+    namespace: str,
+    core: client.CoreV1Api,
+    admin: client.ApiClient,
+    service_account_kubeconfig: Callable[[str, str], Path],
+) -> Team:
+    made = core.create_namespace(client.V1Namespace(metadata=client.V1ObjectMeta(generate_name="test-")))
+    others = str(made.metadata.name)
+    kubectl.apply(job_manifest("theirs"), namespace=others)
+    kubectl.apply(job_manifest("mine"), namespace=namespace)
+    uid = kubectl.json("get", "rtj", "mine", namespace=namespace)["metadata"]["uid"]
+    body = running_recurrence("mine", powerLimitWatts=200)
+    body["metadata"] = {"name": RUNNING}
+    body["spec"]["jobRef"]["uid"] = uid
+    status = body.pop("status")
+    status["conditions"][0] |= {"message": "it runs"}
+    kubectl.apply(body, namespace=namespace)
+    for target, written in ((f"trec/{RUNNING}", status), ("rtj/mine", STATE)):
+        patch = json.dumps({"status": written})
+        kubectl("patch", target, "--subresource=status", "--type=merge", f"--patch={patch}", namespace=namespace)
+    kinds = ",".join(f"{each}.wattloop.dev" for each in RESOURCES)
+    kubectl("create", "role", "reader", "--verb=list", f"--resource={kinds}", namespace=namespace)
+    account = f"--serviceaccount={namespace}:default"
+    kubectl("create", "rolebinding", "reader", "--role=reader", account, namespace=namespace)
+    for each in RESOURCES:
+        asked: dict[str, Any] = {"resource": f"{each}.wattloop.dev", "where": namespace}
+        assert granted_soon({"list"}, admin=admin, namespace=namespace, service_account="default", **asked) == {"list"}
+    return Team(namespace, others, service_account_kubeconfig(namespace, "default"))
+
+
+def command(kubectl: ClusterCommand, kubeconfig: Path, *words: str) -> subprocess.Popen[str]:
+    environment = {"PATH": f"{SCRIPTS}:{os.environ['PATH']}", "HOME": str(kubectl.home), "KUBECONFIG": str(kubeconfig)}
+    line = [kubectl.program, "wattloop", "ui", "--bind", "127.0.0.1:0", *words]
+    return subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+@contextlib.contextmanager
+def serving(kubectl: ClusterCommand, kubeconfig: Path, *words: str) -> Iterator[httpx.Client]:
+    """`kubectl wattloop ui` as the user of a kubeconfig."""
+    with command(kubectl, kubeconfig, *words) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            found = re.search(r"live page at (\S+)", line)
+            assert found is not None, line + process.stderr.read()
+            with httpx.Client(base_url=found[1], timeout=90) as page:
+                yield page
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 130
+        finally:
+            process.kill()
+
+
+def test_a_reader_of_one_namespace_sees_nothing_of_another(kubectl: ClusterCommand, team: Team) -> None:
+    with serving(kubectl, team.reader) as page:
+        jobs = page.get("/api/jobs").json()
+        assert [(job["namespace"], job["name"], job["state"]) for job in jobs["jobs"]] == [
+            (team.namespace, "mine", "Running")
+        ]
+        assert jobs["command"] == f"kubectl get rtj --namespace {team.namespace} --output=wide"
+        theirs = {"namespace": team.others, "name": "theirs"}
+        for path in ("/job", "/conditions", "/api/job", "/api/conditions", "/plots/cost.svg"):
+            assert page.get(path, params=theirs).status_code == 404
+        for path in ("/", "/cluster", "/month", "/?search=theirs"):
+            answer = page.get(path)
+            assert answer.status_code == 200
+            assert team.others not in answer.text
+        mine = {"namespace": team.namespace, "name": "mine"}
+        job = page.get("/api/job", params=mine).json()
+        assert job["next_decision"] is None
+        assert "The operator decides it" in job["next_unknown"]
+        assert [each["name"] for each in job["running"]] == [RUNNING]
+        (condition,) = page.get("/api/conditions", params=mine).json()["conditions"]
+        assert (condition["subject"], condition["message"]) == (RUNNING, "it runs")
+        (gpu,) = page.get("/api/cluster").json()["gpus"]
+        assert (gpu["gpu"], gpu["attempt"], gpu["limit_watts"]) == ("GPU-0", RUNNING, 200)
+        assert "kubectl wattloop history mine" in page.get("/job", params=mine).text
+        assert "keeps only the latest recurrences" in page.get("/month").text
+    with command(kubectl, team.reader, "-n", team.others) as refused:
+        assert refused.stderr is not None
+        text = refused.stderr.read()
+        assert refused.wait(60) == 1
+    assert "cannot list resource" in text
+    assert "name a namespace that you may read with -n" in text
+
+
+def test_an_administrator_sees_all_namespaces_and_changes_as_they_come(
+    kubectl: ClusterCommand, admin: client.ApiClient, team: Team
+) -> None:
+    with serving(kubectl, kubectl.kubeconfig) as page:
+        jobs = page.get("/api/jobs", params={"search": team.others}).json()
+        assert [(job["namespace"], job["name"]) for job in jobs["jobs"]] == [(team.others, "theirs")]
+        assert jobs["command"].startswith("kubectl get rtj --all-namespaces")
+    now = [0.0]
+    source = ClusterJobs(ClusterApi(HttpTransport(admin)), "tests", team.others, lambda: now[0])
+    before = source.version()
+    kubectl("delete", "rtj", "theirs", "--wait", namespace=team.others)
+    assert (source.version(), source.keys()) == (before, (JobKey(team.others, "theirs"),))
+    now[0] = READ_SECONDS
+    assert source.version() != before
+    assert source.keys() == ()
