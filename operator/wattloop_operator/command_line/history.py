@@ -157,7 +157,7 @@ def _write_list(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from wattloop.files.atomic_write import open_atomic
-    from wattloop_operator.history.held_gpus import HeldGpu, held_gpus, held_table
+    from wattloop_operator.history.gpu_holders import HeldGpu, held_gpus, held_table
     from wattloop_operator.history.job_overview import JobOverview, job_keys, overview_table, overviews
     from wattloop_operator.history.line_files import write_lines
     from wattloop_operator.history.month_usage import MonthUsage, month_table, month_usages

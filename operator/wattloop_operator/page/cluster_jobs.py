@@ -26,7 +26,7 @@ from wattloop_operator.cluster.api import (
 )
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.history.held_gpus import HeldGpu, gpus_of
+from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JobOverview, overview_of
 from wattloop_operator.history.month_usage import MonthUsage

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from wattloop_operator.history.held_gpus import HeldGpu
+from wattloop_operator.history.gpu_holders import HeldGpu
 from wattloop_operator.page.job_source import JobSource
 from wattloop_operator.page.jobs_view import page_of
 from wattloop_operator.page.views import ClusterView, GpuLine, NodeLine

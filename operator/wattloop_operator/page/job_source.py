@@ -10,7 +10,7 @@ from typing import Protocol
 
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.history.held_gpus import HeldGpu
+from wattloop_operator.history.gpu_holders import HeldGpu
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JobOverview
 from wattloop_operator.history.month_usage import MonthUsage

@@ -17,7 +17,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.history.held_gpus import RECURRENCE, HeldGpu, held_gpus
+from wattloop_operator.history.gpu_holders import RECURRENCE, HeldGpu, held_gpus
 from wattloop_operator.history.history_sources import JobSelector, stored_history
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JOB, JobOverview, job_keys, overviews

@@ -196,7 +196,7 @@ def test_hostile_texts_are_texts(watched: Watch, hostile: Store, path: str) -> N
 
 
 def test_every_view_shows_a_real_run(watched: Watch, tmp_path: Path) -> None:
-    words = ["run", str(JOB_FILE), "--simulated-gpus", "1", "--recurrences", "2", "--output", str(tmp_path / "digits")]
+    words = ["run", str(JOB_FILE), "--simulated-gpus", "1", "--recurrences", "1", "--output", str(tmp_path / "digits")]
     subprocess.run([WATTLOOP, *words], check=True, capture_output=True)
     with open_store(tmp_path / "digits" / "wattloop.db", create=False) as store:
         tab = watched(store)

@@ -7,7 +7,7 @@ from typing import Any
 
 from support.databases.many_jobs import LONGEST, RUNNING, running_recurrence
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.history.held_gpus import HeldGpu, gpus_of
+from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of
 
 SINCE = datetime(2026, 3, 2, 3, tzinfo=UTC)
 
