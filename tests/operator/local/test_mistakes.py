@@ -119,7 +119,16 @@ def test_a_training_that_reports_nothing_ends_the_run_and_shows_what_it_printed(
     stderr = capsys.readouterr().err
     assert "MissingMetric: ended without accuracy: call run.report(metric=…)" in stderr
     assert "\n  accuracy is fine\n" in stderr
+    assert "Logs" not in stderr
     assert "tiny: the training reports nothing (see above); fix it, then run the same command again" in stderr
+
+
+def test_a_metric_that_is_printed_and_not_reported_leads_to_the_output(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job("print('epoch 1: accuracy=0.4')")
+    assert local_job.run("--recurrences", "20") == 1
+    assert "its output has accuracy: set spec.reporting.source to Logs" in capsys.readouterr().err
 
 
 def test_a_batch_size_without_enough_memory_is_given_up_and_others_are_tried(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,16 +131,20 @@ def missing_field_text(name: str, schema: Schema) -> str:
     return f"{name}: {first_sentence(schema.get('description', '')) or TYPE_NAMES[schema['type']]}"
 
 
-def unknown_field_text(name: str, path: Path, schema: Schema, root: Schema) -> str:
+def unknown_field_text(name: str, value: Any, path: Path, schema: Schema, root: Schema) -> str:
     """Suggest a replacement for an unknown field.
 
     Args:
         name: Name of the unknown field.
+        value: Its value.
         path: Path of the object that has the field.
         schema: Schema of that object.
         root: Schema of the whole document, in which the field may belong elsewhere.
     """
     known = sorted(schema["properties"])
+    chosen = _field_with_choice(value, schema["properties"])
+    if chosen is not None:
+        return f"{chosen}, which can be {value} (did you mean it?)"
     # A field of the status is no input.
     elsewhere = [other for other in _paths_of(root, name, ()) if other[0] != "status" or path[:1] == ("status",)]
     below = [other for other in elsewhere if path and other[: len(path)] == path]
@@ -157,6 +161,13 @@ def unknown_field_text(name: str, path: Path, schema: Schema, root: Schema) -> s
     if close:
         return f"{close} (did you mean it?)"
     return f"one of {', '.join(known)}" if known else "no fields here"
+
+
+def _field_with_choice(value: Any, fields: Mapping[str, Schema]) -> str | None:
+    """The field that has the value among its choices."""
+    return next(
+        (name for name, field in fields.items() if isinstance(value, str) and value in field.get("enum", ())), None
+    )
 
 
 def _union_text(schema: Schema) -> str:

@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.objective import Target
-from wattloop_operator.api.reporting_source import ReportingSource
+from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
+from wattloop_operator.domain.training_output import OutputReader
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices
 from wattloop_operator.reconcile.attempt.early_stop import is_at_plateau
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
@@ -90,9 +91,7 @@ def assess(
         text = f"an object named {workload.name} exists that Wattloop did not create; delete or rename it"
         return Ended(Result.NAME_CONFLICT, text)
     if workload.phase is WorkloadPhase.SUCCEEDED:
-        ended = _from_reports(recurrence, progress)
-        output = _output_of(workload) if ended.result is Result.MISSING_METRIC else ""
-        return Ended(ended.result, f"{ended.message}{output}")
+        return _succeeded(recurrence, progress, workload)
     if workload.phase is WorkloadPhase.FAILED:
         return _failed(recurrence, progress, workload, places_before, now)
     started_at = workload.started_at or recurrence.status.start_time
@@ -112,6 +111,13 @@ def _without_workload(recurrence: TrainingRecurrence, progress: Progress) -> End
     if progress.reached or progress.finished or must_end(recurrence):
         return _from_reports(recurrence, progress)
     return Ended(Result.CANCELLED, "its workload was deleted before it ended; it is not started again")
+
+
+def _succeeded(recurrence: TrainingRecurrence, progress: Progress, workload: WorkloadState) -> Ended:
+    ended = _from_reports(recurrence, progress)
+    if ended.result is not Result.MISSING_METRIC:
+        return ended
+    return Ended(ended.result, f"{ended.message}{_read_by_logs(recurrence, workload)}{_output_of(workload)}")
 
 
 def _failed(
@@ -149,6 +155,17 @@ def _suspended(recurrence: TrainingRecurrence, progress: Progress, workload: Wor
     if progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence):
         return _from_reports(recurrence, progress)
     return Ended(Result.DISRUPTED, f"it had started, and now {workload.message}; nothing is learned from it")
+
+
+def _read_by_logs(recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
+    """The next step of a script that prints the metric and does not report it; empty for any other script."""
+    target = recurrence.spec.target
+    if recurrence.spec.reporting.source is not ReportingSource.PUSH:
+        return ""
+    reader = OutputReader(Reporting(source=ReportingSource.LOGS), target)
+    if not any(reader.read(line.encode()) for line in workload.output.splitlines()):
+        return ""
+    return f"; its output has {target.metric}: set spec.reporting.source to Logs, and it is read from there"
 
 
 def _output_of(workload: WorkloadState) -> str:
