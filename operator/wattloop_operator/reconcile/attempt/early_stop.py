@@ -35,6 +35,7 @@ PERCENT_DIGITS = 3
 MIN_PERCENT = 0.001
 # The fields of the progress that a review sets.
 REVIEWED_FIELDS = ("reviewed_epoch", "stop_cost_joules", "predicted_epoch", "final_metric")
+DIVERGED = "its metric diverged"
 # Decisions of a policy, which reviews them. The others were made without it.
 REVIEWED_KINDS = frozenset(DecisionKind) - {DecisionKind.ADVISE, DecisionKind.COMPARISON}
 
@@ -51,8 +52,7 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
 def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
     """Why an attempt is to stop; empty if it is not."""
     if progress.diverged:
-        last = "no finite value" if progress.metric is None else f"at last {metric_text(float(progress.metric))}"
-        return f"its metric diverged ({last}) after {epochs_text(progress.epoch or 0)}"
+        return divergence_reason(progress)
     if is_at_plateau(progress):
         return plateau_reason(recurrence, progress)
     reviewed, limit = progress.reviewed_epoch is not None, cost_limit(recurrence.spec, progress)
@@ -68,6 +68,12 @@ def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
         f"it has cost {cost:.0f} J after {epochs_text(progress.epoch or 0)} without reaching the target; "
         f"the policy allows {float(limit):.0f} J{', by its review of the epochs so far' if reviewed else ''}"
     )
+
+
+def divergence_reason(progress: Progress) -> str:
+    """What an attempt's end is put down to whose metric diverged."""
+    last = "no finite value" if progress.metric is None else f"at last {metric_text(float(progress.metric))}"
+    return f"{DIVERGED} ({last}) after {epochs_text(progress.epoch or 0)}"
 
 
 def cost_limit(spec: TrainingRecurrenceSpec, progress: Progress) -> Decimal | None:

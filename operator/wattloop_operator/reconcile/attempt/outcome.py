@@ -14,7 +14,7 @@ from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.domain.training_output import OutputReader
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices
-from wattloop_operator.reconcile.attempt.early_stop import is_at_plateau
+from wattloop_operator.reconcile.attempt.early_stop import DIVERGED, divergence_reason, is_at_plateau
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
 from wattloop_operator.reconcile.attempt.ending import has_passed_max_epochs, must_end
 from wattloop_operator.reconcile.attempt.printed_error import quoted_output
@@ -188,7 +188,9 @@ def _hung(recurrence: TrainingRecurrence, progress: Progress, workload: Workload
 
 def _stopped(progress: Progress) -> Ended:
     if progress.diverged:
-        return Ended(Result.DIVERGED, progress.stop_reason)
+        # It may have been asked to stop for another reason before.
+        before = "" if progress.stop_reason.startswith(DIVERGED) else f"{divergence_reason(progress)}; before, "
+        return Ended(Result.DIVERGED, f"{before}{progress.stop_reason}")
     result = Result.PLATEAUED if is_at_plateau(progress) else Result.STOPPED
     return Ended(result, progress.stop_reason)
 

@@ -116,3 +116,19 @@ def test_a_default_whose_metric_is_not_finite_is_retried(backend_with: BackendWi
     end(backend, name)
     assert backend.outcomes[name] == Result.DIVERGED
     assert backend.recurrences[backend.running[0]].spec.attempt == 1
+
+
+def test_a_metric_that_diverges_after_the_request_to_stop_is_named_beside_it(backend_with: BackendWith) -> None:
+    backend = backend_with(**JOB)
+    backend.reconcile()
+    first = backend.running[0]
+    backend.run_workload(first)
+    backend.report(first, epoch=10, metric=0.95, joules=10_000.0, seconds=100.0, finished=True)
+    end(backend, first)
+    backend.advance(3600)
+    name = backend.run_until_trial()
+    backend.report(name, epoch=2, metric=0.6, sequence=1, joules=100_000.0, seconds=1000.0)
+    backend.report(name, epoch=3, diverged=True, sequence=2, joules=150_000.0, seconds=1500.0)
+    end(backend, name)
+    message = backend.recurrences[name].status.message
+    assert message.startswith("its metric diverged (at last 0.6) after 3 epochs; before, it has cost ")
