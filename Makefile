@@ -11,11 +11,12 @@ DEMO_STAMP := $(VENV)/.installed-demo
 INTEGRATIONS := .venv-integrations
 INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 
-.PHONY: help install demo test postgres chromium faketime test-unit test-processes test-cluster test-integrations test-e2e
+.PHONY: help install install-runtime demo test postgres chromium faketime test-unit test-processes test-cluster test-integrations test-e2e
 .PHONY: integrations node-packages programs cluster cluster-down fuzz lint site format generate constraints images dist release clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
+	@echo "make install-runtime  the commands alone, without tools for development, into .venv"
 	@echo "make test          everything: make test-unit, test-processes, test-cluster, test-integrations and test-e2e"
 	@echo "make test-unit     no Kubernetes needed, about five minutes"
 	@echo "make test-processes  agents and local runs under kill -9, hangs and restarts"
@@ -54,6 +55,8 @@ $(DEMO_STAMP): pyproject.toml setup.py constraints-runtime.txt
 	$(PIP_INSTALL) --require-hashes --requirement constraints-runtime.txt
 	$(PIP_INSTALL) $(OURSELVES)
 	touch $@
+
+install-runtime: $(DEMO_STAMP)
 
 # Training frameworks are in an environment of their own, since PyTorch needs gigabytes. uv unpacks each of them once
 # for all clones of a machine. --no-deps, because constraints-integrations.txt leaves Triton out.

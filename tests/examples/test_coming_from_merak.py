@@ -43,6 +43,6 @@ def test_the_table_has_the_two_columns_and_is_one_table() -> None:
 
 
 def test_each_option_of_the_trainer_is_described() -> None:
-    page = (ROOT / "docs" / "pipeline-models.md").read_text(encoding="utf-8") + SECTION
+    page = (ROOT / "docs" / "internals" / "pipeline-models.md").read_text(encoding="utf-8") + SECTION
     options = {name for action in models.parser()._actions for name in action.option_strings if name.startswith("--")}
     assert {each for each in options if each not in page} <= {"--help"}

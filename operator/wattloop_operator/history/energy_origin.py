@@ -71,7 +71,7 @@ NOTES = {
     EnergyOrigin.UNKNOWN: "no GPU, and no readable RAPL counter: the energies are unknown, only the times are measured",
 }
 REMEDIES = {
-    EnergyOrigin.SIMULATED_IDLE: "declare a load: --simulated-load cpu, or busy=0.8 (docs/local-mode.md)",
+    EnergyOrigin.SIMULATED_IDLE: "declare a load: --simulated-load cpu, or busy=0.8 (docs/simulated-gpus.md)",
     EnergyOrigin.UNKNOWN: READ_PROCESSORS,
 }
 

@@ -237,7 +237,7 @@ def test_the_docs_have_every_metric_of_the_operator(registry: CollectorRegistry)
         used = named | {label for each in family.samples for label in each.labels if label != "le"}
         labels = ", ".join(f"`{label}`" for label in sorted(used)) or "–"
         rows.append(f"| `{name}` | {family.type} | {labels} | {family.documentation} |")
-    document = (REPOSITORY / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    document = (REPOSITORY / "docs" / "reference" / "operator-metrics.md").read_text(encoding="utf-8")
     written = re.findall(r"^\| `wattloop_(?:operator|job)_.*$", document, re.MULTILINE)
     assert "\n".join(sorted(written)) == "\n".join(sorted(rows))
 

@@ -17,7 +17,7 @@ from support.chart.tls import Certificates, handshake
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import ClusterCommand, CommandError
 
-DOCUMENT = REPOSITORY / "docs" / "installation.md"
+DOCUMENT = REPOSITORY / "docs" / "certificates.md"
 
 
 def test_a_rendering_that_would_create_another_authority_is_rejected(helm: ClusterCommand) -> None:

@@ -30,7 +30,7 @@ RESTRICTED_SECURITY = {
 def make_editor(about: About, kubectl: ClusterCommand, core: client.CoreV1Api, namespace: str) -> Path:
     """Creates a namespace and a user with only Kubernetes' own role `edit` in it, once it is in effect."""
     kubectl.apply(
-        # The labels of docs/installation.md for namespaces whose trainings mount the agent's socket.
+        # The labels of docs/configuration.md for namespaces whose trainings mount the agent's socket.
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": SOCKET_LABELS}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": PERSON, "namespace": namespace}},
         {

@@ -1,0 +1,174 @@
+"""The docs site: what its navigation says, how long its pages are, and whether what they show is true."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from wattloop.commands.contract import GROUP, subcommand_parser
+from wattloop_operator.api.manifests import check_text
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.schemas import structural_schema
+from wattloop_operator.reconcile.attempt import attempt_conditions
+from wattloop_operator.reconcile.job import job_conditions
+
+DOCS = Path(__file__).parents[1] / "docs"
+MAX_WORDS = 30_000
+# Five minutes at 240 words a minute.
+MAX_PAGE_WORDS = 1_200
+MAX_TERMS = 60
+MAX_QUICKSTART_LINES = 160
+MAX_QUICKSTART_STEPS = 4
+# Tables that a reader looks something up in.
+LOOKED_UP = {"coming-from.md", "glossary.md"}
+NOT_FOR_READERS = {"Reference", "For contributors"}
+TOCTREE = re.compile(r"```\{toctree\}\n:caption: ([^\n]+)\n(?::[a-z]+:[^\n]*\n)*\n(.*?)```", re.DOTALL)
+FENCED = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+INDENTED = re.compile(r"(?:^|(?<=\n\n))((?:    [^\n]*\n+)+)")
+SPEC: Any = structural_schema(RecurringTrainingJob)["properties"]["spec"]
+
+
+def navigation() -> dict[str, list[Path]]:
+    """The pages below each caption of the navigation."""
+    found = TOCTREE.findall((DOCS / "index.md").read_text(encoding="utf-8"))
+    return {caption: [DOCS / f"{name}.md" for name in names.split()] for caption, names in found}
+
+
+READERS = [DOCS / "index.md"] + [
+    page for caption, pages in navigation().items() if caption not in NOT_FOR_READERS for page in pages
+]
+
+
+def word_count(page: Path) -> int:
+    """Words outside of code blocks; a sign such as | or – is none."""
+    return len(re.findall(r"\S*\w\S*", FENCED.sub("", page.read_text(encoding="utf-8"))))
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str]]:
+    """Language and text of each code block; indented ones have no language."""
+    text = page.read_text(encoding="utf-8")
+    for _, language, block in FENCED.findall(text):
+        yield language.strip(), textwrap.dedent(block)
+    for block in INDENTED.findall(FENCED.sub("", text)):
+        yield "", textwrap.dedent(block)
+
+
+def test_readers_have_at_most_30_000_words_and_no_page_takes_over_five_minutes() -> None:
+    counts = {page.relative_to(DOCS).as_posix(): word_count(page) for page in READERS}
+    assert sum(counts.values()) <= MAX_WORDS
+    assert {name: n for name, n in counts.items() if n > MAX_PAGE_WORDS and name not in LOOKED_UP} == {}
+
+
+def test_the_glossary_has_at_most_60_terms() -> None:
+    rows = [line for line in (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    assert 0 < len(rows) - 2 <= MAX_TERMS
+
+
+def test_the_quickstart_is_short_and_shows_the_output_of_every_command() -> None:
+    text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MAX_QUICKSTART_LINES
+    assert 0 < len(re.findall(r"^## ", text, re.MULTILINE)) <= MAX_QUICKSTART_STEPS
+    languages = [language for language, _ in blocks(DOCS / "quickstart.md")]
+    assert languages
+    assert languages == ["sh", "text"] * (len(languages) // 2)
+
+
+def command_lines(page: Path) -> list[str]:
+    """The complete command lines of `wattloop` in code blocks, without what the shell does."""
+    text = "\n".join(block.replace("\\\n", " ") for language, block in blocks(page) if language != "text")
+    lines = re.findall(r"^(?:kubectl |\.venv/bin/)?wattloop ([a-z].*)$", text, re.MULTILINE)
+    return [line for line in lines if not re.search(r"…|\[|\.\.\.", line)]
+
+
+@pytest.mark.parametrize("page", READERS, ids=lambda page: page.stem)
+def test_every_command_line_is_accepted_by_its_parser(page: Path) -> None:
+    commands = {entry.name: entry for entry in entry_points(group=GROUP)}
+    for line in command_lines(page):
+        name, *arguments = shlex.split(re.split(r" [|>&] |\s#", line)[0], comments=True)
+        parser = subcommand_parser(f"wattloop {name}", commands[name].load())
+        parser.exit_on_error = False
+        try:
+            parser.parse_args(arguments)
+        except (argparse.ArgumentError, SystemExit) as error:
+            pytest.fail(f"{line}: {error}")
+
+
+def unknown_fields(value: Any, schema: Any, path: str) -> Iterator[str]:
+    """The fields of a part of a manifest that its schema does not have."""
+    if isinstance(value, list):
+        for each in value:
+            yield from unknown_fields(each, schema.get("items", {}), path)
+    elif isinstance(value, dict) and not schema.get("x-kubernetes-preserve-unknown-fields") and "properties" in schema:
+        for name, part in value.items():
+            if name not in schema["properties"]:
+                yield f"{path}.{name}"
+            else:
+                yield from unknown_fields(part, schema["properties"][name], f"{path}.{name}")
+
+
+def problems_of(document: Any, text: str) -> list[str]:
+    """What is wrong with a manifest of Wattloop's kinds, or with a part of a job; nothing for other YAML."""
+    if not isinstance(document, dict):
+        return []
+    if str(document.get("apiVersion", "")).startswith("wattloop.dev/"):
+        return [str(problem) for problem in check_text("page", text).problems]
+    if "kind" in document or "apiVersion" in document:
+        return []
+    spec = document.get("spec", document)
+    # A part of another file, such as the values of the chart, has no field of a job.
+    of_a_job = "spec" in document or set(spec) <= set(SPEC["properties"])
+    return list(unknown_fields(spec, SPEC, "spec")) if of_a_job else []
+
+
+@pytest.mark.parametrize("page", READERS, ids=lambda page: page.stem)
+def test_every_part_of_a_manifest_is_valid(page: Path) -> None:
+    for language, block in blocks(page):
+        if language == "yaml" or (not language and re.match(r"(spec|reporting):", block)):
+            for document in YAML(typ="safe").load_all(block):
+                assert problems_of(document, block) == [], block
+
+
+def imported_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Module and name of each import of Wattloop's."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("wattloop"):
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize("page", READERS, ids=lambda page: page.stem)
+def test_every_python_block_compiles_and_what_it_imports_of_wattloop_exists(page: Path) -> None:
+    for language, block in blocks(page):
+        if language == "python" or (not language and re.match(r"(import|from|with) ", block)):
+            for module, name in imported_names(ast.parse(block)):
+                # Not imported: integrations need their frameworks.
+                found = importlib.util.find_spec(module)
+                assert found is not None, module
+                assert found.origin is not None
+                assert re.search(rf"\b{name}\b", Path(found.origin).read_text(encoding="utf-8")), (module, name)
+
+
+def test_troubleshooting_has_every_condition_that_can_trouble_a_user() -> None:
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    of_jobs, of_attempts = text.split("\n## Conditions of a job\n")[1].split("\n## Conditions of an attempt\n")
+    shown = [set(re.findall(r"^\| `(\w+)`", part, re.MULTILINE)) for part in (of_jobs, of_attempts.split("\n## ")[0])]
+    job = job_conditions
+    assert shown[0] == {
+        job.READY, job.LAST_RUN, job.LEARNS, job.METRIC, job.TRANSFER, job.RUN_REQUEST, job.PLAN_AVAILABLE,
+        job.PODS_STARTED, job.TARGET_UNREACHABLE, job.FIRST_EVALUATION,
+    }  # fmt: skip
+    attempt = attempt_conditions
+    assert shown[1] == {
+        attempt.RUNNING, job.QUEUED, attempt.POWER_LIMIT_HELD, attempt.POWER_PROFILE_COMPLETE, attempt.RANKS_HEALTHY,
+        attempt.DEVICES_HEALTHY, attempt.ENERGY_AGREES, attempt.PUBLISHED,
+    }  # fmt: skip
