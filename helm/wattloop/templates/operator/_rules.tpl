@@ -47,7 +47,7 @@
 {{- range .Values.operator.workloadKinds }}
 - apiGroups: [{{ .group | quote }}]
   resources: [{{ .resource }}]
-  verbs: [get, create, delete]
+  verbs: [{{ if .readOnly }}get{{ else }}get, create, delete{{ end }}]
 {{- end }}
 {{- with .Values.rbac.extraRules }}
 {{ toYaml . }}
