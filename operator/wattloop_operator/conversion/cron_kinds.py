@@ -141,7 +141,7 @@ def converted(kind: CronKind, document: Document) -> Conversion:
             **(_reporting(result) if kind.child_version == "batch/v1" else {}),
             **_retries(child, result),
             **_same_fields(spec, result),
-            **_queue(template),
+            **_queue(template, result),
             "template": template,
         },
     }
@@ -228,12 +228,19 @@ def _reporting(result: Conversion) -> dict[str, Any]:
     return {"reporting": {"source": "Logs"}}
 
 
-def _queue(template: dict[str, Any]) -> dict[str, Any]:
+def _queue(template: dict[str, Any], result: Conversion) -> dict[str, Any]:
     """The queue of Kueue that the labels of the workload name, which a job names by a field."""
     labels = template.get("labels")
-    if not isinstance(labels, dict) or QUEUE_LABEL not in labels:
+    if not isinstance(labels, dict):
         return {}
-    name, priority = labels.pop(QUEUE_LABEL), labels.pop(PRIORITY_LABEL, None)
+    name, priority = labels.pop(QUEUE_LABEL, None), labels.pop(PRIORITY_LABEL, None)
+    if name is None:
+        if priority is not None:
+            text = (
+                f"not carried over: {priority} needs a queue; set spec.queue.name, and it as spec.queue.priorityClass"
+            )
+            result.notes.append(Note((*TEMPLATE, "metadata", "labels", PRIORITY_LABEL), text))
+        return {}
     return {"queue": {"name": name, **({} if priority is None else {"priorityClass": priority})}}
 
 

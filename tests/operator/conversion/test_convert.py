@@ -204,6 +204,15 @@ def test_the_queue_of_kueue_is_that_of_the_job(convert: Converter) -> None:
     assert "would not start" not in messages
 
 
+def test_a_priority_of_kueue_without_a_queue_is_commented_and_not_kept_in_the_template(convert: Converter) -> None:
+    labels = {"kueue.x-k8s.io/priority-class": "low"}
+    template = {"metadata": {"labels": labels}, "spec": {"template": {"spec": POD}}}
+    job, messages = convert.job(changed(jobTemplate=template))
+    assert "queue" not in job["spec"]
+    assert "kueue" not in json.dumps(job["spec"]["template"])
+    assert "not carried over: low needs a queue; set spec.queue.name" in messages
+
+
 def test_a_ray_cron_job_gives_a_ray_job(convert: Converter) -> None:
     cluster = {"headGroupSpec": {"template": {"spec": {"containers": POD["containers"]}}}}
     source = {
