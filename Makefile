@@ -163,8 +163,11 @@ faketime:
 
 # Built before the tests, to show progress. The tests report an error again: they fail, or without Go are skipped and
 # counted. The node's programs are built only where a node can run.
+# Without these few tests are skipped, and say so; they share most packages with the controller of JobSets.
+CONTROLLERS := kueue trainer-controller-manager
 programs: $(STAMP)
 	-@$(BIN)/python tests/support/binaries/build.py
+	-@$(BIN)/python tests/support/binaries/build.py $(CONTROLLERS)
 	-@if [ "$$(id -u)" = 0 ] && command -v containerd > /dev/null; then \
 		$(BIN)/python tests/support/binaries/build.py kubelet kube-proxy coredns; \
 	fi

@@ -10,7 +10,7 @@ import pytest
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
-from support.binaries.build import USED_BY_TESTS, BinariesUnavailableError, ensure
+from support.binaries.build import CONTROLLERS, USED_BY_TESTS, BinariesUnavailableError, ensure, find
 from support.chart.rights import granted_soon
 from support.control_plane.chart import Release, install_for_operator_under_test
 from support.control_plane.commands import ClusterCommand
@@ -83,9 +83,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="session")
 def programs() -> Mapping[str, Path]:
-    """Paths of the control plane's programs, kubectl and helm."""
+    """Paths of the control plane's programs, kubectl and helm, and of the controllers that are built."""
     try:
-        return ensure(USED_BY_TESTS)
+        return ensure(USED_BY_TESTS) | {name: path for name in CONTROLLERS if (path := find(name))}
     except BinariesUnavailableError:
         pytest.skip(SKIPPED)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
@@ -17,6 +20,7 @@ from support.control_plane.driven_job import DrivenJob, await_job_end, recurrenc
 from support.control_plane.fixtures import Ended, JobOf, MakeJob, Operators, RecurrencesOf, Train
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_manifest import job_manifest
+from support.control_plane.kind_controller import JOB_SET_CONTROLLER, TRAIN_JOB_CONTROLLER, running_controller
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.memory_cgroup import (
     MemoryCgroup,
@@ -153,6 +157,34 @@ def train_sets(kubectl: ClusterCommand, release: Release) -> Iterator[None]:
     kubectl("wait", "--for=condition=Established", f"crd/trainsets.{GROUP}", "--timeout=150s")
     yield
     kubectl("delete", f"crd/trainsets.{GROUP}")
+
+
+@pytest.fixture(scope="module")
+def kind_controllers(
+    programs: Mapping[str, Path],
+    kubectl: ClusterCommand,
+    cluster: DynamicClient,
+    release: Release,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[set[str]]:
+    """The controllers of JobSets and of TrainJobs, if it is built; the examples that can run with them."""
+    if shutil.which("go") is None:
+        pytest.skip("no Go, which downloads the definitions of the kinds")
+    folder = tmp_path_factory.mktemp
+    with contextlib.ExitStack() as controllers:
+        examples = {"job", "job-set"}
+        controllers.enter_context(
+            running_controller(JOB_SET_CONTROLLER, programs["jobset"], kubectl, cluster, folder("jobset"))
+        )
+        trainer = programs.get(TRAIN_JOB_CONTROLLER.program)
+        if trainer is not None:
+            controllers.enter_context(
+                running_controller(TRAIN_JOB_CONTROLLER, trainer, kubectl, cluster, folder("trainer"))
+            )
+            runtime = TRAIN_JOB_CONTROLLER.module.sources() / "manifests/base/runtimes/torch_distributed.yaml"
+            kubectl.apply(yaml.safe_load(runtime.read_text(encoding="utf-8")))
+            examples.add("train-job")
+        yield examples
 
 
 @pytest.fixture

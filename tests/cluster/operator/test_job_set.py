@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
-from kubernetes.dynamic import DynamicClient
 
-from support.control_plane.chart import REPOSITORY, Release
+from support.control_plane.chart import REPOSITORY
 from support.control_plane.commands import ClusterCommand
-from support.control_plane.control_plane import ControlPlane
 from support.control_plane.driven_job import DrivenJob
 from support.control_plane.in_process_operator import TestClock
-from support.control_plane.job_set_controller import job_set_controller
 from support.control_plane.training import environment_of
 from support.control_plane.waiting import Object, wait_until
 from wattloop.wire.training_messages import Report
@@ -27,25 +22,8 @@ PODS = 2
 DEADLINE_SECONDS = 600
 
 
-@pytest.fixture(scope="module")
-def _job_sets(
-    control_plane: ControlPlane,
-    programs: Mapping[str, Path],
-    kubectl: ClusterCommand,
-    release: Release,
-    cluster: DynamicClient,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[None]:
-    """The kind and its controller."""
-    if shutil.which("go") is None:
-        pytest.skip("no Go, which downloads the definition of JobSets")
-    folder = tmp_path_factory.mktemp("jobset")
-    with job_set_controller(programs["jobset"], control_plane.admin_kubeconfig, kubectl, cluster, folder):
-        yield
-
-
 @pytest.fixture
-def example(_job_sets: None, kubectl: ClusterCommand, driven: DrivenJob) -> DrivenJob:
+def example(kind_controllers: set[str], kubectl: ClusterCommand, driven: DrivenJob) -> DrivenJob:
     """The example, which runs once, with a progress deadline."""
     job = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     job["spec"] |= {"trigger": {"manual": {}}, "runRequest": "first"}

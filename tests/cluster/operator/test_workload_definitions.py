@@ -21,7 +21,8 @@ from support.binaries.build import JOBSET
 from support.control_plane.chart import REPOSITORY, Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob, condition
-from support.control_plane.waiting import Object, wait_until
+from support.control_plane.kind_controller import is_established
+from support.control_plane.waiting import wait_until
 from wattloop_operator.domain.names import JobKey
 
 EXAMPLES = REPOSITORY / "examples" / "workloads"
@@ -77,7 +78,7 @@ def definition(
         api_version="apiextensions.k8s.io/v1",
         kind="CustomResourceDefinition",
         field_selector=f"metadata.name={name}",
-        condition=is_established,
+        condition=lambda found: any(map(is_established, found)),
         what=f"{name} to be established",
     )
     yield found
@@ -89,11 +90,6 @@ def sources(definition: Definition) -> Path:
     command = ["go", "mod", "download", "-json", f"{definition.module}@{definition.version}"]
     answer = subprocess.run(command, cwd=JOBSET.folder, capture_output=True, text=True, check=True, timeout=300)
     return Path(json.loads(answer.stdout)["Dir"])
-
-
-def is_established(definitions: list[Object]) -> bool:
-    conditions = [each for definition in definitions for each in definition.get("status", {}).get("conditions") or []]
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def at(value: Any, path: tuple[str | int, ...]) -> Any:

@@ -127,6 +127,7 @@ ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", ())
 HELM = Module("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/internal/version.version={VERSION}",))
 KWOK = Module("kwok", "sigs.k8s.io/kwok", ())
 JOBSET = Module("jobset", "sigs.k8s.io/jobset", ("sigs.k8s.io/jobset/pkg/version.GitVersion={VERSION}",))
+TRAINER = Module("trainer", "github.com/kubeflow/trainer/v2", ())
 KUEUE = Module("kueue", "sigs.k8s.io/kueue", ("sigs.k8s.io/kueue/pkg/version.GitVersion={VERSION}",))
 COREDNS = Module("coredns", "github.com/coredns/coredns", ())
 
@@ -143,6 +144,9 @@ BINARIES = {
         Binary("helm", HELM, "helm.sh/helm/v4/cmd/helm", ("version", "--short")),
         Binary("kwok", KWOK, "sigs.k8s.io/kwok/cmd/kwok", ("--version",)),
         Binary("jobset", JOBSET, "sigs.k8s.io/jobset", ()),
+        Binary(
+            "trainer-controller-manager", TRAINER, "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager", ()
+        ),
         Binary("kueue", KUEUE, "sigs.k8s.io/kueue/cmd/kueue", ("--version",)),
         Binary("coredns", COREDNS, "github.com/coredns/coredns", ("-version",)),
     )
@@ -150,7 +154,9 @@ BINARIES = {
 CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
 """Programs of every cluster test."""
 USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm", "jobset")
-"""Programs of the tests with a control plane; kwok and kueue are built on demand."""
+"""Programs of the tests with a control plane; kwok is built on demand."""
+CONTROLLERS = ("kueue", "trainer-controller-manager")
+"""Programs that a few tests need beside them, and are skipped without: Kueue takes longest of all to build."""
 NODE = (*USED_BY_TESTS, "kubelet", "kube-proxy", "coredns")
 """Programs of the tests with a real node."""
 

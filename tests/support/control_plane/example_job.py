@@ -1,0 +1,110 @@
+"""The examples of each kind of workload as jobs that a test drives, on the real controllers of the kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import yaml
+
+from support.control_plane.chart import REPOSITORY
+from support.control_plane.driven_job import DrivenJob
+from support.control_plane.objects import list_objects
+from support.control_plane.waiting import Object, wait_until
+from wattloop_operator.domain.names import RECURRENCE_LABEL, JobKey
+from wattloop_operator.workloads.kinds import kind_named
+
+# Number of pods of a workload, by the name of the manifest in examples/workloads.
+PODS = {"job": 1, "job-set": 2, "train-job": 2}
+_EXAMPLES = REPOSITORY / "examples" / "workloads"
+_ENDED = {"Succeeded", "Failed"}
+
+
+@dataclass
+class ExampleJob:
+    """A job whose workload is of one kind.
+
+    Attributes:
+        driven: The job.
+        manifest: Its manifest, as in examples/workloads, but it runs on request.
+        pods: Number of pods of a workload.
+    """
+
+    driven: DrivenJob
+    manifest: dict[str, Any]
+    pods: int
+
+    @property
+    def kind(self) -> tuple[str, str]:
+        """API version and kind of its workloads."""
+        workload = self.manifest["spec"]["template"].get("workload", {})
+        return workload.get("apiVersion", "batch/v1"), workload.get("kind", "Job")
+
+    def pods_of(self, attempt: int = 0) -> list[Object]:
+        """Wait for the pods of an attempt that have not ended."""
+        name = self.driven.name_of(attempt)
+
+        def active(pods: list[Object]) -> list[Object] | None:
+            found = running(pods)
+            return found if len(found) == self.pods else None
+
+        return wait_until(
+            self.driven.cluster,
+            api_version="v1",
+            kind="Pod",
+            namespace=self.driven.key.namespace,
+            label_selector=f"{RECURRENCE_LABEL}={name}",
+            condition=active,
+            what=f"{self.pods} pods of {name}",
+        )
+
+    def run(self, attempt: int = 0) -> list[Object]:
+        """Run the pods of an attempt, and reconcile."""
+        pods = [self.driven.kubelet.run(pod) for pod in self.pods_of(attempt)]
+        self.driven.reconcile()
+        return pods
+
+    def await_end(self, attempt: int = 0) -> None:
+        """Wait until the workload of an attempt has ended as Wattloop reads it, and reconcile."""
+        namespace, name = self.driven.key.namespace, self.driven.name_of(attempt)
+
+        def ended(bodies: list[Object]) -> bool:
+            pods = list_objects(self.driven.cluster, ("v1", "Pod"), namespace, f"{RECURRENCE_LABEL}={name}")
+            return any(kind_named(*self.kind).observe(body, pods).phase.ended for body in bodies)
+
+        wait_until(
+            self.driven.cluster,
+            api_version=self.kind[0],
+            kind=self.kind[1],
+            namespace=namespace,
+            field_selector=f"metadata.name={name}",
+            condition=ended,
+            what=f"{self.kind[1]} {name} to end",
+        )
+        self.driven.reconcile()
+
+    def workloads(self) -> list[str]:
+        """Names of the workloads that exist and are not being deleted."""
+        found = list_objects(self.driven.cluster, self.kind, self.driven.key.namespace, "wattloop.dev/job")
+        return sorted(each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"])
+
+
+def example_job(name: str, driven: DrivenJob, **spec: Any) -> ExampleJob:
+    """The job of an example, which runs on request, with some fields of its spec replaced; not yet applied.
+
+    Args:
+        name: Name of the manifest in examples/workloads.
+        driven: A job with the operator and in the namespace of this one.
+        spec: The fields.
+    """
+    manifest: dict[str, Any] = yaml.safe_load((_EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
+    manifest["spec"] |= {"trigger": {"manual": {}}, "runRequest": "first", **spec}
+    key = JobKey(driven.key.namespace, manifest["metadata"]["name"])
+    return ExampleJob(replace(driven, key=key), manifest, PODS[name])
+
+
+def running(pods: list[Object]) -> list[Object]:
+    """The pods that have not ended and are not being deleted."""
+    return [
+        pod for pod in pods if pod["status"].get("phase") not in _ENDED and "deletionTimestamp" not in pod["metadata"]
+    ]

@@ -1,0 +1,190 @@
+"""Real controllers of kinds of workload as processes, with their definitions and their webhooks."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from kubernetes.dynamic import DynamicClient
+
+from support.binaries.build import JOBSET, TRAINER, Module
+from support.control_plane.certificates import CertificateAuthority
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.processes import ServerProcess
+from support.control_plane.waiting import Object, wait_until
+from support.free_ports import free_port
+
+_READY_SECONDS = 120.0
+# Where a controller looks for its certificate, below its folder for temporary files.
+_CERTIFICATES = Path("k8s-webhook-server") / "serving-certs"
+
+
+@dataclass(frozen=True)
+class KindController:
+    """A controller, and its files in the folder of its module.
+
+    Attributes:
+        program: Name of its program.
+        module: Its module.
+        definitions: Folder of the definitions of its kinds.
+        webhooks: Manifest of its webhooks.
+        api_version: API version of its configuration.
+        certificates: Field of its configuration that says whether it makes its own certificates.
+    """
+
+    program: str
+    module: Module
+    definitions: str
+    webhooks: str
+    api_version: str
+    certificates: str
+
+
+JOB_SET_CONTROLLER = KindController(
+    "jobset",
+    JOBSET,
+    "config/components/crd/bases",
+    "config/components/webhook/manifests.yaml",
+    "config.jobset.x-k8s.io/v1alpha1",
+    "internalCertManagement",
+)
+TRAIN_JOB_CONTROLLER = KindController(
+    "trainer-controller-manager",
+    TRAINER,
+    "manifests/base/crds",
+    "manifests/base/webhook/manifests.yaml",
+    "config.trainer.kubeflow.org/v1alpha1",
+    "certManagement",
+)
+
+
+@contextlib.contextmanager
+def running_controller(
+    controller: KindController, program: Path, kubectl: ClusterCommand, cluster: DynamicClient, folder: Path
+) -> Iterator[None]:
+    """Install a controller, as its own manifests have it, but it is a process of this machine.
+
+    Args:
+        controller: The controller.
+        program: Its program.
+        kubectl: An administrator's, who is also the controller's user.
+        cluster: The same, for watches.
+        folder: For its certificate and log.
+    """
+    sources = controller.module.sources()
+    authority, port, health = CertificateAuthority(), free_port(), free_port()
+    write_certificate(folder / _CERTIFICATES, authority)
+    configuration = folder / f"{controller.program}.json"
+    configuration.write_text(
+        json.dumps(
+            {
+                "apiVersion": controller.api_version,
+                "kind": "Configuration",
+                "webhook": {"host": "127.0.0.1", "port": port},
+                "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+                "metrics": {"bindAddress": "0"},
+                "leaderElection": {"leaderElect": False},
+                controller.certificates: {"enable": False},
+            }
+        )
+    )
+    definitions = read_definitions(sources / controller.definitions)
+    webhooks = [
+        at_port(each, controller.program, port, authority.certificate)
+        for each in yaml.safe_load_all((sources / controller.webhooks).read_text(encoding="utf-8"))
+        if each
+    ]
+    with defined(kubectl, cluster, definitions):
+        command = ["/usr/bin/env", f"TMPDIR={folder}", program, f"--kubeconfig={kubectl.kubeconfig}"]
+        process = ServerProcess(controller.program, [*command, f"--config={configuration}"], folder)
+        try:
+            await_ready(process, health)
+            with applied(kubectl, webhooks):
+                yield
+        finally:
+            process.stop()
+
+
+def read_definitions(folder: Path) -> list[dict[str, Any]]:
+    """The definitions of a folder."""
+    read = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.yaml")))
+    return [each for each in read if each["kind"] == "CustomResourceDefinition"]
+
+
+@contextlib.contextmanager
+def defined(kubectl: ClusterCommand, cluster: DynamicClient, definitions: Sequence[dict[str, Any]]) -> Iterator[None]:
+    """A context in which definitions are established."""
+    names = {each["metadata"]["name"] for each in definitions}
+    kubectl.apply(*definitions)
+    # kubectl wait fails on one that has no conditions yet.
+    wait_until(
+        cluster,
+        api_version="apiextensions.k8s.io/v1",
+        kind="CustomResourceDefinition",
+        condition=lambda found: names <= {each["metadata"]["name"] for each in found if is_established(each)},
+        what=f"{', '.join(sorted(names))} to be established",
+    )
+    try:
+        yield
+    finally:
+        kubectl("delete", "crd", *names, "--wait=false")
+
+
+def is_established(definition: Object) -> bool:
+    """Whether the server serves the kind of a definition."""
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+@contextlib.contextmanager
+def applied(kubectl: ClusterCommand, objects: Sequence[dict[str, Any]]) -> Iterator[None]:
+    """A context in which objects exist."""
+    kubectl.apply(*objects)
+    try:
+        yield
+    finally:
+        for each in objects:
+            kubectl("delete", each["kind"], each["metadata"]["name"], "--ignore-not-found")
+
+
+def write_certificate(folder: Path, authority: CertificateAuthority) -> None:
+    """Write the certificate of a server of this machine."""
+    pair = authority.server(["127.0.0.1"], ["controller"])
+    folder.mkdir(parents=True)
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.private_key)
+
+
+def at_port(configuration: dict[str, Any], program: str, port: int, authority: bytes) -> dict[str, Any]:
+    """A configuration of webhooks, on this machine. Those of pods see the pods of JobSets alone, as in its release."""
+    configuration["metadata"]["name"] = f"{program}-{configuration['metadata']['name']}"
+    for webhook in configuration["webhooks"]:
+        path = webhook["clientConfig"].pop("service")["path"]
+        webhook["clientConfig"] = {
+            "url": f"https://127.0.0.1:{port}{path}",
+            "caBundle": base64.b64encode(authority).decode("ascii"),
+        }
+        if path.endswith("-pod"):
+            of_job_sets = {"key": "jobset.sigs.k8s.io/jobset-name", "operator": "Exists"}
+            webhook["objectSelector"] = {"matchExpressions": [of_job_sets]}
+    return configuration
+
+
+def await_ready(process: ServerProcess, health_port: int) -> None:
+    """Wait until a controller says that it is ready."""
+    deadline = time.monotonic() + _READY_SECONDS
+    while True:
+        process.check_alive()
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"http://127.0.0.1:{health_port}/readyz").is_success:
+                return
+        assert time.monotonic() < deadline, f"{process.name} is not ready:\n{process.log_tail()}"
+        time.sleep(0.1)
