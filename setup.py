@@ -1,4 +1,4 @@
-"""Finds the packages of the five source roots and builds the two extension modules; the rest is in pyproject.toml.
+"""Finds the packages of the five source roots and builds the three extension modules; the rest is in pyproject.toml.
 
 `packages.find` takes one set of patterns for several roots but no prefix per root, and the root `operator/` must never
 itself be importable (it would shadow the standard library), so the roots are walked here.
@@ -20,16 +20,17 @@ from setuptools import Extension, find_packages, setup
 from setuptools.command.editable_wheel import editable_wheel
 
 ROOTS = ("client", "operator", "agent", "planner", "simulator")
-NATIVE = "planner/wattloop_planner/frequency/native"
 STABLE_ABI = "0x030B0000"
 
 
-def extension(name: str, sources: list[str], headers: list[str]) -> Extension:
-    """A module of wattloop_planner.frequency from C files in its folder `native`."""
+def extension(package: str, name: str, sources: list[str], headers: list[str]) -> Extension:
+    """A module of a package of wattloop_planner from C files in the package's folder `native`."""
+    shared, native = "planner/wattloop_planner/native", f"planner/wattloop_planner/{package}/native"
     return Extension(
-        f"wattloop_planner.frequency.{name}",
-        sources=[f"{NATIVE}/{source}" for source in sources],
-        depends=[f"{NATIVE}/{header}" for header in ["buffers.h", *headers]],
+        f"wattloop_planner.{package}.{name}",
+        sources=[f"{native}/{source}" for source in sources],
+        depends=[f"{shared}/buffers.h", *(f"{native}/{header}" for header in headers)],
+        include_dirs=[shared],
         define_macros=[("Py_LIMITED_API", STABLE_ABI)],
         extra_compile_args=["-std=c11", "-O3", "-fvisibility=hidden"],
         libraries=["m"],
@@ -68,13 +69,29 @@ setup(
     packages=sorted(package for root in ROOTS for package in find_packages(root)),
     ext_modules=[
         extension(
+            "bandit",
+            "_cost_model",
+            ["cost_model_module.c", "conditioning.c", "trial_value.c"],
+            ["conditioning.h", "normal.h", "trial_value.h"],
+        ),
+        extension(
+            "frequency",
             "_parametric_flow",
             ["parametric_flow_module.c", "parametric_flow.c", "augmentation.c", "search.c", "network.c"],
             ["parametric_flow.h", "network.h"],
         ),
-        extension("_rounding", ["rounding_module.c", "rounding.c", "pipeline.c"], ["rounding.h", "pipeline.h"]),
+        extension(
+            "frequency",
+            "_rounding",
+            ["rounding_module.c", "rounding.c", "pipeline.c"],
+            ["rounding.h", "pipeline.h"],
+        ),
     ],
     # C sources are for building, not for the wheel.
-    exclude_package_data={"wattloop_planner.frequency": ["native/*"]},
+    exclude_package_data={
+        "wattloop_planner": ["native/*"],
+        "wattloop_planner.bandit": ["native/*"],
+        "wattloop_planner.frequency": ["native/*"],
+    },
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

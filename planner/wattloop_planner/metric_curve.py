@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from statistics import median_low
 
 from wattloop.wire.environment import RunTarget
@@ -34,9 +35,9 @@ class MetricCurve:
     def __post_init__(self) -> None:
         if len(self.epochs) != len(self.metrics):
             raise ValueError(f"{len(self.epochs)} epochs and {len(self.metrics)} metrics: expected equal numbers")
-        if not all(math.isfinite(value) for value in (*self.epochs, *self.metrics)):
+        if not all(map(math.isfinite, (*self.epochs, *self.metrics))):
             raise ValueError("an epoch or a metric is not finite")
-        if any(one >= other for one, other in pairwise((0.0, *self.epochs))):
+        if any(map(operator.ge, (0.0, *self.epochs), self.epochs)):
             raise ValueError("the epochs of a curve must be positive and rise strictly")
 
     @classmethod

@@ -52,7 +52,7 @@ class TrainingIdentity:
             >>> first.after(replace(run, image_digest="sha256:b")).changes
             1
         """
-        if observation.from_other_job:
+        if observation.from_other_job or not (observation.template_digest or observation.image_digest):
             return self
         known = (self.template_digest, self.image_digest)
         seen = (observation.template_digest, observation.image_digest)

@@ -151,7 +151,7 @@ class ConfigurationSpace:
     default_batch_size: int
     parameters: tuple[Parameter, ...] = ()
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of arms, without computing them."""
         return len(self.batch_sizes) * math.prod(len(parameter.candidates) for parameter in self.parameters)

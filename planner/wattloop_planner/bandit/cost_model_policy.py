@@ -103,19 +103,18 @@ class CostModelPolicy(ABC):
         for inputs in self._reviewed:
             if shown == inputs.shown and context is inputs.context and posterior is inputs.posterior:
                 return inputs
-        offered = np.zeros(len(context.space), dtype=np.bool_)
-        offered[list(self._cache.feasible_arms(context, self.crash_budget).arms)] = True
-        offered &= posterior.diverged == 0
-        (known,) = (offered & (posterior.ever_reached > 0)).nonzero()
-        cost = None
-        if known.size:
-            cost = cost_posterior(posterior, context.gpu_model, shown, max_epochs=context.max_epochs)
+        feasible = self._cache.feasible_arms(context, self.crash_budget).arms
+        cost = cost_posterior(posterior, context.gpu_model, shown, max_epochs=context.max_epochs)
         if cost is None:
             return None
-        known = known[cost.reach_probability[known] >= MIN_REACH_PROBABILITY]
+        offered: Flags = posterior.diverged == 0
+        if len(feasible) < len(offered):
+            offered &= np.isin(np.arange(len(offered)), feasible)
+        reaches = cost.reach_probability >= MIN_REACH_PROBABILITY
+        (known,) = (offered & (posterior.ever_reached > 0) & reaches).nonzero()
         if not known.size:
             return None
-        incumbent = int(known[np.argmin(cost.log_expected[known])])
+        incumbent = int(known[cost.log_expected[known].argmin()])
         inputs = DecisionInputs(context, posterior, cost, offered, known, incumbent, shown)
         self._reviewed[:] = [inputs]
         return inputs

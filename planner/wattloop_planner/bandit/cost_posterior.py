@@ -11,18 +11,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from scipy.special import ndtr
 
+from wattloop_planner.bandit import _cost_model
 from wattloop_planner.bandit.epoch_costs import ShownEpochCost
-from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
+from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of
 from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector
 from wattloop_planner.bandit.policy import NINETY_PERCENT
 from wattloop_planner.bandit.posterior import Posterior
 
 # Variance that makes a covariance with exactly known arms positive definite.
 JITTER = 1e-10
-# A limit of epochs that is this many standard deviations above the epochs of every arm has no effect.
-DISTANT_LIMIT = 6.0
+# Rows of the moments: variance, that of epochs, log expected cost without a limit, limit distance, probability to reach
+# the target, log expected cost.
+MOMENTS = 6
+
+CompiledPosterior = tuple[Vector, Matrix, Vector, Matrix, float, float, Matrix, bool]
 
 
 @dataclass(frozen=True)
@@ -63,16 +66,25 @@ class CostPosterior:
     start_up_risk_joules: Vector = field(default_factory=lambda: np.zeros(1))
 
     @cached_property
+    def compiled(self) -> CompiledPosterior:
+        """The posterior as arguments of `_cost_model`; the last are the moments below, a row each, and `is_limited`."""
+        given = (self.log_cost, self.covariance, self.log_epochs, self.epochs_covariance, self.noise_sd, self.log_limit)
+        moments = np.empty((MOMENTS, len(self.log_cost)))
+        return *given, moments, _cost_model.expected_costs(*given, moments)
+
+    def _moment(self, row: int) -> Vector:
+        moment: Vector = self.compiled[6][row]
+        return moment
+
+    @property
     def variance(self) -> Vector:
         """Variance of the log cost of a typical run."""
-        variance: Vector = np.maximum(self.covariance.diagonal(), 1e-12)
-        return variance
+        return self._moment(0)
 
-    @cached_property
+    @property
     def epochs_variance(self) -> Vector:
         """Variance of the log epochs of a typical run."""
-        variance: Vector = np.maximum(self.epochs_covariance.diagonal(), 1e-12)
-        return variance
+        return self._moment(1)
 
     @cached_property
     def epoch_cost_variance(self) -> Vector:
@@ -80,39 +92,25 @@ class CostPosterior:
         variance: Vector = np.maximum(self.epoch_cost_covariance.diagonal() * self.epochs_share**2, 1e-12)
         return variance
 
-    @cached_property
-    def log_expected_unlimited(self) -> Vector:
-        """Log of the expected cost of a run to the target without a limit of epochs."""
-        expected: Vector = self.log_cost + (self.variance + self.noise_sd**2) / 2
-        return expected
-
-    @cached_property
-    def log_expected(self) -> Vector:
-        """Log of the expected cost of reaching the target, attempts that end at the limit of epochs included."""
-        if not self.is_limited:
-            return self.log_expected_unlimited
-        return self.log_expected_unlimited + log_limit_factor(self.log_epochs, self._epochs_spread, self.log_limit)
-
-    @cached_property
-    def reach_probability(self) -> Vector:
-        """Probability that an attempt reaches the target within the limit of epochs."""
-        probability: Vector = ndtr(self.limit_distance)
-        return probability
-
-    @cached_property
+    @property
     def limit_distance(self) -> Vector:
         """The limit in standard deviations of an attempt's log epochs above their mean."""
-        return standardised_limit(self.log_epochs, self._epochs_spread, self.log_limit)
+        return self._moment(3)
 
-    @cached_property
+    @property
+    def reach_probability(self) -> Vector:
+        """Probability that an attempt reaches the target within the limit of epochs."""
+        return self._moment(4)
+
+    @property
+    def log_expected(self) -> Vector:
+        """Log of the expected cost of reaching the target, attempts that end at the limit of epochs included."""
+        return self._moment(5)
+
+    @property
     def is_limited(self) -> bool:
         """Whether the limit of epochs is near enough to the epochs of an arm to have an effect."""
-        return bool(self.limit_distance.min() < DISTANT_LIMIT)
-
-    @cached_property
-    def _epochs_spread(self) -> Vector:
-        spread: Vector = np.sqrt(self.epochs_variance + self.noise_sd**2)
-        return spread
+        return self.compiled[7]
 
     def sample(self, generator: np.random.Generator) -> Vector:
         """Log of the cost of reaching the target with each arm, in a joint sample of epochs and epoch costs.
@@ -160,10 +158,10 @@ def cost_posterior(
     log_cost, log_epoch_cost = log_epochs + epoch_cost.mean, epoch_cost.mean
     covariance = epochs_covariance + epoch_cost.covariance
     expected = posterior.epoch_costs.start_ups.expected(gpu_model)
-    start_ups = expected.typical
-    least = float(start_ups.min())
+    start_ups, costs = expected.typical, expected.typical.tolist()
+    least = min(costs)
     share = np.ones(len(log_cost))
-    if epoch_cost.level_known and start_ups.max() > least:
+    if epoch_cost.level_known and max(costs) > least:
         # What the start of an arm costs beyond the least one is a known part of the cost of its runs.
         share = 1 / (1 + (start_ups - least) / _exp(log_cost))
         covariance = covariance * np.outer(share, share)

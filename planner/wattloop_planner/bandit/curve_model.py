@@ -35,10 +35,10 @@ ASSESSED_PER_ARM = 2
 # Distance at which the weight of a reference is half that of one at the same batch size.
 HALF_WEIGHT_OCTAVES = 1.0
 # Fractions of a run at which predictions are assessed; nodes of the learned spread.
-FRACTIONS = np.array([0.03, 0.06, 0.12, 0.25, 0.4, 0.6, 0.8])
-LOG_FRACTIONS = np.log(FRACTIONS)
+FRACTIONS = (0.03, 0.06, 0.12, 0.25, 0.4, 0.6, 0.8)
+LOG_FRACTIONS = tuple(math.log(each) for each in FRACTIONS)
 # Prior of the spread at these fractions: wide, and as strong as this number of assessed runs.
-PRIOR_SD = np.array([1.2, 0.9, 0.65, 0.45, 0.37, 0.3, 0.22])
+PRIOR_SD = (1.2, 0.9, 0.65, 0.45, 0.37, 0.3, 0.22)
 PRIOR_WEIGHT = 3.0
 MAX_ERROR = 2.0
 ROUNDING = 1e-9
@@ -112,6 +112,29 @@ def _records(curve: MetricCurve, epochs: float, sign: float) -> _Records:
     return log_epochs, levels
 
 
+def _latest_record(curve: MetricCurve, epochs: float, sign: float) -> tuple[float, float]:
+    """Epochs and level of the latest evaluation up to `epochs` that improved the running best; 0 epochs: none."""
+    reached, best = 0.0, -math.inf
+    limit = epochs * (1 + ROUNDING)
+    for at, metric in zip(curve.epochs, curve.metrics, strict=True):
+        if at > limit:
+            break
+        if sign * metric > best:
+            reached, best = at, sign * metric
+    return reached, best
+
+
+def _node_below(log_fraction: float) -> tuple[int, float]:
+    """The last of `LOG_FRACTIONS` below a log fraction, and the share of the distance to the next one; clamped."""
+    if log_fraction <= LOG_FRACTIONS[0]:
+        return 0, 0.0
+    if log_fraction >= LOG_FRACTIONS[-1]:
+        return len(LOG_FRACTIONS) - 1, 0.0
+    below = bisect_right(LOG_FRACTIONS, log_fraction) - 1
+    first, last = LOG_FRACTIONS[below], LOG_FRACTIONS[below + 1]
+    return below, (log_fraction - first) / (last - first)
+
+
 class CurveModel:
     """References and learned spread of one job.
 
@@ -129,8 +152,8 @@ class CurveModel:
         self._references: dict[int, deque[_Reference]] = {}
         self._assessed: dict[int, int] = {}
         self._runs: dict[int, int] = {}
-        self._squares = PRIOR_WEIGHT * PRIOR_SD**2
-        self._weights = np.full(len(FRACTIONS), PRIOR_WEIGHT)
+        self._squares = [PRIOR_WEIGHT * sd**2 for sd in PRIOR_SD]
+        self._weights = [PRIOR_WEIGHT] * len(FRACTIONS)
 
     def learn(self, arm: int, curve: MetricCurve, epochs: float) -> None:
         """Learn from the curve of an attempt that reached the target after these epochs."""
@@ -150,14 +173,13 @@ class CurveModel:
         """Predict the log epochs of an attempt from its curve after these epochs; None without a basis."""
         if epochs <= 0 or not self._references:
             return None
-        log_epochs, levels = _records(curve, epochs, self._sign)
-        if not levels:
+        reached, level = _latest_record(curve, epochs, self._sign)
+        if not reached:
             return None
         log_now = math.log(epochs)
         others = [other for other in self._nearest[arm] if other in self._references]
-        predicted = self._mean_prediction(arm, levels[-1], log_epochs[-1], log_now, others)
-        spread = np.sqrt(self._squares / self._weights)
-        return CurvePrediction(predicted, float(np.interp(log_now - predicted, LOG_FRACTIONS, spread)))
+        predicted = self._mean_prediction(arm, level, math.log(reached), log_now, others)
+        return CurvePrediction(predicted, self._spread_at(log_now - predicted))
 
     def forget_references(self) -> None:
         """Start a regime: earlier runs say nothing about its epochs. The learned spread remains."""
@@ -168,7 +190,7 @@ class CurveModel:
         clone = copy.copy(self)
         clone._references = {arm: references.copy() for arm, references in self._references.items()}
         clone._assessed, clone._runs = dict(self._assessed), dict(self._runs)
-        clone._squares, clone._weights = self._squares.copy(), self._weights.copy()
+        clone._squares, clone._weights = list(self._squares), list(self._weights)
         return clone
 
     def _mean_prediction(self, arm: int, level: float, log_reached: float, log_now: float, others: list[int]) -> float:
@@ -182,18 +204,26 @@ class CurveModel:
             weights += weight
         return total / weights
 
+    def _spread_at(self, log_fraction: float) -> float:
+        """The learned spread of predictions at a fraction of a run, between the nodes linear in its log."""
+        below, share = _node_below(log_fraction)
+        spread = math.sqrt(self._squares[below] / self._weights[below])
+        if not share:
+            return spread
+        above = math.sqrt(self._squares[below + 1] / self._weights[below + 1])
+        return spread + share * (above - spread)
+
     def _assess(self, arm: int, run: _Reference, others: list[int]) -> None:
         """Learn the errors of predictions at some fractions of a complete run, from runs of other arms."""
         log_epochs, levels = run.records
         log_total = math.log(run.epochs)
         for log_fraction in LOG_FRACTIONS:
-            log_now = log_total + float(log_fraction)
+            log_now = log_total + log_fraction
             seen = bisect_right(log_epochs, log_now + ROUNDING)
             if not seen:
                 continue
             predicted = self._mean_prediction(arm, levels[seen - 1], log_epochs[seen - 1], log_now, others)
-            place = float(np.interp(log_now - predicted, LOG_FRACTIONS, np.arange(len(FRACTIONS))))
-            below, share = int(place), place - int(place)
+            below, share = _node_below(log_now - predicted)
             square = min(abs(predicted - log_total), MAX_ERROR) ** 2
             for node, weight in ((below, 1 - share), (below + 1, share)):
                 if weight:

@@ -83,15 +83,20 @@ class ModelEpochCosts:
         Returns:
             Whether any cost changed.
         """
+        if self.knows(arm, value, precision):
+            return False
         if self.precisions[arm] == EXACT_PRECISION:
-            if precision < EXACT_PRECISION or value == self.values[arm]:
-                return False
             change = value - self.values[arm]
             if abs(change) > LEVEL_CHANGE:
                 self.values[self.precisions > 0] += change
                 self.last_profiles.clear()
         self.values[arm], self.precisions[arm] = value, precision
         return True
+
+    def knows(self, arm: int, value: float, precision: float) -> bool:
+        """Whether an epoch cost of an arm says nothing new: a rough one, or the same, where an exact one is known."""
+        is_exact = bool(self.precisions[arm] == EXACT_PRECISION)
+        return is_exact and (precision < EXACT_PRECISION or bool(value == self.values[arm]))
 
     def level_above(self, mean: Vector) -> float:
         """Mean difference between the measured log epoch costs and `mean`, shape (arms,)."""
@@ -154,11 +159,18 @@ class EpochCosts:
         if is_measured:
             model.last_profiles[arm] = profile
 
-    def shown_by(self, partial: PartialObservation, gpu_model: str) -> ShownEpochCost:
-        """What a running attempt shows of its arm's epoch cost; mostly the same after each of its epochs."""
+    def shown_by(self, partial: PartialObservation, gpu_model: str) -> ShownEpochCost | None:
+        """What a running attempt shows of its arm's epoch cost; mostly the same after each of its epochs.
+
+        None: nothing that is not known.
+        """
         arm = self._space.arm(partial.batch_size, partial.parameters)
-        parts = self.parts(arm, partial, gpu_model or self._best_measured(excluded=None) or "")
-        return ShownEpochCost(arm, None if parts.is_surprising else log_of(parts.epoch_joules), parts.epoch_precision)
+        gpu_model = gpu_model or self._best_measured(excluded=None) or ""
+        parts, own = self.parts(arm, partial, gpu_model), self._models.get(gpu_model)
+        shown = None if parts.is_surprising else log_of(parts.epoch_joules)
+        if own is not None and (shown is None or own.knows(arm, shown, parts.epoch_precision)):
+            return None
+        return ShownEpochCost(arm, shown, parts.epoch_precision)
 
     def posterior(self, gpu_model: str, shown: ShownEpochCost | None = None) -> EpochCostPosterior | None:
         """The posterior on a GPU model; other models contribute up to a common factor.
@@ -183,7 +195,10 @@ class EpochCosts:
 
     def parts(self, arm: int, attempt: Observation | PartialObservation, gpu_model: str) -> AttemptParts:
         """The start and the epochs of an attempt that ran at least a part of an epoch, or of a running one."""
-        return self.start_ups.parts(arm, attempt, gpu_model, self._forecast(arm, gpu_model))
+        # What was measured needs no forecast.
+        measured = attempt.start_up is not None or None not in (attempt.epoch_energy_joules, attempt.epoch_time_seconds)
+        forecast = None if measured else self._forecast(arm, gpu_model)
+        return self.start_ups.parts(arm, attempt, gpu_model, forecast)
 
     def _forecast(self, arm: int, gpu_model: str) -> EpochForecast | None:
         known = self.posterior(gpu_model)
@@ -212,4 +227,6 @@ class EpochCosts:
     def _best_measured(self, excluded: str | None) -> str | None:
         """The GPU model with the most measured arms, except `excluded`."""
         models = sorted(model for model in self._models if model != excluded)
+        if len(models) < 2:
+            return models[0] if models else None
         return max(models, key=lambda model: np.count_nonzero(self._models[model].precisions), default=None)

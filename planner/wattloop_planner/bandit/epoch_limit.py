@@ -11,13 +11,10 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
+
+from wattloop_planner.bandit import _cost_model
 
 Array = NDArray[np.float64]
-
-MAX_LOG = 60.0
-# Below the logarithm of the smallest positive float.
-MIN_POSITIVE = 1e-300
 
 
 def log_limit_of(max_epochs: int | None) -> float:
@@ -40,43 +37,21 @@ def standardised_limit(log_epochs: Array, spread: Array, log_limit: float) -> Ar
     return distance
 
 
-def log_attempt_factor(log_epochs: Array, spread: Array, log_limit: float) -> Array:
-    """Log of the factor by which a limit reduces the expected epochs of one attempt.
-
-    With X ~ N(m, s²), the log epochs to the target, d = (log K − m) / s and the limit K, the factor is
-    E[min(e^X, K)] / E[e^X] = Φ(d − s) + K·e^(−m − s²/2)·Φ(−d).
-
-    Args:
-        log_epochs: Mean m, any shape.
-        spread: Standard deviation s, of the same shape.
-        log_limit: Log of the limit.
-
-    Returns:
-        Logarithms, of the same shape, at most 0.
-
-    Example:
-        >>> np.exp(log_attempt_factor(np.array([0.0, 0.0]), np.array([0.1, 0.1]), 0.0)).round(2).tolist()
-        [0.96, 0.96]
-    """
-    distance = standardised_limit(log_epochs, spread, log_limit)
-    exhausted = np.exp(np.minimum(log_limit - log_epochs - spread**2 / 2, MAX_LOG)) * ndtr(-distance)
-    factor: Array = np.log(np.maximum(ndtr(distance - spread) + exhausted, MIN_POSITIVE))
-    return factor
-
-
 def log_limit_factor(log_epochs: Array, spread: Array, log_limit: float) -> Array:
     """Log of the factor by which a limit changes the expected cost of reaching the target.
 
-    The factor is A / q over the expected cost without a limit. It is 1 for a distant limit. It can be
+    With X ~ N(m, s²), the log epochs to the target, d = (log K − m) / s and the limit K, it reduces the expected
+    epochs of one attempt by the factor A = E[min(e^X, K)] / E[e^X] = Φ(d − s) + K·e^(−m − s²/2)·Φ(−d). The attempt
+    reaches the target with the probability q = Φ(d). The factor is A / q. It is 1 for a distant limit. It can be
     below 1 if the epochs are very uncertain, because the limit also ends extremely long attempts.
 
     Args:
-        log_epochs: Mean of the log epochs of an attempt, any shape.
-        spread: Standard deviation of them, of the same shape.
+        log_epochs: Mean m of the log epochs of an attempt, shape (arms,).
+        spread: Standard deviation s of them, shape (arms,).
         log_limit: Log of the limit.
 
     Returns:
-        Logarithms, of the same shape.
+        Logarithms, shape (arms,).
 
     Example:
         >>> np.exp(log_limit_factor(np.array([0.0]), np.array([0.1]), 0.0)).round(2).tolist()
@@ -84,7 +59,5 @@ def log_limit_factor(log_epochs: Array, spread: Array, log_limit: float) -> Arra
         >>> np.exp(log_limit_factor(np.array([0.0]), np.array([0.1]), 2.0)).round(6).tolist()
         [1.0]
     """
-    factor: Array = log_attempt_factor(log_epochs, spread, log_limit) - log_ndtr(
-        standardised_limit(log_epochs, spread, log_limit)
-    )
-    return factor
+    pairs = zip(log_epochs.tolist(), spread.tolist(), strict=True)
+    return np.array([_cost_model.log_limit_factor(mean, sd, log_limit) for mean, sd in pairs])

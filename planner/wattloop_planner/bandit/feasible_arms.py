@@ -59,6 +59,8 @@ def feasible_arms(
     Raises:
         NoFeasibleArmError: No arm is left.
     """
+    if not crashes and not excluded:
+        return FeasibleArms(tuple(range(len(space))), {})
     crashed = {arm: count for arm, count in sorted(crashes.items()) if count >= crash_budget}
     left = tuple(arm for arm in range(len(space)) if arm not in crashed and arm not in excluded)
     if not left:
@@ -101,9 +103,9 @@ def latest_was_stopped(context: DecisionContext, arm: int) -> bool:
     return False
 
 
-def nearest_of(space: ConfigurationSpace, arms: Iterable[int], wanted: int) -> int:
+def nearest_of(space: ConfigurationSpace, arms: Collection[int], wanted: int) -> int:
     """The one of some arms that is nearest to ``wanted``; of equally near ones, the first."""
-    return min(arms, key=lambda arm: (space.distance(arm, wanted), arm))
+    return wanted if wanted in arms else min(arms, key=lambda arm: (space.distance(arm, wanted), arm))
 
 
 def _no_feasible_arm_text(space: ConfigurationSpace, crashed: dict[int, int], excluded: Sequence[int]) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
-from scipy.special import ndtri
 
 from wattloop_planner.bandit.epoch_limit import log_limit_factor, log_limit_of, standardised_limit
 from wattloop_planner.bandit.feasible_arms import nearest_of, tried_arms
@@ -16,7 +16,7 @@ from wattloop_planner.bandit.unreached_target import closest_arm, retries_are_fu
 # An untried arm whose attempts reach the target within the limit of epochs with a lower probability is not tried. The
 # bound is low, because the level of the epochs is unknown and the probabilities of all arms are low.
 MIN_FIRST_REACH_PROBABILITY = 0.01
-MIN_FIRST_LIMIT_DISTANCE = float(ndtri(MIN_FIRST_REACH_PROBABILITY))
+MIN_FIRST_LIMIT_DISTANCE = NormalDist().inv_cdf(MIN_FIRST_REACH_PROBABILITY)
 
 
 def first_decision(context: DecisionContext, posterior: Posterior, feasible: tuple[int, ...]) -> Decision:

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dposv
-from scipy.special import log_ndtr
+
+from wattloop_planner.bandit import _cost_model
 
 Vector = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -50,22 +50,23 @@ def condition_mixture(means: Matrix, covariance: Matrix, values: Vector, precisi
         >>> mean.round(3).tolist()
         [8.0, 8.0]
     """
-    log_weights = np.zeros(len(means))
+    mean, posterior = np.empty(len(values)), np.empty((len(values), len(values)))
+    if _cost_model.condition_mixture(means, covariance, values, precisions, mean, posterior):
+        return mean, posterior
+    return condition_by_elimination(means, covariance, values, precisions)
+
+
+def condition_by_elimination(
+    means: Matrix, covariance: Matrix, values: Vector, precisions: Vector
+) -> tuple[Vector, Matrix]:
+    """The same for a covariance that is not positive definite because of rounding."""
     (observed,) = precisions.nonzero()
-    if observed.size:
-        cross = covariance[:, observed]
-        inner = cross[observed]
-        inner.flat[:: len(observed) + 1] += 1 / precisions[observed]
-        residuals = values[observed] - means[:, observed]
-        known = np.concatenate((cross, residuals))
-        _, solved, failed = dposv(inner, known.T)
-        if failed:
-            solved = np.linalg.solve(inner, known.T)
-        gains, weighted = solved[:, : len(covariance)], solved[:, len(covariance) :]
-        log_weights = -np.einsum("ij,ji->i", residuals, weighted) / 2
-        means, covariance = means + residuals @ gains, covariance - cross @ gains
-    if len(means) == 1:
-        return means[0], covariance
+    cross = covariance[:, observed]
+    inner = cross[observed] + np.diag(1 / precisions[observed])
+    residuals = values[observed] - means[:, observed]
+    gains = np.linalg.solve(inner, cross.T)
+    log_weights = -(residuals * np.linalg.solve(inner, residuals.T).T).sum(axis=1) / 2
+    means, covariance = means + residuals @ gains, covariance - cross @ gains
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
     mean = weights @ means
@@ -106,7 +107,7 @@ def moments_beyond(
     """
     spread = math.sqrt(variance + noise_sd**2)
     z = (mean - bound) / spread
-    log_beyond = float(log_ndtr(z))
+    log_beyond = _cost_model.log_normal_cdf(z)
     ratio = math.exp(-z * z / 2 - log_beyond) / math.sqrt(2 * math.pi)
     shift = variance * ratio / spread
     truncated = variance - variance**2 * ratio * (z + ratio) / spread**2

@@ -7,13 +7,16 @@ cheapest known arm in a joint sample of the posterior. docs/internals/bandit.md 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
 from wattloop.energy.cost import CostModel
+from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.cost_model_policy import ONE_EPOCH, CostModelPolicy, DecisionInputs
-from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
+from wattloop_planner.bandit.gaussian_process import Flags, Indices
 from wattloop_planner.bandit.kernel import combinations, octaves, parameter_neighbours
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
 from wattloop_planner.bandit.trial_value import RunningTrial, best_stop, knowledge_gain, probe_option
@@ -76,7 +79,7 @@ class KnowledgeGradientPolicy(CostModelPolicy):
             incumbent=inputs.incumbent,
             arm=arm,
             paid=paid / unit,
-            failing=float(self._failure_probabilities(inputs)[arm]),
+            failing=self._failure_probability(inputs, arm),
             horizon=self._horizon(context),
             max_stop=self._max_stop(inputs),
             retry=retry,
@@ -88,8 +91,8 @@ class KnowledgeGradientPolicy(CostModelPolicy):
         elif partial.epochs <= ONE_EPOCH:
             if cost.log_expected[arm] > cost.log_expected[inputs.incumbent]:
                 values, _ = self._trial_values(inputs)
-                values[arm] = -np.inf
-                needed = max(0.0, float(values.max()) - inputs.start_up)
+                values[arm] = -math.inf
+                needed = max(0.0, max(values) - inputs.start_up)
         elif attempt is None:
             return start_up_joules + stop * unit
         continues = running.is_worth(needed, attempt, partial.epochs, inputs.offered)
@@ -98,7 +101,8 @@ class KnowledgeGradientPolicy(CostModelPolicy):
     def _trial(self, inputs: DecisionInputs) -> Decision | None:
         values, stops = self._trial_values(inputs)
         # Values that differ by rounding are equal, so that the choice does not depend on the unit of energy.
-        arm = int(np.argmax(values >= values.max() - ROUNDING))
+        least = max(values) - ROUNDING
+        arm = next(arm for arm, value in enumerate(values) if value >= least)
         if not values[arm] > 0:
             return None
         arms = inputs.context.space.configurations
@@ -106,43 +110,34 @@ class KnowledgeGradientPolicy(CostModelPolicy):
             f"batch size {arms[arm]} may be cheaper than {arms[inputs.incumbent]}: "
             f"a trial is worth {values[arm]:.2g} runs more than it takes"
         )
-        stop_cost_joules = inputs.start_up_joules + float(stops[arm]) * inputs.unit_joules
+        stop_cost_joules = inputs.start_up_joules + stops[arm] * inputs.unit_joules
         return inputs.decision(arm, ChoiceKind.TRIAL, reason, stop_cost_joules, self._arms(inputs))
 
-    def _trial_values(self, inputs: DecisionInputs) -> tuple[Vector, Vector]:
+    def _trial_values(self, inputs: DecisionInputs) -> tuple[list[float], list[float]]:
         """Net value of a trial of each arm (−∞ if not allowed) and its stopping cost, in incumbent runs."""
-        cost, incumbent, horizon = inputs.cost, inputs.incumbent, self._horizon(inputs.context)
-        max_stop, retry = self._max_stop(inputs), 1 + inputs.start_up
-        values, stops = np.full(len(inputs.offered), -np.inf), np.zeros(len(inputs.offered))
-        arms = _candidates(inputs, self.reach_octaves)
-        if not arms.size or not cost.level_known or horizon <= 0:
+        cost, horizon = inputs.cost, self._horizon(inputs.context)
+        values, stops = [-math.inf] * len(inputs.offered), [0.0] * len(inputs.offered)
+        if not cost.level_known or horizon <= 0:
             return values, stops
-        savings = horizon * knowledge_gain(cost, incumbent, arms, offered=inputs.offered)
-        worth_it = savings >= MIN_SAVING
-        arms, savings = arms[worth_it], savings[worth_it]
-        if not arms.size:
-            return values, stops
-        unit = cost.log_expected[incumbent]
-        spread = np.sqrt(cost.variance[arms] + cost.noise_sd**2)
-        remaining, stop = best_stop(
-            cost.log_cost[arms] - unit,
-            spread,
-            self._failure_probabilities(inputs)[arms],
-            horizon,
-            np.zeros(len(arms)),
-            limit=cost.limit_distance[arms],
-            max_stop=max_stop,
-            retry=retry,
-        )
-        profiling = _profiling_cost(inputs, arms)
-        values[arms] = savings - (remaining - 1) - profiling - cost.start_up_risk_joules[arms] / inputs.unit_joules
-        stops[arms] = np.minimum(stop + profiling, max_stop)
-        unmeasured = arms[~cost.measured[arms]]
-        if unmeasured.size:
-            failing = self._failure_probabilities(inputs)[unmeasured]
-            options = probe_option(cost, incumbent, unmeasured, failing, horizon, max_stop=max_stop, retry=retry)
-            values[unmeasured] += options
+        for arm in _candidates(inputs, self.reach_octaves).tolist():
+            saving = horizon * knowledge_gain(cost, inputs.incumbent, arm, inputs.offered)
+            if saving >= MIN_SAVING:
+                values[arm], stops[arm] = self._trial_value(inputs, arm, saving, horizon)
         return values, stops
+
+    def _trial_value(self, inputs: DecisionInputs, arm: int, saving: float, horizon: float) -> tuple[float, float]:
+        """Net value of a trial of an arm that saves something, and its stopping cost."""
+        cost, incumbent, max_stop = inputs.cost, inputs.incumbent, self._max_stop(inputs)
+        failing, bounds = self._failure_probability(inputs, arm), {"max_stop": max_stop, "retry": 1 + inputs.start_up}
+        mean = float(cost.log_cost[arm]) - float(cost.log_expected[incumbent])
+        spread = math.sqrt(float(cost.variance[arm]) + cost.noise_sd**2)
+        limit = float(cost.limit_distance[arm])
+        remaining, stop = best_stop(mean, spread, failing, horizon, 0.0, limit=limit, **bounds)
+        profiling = _profiling_cost(inputs, arm)
+        value = saving - (remaining - 1) - profiling - float(cost.start_up_risk_joules[arm]) / inputs.unit_joules
+        if not cost.measured[arm]:
+            value += probe_option(cost, incumbent, arm, failing, horizon, **bounds)
+        return value, min(stop + profiling, max_stop)
 
     def _known(self, inputs: DecisionInputs) -> Decision:
         """The best known arm; with another attempt in flight, the cheapest in a joint sample of the known arms."""
@@ -167,11 +162,9 @@ class KnowledgeGradientPolicy(CostModelPolicy):
         remaining = context.remaining_recurrences
         return horizon if remaining is None else min(horizon, float(remaining))
 
-    def _failure_probabilities(self, inputs: DecisionInputs) -> Vector:
-        """Probability of each arm that it does not reach the target."""
-        failing = self.failure_probability
-        probabilities: Vector = np.where(inputs.posterior.ever_reached > 0, 0.2 * failing, failing)
-        return probabilities
+    def _failure_probability(self, inputs: DecisionInputs, arm: int) -> float:
+        """Probability that an arm does not reach the target."""
+        return (0.2 if inputs.posterior.ever_reached[arm] > 0 else 1.0) * self.failure_probability
 
     def _max_stop(self, inputs: DecisionInputs) -> float:
         """Upper bound of the cost of an attempt's epochs in incumbent runs, for a bound of its whole cost."""
@@ -196,7 +189,7 @@ def _considers_trials(inputs: DecisionInputs) -> bool:
 def _candidates(inputs: DecisionInputs, reach_octaves: float) -> Indices:
     """Arms that may be tried: near the arms that ran, or cheaper than the incumbent, and not in flight."""
     cost = inputs.cost
-    near = _near_arms_that_ran(inputs, reach_octaves)
+    near = _near_arms(inputs.context.space, (inputs.posterior.ever_run > 0).tobytes(), reach_octaves).copy()
     near |= cost.log_expected < cost.log_expected[inputs.incumbent]
     near &= inputs.may_run
     near[inputs.incumbent] = False
@@ -208,10 +201,16 @@ def _candidates(inputs: DecisionInputs, reach_octaves: float) -> Indices:
     return arms
 
 
-def _near_arms_that_ran(inputs: DecisionInputs, reach_octaves: float) -> Flags:
-    """Arms within one step, in one knob, of an arm that ran."""
-    space = inputs.context.space
-    ran, sizes = inputs.posterior.ever_run > 0, octaves(space)
+@lru_cache(maxsize=256)
+def _near_arms(space: ConfigurationSpace, flags: bytes, reach_octaves: float) -> Flags:
+    """Arms within one step, in one knob, of an arm that ran; kept, because a new arm rarely runs.
+
+    Args:
+        space: The arms.
+        flags: Whether each arm ran, as the bytes of an array of bool.
+        reach_octaves: Length of a step in octaves of batch size.
+    """
+    ran, sizes = np.frombuffer(flags, dtype=np.bool_), octaves(space)
     near: Flags = np.array(parameter_neighbours(space)[ran].any(axis=0))
     for arms in combinations(space):
         (found,) = ran[arms].nonzero()
@@ -219,13 +218,14 @@ def _near_arms_that_ran(inputs: DecisionInputs, reach_octaves: float) -> Flags:
             first, last, own = int(found[0]), int(found[-1]), sizes[arms]
             near[arms] |= (own >= own[first] - reach_octaves - 1e-9) & (own <= own[last] + reach_octaves + 1e-9)
             near[arms[max(first - 1, 0)]] = near[arms[min(last + 1, len(arms) - 1)]] = True
+    near.setflags(write=False)
     return near
 
 
-def _profiling_cost(inputs: DecisionInputs, arms: Indices) -> Vector:
+def _profiling_cost(inputs: DecisionInputs, arm: int) -> float:
     """Cost of profiling the first epoch, in incumbent runs."""
-    share = inputs.posterior.epoch_costs.profiling_overhead
-    unit = inputs.cost.log_expected[inputs.incumbent]
-    logs = np.minimum(inputs.cost.log_epoch_cost[arms] - unit, 60.0)
-    cost: Vector = np.where(inputs.cost.measured[arms], 0.0, share * np.exp(logs))
-    return cost
+    cost = inputs.cost
+    if cost.measured[arm]:
+        return 0.0
+    log_ratio = float(cost.log_epoch_cost[arm]) - float(cost.log_expected[inputs.incumbent])
+    return inputs.posterior.epoch_costs.profiling_overhead * math.exp(min(log_ratio, 60.0))

@@ -12,13 +12,13 @@ from wattloop_planner.bandit.policy import Policy
 
 
 def _knowledge_gradient(**settings: Any) -> Policy:
-    from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy  # noqa: PLC0415 - needs SciPy
+    from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy  # noqa: PLC0415 - needs NumPy
 
     return KnowledgeGradientPolicy(**settings)
 
 
 def _thompson_sampling(**settings: Any) -> Policy:
-    from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy  # noqa: PLC0415 - needs SciPy
+    from wattloop_planner.bandit.thompson_sampling import ThompsonSamplingPolicy  # noqa: PLC0415 - needs NumPy
 
     return ThompsonSamplingPolicy(**settings)
 

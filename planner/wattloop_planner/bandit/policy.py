@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from typing import Protocol, runtime_checkable
+from functools import cache, cached_property
+from typing import Protocol, TypeGuard, runtime_checkable
 
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.bandit.configuration import Configuration, ConfigurationSpace, Parameter, configuration_space
@@ -214,6 +214,16 @@ class ReviewingPolicy(Policy, Protocol):
             partial: The measurements of the attempt so far.
         """
         ...
+
+
+def reviews(policy: Policy) -> TypeGuard[ReviewingPolicy]:
+    """Whether a policy revises stopping costs; by its class, because an object's check against a protocol is slow."""
+    return _is_reviewing(type(policy))
+
+
+@cache
+def _is_reviewing(kind: type[Policy]) -> bool:
+    return issubclass(kind, ReviewingPolicy)
 
 
 def decision_seed(job_uid: str, recurrence: int, attempt: int, seed: int = 0) -> int:

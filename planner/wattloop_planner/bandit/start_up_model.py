@@ -13,8 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
-from scipy.special import betaln, softmax
 
 from wattloop_planner.bandit.gaussian_process import Flags, Indices, Matrix, Vector
 
@@ -83,6 +81,9 @@ def expected_start_ups(known: Sequence[KnownStart], arms: int) -> ExpectedStartU
     scale = max((each.joules for each in known), default=0.0)
     if scale < MIN_JOULES:
         return ExpectedStartUps(np.zeros(arms), 0.0, np.zeros(arms))
+    # Here, because jobs whose starts are not known need no SciPy.
+    from scipy.special import softmax  # noqa: PLC0415
+
     starts = _Starts(
         np.array([each.index for each in known]),
         np.array([each.arm for each in known]),
@@ -145,6 +146,8 @@ def _cold_starts(starts: _Starts) -> Iterator[tuple[Flags, float]]:
 
 def _arm_parts(starts: _Starts, warm: Flags) -> Iterator[tuple[_ArmParts, float]]:
     """What may make the starts of arms differ, with the log prior odds."""
+    from scipy.special import betaln  # noqa: PLC0415 - as above
+
     none = np.zeros(starts.arms, dtype=np.bool_)
     yield _ArmParts(0.0, none), 0.0
     yield _ArmParts(OWN_PART, none), math.log(OWN_ODDS)
@@ -168,6 +171,8 @@ def _above_gaps(values: Vector) -> Iterator[Flags]:
 
 
 def _predicted(starts: _Starts, is_cold: Flags, parts: _ArmParts, log_odds: float) -> _Prediction:
+    from scipy.linalg import cho_factor, cho_solve  # noqa: PLC0415 - as above
+
     indices, ran, costs = starts.indices, starts.ran, starts.costs
     slow = parts.is_slow[ran]
     plain = ~(slow | is_cold)

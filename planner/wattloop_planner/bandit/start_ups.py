@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from wattloop.energy.cost import CostModel
 from wattloop_planner.bandit.policy import PartialObservation
@@ -29,6 +30,8 @@ EXACT_PRECISION = 1e6
 KNOWN_SD = 0.01
 # Epochs take at least this share of an attempt's cost: an estimate may exceed the cost of a short attempt.
 MIN_EPOCHS_SHARE = 0.05
+# Kept, because each attempt is divided at each review.
+cost_model = lru_cache(maxsize=64)(CostModel)
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class StartUps:
         """Cost of an attempt's start, if it was measured."""
         if attempt.start_up is None:
             return None
-        model = CostModel(self._eta, attempt.max_power_watts)
+        model = cost_model(self._eta, attempt.max_power_watts)
         return model.cost_joules(attempt.start_up.energy_joules, attempt.start_up.time_seconds)
 
     def cost_of(self, arm: int, attempt: Observation | PartialObservation, gpu_model: str) -> float:
@@ -111,8 +114,10 @@ class StartUps:
             gpu_model: Product name of its GPUs.
         """
         measured = self.measured(attempt)
-        limit = (1 - MIN_EPOCHS_SHARE) * self._paid(attempt)
-        return min(float(self.expected(gpu_model).typical[arm]), limit) if measured is None else measured
+        if measured is not None:
+            return measured
+        expected = float(self.expected(gpu_model).typical[arm])
+        return min(expected, (1 - MIN_EPOCHS_SHARE) * self._paid(attempt)) if expected > 0 else expected
 
     def parts(
         self, arm: int, attempt: Observation | PartialObservation, gpu_model: str, forecast: EpochForecast | None
@@ -128,11 +133,12 @@ class StartUps:
             gpu_model: Product name of its GPUs.
             forecast: What an epoch of its arm is expected to cost; None if nothing is known.
         """
-        paid, measured = self._paid(attempt), self.measured(attempt)
+        measured = self.measured(attempt)
         if attempt.epoch_energy_joules is not None and attempt.epoch_time_seconds is not None:
-            model = CostModel(self._eta, attempt.max_power_watts)
+            model = cost_model(self._eta, attempt.max_power_watts)
             epoch = model.cost_joules(attempt.epoch_energy_joules, attempt.epoch_time_seconds)
             return AttemptParts(self.cost_of(arm, attempt, gpu_model), epoch, EXACT_PRECISION, measured is not None)
+        paid = self._paid(attempt)
         if measured is not None:
             return AttemptParts(measured, (paid - measured) / attempt.epochs, ROUGH_SD**-2, shows_start_up=True)
         if forecast is None or not self._known.get(gpu_model):
@@ -142,7 +148,7 @@ class StartUps:
         return _divided(paid, attempt.epochs, forecast, float(expected.typical[arm]), expected.spread)
 
     def _paid(self, attempt: Observation | PartialObservation) -> float:
-        model = CostModel(self._eta, attempt.max_power_watts)
+        model = cost_model(self._eta, attempt.max_power_watts)
         return model.cost_joules(attempt.energy_joules, attempt.time_seconds)
 
 

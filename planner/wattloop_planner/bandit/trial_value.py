@@ -1,4 +1,8 @@
-"""Value and cost of a trial, in units of the incumbent's expected cost of one recurrence."""
+"""Value and cost of a trial, in units of the incumbent's expected cost of one recurrence.
+
+`native/trial_value.c` computes the formulas: a decision takes them of a few arms, for which calls of NumPy take longer
+than the arithmetic. tests/planner/bandit/test_compiled_cost_model.py has them in NumPy.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +11,26 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import ndtr
 
+from wattloop_planner.bandit import _cost_model
 from wattloop_planner.bandit.cost_posterior import CostPosterior
 from wattloop_planner.bandit.curve_model import AttemptEpochs
-from wattloop_planner.bandit.epoch_limit import MAX_LOG, log_attempt_factor, standardised_limit
-from wattloop_planner.bandit.gaussian_process import Flags, Indices, Vector
+from wattloop_planner.bandit.gaussian_process import Flags, Vector
 
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
-FEW_NODES, FEW_WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
-FEW_WEIGHTS = FEW_WEIGHTS / FEW_WEIGHTS.sum()
+
+def _gauss_hermite(nodes: int) -> Vector:
+    """Nodes of the rule for a standard normal variable, then their weights."""
+    places, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    return np.concatenate((places, weights / weights.sum()))
+
+
+RULE = _gauss_hermite(9)
+FEW_NODES_RULE = _gauss_hermite(5)
 STOPS = np.geomspace(0.9, 2.2, 12)
 
-Array = NDArray[np.float64]
 
-
-def knowledge_gain(
-    cost: CostPosterior,
-    incumbent: int,
-    arms: Indices,
-    repeats: int = 1,
-    *,
-    offered: Flags | None = None,
-    spread: Vector | None = None,
-) -> Vector:
-    """Expected saving of each later recurrence after a trial, for each arm.
+def knowledge_gain(cost: CostPosterior, incumbent: int, arm: int, offered: Flags, spread: float | None = None) -> float:
+    """Expected saving of each later recurrence after a trial of an arm.
 
     The knowledge gradient for correlated beliefs (Frazier, Powell and Dayanik 2009) with the expected
     cost as the objective: a trial of arm i moves the mean of arm j by b_ij·Z, Z standard normal, and
@@ -43,56 +40,26 @@ def knowledge_gain(
     Args:
         cost: Posterior of the cost.
         incumbent: The arm that runs otherwise; its expected cost is the unit.
-        arms: The arms to try, shape (tried,).
-        repeats: Number of runs of each trial.
-        offered: The arms that may run afterwards, shape (arms,); None: all. A cheaper arm that may not run is
-            no saving.
-        spread: Standard deviation of the result of a trial, shape (tried,); default: that of a mean of
-            `repeats` runs.
-
-    Returns:
-        Savings, shape (tried,).
+        arm: The arm to try.
+        offered: The arms that may run afterwards, shape (arms,). A cheaper arm that may not run is no saving.
+        spread: Standard deviation of the result of the trial; default: that of one run.
     """
-    noise = cost.noise_sd**2
     if spread is None:
-        spread = np.sqrt(cost.variance[arms] + noise / repeats)
-    moves = cost.covariance[:, arms] / spread
-    unlimited = cost.log_expected_unlimited
-    changes = moves[:, :, None] * NODES - (moves**2 / 2)[:, :, None]
-    costs = np.exp(np.minimum((unlimited - unlimited[incumbent])[:, None, None] + changes, MAX_LOG))
-    left = slice(None) if offered is None or offered.all() else offered
-    gain: Vector = (costs[incumbent] - costs[left].min(axis=0)) @ WEIGHTS
-    if not cost.is_limited:
-        return gain
-    epoch_moves = cost.epochs_covariance[:, arms] / spread
-    variance = np.maximum(cost.epochs_variance[:, None] - epoch_moves**2, 0.0) + noise
-    log_epochs = cost.log_epochs[:, None, None] + epoch_moves[:, :, None] * NODES
-    spreads = np.sqrt(variance)[:, :, None]
-    attempts = (unlimited - cost.log_expected[incumbent])[:, None, None] + changes
-    attempts += log_attempt_factor(log_epochs, spreads, cost.log_limit)
-    # The retry after an exhausted attempt costs one run of the incumbent.
-    costs = np.exp(np.minimum(attempts, MAX_LOG)) + ndtr(-standardised_limit(log_epochs, spreads, cost.log_limit))
-    # An exhausted trial does not show how far beyond the limit its epochs are.
-    exhausted = cost.limit_distance[arms][:, None] < NODES
-    unknown = (costs * np.where(exhausted, WEIGHTS, 0.0)).sum(axis=-1)
-    seen = np.where(exhausted, 0.0, costs[incumbent] - costs[left].min(axis=0)) @ WEIGHTS
-    limited: Vector = seen + unknown[incumbent] - unknown[left].min(axis=0)
-    # The limit adds no value to a trial of an arm that it affects more than the incumbent.
-    less_likely = cost.limit_distance[arms] < cost.limit_distance[incumbent]
-    return np.where(less_likely, np.minimum(limited, gain), limited)
+        spread = math.sqrt(float(cost.variance[arm]) + cost.noise_sd**2)
+    return _cost_model.knowledge_gain(*cost.compiled, offered, incumbent, arm, spread, RULE)
 
 
 def best_stop(
-    mean: Array,
-    spread: Array,
-    failing: Array,
+    mean: float,
+    spread: float,
+    failing: float,
     horizon: float,
-    paid: Array,
+    paid: float,
     *,
-    limit: Array | float = math.inf,
+    limit: float = math.inf,
     max_stop: float = math.inf,
     retry: float = 1.0,
-) -> tuple[Array, Array]:
+) -> tuple[float, float]:
     """The best stopping cost of a run, and the expected remaining cost with it.
 
     The cost C is log-normal, conditional on exceeding the cost already paid, or infinite with the
@@ -101,54 +68,32 @@ def best_stop(
     incumbent's run after a stop, and the loss in all later recurrences if the run stops too early.
 
     Args:
-        mean: Mean of the run's log cost, any shape; the shapes of the other arrays broadcast to it.
+        mean: Mean of the run's log cost.
         spread: Standard deviation of the run's log cost, including the noise between runs.
         failing: Prior probability that the run never reaches the target.
         horizon: Number of later recurrences.
-        paid: Cost already paid, of the shape of `mean`.
+        paid: Cost already paid.
         limit: The limit of epochs in standard deviations above the mean log cost: a run that would cost
             more ends there, as with a stop.
         max_stop: Upper bound of the stopping cost.
         retry: Cost of the incumbent's run after a stop, which includes its start.
 
     Returns:
-        The expected remaining cost, including the incumbent's run after a stop, and the stopping cost;
-        both of the shape of `mean`.
+        The expected remaining cost, including the incumbent's run after a stop, and the stopping cost.
     """
-    nominal = np.maximum(np.minimum(STOPS, max_stop), paid[..., None])
-    at_limit = np.exp(np.minimum(mean + spread * limit, MAX_LOG))
-    stops = np.maximum(np.minimum(nominal, at_limit[..., None]), paid[..., None])
-    at_stop = (np.log(stops) - mean[..., None]) / spread[..., None]
-    at_paid = (np.log(np.maximum(paid, 1e-9)) - mean) / spread
-    expected = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
-    alive = np.maximum(ndtr(-at_paid), 1e-9)
-    mass_below = ndtr(at_stop - spread[..., None])
-    below = expected[..., None] * (mass_below - ndtr(at_paid - spread)[..., None]) / alive[..., None]
-    above = np.minimum(ndtr(-at_stop) / alive[..., None], 1.0)
-    never = (failing / (failing + (1 - failing) * alive))[..., None]
-    taken = (1 - never) * (below + stops * above) + never * stops - paid[..., None]
-    stopped = (1 - never) * above + never
-    at_one = np.minimum(-mean / spread, limit)
-    improvement = ndtr(at_one) - expected * ndtr(at_one - spread)
-    gained = ndtr(at_stop) - expected[..., None] * mass_below
-    lost = np.where(at_stop < at_one[..., None], improvement[..., None] - gained, 0.0)
-    total_cost = taken + retry * stopped
-    index = (total_cost + horizon * np.maximum(lost, 0.0)).argmin(axis=-1).ravel()
-    rows = np.arange(index.size)
-    remaining = total_cost.reshape(index.size, -1)[rows, index].reshape(mean.shape)
-    return remaining, nominal.reshape(index.size, -1)[rows, index].reshape(mean.shape)
+    return _cost_model.best_stop(STOPS, mean, spread, failing, horizon, paid, limit, max_stop, retry)
 
 
 def probe_option(
     cost: CostPosterior,
     incumbent: int,
-    arms: Indices,
-    failing: Array,
+    arm: int,
+    failing: float,
     horizon: float,
     *,
     max_stop: float = math.inf,
     retry: float = 1.0,
-) -> Vector:
+) -> float:
     """Value of the option to stop after the first epoch, when the epoch cost is known.
 
     The expectation over the epoch cost of max(net value of continuing, −cost of the first epoch), minus
@@ -158,29 +103,17 @@ def probe_option(
     Args:
         cost: Posterior of the cost.
         incumbent: The arm whose expected cost is the unit.
-        arms: Arms with unknown epoch costs, shape (arms,).
-        failing: Their probabilities of never reaching the target, shape (arms,).
+        arm: An arm with an unknown epoch cost.
+        failing: Its probability of never reaching the target.
         horizon: Number of later recurrences.
         max_stop: Upper bound of the stopping cost.
         retry: Cost of the incumbent's run after a stop, which includes its start.
-
-    Returns:
-        Values, shape (arms,).
     """
-    unit = cost.log_expected[incumbent]
-    shift = np.sqrt(cost.epoch_cost_variance[arms])[:, None] * FEW_NODES
-    mean = cost.log_cost[arms][:, None] - unit + shift
-    spread = np.sqrt(cost.epochs_variance[arms] + cost.noise_sd**2)[:, None]
-    limit = cost.limit_distance[arms][:, None]
-    remaining, _ = best_stop(
-        mean, spread, failing[:, None], horizon, np.zeros_like(mean), limit=limit, max_stop=max_stop, retry=retry
-    )
-    at_one = np.minimum(-mean / spread, limit)
-    expected = np.exp(np.minimum(mean + spread**2 / 2, MAX_LOG))
-    net = horizon * (ndtr(at_one) - expected * ndtr(at_one - spread)) - (remaining - 1)
-    first_epoch = np.exp(np.minimum(cost.log_epoch_cost[arms][:, None] - unit + shift, MAX_LOG)) + (retry - 1)
-    option: Vector = (np.maximum(net, -first_epoch) - net) @ FEW_WEIGHTS
-    return option
+    unit = float(cost.log_expected[incumbent])
+    mean, spread = float(cost.log_cost[arm]) - unit, math.sqrt(float(cost.epochs_variance[arm]) + cost.noise_sd**2)
+    run = (mean, spread, failing, horizon, float(cost.limit_distance[arm]), max_stop, retry)
+    epoch_cost = (float(cost.log_epoch_cost[arm]) - unit, math.sqrt(float(cost.epoch_cost_variance[arm])))
+    return _cost_model.probe_option(STOPS, *run, *epoch_cost, FEW_NODES_RULE)
 
 
 @dataclass(frozen=True)
@@ -215,14 +148,14 @@ class RunningTrial:
         """The best stopping cost, without a curve."""
         return self._without_curve[1]
 
-    def is_worth(self, needed: float, attempt: AttemptEpochs | None, epochs: float, offered: Flags | None) -> bool:
+    def is_worth(self, needed: float, attempt: AttemptEpochs | None, epochs: float, offered: Flags) -> bool:
         """Whether the net value of continuing is at least a value.
 
         Args:
             needed: The value.
             attempt: The attempt's epochs given its curve; None: those of its arm.
             epochs: Epochs run so far.
-            offered: The arms that may run afterwards, shape (arms,); None: all.
+            offered: The arms that may run afterwards, shape (arms,).
         """
         remaining = self._without_curve[0] if attempt is None else self._remaining_with(attempt)
         # The gain is not negative, and takes most of the time.
@@ -234,48 +167,32 @@ class RunningTrial:
     @cached_property
     def _without_curve(self) -> tuple[float, float]:
         """Expected remaining cost, and the best stopping cost."""
-        cost, arms = self.cost, np.array([self.arm])
-        return self._best_stop(
-            cost.log_cost[arms] - cost.log_expected[self.incumbent],
-            np.sqrt(cost.variance[arms] + cost.noise_sd**2),
-            cost.limit_distance[arms],
-        )
+        cost, arm = self.cost, self.arm
+        mean = float(cost.log_cost[arm]) - float(cost.log_expected[self.incumbent])
+        spread = math.sqrt(float(cost.variance[arm]) + cost.noise_sd**2)
+        return self._best_stop(mean, spread, float(cost.limit_distance[arm]))
 
     def _remaining_with(self, attempt: AttemptEpochs) -> float:
         """Expected remaining cost, given the epochs of the attempt."""
-        cost, arms = self.cost, np.array([self.arm])
-        remaining, _ = self._best_stop(
-            cost.log_epoch_cost[arms] + attempt.mean - cost.log_expected[self.incumbent],
-            np.sqrt(attempt.variance + cost.epoch_cost_variance[arms]),
-            np.array([(cost.log_limit - attempt.mean) / math.sqrt(attempt.variance)]),
-        )
-        return remaining
+        cost, arm = self.cost, self.arm
+        mean = float(cost.log_epoch_cost[arm]) + attempt.mean - float(cost.log_expected[self.incumbent])
+        spread = math.sqrt(attempt.variance + float(cost.epoch_cost_variance[arm]))
+        return self._best_stop(mean, spread, (cost.log_limit - attempt.mean) / math.sqrt(attempt.variance))[0]
 
-    def _best_stop(self, mean: Vector, spread: Vector, limit: Vector) -> tuple[float, float]:
-        remaining, stop = best_stop(
-            mean,
-            spread,
-            np.array([self.failing]),
-            self.horizon,
-            np.array([self.paid]),
-            limit=limit,
-            max_stop=self.max_stop,
-            retry=self.retry,
-        )
-        return float(remaining[0]), float(stop[0])
+    def _best_stop(self, mean: float, spread: float, limit: float) -> tuple[float, float]:
+        bounds = {"limit": limit, "max_stop": self.max_stop, "retry": self.retry}
+        return best_stop(mean, spread, self.failing, self.horizon, self.paid, **bounds)
 
-    def _gain(self, attempt: AttemptEpochs | None, epochs: float, offered: Flags | None) -> float:
+    def _gain(self, attempt: AttemptEpochs | None, epochs: float, offered: Flags) -> float:
         """Expected saving of each later recurrence after the trial."""
-        cost, spread = self.cost, None
-        if attempt is not None:
-            variance = float(cost.epochs_variance[self.arm]) + cost.noise_sd**2
-            cost, spread = _after(cost, self.arm, attempt.beyond(math.log(epochs)), variance)
-        return float(knowledge_gain(cost, self.incumbent, np.array([self.arm]), offered=offered, spread=spread)[0])
+        if attempt is None:
+            return knowledge_gain(self.cost, self.incumbent, self.arm, offered)
+        variance = float(self.cost.epochs_variance[self.arm]) + self.cost.noise_sd**2
+        cost, spread = _after(self.cost, self.arm, attempt.beyond(math.log(epochs)), variance)
+        return knowledge_gain(cost, self.incumbent, self.arm, offered, spread)
 
 
-def _after(
-    cost: CostPosterior, arm: int, attempt: AttemptEpochs, prior_variance: float
-) -> tuple[CostPosterior, Vector]:
+def _after(cost: CostPosterior, arm: int, attempt: AttemptEpochs, prior_variance: float) -> tuple[CostPosterior, float]:
     """The posterior after the first part of an attempt, and the standard deviation of its result.
 
     All that an attempt says about the arms follows from its epochs. With k_j, the covariance of the log
@@ -298,4 +215,4 @@ def _after(
     # knowledge_gain divides the covariance with the arm, which is now smaller, by the spread of the result.
     own = float(shared[arm])
     spread = (prior_variance - own * (1 - left)) / math.sqrt(prior_variance * max(left, 1e-9))
-    return moved, np.array([spread])
+    return moved, spread

@@ -14,8 +14,8 @@ from wattloop_planner.bandit.policy import (
     DecisionContext,
     PartialObservation,
     Policy,
-    ReviewingPolicy,
     decision_seed,
+    reviews,
 )
 from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import Observation, Outcome, ParameterValues, retargeted
@@ -136,7 +136,7 @@ def simulate(
     profiles: set[Configuration] = set()
     for recurrence in range(scenario.recurrences):
         # Policies without a model of bounds see the attempts as they were, as in the published simulations.
-        if recurrence == scenario.switch_at and scenario.with_curves and isinstance(policy, ReviewingPolicy):
+        if recurrence == scenario.switch_at and scenario.with_curves and reviews(policy):
             observations = _at_other_target(scenario, observations)
         for attempt in range(MAX_ATTEMPTS):
             context = decision_context(scenario, recurrence, attempt, tuple(observations), seed)
@@ -240,7 +240,7 @@ def run_decided(
 
     result = run_until(decision.stop_cost_joules)
     curve = _curve(scenario, target, chosen.configuration, path)
-    if decision.stop_cost_joules is not None and isinstance(policy, ReviewingPolicy):
+    if decision.stop_cost_joules is not None and reviews(policy):
         for epoch in count(1):
             if result.epochs <= epoch:
                 break

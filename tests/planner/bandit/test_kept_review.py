@@ -63,7 +63,8 @@ def test_the_saving_after_a_trial_is_not_negative(compared: Compared) -> None:
         posterior = PosteriorCache().posterior(context, 0, NoisePrior(), ChangeDetection())
         cost = cost_posterior(posterior, context.gpu_model, max_epochs=context.max_epochs)
         if cost is not None:
-            arms = np.arange(len(context.space))
-            gains += [knowledge_gain(cost, int(arm), arms) for arm in arms]
-    assert len(gains) > 50
-    assert min(float(gain.min()) for gain in gains) >= 0
+            arms = range(len(context.space))
+            offered = np.ones(len(arms), dtype=np.bool_)
+            gains += [knowledge_gain(cost, incumbent, arm, offered) for incumbent in arms for arm in arms]
+    assert len(gains) > 500
+    assert min(gains) >= 0

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -210,8 +209,7 @@ def test_without_the_start_the_same_trial_would_be_stopped() -> None:
 @given(mean=st.floats(-1, 1), spread=st.floats(0.05, 0.6), failing=st.floats(0.01, 0.5), start=st.floats(0.01, 5))
 def test_a_stop_wastes_a_start(mean: float, spread: float, failing: float, start: float) -> None:
     def remaining(retry: float) -> float:
-        values = np.array([mean]), np.array([spread]), np.array([failing])
-        return float(best_stop(*values, 20.0, np.zeros(1), retry=retry)[0][0])
+        return best_stop(mean, spread, failing, 20.0, 0.0, retry=retry)[0]
 
     # At least the runs that never reach the target are stopped, and at most all.
     assert failing * start * 0.999 <= remaining(1 + start) - remaining(1.0) + 1e-9

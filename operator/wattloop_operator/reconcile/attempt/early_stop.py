@@ -25,7 +25,7 @@ from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.probe_usage import usage_without_trials
 from wattloop_operator.reconcile.learning.decision import policy_of, review_context
 from wattloop_operator.reconcile.learning.job_observations import sorted_values
-from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, ReviewingPolicy
+from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, reviews
 from wattloop_planner.bandit.unreached_target import predicted_final_metric
 from wattloop_planner.final_metric import MIN_EVALUATIONS
 
@@ -126,7 +126,7 @@ def _with_reviewed_limit_of(
     kind = ChoiceKind(spec.decision.kind.value.lower())
     decision = Decision(spec.batch_size, kind, spec.decision.reason, limit, parameters=sorted_values(spec.parameters))
     with policy_of(snapshot, context) as policy:
-        if not isinstance(policy, ReviewingPolicy):
+        if not reviews(policy):
             # The job has another policy than the one that decided the attempt.
             return progress
         limit = policy.review(context, decision, measured)
