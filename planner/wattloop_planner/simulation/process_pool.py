@@ -17,6 +17,10 @@ from typing import TypeVar
 from wattloop import interruption
 from wattloop.threads import TaskThread
 
+# Items of one part travel together, and with them once what they share, such as a trace. A process gets this many
+# parts, so that none waits long for another and progress is seen.
+PARTS_OF_PROCESS = 16
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -38,27 +42,34 @@ def map_in_processes(
     Raises:
         wattloop.interruption.Interrupted: The program was asked to end; the workers have ended.
     """
-    finished: queue.SimpleQueue[Future[Result] | None] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[Future[list[Result]] | None] = queue.SimpleQueue()
     with (
         interruption.deferred(),
         interruption.wake_on_request(lambda: finished.put(None)),
         _executor(count) as executor,
     ):
-        futures: dict[Future[Result], Item] = {}
-        for item in items:
+        futures: dict[Future[list[Result]], Sequence[Item]] = {}
+        size = max(len(items) // (count * PARTS_OF_PROCESS), 1)
+        for start in range(0, len(items), size):
+            part = items[start : start + size]
             interruption.raise_if_requested()
             with _signals_blocked():
-                future = executor.submit(call, item)
-            futures[future] = item
+                future = executor.submit(_call_each, call, part)
+            futures[future] = part
             future.add_done_callback(finished.put)
-        for _ in items:
+        for _ in range(len(futures)):
             future = _next(finished)
             future.result()
-            on_done(futures[future])
-        return [future.result() for future in futures]
+            for item in futures[future]:
+                on_done(item)
+        return [result for future in futures for result in future.result()]
 
 
-def _next(finished: queue.SimpleQueue[Future[Result] | None]) -> Future[Result]:
+def _call_each(call: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    return [call(item) for item in items]
+
+
+def _next(finished: queue.SimpleQueue[Future[list[Result]] | None]) -> Future[list[Result]]:
     while True:
         future = finished.get()
         interruption.raise_if_requested()
