@@ -70,6 +70,12 @@ def test_readers_have_at_most_30_000_words_and_no_page_takes_over_five_minutes()
     assert {name: n for name, n in counts.items() if n > MAX_PAGE_WORDS and name not in LOOKED_UP} == {}
 
 
+def test_the_readme_links_every_page_for_users() -> None:
+    # The navigation of the site is hidden where the repository is browsed.
+    linked = set(re.findall(r"\]\((docs/[^)#]+)", (DOCS.parent / "README.md").read_text(encoding="utf-8")))
+    assert {page.relative_to(DOCS.parent).as_posix() for page in READERS} - linked == set()
+
+
 def test_the_glossary_has_at_most_60_terms() -> None:
     rows = [line for line in (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     assert 0 < len(rows) - 2 <= MAX_TERMS
