@@ -44,7 +44,7 @@ class HeldGpu:
         limit_watts: Power limit that is held on each GPU; None if none is.
         refused_limit: Why the limit that was requested last is not held; empty if it is.
         frequency_plan: Name of the FrequencyPlan by which its clocks are held; empty if there is none.
-        since: When the attempt began; None before.
+        since: When the attempt began.
         until: When the attempt ends at the latest, and with it the limit; None if it has no deadline.
     """
 
@@ -59,13 +59,13 @@ class HeldGpu:
     limit_watts: int | None
     refused_limit: str
     frequency_plan: str
-    since: datetime | None
+    since: datetime
     until: datetime | None
 
     def to_json(self) -> dict[str, Any]:
         """The GPU as a JSON object with the names of the attributes."""
-        times = {name: None if (at := getattr(self, name)) is None else at.isoformat() for name in ("since", "until")}
-        return asdict(self) | times
+        until = None if self.until is None else self.until.isoformat()
+        return asdict(self) | {"since": self.since.isoformat(), "until": until}
 
 
 def held_gpus(store: Store) -> tuple[HeldGpu, ...]:
@@ -81,31 +81,36 @@ def held_gpus(store: Store) -> tuple[HeldGpu, ...]:
             recurrence = each.read_as(TrainingRecurrence)
             job = store.objects.get(JOB, each.namespace, recurrence.spec.job_ref.name)
             deadline = None if job is None else job.read_as(RecurringTrainingJob).spec.active_deadline_seconds
-            found += gpus_of(recurrence, deadline)
+            found += gpus_of(recurrence, deadline, THIS_MACHINE)
     return tuple(found)
 
 
-def gpus_of(recurrence: TrainingRecurrence, active_deadline_seconds: int | None) -> Iterator[HeldGpu]:
-    """The GPUs of a running attempt.
+def gpus_of(
+    recurrence: TrainingRecurrence, active_deadline_seconds: int | None, unnamed_node: str
+) -> Iterator[HeldGpu]:
+    """The GPUs of an attempt without an outcome; none before it starts, since a queued attempt holds no GPU.
 
     Args:
         recurrence: The attempt.
         active_deadline_seconds: Seconds after its start at which it is ended; None without a deadline.
+        unnamed_node: The node of an attempt that names no node.
     """
     status, progress = recurrence.status, recurrence.progress
     usage, plan = usage_of(progress), status.frequency_plan
     since, deadline = status.start_time, active_deadline_seconds
+    if since is None:
+        return
     shared: dict[str, Any] = {
         "namespace": recurrence.metadata.namespace,
         "job": recurrence.spec.job_ref.name,
         "attempt": recurrence.metadata.name,
-        "node": ", ".join(sorted({each.node for each in status.pods})) or THIS_MACHINE,
+        "node": ", ".join(sorted({each.node for each in status.pods})) or unnamed_node,
         "product": progress.gpu_product if usage is None else usage.gpu_product,
         "limit_watts": _held_limit(progress),
         "refused_limit": progress.power_limit_refusal,
         "frequency_plan": plan.name if plan is not None and plan.mode == RUNS_PLAN else "",
         "since": since,
-        "until": None if since is None or deadline is None else since + timedelta(seconds=deadline),
+        "until": None if deadline is None else since + timedelta(seconds=deadline),
     }
     for gpu in progress.gpus:
         yield HeldGpu(gpu=gpu.uuid, gpus=1, mean_power_watts=_mean_power_watts(gpu), **shared)

@@ -34,6 +34,7 @@ from wattloop_operator.page.job_source import SourcedJob, command_line
 
 # An open page asks once a second; the API server is asked this often at most.
 READ_SECONDS = 3.0
+NODE_UNKNOWN = "node not known"
 LATEST_ALONE = (
     "A cluster keeps only the latest recurrences as objects, which the table and the plots have. State, beliefs and "
     "savings are the operator's, of all recurrences."
@@ -120,7 +121,7 @@ class ClusterJobs:
             ]
             if running:
                 deadline = _job(body).spec.active_deadline_seconds
-                found += [gpu for each in running for gpu in gpus_of(_recurrence(each), deadline)]
+                found += [gpu for each in running for gpu in gpus_of(_recurrence(each), deadline, NODE_UNKNOWN)]
         return tuple(found)
 
     def month(self, begin: datetime) -> tuple[MonthUsage, ...]:  # noqa: ARG002

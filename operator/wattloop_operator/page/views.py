@@ -228,7 +228,7 @@ class GpuLine(BaseModel):
     limit_watts: int | None = Field(description="Power limit that is held on each GPU; null if none is.")
     refused_limit: str = Field(description="Why the limit that was requested last is not held; empty if it is.")
     frequency_plan: str = Field(description="FrequencyPlan by which its clocks are held; empty if there is none.")
-    since: datetime | None = Field(description="When the attempt began; null before.")
+    since: datetime = Field(description="When the attempt began.")
     until: datetime | None = Field(description="When it ends at the latest; null if it has no deadline.")
 
 

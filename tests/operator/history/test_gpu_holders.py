@@ -15,12 +15,12 @@ SINCE = datetime(2026, 3, 2, 3, tzinfo=UTC)
 def found(deadline: int | None = None, status: dict[str, Any] | None = None, **progress: Any) -> tuple[HeldGpu, ...]:
     body = running_recurrence(LONGEST, **progress)
     body["status"] |= status or {}
-    return tuple(gpus_of(TrainingRecurrence.model_validate(body), deadline))
+    return tuple(gpus_of(TrainingRecurrence.model_validate(body), deadline, "node not known"))
 
 
 def test_each_reported_gpu_has_its_mean_power_and_the_limit_that_the_processes_hold() -> None:
     (gpu,) = found(3600, powerLimitWatts=200)
-    assert (gpu.gpu, gpu.attempt, gpu.product, gpu.node) == ("GPU-0", RUNNING, "NVIDIA A40", "this machine")
+    assert (gpu.gpu, gpu.attempt, gpu.product, gpu.node) == ("GPU-0", RUNNING, "NVIDIA A40", "node not known")
     assert (gpu.mean_power_watts, gpu.limit_watts) == (250.0, 200)
     assert (gpu.since, gpu.until) == (SINCE, datetime(2026, 3, 2, 4, tzinfo=UTC))
     assert found()[0].until is None
@@ -42,6 +42,10 @@ def test_an_attempt_that_has_reported_nothing_has_the_gpus_that_it_requests() ->
     (requested,) = found(status={"devices": 2}, gpus=[])
     assert (requested.gpus, requested.mean_power_watts) == (2, None)
     assert found(gpus=[]) == ()
+
+
+def test_an_attempt_that_waits_in_a_queue_holds_no_gpu() -> None:
+    assert found(status={"devices": 2, "startTime": None}, gpus=[]) == ()
 
 
 def test_clocks_are_held_only_while_the_ranks_run_the_plan() -> None:
