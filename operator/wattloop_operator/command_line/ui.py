@@ -131,7 +131,7 @@ def _serve_cluster(arguments: argparse.Namespace) -> None:
         namespace = arguments.namespace
         if namespace is None:
             namespace = "" if may_list_everywhere(api) else context.namespace
-        source = ClusterJobs(api, f"context {context.name}", namespace)
+        source = ClusterJobs(api, context.name, namespace, arguments.kubeconfig)
         # An error of the first reading ends the command.
         source.version()
         _serve(arguments, source)

@@ -66,24 +66,31 @@ class ClusterJobs:
 
     Args:
         api: The API server, with the reader's credentials.
-        name: The cluster, for the page.
+        context: The context of the kubeconfig that is read.
         namespace: The only namespace to read; empty: all.
+        kubeconfig: The file that has the context, as the user named it; None: the usual one.
         clock: Monotonic seconds.
     """
 
     gpus_unknown = ""
     month_unknown = MONTH_UNKNOWN
-    first_step = "kubectl apply --filename job.yaml"
 
     def __init__(
-        self, api: ClusterApi, name: str, namespace: str = "", clock: Callable[[], float] = time.monotonic
+        self,
+        api: ClusterApi,
+        context: str,
+        namespace: str = "",
+        kubeconfig: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
         self._namespace = namespace
         self._clock = clock
         self._lock = threading.Lock()
         self._known: tuple[float, ClusterObjects] | None = None
-        self.name = f"{name}, {f'namespace {namespace}' if namespace else 'all namespaces'}"
+        # The reader's shell may have another current context.
+        self._cluster = ("--context", context, *(() if kubeconfig is None else ("--kubeconfig", kubeconfig)))
+        self.name = f"context {context}, {f'namespace {namespace}' if namespace else 'all namespaces'}"
 
     def version(self) -> str:
         """See `JobSource`."""
@@ -132,14 +139,27 @@ class ClusterJobs:
         """See `JobSource`."""
         return None
 
+    @property
+    def first_step(self) -> str:
+        """See `JobSource`."""
+        return self._kubectl("apply", "--filename", "job.yaml")
+
     def command(self, words: Sequence[str], key: JobKey | None = None) -> str:
         """See `JobSource`."""
         if key is not None:
-            return command_line(("kubectl", "wattloop", words[0], key.name, "--namespace", key.namespace))
+            return self._kubectl("wattloop", words[0], key.name, "--namespace", key.namespace)
         where = ("--namespace", self._namespace) if self._namespace else ("--all-namespaces",)
         if "--month" in words:
             return command_line(("wattloop", words[0], "--database", "URL", *words[1:]))
-        return command_line(("kubectl", "get", "trec" if "--gpus" in words else "rtj", *where, "--output=wide"))
+        # No column of kubectl has the GPUs.
+        return "" if "--gpus" in words else self._kubectl("get", "rtj", *where, "--output=wide")
+
+    def conditions_command(self, key: JobKey) -> str:
+        """See `JobSource`."""
+        return self._kubectl("describe", "rtj", key.name, "--namespace", key.namespace)
+
+    def _kubectl(self, *words: str) -> str:
+        return command_line(("kubectl", *words, *self._cluster))
 
     def _objects(self) -> ClusterObjects:
         # Held while the server is asked, so that the pages that are open ask it once together.

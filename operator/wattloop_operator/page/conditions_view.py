@@ -30,7 +30,7 @@ def conditions_view(source: JobSource, key: JobKey) -> ConditionsView | None:
         namespace=key.namespace,
         name=key.name,
         version=version,
-        command=source.command(("history", "--jobs")),
+        command=source.conditions_command(key),
         overview=job_line(overviews[0]) if overviews else None,
         conditions=[] if snapshot is None else list(_conditions(snapshot)),
         failures=[] if snapshot is None else list(_failures(snapshot))[:MAX_FAILURES],

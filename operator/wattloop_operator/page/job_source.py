@@ -89,12 +89,16 @@ class JobSource(Protocol):
         ...
 
     def command(self, words: Sequence[str], key: JobKey | None = None) -> str:
-        """The command line of a subcommand that reads the same.
+        """The command line of a subcommand that reads the same; empty if there is none.
 
         Args:
             words: The subcommand and its options.
             key: The job that it reads; None for all.
         """
+        ...
+
+    def conditions_command(self, key: JobKey) -> str:
+        """The command line that shows the conditions of a job."""
         ...
 
 

@@ -119,6 +119,10 @@ class StoredJobs:
         named = () if key is None else (key.name, "--namespace", key.namespace)
         return command_line(("wattloop", words[0], *named, "--database", self._address, *words[1:]))
 
+    def conditions_command(self, key: JobKey) -> str:  # noqa: ARG002
+        """See `JobSource`."""
+        return self.command(("history", "--jobs"))
+
     def _once_per_version(self, read: Callable[..., Value], *arguments: Any) -> Value:
         """What a function reads; it is read again only after a change."""
         version, key = self._store.version(), (read, *arguments)

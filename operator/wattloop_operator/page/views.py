@@ -245,7 +245,7 @@ class ClusterView(BaseModel):
     """The GPUs that running attempts hold, one page of them."""
 
     version: str = Field(description="Changes when anything of any job does.")
-    command: str = Field(description="The command that says the same.")
+    command: str = Field(description="The command that says the same; empty if there is none.")
     unknown: str = Field(description="Why they are not known, and where they are; empty if they are.")
     nodes: list[NodeLine] = Field(description="Sums by node, of all pages.")
     total: int = Field(description="Number of lines.")

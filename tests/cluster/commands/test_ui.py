@@ -104,7 +104,7 @@ def test_a_reader_of_one_namespace_sees_nothing_of_another(kubectl: ClusterComma
         assert [(job["namespace"], job["name"], job["state"]) for job in jobs["jobs"]] == [
             (team.namespace, "mine", "Running")
         ]
-        assert jobs["command"] == f"kubectl get rtj --namespace {team.namespace} --output=wide"
+        assert jobs["command"].startswith(f"kubectl get rtj --namespace {team.namespace} --output=wide --context ")
         theirs = {"namespace": team.others, "name": "theirs"}
         for path in ("/job", "/conditions", "/api/job", "/api/conditions", "/plots/cost.svg"):
             assert page.get(path, params=theirs).status_code == 404
@@ -139,7 +139,7 @@ def test_an_administrator_sees_all_namespaces_and_changes_as_they_come(
         assert [(job["namespace"], job["name"]) for job in jobs["jobs"]] == [(team.others, "theirs")]
         assert jobs["command"].startswith("kubectl get rtj --all-namespaces")
     now = [0.0]
-    source = ClusterJobs(ClusterApi(HttpTransport(admin)), "tests", team.others, lambda: now[0])
+    source = ClusterJobs(ClusterApi(HttpTransport(admin)), "tests", team.others, clock=lambda: now[0])
     before = source.version()
     kubectl("delete", "rtj", "theirs", "--wait", namespace=team.others)
     assert (source.version(), source.keys()) == (before, (JobKey(team.others, "theirs"),))

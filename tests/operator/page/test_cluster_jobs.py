@@ -1,0 +1,46 @@
+"""The jobs of a cluster: what is read when, and the commands that say the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.databases.many_jobs import LONGEST, NAMESPACE, job_body, running_recurrence
+from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
+from wattloop_operator.cluster.api_transport import Request
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.page.cluster_jobs import ClusterJobs
+from wattloop_operator.page.cluster_view import cluster_view
+from wattloop_operator.page.conditions_view import conditions_view
+from wattloop_operator.page.job_view import job_view
+from wattloop_operator.page.jobs_view import jobs_view
+
+KEY = JobKey(NAMESPACE, LONGEST)
+
+
+class ListedObjects:
+    """A transport with a job and its running attempt, which only lists."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.bodies = {True: [job_body(LONGEST)], False: [running_recurrence(LONGEST)]}
+        for each in (*self.bodies[True], *self.bodies[False]):
+            each["metadata"]["resourceVersion"] = "1"
+
+    def __call__(self, request: Request) -> dict[str, Any]:
+        self.requests += 1
+        is_job = request.path.endswith(RECURRING_TRAINING_JOBS.plural)
+        return {"metadata": {"resourceVersion": "1"}, "items": self.bodies[is_job]}
+
+
+def test_each_command_reads_the_cluster_that_the_page_reads() -> None:
+    jobs = ClusterJobs(ClusterApi(ListedObjects()), "lab", kubeconfig="lab.yaml")
+    assert (
+        jobs_view(jobs).command == "kubectl get rtj --all-namespaces --output=wide --context lab --kubeconfig lab.yaml"
+    )
+    job, conditions = job_view(jobs, KEY), conditions_view(jobs, KEY)
+    assert job is not None
+    assert conditions is not None
+    of_job = f"{LONGEST} --namespace {NAMESPACE} --context lab --kubeconfig lab.yaml"
+    assert job.command == f"kubectl wattloop history {of_job}"
+    assert conditions.command == f"kubectl describe rtj {of_job}"
+    assert cluster_view(jobs).command == ""
