@@ -87,7 +87,7 @@ class ClusterJobs:
         self._namespace = namespace
         self._clock = clock
         self._lock = threading.Lock()
-        self._known: tuple[float, ClusterObjects] | None = None
+        self._known: tuple[float, ClusterObjects | OperationError] | None = None
         # The reader's shell may have another current context.
         self._cluster = ("--context", context, *(() if kubeconfig is None else ("--kubeconfig", kubeconfig)))
         self.name = f"context {context}, {f'namespace {namespace}' if namespace else 'all namespaces'}"
@@ -164,10 +164,20 @@ class ClusterJobs:
     def _objects(self) -> ClusterObjects:
         # Held while the server is asked, so that the pages that are open ask it once together.
         with self._lock:
-            now = self._clock()
-            if self._known is None or now - self._known[0] >= READ_SECONDS:
-                self._known = self._clock(), self._read()
-            return self._known[1]
+            known = self._known
+            if known is None or self._clock() - known[0] >= READ_SECONDS:
+                # An error is kept, too: each page would else wait for a server that does not answer, one after another.
+                objects = self._read_or_error()
+                known = self._known = self._clock(), objects
+        if isinstance(known[1], OperationError):
+            raise known[1].with_traceback(None)
+        return known[1]
+
+    def _read_or_error(self) -> ClusterObjects | OperationError:
+        try:
+            return self._read()
+        except OperationError as error:
+            return error
 
     def _read(self) -> ClusterObjects:
         jobs, recurrences = self._list(RECURRING_TRAINING_JOBS), self._list(TRAINING_RECURRENCES)

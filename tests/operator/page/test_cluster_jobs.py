@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from support.databases.many_jobs import LONGEST, NAMESPACE, job_body, running_recurrence
+from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import Request
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.page.cluster_jobs import ClusterJobs
+from wattloop_operator.page.cluster_jobs import READ_SECONDS, ClusterJobs
 from wattloop_operator.page.cluster_view import cluster_view
 from wattloop_operator.page.conditions_view import conditions_view
 from wattloop_operator.page.job_view import job_view
@@ -18,16 +21,21 @@ KEY = JobKey(NAMESPACE, LONGEST)
 
 
 class ListedObjects:
-    """A transport with a job and its running attempt, which only lists."""
+    """A transport with a job and its running attempt, which only lists, and the time that its responses take."""
 
     def __init__(self) -> None:
         self.requests = 0
+        self.now = 0.0
+        self.is_hanging = False
         self.bodies = {True: [job_body(LONGEST)], False: [running_recurrence(LONGEST)]}
         for each in (*self.bodies[True], *self.bodies[False]):
             each["metadata"]["resourceVersion"] = "1"
 
     def __call__(self, request: Request) -> dict[str, Any]:
         self.requests += 1
+        if self.is_hanging:
+            self.now += 30
+            raise OperationError("the API server does not answer")
         is_job = request.path.endswith(RECURRING_TRAINING_JOBS.plural)
         return {"metadata": {"resourceVersion": "1"}, "items": self.bodies[is_job]}
 
@@ -44,3 +52,16 @@ def test_each_command_reads_the_cluster_that_the_page_reads() -> None:
     assert job.command == f"kubectl wattloop history {of_job}"
     assert conditions.command == f"kubectl describe rtj {of_job}"
     assert cluster_view(jobs).command == ""
+
+
+def test_a_server_that_does_not_answer_is_asked_once_for_all_pages_that_wait() -> None:
+    server = ListedObjects()
+    server.is_hanging = True
+    jobs = ClusterJobs(ClusterApi(server), "lab", clock=lambda: server.now)
+    for _ in range(3):
+        with pytest.raises(OperationError, match="does not answer"):
+            jobs.version()
+    assert server.requests == 1
+    server.is_hanging = False
+    server.now += READ_SECONDS
+    assert jobs.keys() == (KEY,)
