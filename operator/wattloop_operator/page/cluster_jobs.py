@@ -6,7 +6,7 @@ import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -111,21 +111,19 @@ class ClusterJobs:
         if key not in objects.jobs:
             return None
         job = _job(objects.jobs[key])
-        recurrences = tuple(_recurrence(each) for each in objects.recurrences.get(job.metadata.uid, ()))
-        snapshot = Snapshot(job=job, recurrences=recurrences)
+        bodies = objects.recurrences.get(job.metadata.uid, ())
+        snapshot = Snapshot(job=job, recurrences=tuple(_recurrence(each) for each in bodies))
         history = JobHistory.of_snapshot(snapshot)
-        return SourcedJob(key, history, snapshot, objects.version, LATEST_ALONE, OPERATOR_DECIDES)
+        version = _history_version(job, history, bodies)
+        return SourcedJob(key, history, snapshot, version, LATEST_ALONE, OPERATOR_DECIDES)
 
     def held_gpus(self) -> tuple[HeldGpu, ...]:
         """See `JobSource`."""
         objects = self._objects()
         found: list[HeldGpu] = []
         for body in objects.jobs.values():
-            running = [
-                each
-                for each in objects.recurrences.get(str(body["metadata"]["uid"]), ())
-                if not (each.get("status") or {}).get("result")
-            ]
+            bodies = objects.recurrences.get(str(body["metadata"]["uid"]), ())
+            running = [each for each in bodies if not _has_ended(each)]
             if running:
                 deadline = _job(body).spec.active_deadline_seconds
                 found += [gpu for each in running for gpu in gpus_of(_recurrence(each), deadline, NODE_UNKNOWN)]
@@ -184,11 +182,8 @@ class ClusterJobs:
         by_job: dict[str, list[Body]] = {}
         for each in recurrences:
             by_job.setdefault(str(each["spec"]["jobRef"]["uid"]), []).append(each)
-        versions = sorted(
-            (str(each["metadata"]["uid"]), str(each["metadata"]["resourceVersion"])) for each in (*jobs, *recurrences)
-        )
         keys = {JobKey(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in jobs}
-        return ClusterObjects(keys, by_job, hashlib.sha256(repr(versions).encode()).hexdigest()[:24])
+        return ClusterObjects(keys, by_job, _digest(_versions((*jobs, *recurrences))))
 
     def _list(self, resource: ResourceType) -> list[Body]:
         try:
@@ -219,6 +214,25 @@ def _may_list(api: ClusterApi, resource: ResourceType) -> bool:
         return bool((api.review(kind, body).get("status") or {}).get("allowed"))
     except RejectedError:
         return False
+
+
+def _has_ended(recurrence: Body) -> bool:
+    return bool((recurrence.get("status") or {}).get("result"))
+
+
+def _history_version(job: RecurringTrainingJob, history: JobHistory, recurrences: Sequence[Body]) -> str:
+    """A text that changes with the recurrences that ended, and with the settings by which they are evaluated."""
+    settings = replace(history, records=(), profiles=())
+    ended = _versions([each for each in recurrences if _has_ended(each)])
+    return _digest((job.metadata.uid, job.metadata.generation, settings, ended))
+
+
+def _versions(bodies: Sequence[Body]) -> list[tuple[str, str]]:
+    return sorted((str(each["metadata"]["uid"]), str(each["metadata"]["resourceVersion"])) for each in bodies)
+
+
+def _digest(parts: object) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 def _job(body: Body) -> RecurringTrainingJob:

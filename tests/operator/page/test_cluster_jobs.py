@@ -65,3 +65,26 @@ def test_a_server_that_does_not_answer_is_asked_once_for_all_pages_that_wait() -
     server.is_hanging = False
     server.now += READ_SECONDS
     assert jobs.keys() == (KEY,)
+
+
+def test_the_version_of_a_history_changes_with_attempts_that_ended_and_with_settings_alone() -> None:
+    server = ListedObjects()
+    jobs = ClusterJobs(ClusterApi(server), "lab", clock=lambda: server.now)
+
+    def versions() -> tuple[str, str]:
+        server.now += READ_SECONDS
+        job = jobs.job(KEY)
+        assert job is not None
+        return jobs.version(), job.version
+
+    (job,), (attempt,) = server.bodies[True], server.bodies[False]
+    first = versions()
+    job["metadata"]["resourceVersion"] = attempt["metadata"]["resourceVersion"] = "2"
+    reported = versions()
+    assert reported[0] != first[0]
+    assert reported[1] == first[1]
+    job["metadata"]["generation"] = 2
+    changed = versions()
+    assert changed[1] != first[1]
+    attempt["status"]["result"] = "Reached"
+    assert versions()[1] != changed[1]
