@@ -289,12 +289,18 @@ def started_cron_jobs(api: client.ApiClient, jobs: int) -> dict[str, float]:
 
 
 def await_idle(operator: OperatorProcess) -> float:
-    """Wait until the operator has nothing to do; returns the monotonic time at which its last second of work began."""
+    """Wait until the operator has nothing to do; returns the monotonic time at which its first idle second began.
+
+    Raises:
+        TimeoutError: It is still busy.
+    """
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         began = time.monotonic()
-        if not operator_is_busy(operator) or began > deadline:
+        if not operator_is_busy(operator):
             return began
+        if began > deadline:
+            raise TimeoutError(f"the operator is still busy after {TIMEOUT_SECONDS:g} s")
 
 
 def operator_is_busy(operator: OperatorProcess) -> bool:

@@ -70,7 +70,10 @@ class CostPosterior:
         """The posterior as arguments of `_cost_model`; the last are the moments below, a row each, and `is_limited`."""
         given = (self.log_cost, self.covariance, self.log_epochs, self.epochs_covariance, self.noise_sd, self.log_limit)
         moments = np.empty((MOMENTS, len(self.log_cost)))
-        return *given, moments, _cost_model.expected_costs(*given, moments)
+        is_limited = _cost_model.expected_costs(*given, moments)
+        # Later decisions read them again.
+        moments.flags.writeable = False
+        return *given, moments, is_limited
 
     def _moment(self, row: int) -> Vector:
         moment: Vector = self.compiled[6][row]

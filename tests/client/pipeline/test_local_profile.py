@@ -28,6 +28,8 @@ from wattloop_operator.reconcile.pipeline.measured_excess import excess
 CLOCKS = (1410, 1110, 810)
 
 
+# On a busy machine it measures more than once.
+@pytest.mark.timeout(400)
 def test_a_script_gets_from_a_pipeline_to_a_plan_and_runs_under_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,12 @@ from support.control_plane.driven_job import DrivenJob, await_job_end, recurrenc
 from support.control_plane.fixtures import Ended, JobOf, MakeJob, Operators, RecurrencesOf, Train
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_manifest import job_manifest
-from support.control_plane.kind_controller import JOB_SET_CONTROLLER, TRAIN_JOB_CONTROLLER, running_controller
+from support.control_plane.kind_controller import (
+    JOB_SET_CONTROLLER,
+    TRAIN_JOB_CONTROLLER,
+    applied,
+    running_controller,
+)
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.memory_cgroup import (
     MemoryCgroup,
@@ -182,7 +187,8 @@ def kind_controllers(
                 running_controller(TRAIN_JOB_CONTROLLER, trainer, kubectl, cluster, folder("trainer"))
             )
             runtime = TRAIN_JOB_CONTROLLER.module.sources() / "manifests/base/runtimes/torch_distributed.yaml"
-            kubectl.apply(yaml.safe_load(runtime.read_text(encoding="utf-8")))
+            # It is deleted while the controller runs, which keeps it until then by a finalizer.
+            controllers.enter_context(applied(kubectl, [yaml.safe_load(runtime.read_text(encoding="utf-8"))]))
             examples.add("train-job")
         yield examples
 

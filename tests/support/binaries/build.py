@@ -315,7 +315,8 @@ def _cached_folders(module: Module) -> list[Path]:
 
 def _on_path(binary: Binary) -> Path | None:
     path = shutil.which(binary.name)
-    if path is None:
+    # Without arguments it would start, and not say its version.
+    if path is None or not binary.version_arguments:
         return None
     answer = subprocess.run([path, *binary.version_arguments], capture_output=True, text=True, check=False, timeout=120)
     number = re.escape(binary.module.version.removeprefix("v"))

@@ -135,13 +135,16 @@ def defined(kubectl: ClusterCommand, cluster: DynamicClient, definitions: Sequen
     try:
         yield
     finally:
-        kubectl("delete", "crd", *names, "--wait=false")
+        kubectl("delete", "crd", *names)
 
 
 def is_established(definition: Object) -> bool:
     """Whether the server serves the kind of a definition."""
     conditions = definition.get("status", {}).get("conditions") or []
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    # One that a test before is deleting goes with all of its objects.
+    return "deletionTimestamp" not in definition["metadata"] and any(
+        each["type"] == "Established" and each["status"] == "True" for each in conditions
+    )
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,22 +131,22 @@ def missing_field_text(name: str, schema: Schema) -> str:
     return f"{name}: {first_sentence(schema.get('description', '')) or TYPE_NAMES[schema['type']]}"
 
 
-def unknown_field_text(name: str, value: Any, path: Path, schema: Schema, root: Schema) -> str:
+def unknown_field_text(name: str, siblings: Mapping[str, Any], path: Path, schema: Schema, root: Schema) -> str:
     """Suggest a replacement for an unknown field.
 
     Args:
         name: Name of the unknown field.
-        value: Its value.
+        siblings: The fields of its object, itself included.
         path: Path of the object that has the field.
         schema: Schema of that object.
         root: Schema of the whole document, in which the field may belong elsewhere.
     """
     known = sorted(schema["properties"])
-    chosen = _field_with_choice(value, schema["properties"])
-    if chosen is not None:
-        return f"{chosen}, which can be {value} (did you mean it?)"
     # A field of the status is no input.
     elsewhere = [other for other in _paths_of(root, name, ()) if other[0] != "status" or path[:1] == ("status",)]
+    chosen = _field_with_choice(name, siblings, schema, [_at(root, other) for other in elsewhere])
+    if chosen is not None:
+        return f"{chosen}, which can be {siblings[name]} (did you mean it?)"
     below = [other for other in elsewhere if path and other[: len(path)] == path]
     union = _union_text(schema)
     if union and not below:
@@ -163,11 +163,22 @@ def unknown_field_text(name: str, value: Any, path: Path, schema: Schema, root: 
     return f"one of {', '.join(known)}" if known else "no fields here"
 
 
-def _field_with_choice(value: Any, fields: Mapping[str, Schema]) -> str | None:
-    """The field that has the value among its choices."""
-    return next(
-        (name for name, field in fields.items() if isinstance(value, str) and value in field.get("enum", ())), None
-    )
+def _field_with_choice(
+    name: str, siblings: Mapping[str, Any], schema: Schema, of_same_name: Sequence[Schema]
+) -> str | None:
+    """The absent field of an object that has the value of an unknown one among its choices.
+
+    None if the value is also one of a field of the unknown one's name elsewhere.
+    """
+    value = siblings[name]
+    if not isinstance(value, str) or any(_accepts(field, value) for field in of_same_name):
+        return None
+    fields = schema["properties"].items()
+    return next((key for key, field in fields if key not in siblings and value in field.get("enum", ())), None)
+
+
+def _accepts(schema: Schema, value: str) -> bool:
+    return value in schema["enum"] if "enum" in schema else schema.get("type") == "string"
 
 
 def _union_text(schema: Schema) -> str:
@@ -199,6 +210,13 @@ def _paths_of(schema: Schema, name: str, path: Path) -> Iterator[Path]:
         yield (*path, name)
     for key, part in properties.items():
         yield from _paths_of(part, name, (*path, key))
+
+
+def _at(schema: Schema, path: Path) -> Schema:
+    """The schema of a field of nested objects."""
+    for step in path:
+        schema = schema["properties"][step]
+    return schema
 
 
 def _common_steps(one: Path, other: Path) -> int:

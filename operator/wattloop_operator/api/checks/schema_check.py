@@ -45,7 +45,7 @@ def _problems(document: Document, kind: str, error: ValidationError) -> Iterator
     keyword = str(error.validator)
     if keyword == "additionalProperties":
         for name in instance.keys() - schema["properties"].keys():
-            hint = unknown_field_text(name, instance[name], path, schema, manifest_schema(kind))
+            hint = unknown_field_text(name, instance, path, schema, manifest_schema(kind))
             yield document.problem((*path, name), "an unknown field", hint, at_key=True)
     elif keyword == "required":
         for name in schema["required"]:

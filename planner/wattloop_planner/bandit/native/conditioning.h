@@ -5,8 +5,8 @@
 
 #include <stddef.h>
 
-/* Equally likely priors with one covariance: means by component, and observed values, of which those with a positive
- * precision count. */
+/* Equally likely priors with one covariance: means by component, and observed values, of which those with a
+ * precision other than 0 count. */
 typedef struct {
     ptrdiff_t components, arms;
     const double *means, *covariance, *values, *precisions;
