@@ -35,7 +35,7 @@ class MonthUsage:
         attempts: Number of attempts that ended in the month.
         measured_attempts: Number of them whose energy was measured.
         energy_joules: Their energy; None if none was measured.
-        gpu_seconds: Time of all attempts, times their GPUs.
+        gpu_seconds: Time of the attempts whose time is known, times their GPUs; None if none is known.
         money_amount: Price of the energy; None if the job gives no price.
         currency: Currency of it; empty if the job gives no price.
         carbon_grams: Emissions of the energy, CO2 equivalent; None if the job gives no carbon intensity.
@@ -48,7 +48,7 @@ class MonthUsage:
     attempts: int
     measured_attempts: int
     energy_joules: float | None
-    gpu_seconds: float
+    gpu_seconds: float | None
     money_amount: float | None
     currency: str
     carbon_grams: float | None
@@ -113,6 +113,8 @@ def _usage_of(namespace: str, name: str, stored: StoredObject | None, usages: Se
     origin = None if job is None else job.metadata.annotations.get(ANNOTATION)
     measured = [each.energy_joules for each in usages if each.energy_joules > 0]
     energy = sum(measured)
+    # A record has 0 for a time that is not known.
+    gpu_seconds = [each.time_seconds * each.gpu_count for each in usages if each.time_seconds > 0]
     paid = None if objective is None or not measured else money(energy, objective.price)
     return MonthUsage(
         namespace,
@@ -121,7 +123,7 @@ def _usage_of(namespace: str, name: str, stored: StoredObject | None, usages: Se
         attempts=len(usages),
         measured_attempts=len(measured),
         energy_joules=energy if measured else None,
-        gpu_seconds=sum(each.time_seconds * each.gpu_count for each in usages),
+        gpu_seconds=sum(gpu_seconds) if gpu_seconds else None,
         money_amount=None if paid is None else float(paid.amount),
         currency="" if paid is None else paid.currency,
         carbon_grams=None if objective is None or not measured else carbon_grams(energy, objective.carbon),

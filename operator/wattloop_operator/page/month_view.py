@@ -60,7 +60,7 @@ def _team(team: str, usages: Sequence[MonthUsage]) -> TeamLine:
         attempts=attempts,
         coverage_percent=100 * measured / attempts,
         energy_joules=_sum(each.energy_joules for each in usages),
-        gpu_seconds=math.fsum(each.gpu_seconds for each in usages),
+        gpu_seconds=_sum(each.gpu_seconds for each in usages),
         money=[
             AmountOfMoney(
                 amount=math.fsum(each.money_amount or 0.0 for each in usages if each.currency == currency),

@@ -269,7 +269,9 @@ class TeamLine(BaseModel):
     attempts: int = Field(description="Number of these attempts.")
     coverage_percent: float = Field(description="Attempts whose energy was measured, in percent.")
     energy_joules: float | None = Field(description="Energy of the measured attempts; null if none was measured.")
-    gpu_seconds: float = Field(description="Time of all attempts, times their GPUs.")
+    gpu_seconds: float | None = Field(
+        description="Time of the attempts whose time is known, times their GPUs; null if none is known."
+    )
     money: list[AmountOfMoney] = Field(description="Price of the energy of the jobs that give a price, by currency.")
     unpriced_jobs: int = Field(description="Jobs with energy that give no price.")
     carbon_grams: float | None = Field(description="Emissions of the jobs that give a carbon intensity; null for none.")
@@ -285,7 +287,9 @@ class MonthLine(BaseModel):
     attempts: int = Field(description="Number of attempts that ended in the month.")
     coverage_percent: float = Field(description="Attempts whose energy was measured, in percent.")
     energy_joules: float | None = Field(description="Energy of the measured attempts; null if none was measured.")
-    gpu_seconds: float = Field(description="Time of all attempts, times their GPUs.")
+    gpu_seconds: float | None = Field(
+        description="Time of the attempts whose time is known, times their GPUs; null if none is known."
+    )
     money: AmountOfMoney | None = Field(description="Price of the energy; null if the job gives no price.")
     carbon_grams: float | None = Field(description="Emissions, CO2 equivalent; null if the job gives no intensity.")
 

@@ -65,6 +65,13 @@ def test_an_attempt_without_energy_lowers_the_coverage_and_is_no_energy_of_zero(
     assert (found.energy_joules, found.coverage_percent) == (3_600_000.0, 50.0)
 
 
+def test_a_time_that_is_not_known_is_no_gpu_time_of_zero(store: Store) -> None:
+    store.observations.record(replace(OWN, finished_at=MARCH, time_seconds=0.0))
+    assert month_usages(store, MARCH)[0].gpu_seconds is None
+    ended(store, MARCH)
+    assert month_usages(store, MARCH)[0].gpu_seconds == 2 * RECORD.time_seconds
+
+
 def test_energies_of_idle_simulated_gpus_are_said_to_be_that(store: Store) -> None:
     ended(store, MARCH, energy_joules=300.0)
     assert month_usages(store, MARCH)[0].energy_note == ""
