@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wattloop.commands.contract import Command
-from wattloop.errors import UsageError
+from wattloop.errors import OperationError, UsageError
 
 if TYPE_CHECKING:
     from wattloop_operator.history.job_history import JobHistory
@@ -157,13 +157,15 @@ def _write_list(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from wattloop.files.atomic_write import open_atomic
-    from wattloop_operator.history.gpu_holders import HeldGpu, held_gpus, held_table
+    from wattloop_operator.history.gpu_holders import HeldGpu, gpus_unknown, held_gpus, held_table
     from wattloop_operator.history.job_overview import JobOverview, job_keys, overview_table, overviews
     from wattloop_operator.history.line_files import write_lines
     from wattloop_operator.history.month_usage import MonthUsage, month_table, month_usages
     from wattloop_operator.store import open_store
 
     with open_store(arguments.database, create=False) as store, open_atomic(arguments.output) as stream:
+        if arguments.gpus and (why := gpus_unknown(store)):
+            raise OperationError(why)
         console = Console(file=stream, width=None if stream.isatty() else FILE_COLUMNS)
         if arguments.gpus:
             gpus = held_gpus(store)

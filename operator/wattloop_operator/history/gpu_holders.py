@@ -68,6 +68,20 @@ class HeldGpu:
         return asdict(self) | {"since": self.since.isoformat(), "until": until}
 
 
+def gpus_unknown(store: Store) -> str:
+    """Why the GPUs of running attempts are not in a database, and where they are; empty if they are there.
+
+    Raises:
+        OperationError: The database failed.
+    """
+    if store.objects.names(JOB) or not store.observations.jobs():
+        return ""
+    return (
+        "This is the database of a cluster's operator, which does not store running attempts; kubectl wattloop ui "
+        "shows them. The metrics of the agents have every GPU."
+    )
+
+
 def held_gpus(store: Store) -> tuple[HeldGpu, ...]:
     """The GPUs of the running attempts that a database stores, by namespace and attempt.
 

@@ -17,7 +17,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.history.gpu_holders import RECURRENCE, HeldGpu, held_gpus
+from wattloop_operator.history.gpu_holders import RECURRENCE, HeldGpu, gpus_unknown, held_gpus
 from wattloop_operator.history.history_sources import JobSelector, stored_history
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JOB, JobOverview, job_keys, overviews
@@ -90,12 +90,7 @@ class StoredJobs:
     @property
     def gpus_unknown(self) -> str:
         """See `JobSource`."""
-        if self._store.objects.names(JOB) or not self._store.observations.jobs():
-            return ""
-        return (
-            "This is the database of a cluster's operator, which does not store running attempts; kubectl wattloop ui "
-            "shows them. The metrics of the agents have every GPU."
-        )
+        return gpus_unknown(self._store)
 
     @property
     def month_unknown(self) -> str:

@@ -222,3 +222,13 @@ def test_a_folder_without_a_database_says_which_file_is_missing(
 ) -> None:
     assert main(["history", "digits", "--database", str(tmp_path)]) == 1
     assert f"{tmp_path}/wattloop.db: the file does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("store")
+def test_the_gpus_in_an_operators_database_are_unknown_and_no_empty_list(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["history", "--database", url, "--gpus"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "kubectl wattloop ui shows them" in captured.err
