@@ -37,6 +37,7 @@ Month = Annotated[str, Query(pattern="^[1-9][0-9]{3}-(0[1-9]|1[0-2])$", max_leng
 PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
 # A plot's address has the version of what it shows.
 KEPT_BY_BROWSERS = "private, max-age=86400, immutable"
+NO_JOB = "There is no such job"
 NO_JOB_STEP = "It may have been deleted; the list of jobs has those that there are."
 NO_DATABASE_STEP = "The page reads it again by itself."
 
@@ -140,6 +141,8 @@ def _add_html(app: FastAPI, source: JobSource) -> None:
 
     @app.get("/month.csv", include_in_schema=False)
     def month_csv(month: Month) -> Response:
+        if source.month_unknown:
+            raise HTTPException(404, source.month_unknown)
         begin, text = month_begin(month), io.StringIO()
         write_lines(text, MonthUsage, source.month(begin), "csv", lambda: None)
         headers = {"Content-Disposition": f'attachment; filename="wattloop-{month_text(begin)}.csv"'}
@@ -181,7 +184,7 @@ def _add_errors(app: FastAPI) -> None:
 
     async def of_http(request: Request, error: Exception) -> Response:
         assert isinstance(error, AnyHttpException)
-        step = NO_JOB_STEP if error.status_code == 404 else ""
+        step = NO_JOB_STEP if error.detail == NO_JOB else ""
         return _problem(request, error.status_code, error.detail, "", step)
 
     async def of_query(request: Request, error: Exception) -> Response:
@@ -203,5 +206,5 @@ def _problem(request: Request, status: int, title: str, message: str, next_step:
 
 def _found(view: View | None) -> View:
     if view is None:
-        raise HTTPException(404, "There is no such job")
+        raise HTTPException(404, NO_JOB)
     return view

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import httpx
 import pytest
 
 from support.databases.many_jobs import LONGEST, NAMESPACE, job_body, running_recurrence
@@ -11,11 +13,13 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import Request
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.page.change_stream import ChangeStreams
 from wattloop_operator.page.cluster_jobs import READ_SECONDS, ClusterJobs
 from wattloop_operator.page.cluster_view import cluster_view
 from wattloop_operator.page.conditions_view import conditions_view
 from wattloop_operator.page.job_view import job_view
 from wattloop_operator.page.jobs_view import jobs_view
+from wattloop_operator.page.page_app import page_routes
 
 KEY = JobKey(NAMESPACE, LONGEST)
 
@@ -88,3 +92,17 @@ def test_the_version_of_a_history_changes_with_attempts_that_ended_and_with_sett
     assert changed[1] != first[1]
     attempt["status"]["result"] = "Reached"
     assert versions()[1] != changed[1]
+
+
+def test_a_month_of_a_cluster_is_no_empty_csv() -> None:
+    jobs = ClusterJobs(ClusterApi(ListedObjects()), "lab")
+    transport = httpx.ASGITransport(page_routes(jobs, ChangeStreams(jobs.version)))
+
+    async def read() -> httpx.Response:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            return await client.get("/month.csv", params={"month": "2026-03"})
+
+    answer = asyncio.run(read())
+    assert answer.status_code == 404
+    assert "wattloop ui --database URL" in answer.text
+    assert "It may have been deleted" not in answer.text
