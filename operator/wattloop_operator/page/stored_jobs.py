@@ -107,7 +107,7 @@ class StoredJobs:
 
     def latest_end(self) -> datetime | None:
         """See `JobSource`."""
-        return self._store.observations.latest_end()
+        return self._once_per_version(self._store.observations.latest_end)
 
     def command(self, words: Sequence[str], key: JobKey | None = None) -> str:
         """See `JobSource`."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import Engine, event
 
 from support.databases.many_jobs import LONGEST, NAMESPACE, job_body
 from support.databases.sample_record import RECORD
@@ -54,3 +57,22 @@ def test_an_attempt_of_any_uid_changes_a_job_without_an_object_and_the_uid_that_
     assert [each.batch_size for each in job.history.records] == [64]
     (overview,) = jobs.overviews([key])
     assert (overview.recurrence, overview.batch_size) == (0, 64)
+
+
+def test_the_latest_end_is_read_from_the_database_again_only_after_a_change(empty: Store) -> None:
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    empty.observations.record(RECORD)
+    jobs = StoredJobs(empty)
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        assert jobs.latest_end() == jobs.latest_end() == RECORD.finished_at
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+    assert sum("max(observations.finished_at)" in each for each in statements) == 1
+    later = RECORD.finished_at + timedelta(days=1)
+    empty.observations.record(replace(RECORD, recurrence=1, recurrence_name="later", finished_at=later))
+    assert jobs.latest_end() == later
