@@ -26,6 +26,8 @@ RECURRENCE = "TrainingRecurrence"
 THIS_MACHINE = "this machine"
 # The mode of a pipeline whose ranks hold the clocks of a plan.
 RUNS_PLAN = "Plan"
+# The name of a node has no comma.
+NODE_SEPARATOR = ", "
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ class HeldGpu:
     frequency_plan: str
     since: datetime
     until: datetime | None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of its attempt; one if it is known on which the GPU is."""
+        return tuple(self.node.split(NODE_SEPARATOR))
 
     def to_json(self) -> dict[str, Any]:
         """The GPU as a JSON object with the names of the attributes."""
@@ -118,7 +125,7 @@ def gpus_of(
         "namespace": recurrence.metadata.namespace,
         "job": recurrence.spec.job_ref.name,
         "attempt": recurrence.metadata.name,
-        "node": ", ".join(sorted({each.node for each in status.pods})) or unnamed_node,
+        "node": NODE_SEPARATOR.join(sorted({each.node for each in status.pods})) or unnamed_node,
         "product": progress.gpu_product if usage is None else usage.gpu_product,
         "limit_watts": _held_limit(progress),
         "refused_limit": progress.power_limit_refusal,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from wattloop_operator.history.gpu_holders import HeldGpu
@@ -30,7 +31,7 @@ def cluster_view(source: JobSource, page: int = 1) -> ClusterView:
         version=version,
         command=source.command(("history", "--gpus")),
         unknown=source.gpus_unknown,
-        nodes=[_node(name, [each for each in gpus if each.node == name]) for name in sorted({g.node for g in gpus})],
+        nodes=_nodes(gpus),
         total=len(gpus),
         page=page,
         pages=pages,
@@ -38,17 +39,32 @@ def cluster_view(source: JobSource, page: int = 1) -> ClusterView:
     )
 
 
-def _node(name: str, gpus: Sequence[HeldGpu]) -> NodeLine:
+def _nodes(gpus: Iterable[HeldGpu]) -> list[NodeLine]:
+    """The sums of each node. A GPU of which only its attempt's nodes are known is in none of them."""
+    known: defaultdict[str, list[HeldGpu]] = defaultdict(list)
+    partial_attempts: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+    for each in gpus:
+        if len(each.nodes) == 1:
+            known[each.node].append(each)
+        else:
+            for name in each.nodes:
+                partial_attempts[name].add((each.namespace, each.attempt))
+    names = sorted(known.keys() | partial_attempts.keys())
+    return [_node(name, known.get(name, ()), len(partial_attempts.get(name, ()))) for name in names]
+
+
+def _node(name: str, gpus: Sequence[HeldGpu], partial_attempts: int) -> NodeLine:
     limits = [None if each.limit_watts is None else each.limit_watts * each.gpus for each in gpus]
     return NodeLine(
         node=name,
         gpus=sum(each.gpus for each in gpus),
         mean_power_watts=_sum_if_known([each.mean_power_watts for each in gpus]),
         limit_watts=_sum_if_known(limits),
+        partial_attempts=partial_attempts,
     )
 
 
 def _sum_if_known(values: Sequence[float | None]) -> float | None:
-    """The sum; None if a value is not known, so that no sum of a part is taken for the whole."""
+    """The sum; None without a value, or if one is not known, so that no sum of a part is taken for the whole."""
     known = [each for each in values if each is not None]
-    return math.fsum(known) if len(known) == len(values) else None
+    return math.fsum(known) if known and len(known) == len(values) else None

@@ -233,12 +233,15 @@ class GpuLine(BaseModel):
 
 
 class NodeLine(BaseModel):
-    """The GPUs of running attempts on a node."""
+    """The GPUs of running attempts that are known to be on a node."""
 
     node: str = Field(description="The node.")
     gpus: int = Field(description="Number of these GPUs.")
     mean_power_watts: float | None = Field(description="Sum of their mean powers; null if one is not known.")
     limit_watts: float | None = Field(description="Sum of the limits that are held; null if a GPU has none.")
+    partial_attempts: int = Field(
+        description="Attempts on this and other nodes, whose GPUs are in no sum because it is not known where each is."
+    )
 
 
 class ClusterView(BaseModel):

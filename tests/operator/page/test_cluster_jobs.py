@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from typing import Any
 
 import httpx
@@ -20,6 +21,7 @@ from wattloop_operator.page.conditions_view import conditions_view
 from wattloop_operator.page.job_view import job_view
 from wattloop_operator.page.jobs_view import jobs_view
 from wattloop_operator.page.page_app import page_routes
+from wattloop_operator.page.rendering import rendered
 
 KEY = JobKey(NAMESPACE, LONGEST)
 
@@ -106,3 +108,18 @@ def test_a_month_of_a_cluster_is_no_empty_csv() -> None:
     assert answer.status_code == 404
     assert "wattloop ui --database URL" in answer.text
     assert "It may have been deleted" not in answer.text
+
+
+def test_gpus_of_an_attempt_on_several_nodes_are_in_the_sums_of_no_node_which_say_so() -> None:
+    server = ListedObjects()
+    (spread,) = server.bodies[False]
+    alone = copy.deepcopy(spread)
+    alone["metadata"] |= {"name": "alone", "uid": "alone"}
+    spread["status"]["pods"] = [{"uid": "a", "node": "node-a"}, {"uid": "b", "node": "node-b"}]
+    alone["status"]["pods"] = [{"uid": "c", "node": "node-b"}]
+    server.bodies[False].append(alone)
+    view = cluster_view(ClusterJobs(ClusterApi(server), "lab"))
+    lines = [(each.node, each.gpus, each.mean_power_watts, each.partial_attempts) for each in view.nodes]
+    assert lines == [("node-a", 0, None, 1), ("node-b", 1, 250.0, 1)]
+    assert [each.node for each in view.gpus] == ["node-a, node-b", "node-b"]
+    assert rendered("cluster.html", view).count("part of 1 attempt is not included") == 2

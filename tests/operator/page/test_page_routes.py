@@ -147,7 +147,9 @@ def test_the_view_of_the_gpus_has_the_power_the_limits_and_who_holds_them(served
     small.objects.replace("TrainingRecurrence", NAMESPACE, RUNNING, body, expected_version=found.resource_version)
     url = served(small)
     view = CLIENT.get(f"{url}/api/cluster").json()
-    assert view["nodes"] == [{"node": "this machine", "gpus": 1, "mean_power_watts": 250.0, "limit_watts": 200.0}]
+    assert view["nodes"] == [
+        {"node": "this machine", "gpus": 1, "mean_power_watts": 250.0, "limit_watts": 200.0, "partial_attempts": 0}
+    ]
     (gpu,) = view["gpus"]
     assert (gpu["gpu"], gpu["attempt"], gpu["mean_power_watts"], gpu["limit_watts"]) == ("GPU-0", RUNNING, 250.0, 200)
     html = CLIENT.get(f"{url}/cluster").text
