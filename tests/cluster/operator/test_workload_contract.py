@@ -106,6 +106,8 @@ def test_a_workload_that_is_deleted_by_hand_is_cancelled_and_not_started_again(
     assert contract.workloads() == []
 
 
+# What a Job's operator survives, attacks/test_kills.py shows at each request.
+@pytest.mark.parametrize("contract", [kind for kind in PODS if kind != "job"], indirect=True)
 @pytest.mark.timeout(900)
 def test_an_operator_killed_at_any_request_runs_nothing_twice_and_loses_nothing(
     contract: ExampleJob,
