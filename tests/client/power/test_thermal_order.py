@@ -60,6 +60,7 @@ def from_the_maximum_down(gpu: HotGpu) -> Sequence[MeasuredLimit]:
     ]
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("selector", [MaxSlowdown(1.1), Energy()], ids=["MaxSlowdown", "Energy"])
 def test_on_a_hot_gpu_one_pass_always_chooses_too_high_a_limit_and_the_design_mostly_the_right_one(
     selector: Selector, tmp_path: Path
