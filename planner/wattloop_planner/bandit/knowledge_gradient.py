@@ -19,7 +19,7 @@ from wattloop_planner.bandit.cost_model_policy import ONE_EPOCH, CostModelPolicy
 from wattloop_planner.bandit.gaussian_process import Flags, Indices
 from wattloop_planner.bandit.kernel import combinations, octaves, parameter_neighbours
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation
-from wattloop_planner.bandit.trial_value import RunningTrial, best_stop, knowledge_gain, probe_option
+from wattloop_planner.bandit.trial_value import RunningTrial, knowledge_gain
 from wattloop_planner.observations import Outcome
 
 # Trials in one recurrence that may be stopped after their first epoch.
@@ -67,23 +67,14 @@ class KnowledgeGradientPolicy(CostModelPolicy):
         if inputs is None:
             return decision.stop_cost_joules
         cost, arm = inputs.cost, context.space.arm(partial.batch_size, partial.parameters)
-        unit, retry = inputs.unit_joules, 1 + inputs.start_up
+        unit = inputs.unit_joules
         model = CostModel(context.eta, partial.max_power_watts)
         # As the expected costs: with the part of the arm's start that other arms do not pay, as it is expected.
         parts = inputs.posterior.epoch_costs.parts(arm, partial, context.gpu_model)
         start_up_joules = parts.start_up_joules - float(cost.own_start_up_joules[arm])
         paid = model.cost_joules(partial.energy_joules, partial.time_seconds) - start_up_joules
         attempt = inputs.posterior.attempt_epochs(arm, partial.epochs, partial.curve)
-        running = RunningTrial(
-            cost=cost,
-            incumbent=inputs.incumbent,
-            arm=arm,
-            paid=paid / unit,
-            failing=self._failure_probability(inputs, arm),
-            horizon=self._horizon(context),
-            max_stop=self._max_stop(inputs),
-            retry=retry,
-        )
+        running = self._trial_of(inputs, arm, paid / unit)
         stop, needed = running.stop, 0.0
         if parts.is_surprising:
             # The next epoch shows whether the start or the epochs cost more than expected.
@@ -122,22 +113,30 @@ class KnowledgeGradientPolicy(CostModelPolicy):
         for arm in _candidates(inputs, self.reach_octaves).tolist():
             saving = horizon * knowledge_gain(cost, inputs.incumbent, arm, inputs.offered)
             if saving >= MIN_SAVING:
-                values[arm], stops[arm] = self._trial_value(inputs, arm, saving, horizon)
+                values[arm], stops[arm] = self._trial_value(inputs, arm, saving)
         return values, stops
 
-    def _trial_value(self, inputs: DecisionInputs, arm: int, saving: float, horizon: float) -> tuple[float, float]:
+    def _trial_value(self, inputs: DecisionInputs, arm: int, saving: float) -> tuple[float, float]:
         """Net value of a trial of an arm that saves something, and its stopping cost."""
-        cost, incumbent, max_stop = inputs.cost, inputs.incumbent, self._max_stop(inputs)
-        failing, bounds = self._failure_probability(inputs, arm), {"max_stop": max_stop, "retry": 1 + inputs.start_up}
-        mean = float(cost.log_cost[arm]) - float(cost.log_expected[incumbent])
-        spread = math.sqrt(float(cost.variance[arm]) + cost.noise_sd**2)
-        limit = float(cost.limit_distance[arm])
-        remaining, stop = best_stop(mean, spread, failing, horizon, 0.0, limit=limit, **bounds)
+        cost, trial = inputs.cost, self._trial_of(inputs, arm, paid=0.0)
         profiling = _profiling_cost(inputs, arm)
-        value = saving - (remaining - 1) - profiling - float(cost.start_up_risk_joules[arm]) / inputs.unit_joules
+        value = saving - (trial.remaining - 1) - profiling - float(cost.start_up_risk_joules[arm]) / inputs.unit_joules
         if not cost.measured[arm]:
-            value += probe_option(cost, incumbent, arm, failing, horizon, **bounds)
-        return value, min(stop + profiling, max_stop)
+            value += trial.probe_option()
+        return value, min(trial.stop + profiling, trial.max_stop)
+
+    def _trial_of(self, inputs: DecisionInputs, arm: int, paid: float) -> RunningTrial:
+        """A trial of an arm that has cost this much."""
+        return RunningTrial(
+            cost=inputs.cost,
+            incumbent=inputs.incumbent,
+            arm=arm,
+            paid=paid,
+            failing=self._failure_probability(inputs, arm),
+            horizon=self._horizon(inputs.context),
+            max_stop=self._max_stop(inputs),
+            retry=1 + inputs.start_up,
+        )
 
     def _known(self, inputs: DecisionInputs) -> Decision:
         """The best known arm; with another attempt in flight, the cheapest in a joint sample of the known arms."""

@@ -84,41 +84,9 @@ def best_stop(
     return _cost_model.best_stop(STOPS, mean, spread, failing, horizon, paid, limit, max_stop, retry)
 
 
-def probe_option(
-    cost: CostPosterior,
-    incumbent: int,
-    arm: int,
-    failing: float,
-    horizon: float,
-    *,
-    max_stop: float = math.inf,
-    retry: float = 1.0,
-) -> float:
-    """Value of the option to stop after the first epoch, when the epoch cost is known.
-
-    The expectation over the epoch cost of max(net value of continuing, −cost of the first epoch), minus
-    the net value without the option. The net value of continuing is horizon·E[(1 − C)⁺] minus the cost of
-    the run.
-
-    Args:
-        cost: Posterior of the cost.
-        incumbent: The arm whose expected cost is the unit.
-        arm: An arm with an unknown epoch cost.
-        failing: Its probability of never reaching the target.
-        horizon: Number of later recurrences.
-        max_stop: Upper bound of the stopping cost.
-        retry: Cost of the incumbent's run after a stop, which includes its start.
-    """
-    unit = float(cost.log_expected[incumbent])
-    mean, spread = float(cost.log_cost[arm]) - unit, math.sqrt(float(cost.epochs_variance[arm]) + cost.noise_sd**2)
-    run = (mean, spread, failing, horizon, float(cost.limit_distance[arm]), max_stop, retry)
-    epoch_cost = (float(cost.log_epoch_cost[arm]) - unit, math.sqrt(float(cost.epoch_cost_variance[arm])))
-    return _cost_model.probe_option(STOPS, *run, *epoch_cost, FEW_NODES_RULE)
-
-
 @dataclass(frozen=True)
 class RunningTrial:
-    """A trial that is running, and what it has cost; costs are in incumbent runs.
+    """A trial that is running or may run, and what it has cost; costs are in incumbent runs.
 
     A curve can end a trial earlier, never later: a run that always seems to be about to reach the target
     would otherwise have no end.
@@ -127,7 +95,7 @@ class RunningTrial:
         cost: Posterior of the cost before the attempt, with its epoch cost.
         incumbent: The arm that runs after a stop; its expected cost is the unit.
         arm: The arm of the attempt.
-        paid: Cost paid so far.
+        paid: Cost paid so far; 0 before it runs.
         failing: Prior probability that the attempt never reaches the target.
         horizon: Number of later recurrences.
         max_stop: Upper bound of the stopping cost.
@@ -144,9 +112,28 @@ class RunningTrial:
     retry: float = 1.0
 
     @property
+    def remaining(self) -> float:
+        """The expected remaining cost with the best stopping cost, without a curve."""
+        return self._without_curve[0]
+
+    @property
     def stop(self) -> float:
         """The best stopping cost, without a curve."""
         return self._without_curve[1]
+
+    def probe_option(self) -> float:
+        """Value of the option to stop after the first epoch, which shows an epoch cost that is unknown before.
+
+        The expectation over the epoch cost of max(net value of continuing, −cost of the first epoch), minus
+        the net value without the option. The net value of continuing is horizon·E[(1 − C)⁺] minus the cost of
+        the run.
+        """
+        cost, arm, unit = self.cost, self.arm, float(self.cost.log_expected[self.incumbent])
+        mean, spread = float(cost.log_cost[arm]) - unit, math.sqrt(float(cost.epochs_variance[arm]) + cost.noise_sd**2)
+        limit = float(cost.limit_distance[arm])
+        run = (mean, spread, self.failing, self.horizon, limit, self.max_stop, self.retry)
+        epoch_cost = (float(cost.log_epoch_cost[arm]) - unit, math.sqrt(float(cost.epoch_cost_variance[arm])))
+        return _cost_model.probe_option(STOPS, *run, *epoch_cost, FEW_NODES_RULE)
 
     def is_worth(self, needed: float, attempt: AttemptEpochs | None, epochs: float, offered: Flags) -> bool:
         """Whether the net value of continuing is at least a value.
@@ -157,7 +144,7 @@ class RunningTrial:
             epochs: Epochs run so far.
             offered: The arms that may run afterwards, shape (arms,).
         """
-        remaining = self._without_curve[0] if attempt is None else self._remaining_with(attempt)
+        remaining = self.remaining if attempt is None else self._remaining_with(attempt)
         # The gain is not negative, and takes most of the time.
         if self.retry - remaining >= needed:
             return True

@@ -12,7 +12,7 @@ from scipy.special import log_ndtr, ndtr
 from wattloop_planner.bandit import _cost_model
 from wattloop_planner.bandit.cost_posterior import CostPosterior
 from wattloop_planner.bandit.gaussian_process import condition, condition_by_elimination, condition_mixture
-from wattloop_planner.bandit.trial_value import FEW_NODES_RULE, RULE, STOPS, best_stop, knowledge_gain, probe_option
+from wattloop_planner.bandit.trial_value import FEW_NODES_RULE, RULE, STOPS, RunningTrial, best_stop, knowledge_gain
 
 MAX_LOG = 60.0
 NODES, WEIGHTS = RULE.reshape(2, -1)
@@ -143,7 +143,8 @@ def test_the_option_to_stop_after_the_first_epoch_is_that_of_the_formula(seed: i
         net = horizon * improvement - (remaining[values.argmin()] - 1)
         first_epoch = math.exp(cost.log_epoch_cost[arm] - unit + shift) + retry - 1
         value += weight * (max(net, -first_epoch) - net)
-    assert probe_option(cost, 0, arm, 0.08, horizon, retry=retry) == pytest.approx(value, rel=1e-9, abs=1e-12)
+    trial = RunningTrial(cost, 0, arm, paid=0.0, failing=0.08, horizon=horizon, retry=retry)
+    assert trial.probe_option() == pytest.approx(value, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("components", [1, 140])

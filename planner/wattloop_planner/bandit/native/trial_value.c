@@ -119,7 +119,7 @@ stop_choice best_stop(const double *stops, ptrdiff_t count, const trial *run) {
     double at_one = fmin(-mean / spread, run->limit);
     double improvement = normal_cdf(at_one) - expected * normal_cdf(at_one - spread);
     double lowest = INFINITY;
-    stop_choice best = {NAN, NAN};
+    stop_choice best = {NAN, NAN, improvement};
     for (ptrdiff_t k = 0; k < count; k++) {
         double nominal = fmax(fmin(stops[k], run->max_stop), paid);
         double stop = fmax(fmin(nominal, at_limit), paid);
@@ -134,7 +134,7 @@ stop_choice best_stop(const double *stops, ptrdiff_t count, const trial *run) {
         double remaining = taken + run->retry * stopped;
         if (k == 0 || remaining + run->horizon * lost < lowest) {
             lowest = remaining + run->horizon * lost;
-            best = (stop_choice){remaining, nominal};
+            best = (stop_choice){remaining, nominal, improvement};
         }
     }
     return best;
@@ -144,14 +144,11 @@ double probe_option(const double *stops, ptrdiff_t count, const trial *run, doub
                     double epoch_cost_sd, quadrature rule) {
     double value = 0.0;
     for (ptrdiff_t node = 0; node < rule.nodes; node++) {
-        double shift = epoch_cost_sd * rule.rule[node], mean = run->mean + shift;
+        double shift = epoch_cost_sd * rule.rule[node];
         trial shown = *run;
-        shown.mean = mean;
-        double remaining = best_stop(stops, count, &shown).remaining;
-        double at_one = fmin(-mean / run->spread, run->limit);
-        double expected = capped_exp(mean + run->spread * run->spread / 2);
-        double improvement = normal_cdf(at_one) - expected * normal_cdf(at_one - run->spread);
-        double net = run->horizon * improvement - (remaining - 1);
+        shown.mean = run->mean + shift;
+        stop_choice best = best_stop(stops, count, &shown);
+        double net = run->horizon * best.improvement - (best.remaining - 1);
         double first_epoch = capped_exp(log_epoch_cost + shift) + (run->retry - 1);
         value += (fmax(net, -first_epoch) - net) * rule.rule[rule.nodes + node];
     }

@@ -38,8 +38,9 @@ typedef struct {
     double mean, spread, failing, horizon, paid, limit, max_stop, retry;
 } trial;
 
+/* A stopping cost, the expected remaining cost with it, and what a run that costs less than the incumbent's saves. */
 typedef struct {
-    double remaining, stop;
+    double remaining, stop, improvement;
 } stop_choice;
 
 /* Fills the moments of a cost posterior; returns whether the limit of epochs has an effect. */
