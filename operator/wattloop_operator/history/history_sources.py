@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kubernetes import config
 from kubernetes.client import ApiClient
 from pydantic import ValidationError
 
 from wattloop.errors import InputError, OperationError, UsageError
+from wattloop_operator.api.model import ApiModel
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
     RECURRING_TRAINING_JOBS,
     TRAINING_RECURRENCES,
+    Body,
     ClusterApi,
     NotFoundError,
     RejectedError,
@@ -27,6 +30,8 @@ from wattloop_operator.store import JobObservations, ObservationRecord, Store
 
 # Of a job that is not stored.
 DEFAULT_ETA = 0.5
+
+Model = TypeVar("Model", bound=ApiModel)
 
 
 @dataclass(frozen=True)
@@ -180,17 +185,31 @@ def cluster_history(context: ClusterContext, job_name: str, namespace: str | Non
         raise OperationError(
             f"context {context.name}: {error}; check its address and credentials, {OR_A_DATABASE}"
         ) from None
+    job = read_object(RecurringTrainingJob, body, f"{where}/{job_name}")
+    recurrences = [read_object(TrainingRecurrence, each, f"{where}/{job_name}") for each in bodies]
+    own = tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
+    return JobHistory.of_snapshot(Snapshot(job=job, recurrences=own))
+
+
+def read_object(model: type[Model], body: Body, subject: str) -> Model:
+    """An object of a cluster as a model of the API.
+
+    Args:
+        model: The model.
+        body: The object, as the API server sends it.
+        subject: What is named if it cannot be read.
+
+    Raises:
+        InputError: It does not match this version's API.
+    """
     try:
-        job = RecurringTrainingJob.from_wire(body)
-        recurrences = [TrainingRecurrence.from_wire(each) for each in bodies]
+        return model.from_wire(body)
     except ValidationError as error:
         raise InputError(
-            f"{where}/{job_name}",
+            subject,
             f"an object that this version of Wattloop cannot read ({error.error_count()} fields)",
             "the version that the cluster's operator has",
         ) from error
-    own = tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid)
-    return JobHistory.of_snapshot(Snapshot(job=job, recurrences=own))
 
 
 def _missing(error: NotFoundError, context: ClusterContext, job: str) -> OperationError | UsageError:

@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from pydantic import ValidationError
-
-from wattloop.errors import InputError, OperationError
+from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
@@ -27,6 +25,7 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of
+from wattloop_operator.history.history_sources import read_object
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JobOverview, overview_of
 from wattloop_operator.history.month_usage import MonthUsage
@@ -236,23 +235,13 @@ def _digest(parts: object) -> str:
 
 
 def _job(body: Body) -> RecurringTrainingJob:
-    try:
-        return RecurringTrainingJob.from_wire(body)
-    except ValidationError as error:
-        raise _unreadable(body, error) from error
+    return read_object(RecurringTrainingJob, body, _name_of(body))
 
 
 def _recurrence(body: Body) -> TrainingRecurrence:
-    try:
-        return TrainingRecurrence.from_wire(body)
-    except ValidationError as error:
-        raise _unreadable(body, error) from error
+    return read_object(TrainingRecurrence, body, _name_of(body))
 
 
-def _unreadable(body: Body, error: ValidationError) -> InputError:
+def _name_of(body: Body) -> str:
     metadata = body.get("metadata") or {}
-    return InputError(
-        f"{body.get('kind')} {metadata.get('namespace')}/{metadata.get('name')}",
-        f"an object that this version of Wattloop cannot read ({error.error_count()} fields)",
-        "the version that the cluster's operator has",
-    )
+    return f"{body.get('kind')} {metadata.get('namespace')}/{metadata.get('name')}"
