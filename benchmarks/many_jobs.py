@@ -118,7 +118,7 @@ def copied(body: Mapping[str, Any], name: str) -> dict[str, Any]:
 def unselected(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The spec of a Job without the selector that the API server gave it."""
     template = spec["template"]
-    bare = {**template, "metadata": {key: template["metadata"].get(key, {}) for key in ("annotations",)}}
+    bare = {**template, "metadata": {"annotations": template["metadata"].get("annotations", {})}}
     return {key: value for key, value in spec.items() if key != "selector"} | {"template": bare}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,8 +143,10 @@ def unknown_field_text(name: str, siblings: Mapping[str, Any], path: Path, schem
     """
     known = sorted(schema["properties"])
     # A field of the status is no input.
-    elsewhere = [other for other in _paths_of(root, name, ()) if other[0] != "status" or path[:1] == ("status",)]
-    chosen = _field_with_choice(name, siblings, schema, [_at(root, other) for other in elsewhere])
+    elsewhere = {
+        other: found for other, found in _fields_of(root, name, ()) if other[0] != "status" or path[:1] == ("status",)
+    }
+    chosen = _field_with_choice(name, siblings, schema, elsewhere.values())
     if chosen is not None:
         return f"{chosen}, which can be {siblings[name]} (did you mean it?)"
     below = [other for other in elsewhere if path and other[: len(path)] == path]
@@ -164,7 +166,7 @@ def unknown_field_text(name: str, siblings: Mapping[str, Any], path: Path, schem
 
 
 def _field_with_choice(
-    name: str, siblings: Mapping[str, Any], schema: Schema, of_same_name: Sequence[Schema]
+    name: str, siblings: Mapping[str, Any], schema: Schema, of_same_name: Iterable[Schema]
 ) -> str | None:
     """The absent field of an object that has the value of an unknown one among its choices.
 
@@ -204,19 +206,13 @@ def first_sentence(text: str) -> str:
     return text.partition(". ")[0].removesuffix(".")
 
 
-def _paths_of(schema: Schema, name: str, path: Path) -> Iterator[Path]:
+def _fields_of(schema: Schema, name: str, path: Path) -> Iterator[tuple[Path, Schema]]:
+    """The fields of a name in nested objects."""
     properties: Schema = schema.get("properties", {})
     if name in properties:
-        yield (*path, name)
+        yield (*path, name), properties[name]
     for key, part in properties.items():
-        yield from _paths_of(part, name, (*path, key))
-
-
-def _at(schema: Schema, path: Path) -> Schema:
-    """The schema of a field of nested objects."""
-    for step in path:
-        schema = schema["properties"][step]
-    return schema
+        yield from _fields_of(part, name, (*path, key))
 
 
 def _common_steps(one: Path, other: Path) -> int:
