@@ -11,12 +11,16 @@ import sys
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wattloop.commands.contract import Command
 from wattloop.errors import OperationError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rich.table import Table
+
     from wattloop_operator.history.job_history import JobHistory
 
 # Width of the table if the output is not a terminal.
@@ -166,16 +170,18 @@ def _write_list(arguments: argparse.Namespace) -> int:
     with open_store(arguments.database, create=False) as store, open_atomic(arguments.output) as stream:
         if arguments.gpus and (why := gpus_unknown(store)):
             raise OperationError(why)
-        console = Console(file=stream, width=None if stream.isatty() else FILE_COLUMNS)
+        found: tuple[type[Any], Sequence[Any], Callable[[Any], Table]]
         if arguments.gpus:
-            gpus = held_gpus(store)
-            write_lines(stream, HeldGpu, gpus, arguments.format, lambda: console.print(held_table(gpus)))
+            found = HeldGpu, held_gpus(store), held_table
         elif arguments.month is not None:
-            usages = month_usages(store, arguments.month)
-            write_lines(stream, MonthUsage, usages, arguments.format, lambda: console.print(month_table(usages)))
+            found = MonthUsage, month_usages(store, arguments.month), month_table
         else:
-            jobs = overviews(store, job_keys(store))
-            write_lines(stream, JobOverview, jobs, arguments.format, lambda: console.print(overview_table(jobs)))
+            found = JobOverview, overviews(store, job_keys(store)), overview_table
+        kind, lines, table = found
+        if arguments.format == "table":
+            Console(file=stream, width=None if stream.isatty() else FILE_COLUMNS).print(table(lines))
+        else:
+            write_lines(stream, kind, lines, arguments.format)
     return 0
 
 

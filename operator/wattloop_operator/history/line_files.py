@@ -1,10 +1,10 @@
-"""Writes lists whose lines are dataclasses: as CSV, as JSON, or as a table."""
+"""Writes lists whose lines are dataclasses, as CSV or as JSON."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import IO, Any, Protocol
 
@@ -17,24 +17,19 @@ class Line(Protocol):
         ...
 
 
-def write_lines(
-    stream: IO[str], kind: type[Any], lines: Iterable[Line], format_name: str, print_table: Callable[[], None]
-) -> None:
+def write_lines(stream: IO[str], kind: type[Any], lines: Iterable[Line], format_name: str) -> None:
     """Write the lines.
 
     Args:
         stream: Where to.
         kind: The dataclass of the lines; the columns are its fields.
         lines: The lines.
-        format_name: csv, json or table.
-        print_table: Writes the table.
+        format_name: csv or json.
     """
     if format_name == "csv":
         writer = csv.DictWriter(stream, [each.name for each in fields(kind)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(each.to_json() for each in lines)
-    elif format_name == "json":
+    else:
         json.dump([each.to_json() for each in lines], stream, indent=2)
         stream.write("\n")
-    else:
-        print_table()

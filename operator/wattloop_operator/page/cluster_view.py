@@ -26,7 +26,7 @@ def cluster_view(source: JobSource, page: int = 1) -> ClusterView:
         WattloopError: The jobs cannot be read.
     """
     version, gpus = source.version(), source.held_gpus()
-    page, pages = page_of(len(gpus), GPUS_OF_PAGE, page)
+    page, pages, shown = page_of(gpus, GPUS_OF_PAGE, page)
     return ClusterView(
         version=version,
         command=source.command(("history", "--gpus")),
@@ -35,7 +35,7 @@ def cluster_view(source: JobSource, page: int = 1) -> ClusterView:
         total=len(gpus),
         page=page,
         pages=pages,
-        gpus=[GpuLine(**asdict(each)) for each in gpus[(page - 1) * GPUS_OF_PAGE : page * GPUS_OF_PAGE]],
+        gpus=[GpuLine(**asdict(each)) for each in shown],
     )
 
 

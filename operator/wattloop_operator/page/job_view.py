@@ -53,8 +53,7 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
         return None
     history, snapshot = job.history, job.snapshot
     rows = rows_of(history)
-    page, pages = page_of(len(rows), ATTEMPTS_OF_PAGE, page)
-    end = len(rows) - (page - 1) * ATTEMPTS_OF_PAGE
+    page, pages, shown = page_of(rows[::-1], ATTEMPTS_OF_PAGE, page)
     overviews = source.overviews((key,))
     following, unknown = (None, job.next_unknown) if job.next_unknown else _next_decision(snapshot)
     return JobView(
@@ -76,7 +75,7 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
         total=len(rows),
         page=page,
         pages=pages,
-        recurrences=[_recurrence(row) for row in reversed(rows[max(end - ATTEMPTS_OF_PAGE, 0) : end])],
+        recurrences=[_recurrence(row) for row in shown],
     )
 
 

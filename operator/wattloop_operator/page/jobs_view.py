@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from wattloop_operator.history.job_overview import JobOverview
 from wattloop_operator.page.job_source import JobSource
 from wattloop_operator.page.views import Interval, JobLine, JobsView
 
 JOBS_OF_PAGE = 50
+
+Item = TypeVar("Item")
 
 
 def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
@@ -22,8 +27,7 @@ def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
     """
     version, keys = source.version(), source.keys()
     found = [key for key in keys if search.casefold() in str(key).casefold()]
-    page, pages = page_of(len(found), JOBS_OF_PAGE, page)
-    shown = found[(page - 1) * JOBS_OF_PAGE : page * JOBS_OF_PAGE]
+    page, pages, shown = page_of(found, JOBS_OF_PAGE, page)
     return JobsView(
         database=source.name,
         version=version,
@@ -37,15 +41,18 @@ def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
     )
 
 
-def page_of(total: int, size: int, page: int) -> tuple[int, int]:
-    """The page that is shown instead of one beyond the last, and the number of pages; nothing is one empty page.
+def page_of(items: Sequence[Item], size: int, page: int) -> tuple[int, int, Sequence[Item]]:
+    """The page that is shown instead of one beyond the last, the number of pages, and the items of the page.
+
+    Nothing is one empty page.
 
     Example:
-        >>> page_of(101, 50, 9), page_of(0, 50, 1)
-        ((3, 3), (1, 1))
+        >>> page_of("abcde", 2, 9), page_of("", 2, 1)
+        ((3, 3, 'e'), (1, 1, ''))
     """
-    pages = max(-(-total // size), 1)
-    return min(page, pages), pages
+    pages = max(-(-len(items) // size), 1)
+    page = min(page, pages)
+    return page, pages, items[(page - 1) * size : page * size]
 
 
 def job_line(overview: JobOverview) -> JobLine:

@@ -33,7 +33,7 @@ def month_view(source: JobSource, month: str | None = None, page: int = 1) -> Mo
     begin = month_begin(month or month_text(source.latest_end() or datetime.now(UTC)))
     usages, following = source.month(begin), next_month(begin)
     name = month_text(begin)
-    page, pages = page_of(len(usages), JOBS_OF_PAGE, page)
+    page, pages, shown = page_of(usages, JOBS_OF_PAGE, page)
     return MonthView(
         version=version,
         month=name,
@@ -46,7 +46,7 @@ def month_view(source: JobSource, month: str | None = None, page: int = 1) -> Mo
         total=len(usages),
         page=page,
         pages=pages,
-        jobs=[_line(each) for each in usages[(page - 1) * JOBS_OF_PAGE : page * JOBS_OF_PAGE]],
+        jobs=[_line(each) for each in shown],
     )
 
 

@@ -144,7 +144,7 @@ def _add_html(app: FastAPI, source: JobSource) -> None:
         if source.month_unknown:
             raise HTTPException(404, source.month_unknown)
         begin, text = month_begin(month), io.StringIO()
-        write_lines(text, MonthUsage, source.month(begin), "csv", lambda: None)
+        write_lines(text, MonthUsage, source.month(begin), "csv")
         headers = {"Content-Disposition": f'attachment; filename="wattloop-{month_text(begin)}.csv"'}
         return Response(text.getvalue(), media_type="text/csv", headers=headers)
 

@@ -90,7 +90,7 @@ class StoredJobs:
     @property
     def gpus_unknown(self) -> str:
         """See `JobSource`."""
-        return gpus_unknown(self._store)
+        return self._once_per_version(gpus_unknown, self._store)
 
     @property
     def month_unknown(self) -> str:
