@@ -1,4 +1,4 @@
-"""Recurrences that `wattloop simulate --arrivals` simulates in a minute of processor time, by policy.
+"""Recurrences that `wattloop simulate --arrivals` simulates in a minute, and in one of processor time, by policy.
 
 ``python -P benchmarks/arrivals.py [--seeds 10] [--repeats 3]`` assigns the trace of tests/data/cluster to three of the
 workloads of tests/data/zeus-traces, and runs the command with each policy in turn: all of it counts, the start, policy
@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import resource
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import NamedTuple
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 TRACES, CLUSTER = DATA / "zeus-traces", DATA / "cluster"
@@ -26,6 +29,13 @@ language,sentiment140,bert_base_uncased,adamw,0.84,10,128
 """
 
 
+class Seconds(NamedTuple):
+    """Time that passed, and time of the processors."""
+
+    elapsed: float
+    of_processors: float
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -35,16 +45,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         recurrences = arguments.seeds * assign(folder)
-        seconds: dict[str, list[float]] = {policy: [] for policy in POLICIES}
+        taken: dict[str, list[Seconds]] = {policy: [] for policy in POLICIES}
         for _ in range(arguments.repeats):
             for policy in POLICIES:
-                seconds[policy].append(simulate(folder, policy, arguments.seeds))
-    zeus = min(seconds["zeus"])
-    print(f"{recurrences} recurrences\n")
-    print("| policy | recurrences per minute of processor time | time relative to policy zeus |")
-    print("|---|---:|---:|")
-    for policy, taken in seconds.items():
-        print(f"| `{policy}` | {recurrences / min(taken) * 60:,.0f} | {min(taken) / zeus:.2f} |")
+                taken[policy].append(simulate(folder, policy, arguments.seeds))
+    least = {policy: Seconds(*map(min, zip(*each, strict=True))) for policy, each in taken.items()}
+    print(f"{recurrences} recurrences on {os.cpu_count()} processors\n")
+    print("| policy | recurrences per minute | per minute of processor time | processor time relative to policy zeus |")
+    print("|---|---:|---:|---:|")
+    for policy, seconds in least.items():
+        rates = (recurrences / each * 60 for each in seconds)
+        ratio = seconds.of_processors / least["zeus"].of_processors
+        print(f"| `{policy}` |", *(f"{rate:,.0f} |" for rate in rates), f"{ratio:.2f} |")
 
 
 def assign(folder: Path) -> int:
@@ -58,13 +70,15 @@ def assign(folder: Path) -> int:
         return sum(1 for _ in csv.DictReader(file))
 
 
-def simulate(folder: Path, policy: str, seeds: int) -> float:
-    """Simulate the arrivals; returns the processor time of the command and its workers."""
+def simulate(folder: Path, policy: str, seeds: int) -> Seconds:
+    """Simulate the arrivals by the command and its workers."""
     options = ("--policy", policy, "--seeds", f"1-{seeds}", "--output", "attempts.csv")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     run(folder, "--jobs", "groups.csv", "--arrivals", "arrivals.csv", *options)
+    elapsed = time.monotonic() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    processor_seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Seconds(elapsed, processor_seconds)
 
 
 def run(folder: Path, *options: str) -> None:

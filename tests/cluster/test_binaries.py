@@ -14,7 +14,7 @@ import pytest
 from support.binaries import build
 
 HELLO = build.Module("hello", "example.invalid/nothing", ("main.version={VERSION}",))
-BINARY = build.Binary("hello", HELLO, "wattloop.dev/hello", ())
+BINARY = build.Binary("hello", HELLO, "wattloop.dev/hello", ("--version",))
 needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="no Go")
 
 
