@@ -35,6 +35,7 @@ STRINGS = "[" + '"",' * 433_000 + "1]"
 LARGE_JOBS = 19
 # Of the largest template that is admitted, all together 100 MB.
 FULL_JOBS = 800
+DELETED_AT_ONCE_BYTES = 4_000_000
 FULL = json.dumps("x" * (MAX_TEMPLATE_BYTES - 1000))
 HOSTILE_TEXT = "\u202e\u0007[/a]{}"
 Create = Callable[[str, str], None]
@@ -50,17 +51,28 @@ def hostile(admin: client.ApiClient, kubectl: ClusterCommand, release: object, n
     kubectl("delete", kind, binding["metadata"]["name"])
     path = f"/apis/wattloop.dev/v1alpha1/namespaces/{other}/recurringtrainingjobs"
 
+    sizes: list[int] = []
+
     def create(name: str, value: str) -> None:
         manifest = job_manifest(name)
         manifest["spec"]["template"]["job"]["template"]["spec"]["x"] = "VALUE"
         _until_created(admin, path, json.dumps(manifest).replace('"VALUE"', value).encode())
+        sizes.append(len(value))
 
-    yield create
+    try:
+        yield create
+    finally:
+        # First, and whatever follows: the next tests need it.
+        metadata = {name: binding["metadata"][name] for name in ("name", "labels", "annotations")}
+        kubectl.apply({**binding, "metadata": metadata})
     kubectl("delete", "namespace", other, "--wait=false")
-    # The client of the tests cannot parse them either.
-    kubectl("delete", "--raw", path)
-    metadata = {name: binding["metadata"][name] for name in ("name", "labels", "annotations")}
-    kubectl.apply({**binding, "metadata": metadata})
+    # The client of the tests cannot parse them either. To delete all of them takes longer than the server gives a
+    # request on a busy machine.
+    at_once = max(1, DELETED_AT_ONCE_BYTES // max(sizes))
+    pool, host = admin.rest_client.pool_manager, admin.configuration.host
+    for _ in range(0, len(sizes), at_once):
+        answer = pool.request("DELETE", f"{host}{path}?limit={at_once}")
+        assert answer.status == 200, answer.data[:1000]
 
 
 def _until_created(admin: client.ApiClient, path: str, body: bytes) -> None:
