@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-import nvml_simulator
-from support.agents.agent_fixture import AgentFixture, until
+from support.agents.agent_fixture import AgentFixture, new_agent_fixture, short_folder, until
 from wattloop.gpus.agent_process import start_agent, stop_agent
-
-
-def short_folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder whose sockets' paths fit into the kernel's 107 bytes, as pytest's own folders' do not."""
-    return tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp")
-
-
-@contextmanager
-def new_agent_fixture(folder: Path) -> Iterator[AgentFixture]:
-    state = nvml_simulator.create(folder / "gpus", model="A100", count=3, clock="virtual", permission="anyone")
-    with nvml_simulator.Machine(state) as gpus:
-        yield AgentFixture(folder, gpus)
 
 
 @pytest.fixture

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.agents.agent_fixture import AgentFixture, until
+from support.agents.agent_fixture import AgentFixture, new_agent_fixture, short_folder, until
 from support.agents.node_pods import Cluster, running_node
 from support.agents.pushed import OperatorStandIn, running_operator
 from support.control_plane.certificates import CertificateAuthority
@@ -72,10 +73,10 @@ def environment_of(folder: Path, operator: OperatorStandIn, **more: str) -> dict
     }
 
 
-@pytest.fixture(params=["v2"])
-def node(request: pytest.FixtureRequest, agent_fixture: AgentFixture, tmp_path: Path) -> Iterator[OrderedNode]:
+@contextmanager
+def ordered_node(agent_fixture: AgentFixture, version: str = "v2") -> Iterator[OrderedNode]:
     """With the cgroups of this version."""
-    authority, folder = CertificateAuthority(), tmp_path / "push"
+    authority, folder = CertificateAuthority(), agent_fixture.folder / "push"
     folder.mkdir()
     pair = authority.server(["127.0.0.1"], ["operator.example"])
     (folder / "tls.crt").write_bytes(pair.certificate)
@@ -86,22 +87,45 @@ def node(request: pytest.FixtureRequest, agent_fixture: AgentFixture, tmp_path: 
     orders = Orders()
     with running_operator(orders.answer, tls) as operator:
         trusted = environment_of(folder, operator, WATTLOOP_AGENT_PUSH_CA_FILE=str(folder / "ca.crt"))
-        with running_node(agent_fixture, request.param, trusted) as cluster:
+        with running_node(agent_fixture, version, trusted) as cluster:
             yield OrderedNode(cluster, orders, operator)
 
 
-@pytest.mark.parametrize("node", ["v2", "v1"], indirect=True)
-def test_an_ordered_limit_is_the_pods_and_ends_with_its_last_process(node: OrderedNode) -> None:
-    trainer = node.cluster.pod("trainer", node.uuids[:2])
-    node.orders.limits[trainer.uid] = 250.0
-    until(lambda: node.limits == [250, 250, 400], "the ordered limit")
-    until(lambda: node.orders.state(trainer.uid) == ([100.0, 400.0], 250.0, ""), "the agent's report about it")
+@pytest.fixture(scope="module")
+def node_of_module() -> Iterator[OrderedNode]:
+    with short_folder() as name, new_agent_fixture(Path(name)) as agent_fixture, ordered_node(agent_fixture) as node:
+        yield node
+
+
+@pytest.fixture
+def node(node_of_module: OrderedNode) -> Iterator[OrderedNode]:
+    """A node without pods and orders; these tests share its agent."""
+    yield node_of_module
+    node_of_module.cluster.clear()
+    node_of_module.orders.limits = {}
+    until(lambda: node_of_module.operator.reports[-1]["limits"] == [], "the agent has no order")
+    node_of_module.orders.states = {}
+
+
+@pytest.fixture(params=["v2"])
+def own_node(request: pytest.FixtureRequest, agent_fixture: AgentFixture) -> Iterator[OrderedNode]:
+    """A node for a test that changes more than pods and orders."""
+    with ordered_node(agent_fixture, request.param) as node:
+        yield node
+
+
+@pytest.mark.parametrize("own_node", ["v2", "v1"], indirect=True)
+def test_an_ordered_limit_is_the_pods_and_ends_with_its_last_process(own_node: OrderedNode) -> None:
+    trainer = own_node.cluster.pod("trainer", own_node.uuids[:2])
+    own_node.orders.limits[trainer.uid] = 250.0
+    until(lambda: own_node.limits == [250, 250, 400], "the ordered limit")
+    until(lambda: own_node.orders.state(trainer.uid) == ([100.0, 400.0], 250.0, ""), "the agent's report about it")
     # The pod's own processes own the lease as well.
     assert trainer.ask("leases") == (2, None)
-    node.orders.limits[trainer.uid] = 300.0
-    until(lambda: node.limits == [300, 300, 400], "the next ordered limit")
+    own_node.orders.limits[trainer.uid] = 300.0
+    until(lambda: own_node.limits == [300, 300, 400], "the next ordered limit")
     trainer.processes[0].kill()
-    until(lambda: node.limits == [400, 400, 400], "restored after the pod's last process")
+    until(lambda: own_node.limits == [400, 400, 400], "restored after the pod's last process")
 
 
 def test_an_order_for_no_limit_reports_the_allowed_ones_and_releases_what_is_held(node: OrderedNode) -> None:
@@ -115,21 +139,21 @@ def test_an_order_for_no_limit_reports_the_allowed_ones_and_releases_what_is_hel
     until(lambda: node.limits == [400, 400, 400], "released")
 
 
-def test_policies_bound_an_order_as_they_bound_the_pods_own_request(node: OrderedNode) -> None:
-    stranger = node.cluster.pod("stranger", node.uuids[:1], namespace="search")
-    trainer = node.cluster.pod("trainer", node.uuids[1:2])
-    node.orders.bounds = (
+def test_policies_bound_an_order_as_they_bound_the_pods_own_request(own_node: OrderedNode) -> None:
+    stranger = own_node.cluster.pod("stranger", own_node.uuids[:1], namespace="search")
+    trainer = own_node.cluster.pod("trainer", own_node.uuids[1:2])
+    own_node.orders.bounds = (
         GpuBounds("one-team", namespaces=("default",)),
         GpuBounds("rack", power_limit_watts=(200.0, 300.0)),
     )
-    stored = node.cluster.agent_fixture.state / "monitor" / "bounds.json"
+    stored = own_node.cluster.agent_fixture.state / "monitor" / "bounds.json"
     until(lambda: "rack" in stored.read_text(), "the policies on the node")
-    node.orders.limits = {stranger.uid: 250.0, trainer.uid: 150.0}
-    until(lambda: "lets pods of default" in node.orders.state(stranger.uid)[2], "the refusal of the namespace")
-    until(lambda: "GPUPowerPolicy rack allows" in node.orders.state(trainer.uid)[2], "the refusal of the limit")
-    node.orders.limits[trainer.uid] = None
-    until(lambda: node.orders.state(trainer.uid) == ([200.0, 300.0], 0.0, ""), "the range of the policy")
-    assert node.limits == [400, 400, 400]
+    own_node.orders.limits = {stranger.uid: 250.0, trainer.uid: 150.0}
+    until(lambda: "lets pods of default" in own_node.orders.state(stranger.uid)[2], "the refusal of the namespace")
+    until(lambda: "GPUPowerPolicy rack allows" in own_node.orders.state(trainer.uid)[2], "the refusal of the limit")
+    own_node.orders.limits[trainer.uid] = None
+    until(lambda: own_node.orders.state(trainer.uid) == ([200.0, 300.0], 0.0, ""), "the range of the policy")
+    assert own_node.limits == [400, 400, 400]
 
 
 @pytest.mark.parametrize("watts", [200.0, None])
@@ -160,14 +184,14 @@ def test_the_end_of_a_pod_is_no_refusal_of_its_limit(node: OrderedNode) -> None:
     assert node.orders.state(trainer.uid)[1:] == (250.0, "")
 
 
-def test_a_limit_that_another_actor_sets_is_not_overridden(node: OrderedNode) -> None:
-    trainer = node.cluster.pod("trainer", node.uuids[:1])
-    node.orders.limits[trainer.uid] = 250.0
-    until(lambda: node.orders.state(trainer.uid)[1] == 250.0, "the ordered limit")
-    node.cluster.agent_fixture.gpus.set_power_limit_as_another_actor(0, 180)
-    before = len(node.operator.reports)
-    until(lambda: len(node.operator.reports) > before + 10, "more orders")
-    assert node.limits[0] == 180
+def test_a_limit_that_another_actor_sets_is_not_overridden(own_node: OrderedNode) -> None:
+    trainer = own_node.cluster.pod("trainer", own_node.uuids[:1])
+    own_node.orders.limits[trainer.uid] = 250.0
+    until(lambda: own_node.orders.state(trainer.uid)[1] == 250.0, "the ordered limit")
+    own_node.cluster.agent_fixture.gpus.set_power_limit_as_another_actor(0, 180)
+    before = len(own_node.operator.reports)
+    until(lambda: len(own_node.operator.reports) > before + 10, "more orders")
+    assert own_node.limits[0] == 180
 
 
 def test_without_tls_no_order_is_trusted(agent_fixture: AgentFixture, tmp_path: Path) -> None:

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from support.agents.agent_fixture import AgentFixture, until
+from support.agents.agent_fixture import AgentFixture, new_agent_fixture, short_folder, until
 from support.agents.node_pods import Cluster, running_node
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 
 
-@pytest.fixture(params=["v2", "v1"])
-def cluster(request: pytest.FixtureRequest, agent_fixture: AgentFixture) -> Iterator[Cluster]:
-    with running_node(agent_fixture, request.param) as node:
+@pytest.fixture(scope="module", params=["v2", "v1"])
+def cluster_of_module(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    with (
+        short_folder() as name,
+        new_agent_fixture(Path(name)) as agent_fixture,
+        running_node(agent_fixture, request.param) as node,
+    ):
+        yield node
+
+
+@pytest.fixture
+def cluster(cluster_of_module: Cluster) -> Iterator[Cluster]:
+    """A node without pods. The tests of a version of cgroups share its agent."""
+    yield cluster_of_module
+    cluster_of_module.clear()
+
+
+@pytest.fixture
+def own_cluster(agent_fixture: AgentFixture) -> Iterator[Cluster]:
+    """A node for a test that changes more than limits."""
+    with running_node(agent_fixture, "v2") as node:
         yield node
 
 
@@ -45,12 +64,12 @@ def test_only_pods_of_admitted_namespaces_can_hold_a_limit(cluster: Cluster) -> 
     assert agent_fixture.limits == [200, 400, 400]
 
 
-def test_a_mig_device_shows_its_gpu_and_sets_nothing_on_it(cluster: Cluster) -> None:
-    agent_fixture = cluster.agent_fixture
+def test_a_mig_device_shows_its_gpu_and_sets_nothing_on_it(own_cluster: Cluster) -> None:
+    agent_fixture = own_cluster.agent_fixture
     agent_fixture.gpus.partition(1, 2)
     first, second = (part.uuid for part in agent_fixture.gpus.describe().gpus[1].mig_devices)
-    renter = cluster.pod("renter", [first])
-    replica = cluster.pod("replica", [f"{second}::1"])
+    renter = own_cluster.pod("renter", [first])
+    replica = own_cluster.pod("replica", [f"{second}::1"])
     for pod in (renter, replica):
         assert pod.ask("gpus") == (1, None)
         assert pod.ask("energy", agent_fixture.uuids[1:2]) == (1, None)
@@ -61,10 +80,10 @@ def test_a_mig_device_shows_its_gpu_and_sets_nothing_on_it(cluster: Cluster) -> 
     assert agent_fixture.limits == [400, 400, 400]
 
 
-def test_a_removed_mig_device_gives_no_gpu(cluster: Cluster) -> None:
-    agent_fixture = cluster.agent_fixture
+def test_a_removed_mig_device_gives_no_gpu(own_cluster: Cluster) -> None:
+    agent_fixture = own_cluster.agent_fixture
     agent_fixture.gpus.partition(1, 2)
-    left = cluster.pod("left", [agent_fixture.gpus.describe().gpus[1].mig_devices[0].uuid])
+    left = own_cluster.pod("left", [agent_fixture.gpus.describe().gpus[1].mig_devices[0].uuid])
     assert left.ask("gpus") == (1, None)
     agent_fixture.gpus.partition(1, 7)
     assert left.ask("gpus") == (0, None)
@@ -105,10 +124,10 @@ def test_a_process_that_moves_to_another_pods_cgroup_is_refused(cluster: Cluster
 
 
 @pytest.mark.processes
-def test_a_completed_pod_that_is_still_listed_no_longer_uses_its_gpu(cluster: Cluster) -> None:
-    ledger = cluster.agent_fixture.state / "monitor" / "energy.json"
-    trainer = cluster.pod("trainer", cluster.agent_fixture.uuids[:1])
-    cluster.pod("other", cluster.agent_fixture.uuids[1:2])
+def test_a_completed_pod_that_is_still_listed_no_longer_uses_its_gpu(own_cluster: Cluster) -> None:
+    ledger = own_cluster.agent_fixture.state / "monitor" / "energy.json"
+    trainer = own_cluster.pod("trainer", own_cluster.agent_fixture.uuids[:1])
+    own_cluster.pod("other", own_cluster.agent_fixture.uuids[1:2])
 
     def ended() -> dict[str, bool]:
         intervals = json.loads(ledger.read_text())["ledger"]["intervals"] if ledger.exists() else []

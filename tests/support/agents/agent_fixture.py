@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +61,19 @@ class AgentFixture:
     @property
     def limits(self) -> list[float]:
         return [gpu.power_limit_watts for gpu in self.gpus.describe().gpus]
+
+
+def short_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder whose sockets' paths fit into the kernel's 107 bytes, as pytest's own folders' do not."""
+    return tempfile.TemporaryDirectory(prefix="wattloop-", dir="/tmp")
+
+
+@contextmanager
+def new_agent_fixture(folder: Path) -> Iterator[AgentFixture]:
+    """Three GPUs in a folder."""
+    state = nvml_simulator.create(folder / "gpus", model="A100", count=3, clock="virtual", permission="anyone")
+    with nvml_simulator.Machine(state) as gpus:
+        yield AgentFixture(folder, gpus)
 
 
 def until(holds: Callable[[], bool], what: str, seconds: float = DEADLINE_SECONDS) -> None:

@@ -106,6 +106,14 @@ class Cluster:
         self.kubelet.pods[namespace, name] = ids
         return pod
 
+    def clear(self) -> None:
+        """End all pods, and wait until the agent has restored their GPUs."""
+        for pod in self.pods:
+            pod.end()
+        self.pods.clear()
+        self.kubelet.pods.clear()
+        until(lambda: self.agent_fixture.limits == [400, 400, 400], "every GPU is restored")
+
 
 @contextmanager
 def made_cgroups(hierarchy: Path) -> Iterator[Path]:
