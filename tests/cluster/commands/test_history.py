@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.control_plane.commands import ClusterCommand, CommandError
-from support.control_plane.control_plane import ControlPlane
+from support.control_plane.commands import ClusterCommand
+from support.control_plane.fixtures import Wattloop
 from support.control_plane.kubeconfig import write_kubeconfig
+from wattloop.commands.main import EXIT_FAILURE, EXIT_USAGE
 
 pytestmark = pytest.mark.usefixtures("crds")
 
@@ -82,21 +82,15 @@ def ended(energy_joules: str) -> str:
     return f"--patch={json.dumps({'status': status})}"
 
 
-@pytest.fixture(scope="session")
-def wattloop(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> ClusterCommand:
-    """The `wattloop` command as an administrator of the cluster."""
-    program = Path(sysconfig.get_path("scripts")) / "wattloop"
-    return ClusterCommand(program, control_plane.admin_kubeconfig, tmp_path_factory.mktemp("wattloop-home"))
-
-
 @pytest.fixture
 def job(kubectl: ClusterCommand, namespace: str) -> str:
     """The namespace of a job with two ended recurrences, a running one, and one of an earlier job with its name."""
     kubectl.apply(JOB, namespace=namespace)
     uid = kubectl.json("get", "rtj", "digits", namespace=namespace)["metadata"]["uid"]
     shown = [(recurrence(uid, 0, 32), "2000"), (recurrence(uid, 1, 64), "1500.25"), (recurrence(uid, 2, 64), None)]
-    for written, energy_joules in [*shown, (recurrence("earlier", 0, 32), "77")]:
-        kubectl.apply(written, namespace=namespace)
+    every = [*shown, (recurrence("earlier", 0, 32), "77")]
+    kubectl.apply(*(written for written, _ in every), namespace=namespace)
+    for written, energy_joules in every:
         if energy_joules is not None:
             target = f"trec/{written['metadata']['name']}"
             kubectl(
@@ -105,8 +99,10 @@ def job(kubectl: ClusterCommand, namespace: str) -> str:
     return namespace
 
 
-def test_history_shows_the_recurrences_of_this_job(wattloop: ClusterCommand, job: str) -> None:
-    rows = json.loads(wattloop("history", "digits", "--format=json", namespace=job))
+def test_history_and_plots_show_the_recurrences_of_this_job(wattloop: Wattloop, job: str, tmp_path: Path) -> None:
+    code, out, _ = wattloop("history", "digits", "--format=json", f"--namespace={job}")
+    rows = json.loads(out)
+    assert code == 0
     assert [(row["recurrence"], row["batch_size"], row["outcome"], row["cost_joules"]) for row in rows] == [
         (0, 32, "reached", 2000.0),
         (1, 64, "reached", 1500.25),
@@ -115,47 +111,34 @@ def test_history_shows_the_recurrences_of_this_job(wattloop: ClusterCommand, job
     assert {(row["clocks"], row["planned_iteration_joules"], row["plan_saving_percent"]) for row in rows} == {
         ("plan", 20.0, 6.1)
     }
-    (first, _) = json.loads(wattloop("history", "digits", "--format=json", "--eta=0", namespace=job))
-    assert first["cost_joules"] == 3000.0
+    _, out, _ = wattloop("history", "digits", "--format=json", "--eta=0", f"--namespace={job}")
+    assert json.loads(out)[0]["cost_joules"] == 3000.0
 
-
-def test_plot_draws_both_plots(wattloop: ClusterCommand, job: str, tmp_path: Path) -> None:
-    wattloop("plot", "digits", f"--output={tmp_path}", namespace=job)
+    assert wattloop("plot", "digits", f"--output={tmp_path}", f"--namespace={job}")[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cost.png", "tradeoff.png"]
 
 
-def test_a_missing_job_or_context_is_named(wattloop: ClusterCommand, namespace: str) -> None:
-    with pytest.raises(CommandError) as raised:
-        wattloop("history", "letters", namespace=namespace)
-    assert f"there is no RecurringTrainingJob {namespace}/letters" in raised.value.stderr
-    with pytest.raises(CommandError) as raised:
-        wattloop("history", "letters", "--context=elsewhere", namespace=namespace)
-    assert "the kubeconfig has no context 'elsewhere'; it has: tests" in raised.value.stderr
-
-
-def test_a_missing_right_is_named(
-    wattloop: ClusterCommand, namespace: str, service_account_kubeconfig: Callable[[str, str], Path]
+def test_a_missing_job_context_or_right_is_named(
+    wattloop: Wattloop, namespace: str, service_account_kubeconfig: Callable[[str, str], Path]
 ) -> None:
-    other_user = wattloop.as_user(service_account_kubeconfig(namespace, "default"))
-    with pytest.raises(CommandError) as raised:
-        other_user("history", "digits")
-    assert "cannot get resource" in raised.value.stderr
-    assert f'in the namespace "{namespace}"; ask for permission' in raised.value.stderr
+    code, _, error = wattloop("history", "letters", f"--namespace={namespace}")
+    assert code == EXIT_USAGE
+    assert f"there is no RecurringTrainingJob {namespace}/letters" in error
+    code, _, error = wattloop("history", "letters", "--context=elsewhere", f"--namespace={namespace}")
+    assert code == EXIT_USAGE
+    assert "the kubeconfig has no context 'elsewhere'; it has: tests" in error
+    code, _, error = wattloop("history", "digits", kubeconfig=service_account_kubeconfig(namespace, "default"))
+    assert code == EXIT_FAILURE
+    assert "cannot get resource" in error
+    assert f'in the namespace "{namespace}"; ask for permission' in error
 
 
-def test_an_unreachable_server_is_reported(wattloop: ClusterCommand, tmp_path: Path) -> None:
+def test_an_unreachable_server_or_a_missing_kubeconfig_is_reported(wattloop: Wattloop, tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server="http://127.0.0.1:1", authority=b"", token="none")
-    with pytest.raises(CommandError) as raised:
-        wattloop.as_user(kubeconfig)("history", "digits")
-    assert "no response from the API server" in raised.value.stderr
-    assert "read a database with --database URL" in raised.value.stderr
-    assert "Traceback" not in raised.value.stderr
-
-
-def test_a_missing_kubeconfig_is_reported(wattloop: ClusterCommand, tmp_path: Path) -> None:
-    with pytest.raises(CommandError) as raised:
-        wattloop.as_user(tmp_path / "missing")("history", "digits")
-    assert (
-        "name a kubeconfig in KUBECONFIG or by --kubeconfig, or read a database with --database URL"
-        in raised.value.stderr
-    )
+    code, _, error = wattloop("history", "digits", kubeconfig=kubeconfig)
+    assert code == EXIT_FAILURE
+    assert "no response from the API server" in error
+    assert "read a database with --database URL" in error
+    code, _, error = wattloop("history", "digits", kubeconfig=tmp_path / "missing")
+    assert code == EXIT_FAILURE
+    assert "name a kubeconfig in KUBECONFIG or by --kubeconfig, or read a database with --database URL" in error

@@ -1,4 +1,4 @@
-"""The types of the fixtures of `tests/cluster/operator/conftest.py` that return functions."""
+"""The types of the fixtures of `tests/cluster` that return functions."""
 
 from __future__ import annotations
 
@@ -15,3 +15,5 @@ Ended = Callable[[JobKey, str], None]
 JobOf = Callable[[JobKey], Object]
 RecurrencesOf = Callable[[JobKey], list[Object]]
 Operators = Callable[..., Callable[[], OperatorProcess]]
+# Exit code, standard output and standard error of `wattloop` with these words.
+Wattloop = Callable[..., tuple[int, str, str]]
