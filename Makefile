@@ -12,7 +12,7 @@ INTEGRATIONS := .venv-integrations
 INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 
 .PHONY: help install install-runtime demo test postgres chromium faketime test-unit test-processes test-cluster test-integrations test-e2e
-.PHONY: integrations node-packages programs cluster cluster-down fuzz lint site format generate constraints images dist release clean
+.PHONY: integrations node-packages programs cluster cluster-down fuzz lint site format pictures generate constraints images dist release clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
@@ -27,6 +27,7 @@ help:
 	@echo "make fuzz          fuzzes what others send: sockets, APIs, manifests, templates and plans, SECONDS each (default: 60)"
 	@echo "make lint          ruff, mypy, import-linter, no name that nothing reaches, generated files up to date, no broken link"
 	@echo "make site          the docs site: build/site/index.html, which needs no server"
+	@echo "make pictures      the pictures of README and docs: the demo's live page in Chromium, and its plots"
 	@echo "make images        the images of operator, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
 	@echo "make dist          source archive, wheel and chart package in dist/, to install elsewhere"
 	@echo "make release       the images, pushed to REGISTRY, and in dist/ the chart that names them, for helm install"
@@ -105,6 +106,11 @@ SPHINX := $(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --jobs 2 --d
 
 site: $(STAMP)
 	$(SPHINX) --builder html docs build/site
+
+# tests/test_pictures.py compares what this makes with what the pages show.
+pictures: $(STAMP) chromium
+	$(BIN)/python -m nvml_simulator.build
+	PYTHONPATH=tests $(BIN)/python -m support.pictures
 
 generate: $(STAMP)
 	$(BIN)/python -m wattloop_operator.generated
