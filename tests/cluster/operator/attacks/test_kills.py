@@ -181,11 +181,14 @@ def test_an_operator_killed_at_any_request_loses_and_repeats_nothing(
     expected = outcome_of(cluster, undisturbed)
     assert [each[4] for each in expected["recurrences"]] == ["Crashed", "Reached"]
     assert expected["records"][1][3] == ENERGY_MILLIJOULES / 1000, "the agent's report was not used"
+    calls = undisturbed.killing_transport.calls
+    kinds = {(call.split()[0], call.rpartition("/")[2].partition("?")[0]) for call in calls}
+    assert {("POST", "trainingrecurrences"), ("POST", "jobs"), ("PATCH", "status"), ("POST", "events")} <= kinds
     # Seeds depend on a job's uid, so sampled batch sizes may differ; no batch size is sampled yet
     # here.
     cases = {
         number: Case(make_job(f"killed-{number}"), transport, stores(), reporting.url, number, after=after)
-        for number, call in enumerate(undisturbed.killing_transport.calls, start=1)
+        for number, call in enumerate(calls, start=1)
         # A request that only reads leaves the same whether it or its answer does not arrive.
         if not (after and call.startswith("GET "))
     }
@@ -195,19 +198,3 @@ def test_an_operator_killed_at_any_request_loses_and_repeats_nothing(
         assert case.operator.starts == 2, f"the operator of call {number} was not killed once"
         call = case.killing_transport.calls[number - 1]
         assert outcome_of(cluster, case) == expected, f"killed at call {number}, {call}"
-
-
-def test_the_fatal_requests_include_every_kind(
-    transport: HttpTransport,
-    reporting: HttpService,
-    store: Store,
-    make_job: MakeJob,
-    train: Train,
-    ended: Ended,
-    kubelet: Kubelet,
-    cluster: DynamicClient,
-) -> None:
-    case = Case(make_job(), transport, store, reporting.url, 0, after=False)
-    first_attempt_crashes([case], train, kubelet, ended)
-    kinds = {(call.split()[0], call.rpartition("/")[2].partition("?")[0]) for call in case.killing_transport.calls}
-    assert {("POST", "trainingrecurrences"), ("POST", "jobs"), ("PATCH", "status"), ("POST", "events")} <= kinds
