@@ -126,7 +126,9 @@ def test_the_pods_of_helm_test_are_as_restricted_as_the_operators(
         kubectl.apply(training, namespace=namespace, dry_run=True)
 
 
-def test_existing_definitions_are_taken_over_only_on_request(empty: EmptyCluster) -> None:
+def test_existing_definitions_are_taken_over_only_on_request_and_a_second_operator_never_beside_the_first(
+    empty: EmptyCluster,
+) -> None:
     empty.kubectl("apply", "--server-side", f"--filename={REPOSITORY / 'crds'}")
     with pytest.raises(CommandError, match="invalid ownership metadata"):
         install(empty)
@@ -134,11 +136,8 @@ def test_existing_definitions_are_taken_over_only_on_request(empty: EmptyCluster
     labels = empty.kubectl.json("get", "crd", "recurringtrainingjobs.wattloop.dev")["metadata"]["labels"]
     assert labels["app.kubernetes.io/managed-by"] == "Helm"
 
-
-def test_a_second_operator_is_rejected_and_a_release_without_one_is_installed(empty: EmptyCluster) -> None:
-    install(empty)
     options = ("--create-namespace", "--set=crds.install=false,agent.namespace=agents-of-b")
-    with pytest.raises(CommandError, match=f'of the release "wattloop" in the namespace "{HOME}"'):
+    with pytest.raises(CommandError, match=f'of the release "another" in the namespace "{HOME}"'):
         empty.helm("install", "wattloop", str(CHART), *options, namespace="b")
     empty.helm("install", "wattloop", str(CHART), *options, "--set=operator.replicas=0", namespace="b")
     names = empty.kubectl("get", "clusterroles", "--selector=app.kubernetes.io/part-of=wattloop", "--output=name")
