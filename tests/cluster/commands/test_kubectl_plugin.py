@@ -48,18 +48,17 @@ def test_kubectl_lists_the_plugin_and_runs_it(with_plugin: Kubectl) -> None:
     assert with_plugin("wattloop", "histori").stderr.startswith("kubectl wattloop: unknown subcommand 'histori'")
 
 
-@pytest.mark.parametrize("option", ["-n", "--namespace"])
 def test_history_reads_the_namespace_and_the_kubeconfig_that_are_named(
-    with_plugin: Kubectl, kubectl: ClusterCommand, job: str, option: str
+    with_plugin: Kubectl, kubectl: ClusterCommand, job: str
 ) -> None:
-    words = ("wattloop", "history", "digits", option, job, "--format=json")
+    words = ("wattloop", "history", "digits", "-n", job, "--format=json")
     assert json.loads(with_plugin(*words).stdout) == []
     named = with_plugin(*words, "--kubeconfig", str(kubectl.kubeconfig), "--context=tests", kubeconfig=None)
     assert json.loads(named.stdout) == []
     missing = with_plugin(*words, "--kubeconfig", "/no/such/file", kubeconfig=None)
     assert missing.returncode == 1
     assert "name a kubeconfig in KUBECONFIG or by --kubeconfig" in missing.stderr
-    nowhere = with_plugin("wattloop", "history", "digits", option, "nowhere")
+    nowhere = with_plugin("wattloop", "history", "digits", "--namespace", "nowhere")
     assert nowhere.returncode == 2
     assert "kubectl wattloop history: " in nowhere.stderr
     assert "there is no RecurringTrainingJob nowhere/digits" in nowhere.stderr
