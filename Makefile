@@ -28,7 +28,7 @@ help:
 	@echo "make lint          ruff, mypy, import-linter, no name that nothing reaches, generated files up to date, no broken link"
 	@echo "make site          the docs site: build/site/index.html, which needs no server"
 	@echo "make pictures      the pictures of README and docs: the demo's live page in Chromium, and its plots"
-	@echo "make images        the images of operator, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
+	@echo "make images        the images of operator, live page, agent and the example training (IMAGE_BUILDER=docker, or buildah)"
 	@echo "make dist          source archive, wheel and chart package in dist/, to install elsewhere"
 	@echo "make release       the images, pushed to REGISTRY, and in dist/ the chart that names them, for helm install"
 	@echo "make constraints   the versions and hashes of all that is installed: the files constraints*.txt"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Builds the images of Wattloop: operator, agent, and digits, the training of examples/digits.
+"""Builds the images of Wattloop: operator, ui, agent, and digits, the training of examples/digits.
 
 Run it with the Python of `make install`, which has setuptools and cyclonedx-py. Needs a C compiler for the planner's
 extensions, and docker or buildah:
@@ -51,6 +51,7 @@ IMAGES = {
     image.name: image
     for image in (
         Image("operator", "controller", "service", "Runs recurring training jobs and learns from their cost"),
+        Image("ui", "operator", "service", "Shows the jobs of a cluster in a browser"),
         Image("agent", "agent", "service", "Holds power limits and meters energy of a node's GPUs"),
         Image("digits", "examples", "training", "An example training that Wattloop runs again and again"),
     )

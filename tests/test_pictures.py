@@ -28,7 +28,5 @@ def test_each_picture_has_at_most_150_kb_and_all_have_half_a_megabyte() -> None:
 
 
 def test_every_view_of_the_page_has_a_picture() -> None:
-    # The routes keep the source and the streams, and ask them nothing.
-    nothing: Any = None
-    routes = [route for route in page_routes(nothing, nothing).routes if getattr(route, "name", "").endswith("_page")]
+    routes: list[Any] = [route for route in page_routes().routes if getattr(route, "name", "").endswith("_page")]
     assert {route.path for route in routes} == {path.partition("?")[0] for path in VIEWS.values()}

@@ -1,4 +1,4 @@
-"""The live page of a database, served on the loopback interface, and Chromium to look at it."""
+"""The live page of a database or a cluster, served on the loopback interface, and Chromium to look at it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from playwright.sync_api import Browser, sync_playwright
 
 from wattloop.commands.settings import Address
+from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api_transport import Transport
 from wattloop_operator.http.http_service import HttpService
-from wattloop_operator.page.change_stream import ChangeStreams
+from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
+from wattloop_operator.page.cluster_page import create_cluster_page
 from wattloop_operator.page.page_app import create_page
 from wattloop_operator.page.stored_jobs import StoredJobs
 from wattloop_operator.store.store import Store
@@ -36,8 +39,20 @@ class ChromiumMissingError(Exception):
 def serving(store: Store, address: str | None = None) -> Iterator[str]:
     """Serve the page of a store; gives its URL."""
     source = StoredJobs(store, address)
-    streams = ChangeStreams(source.version, INTERVAL_SECONDS)
-    page = create_page(source, streams, ("127.0.0.1", "localhost"))
+    streams = OpenStreams()
+    page = create_page(source, ChangeStreams(source.version, streams, INTERVAL_SECONDS), ("127.0.0.1", "localhost"))
+    with HttpService("live page", page, Address("127.0.0.1", 0)) as server:
+        try:
+            yield server.url
+        finally:
+            streams.end()
+
+
+@contextlib.contextmanager
+def serving_viewers(transport: Transport) -> Iterator[str]:
+    """Serve the page of a cluster to viewers who sign in; gives its URL."""
+    streams = OpenStreams()
+    page = create_cluster_page(ClusterApi(transport), streams, ("127.0.0.1",), is_https=False)
     with HttpService("live page", page, Address("127.0.0.1", 0)) as server:
         try:
             yield server.url

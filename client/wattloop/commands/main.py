@@ -34,6 +34,7 @@ SUMMARIES = {
     "history": "show the recurrences of a job, from a database or a cluster",
     "plot": "plot a job's costs and its energy/time trade-off",
     "ui": "show the jobs of a database or a cluster, their decisions and costs in a browser",
+    "ui-server": "serve the jobs of a cluster to browsers, each viewer seeing what he may list",
     "validate": "check manifests against the API's schema and rules, without a cluster",
     "convert": "make a RecurringTrainingJob's manifest of a CronJob's, RayCronJob's or Volcano CronJob's",
     "check": "run one small recurrence in a cluster, to check that Wattloop works there",

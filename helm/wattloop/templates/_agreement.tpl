@@ -28,6 +28,21 @@
 {{- if and .Values.metrics.podMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) -}}
 {{- fail "metrics.podMonitor.enabled needs networkPolicy.metricsFrom, the peers that may scrape; it is empty. For a Prometheus in the namespace monitoring set [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]" -}}
 {{- end -}}
+{{- $ui := .Values.ui -}}
+{{- if $ui.enabled -}}
+{{- if and $ui.hosts (not $ui.tlsSecretName) -}}
+{{- fail (printf "ui.hosts is not empty, and ui.tlsSecretName is: viewers send their tokens to the page, so a host needs a certificate. Create the secret and name it: kubectl --namespace %s create secret tls wattloop-ui --cert=tls.crt --key=tls.key" .Release.Namespace) -}}
+{{- end -}}
+{{- if and $ui.tlsSecretName (not $ui.hosts) -}}
+{{- fail "ui.tlsSecretName is not empty, and ui.hosts is: name the hosts by which browsers reach the page; without any, kubectl port-forward alone reaches it" -}}
+{{- end -}}
+{{- if and $ui.hosts .Values.networkPolicy.enabled (not .Values.networkPolicy.uiFrom) -}}
+{{- fail "ui.hosts needs networkPolicy.uiFrom, the peers that may reach the page; it is empty. For an ingress controller in the namespace ingress set [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress}}}]" -}}
+{{- end -}}
+{{- if eq ($ui.port | toString) (.Values.health.port | toString) -}}
+{{- fail (printf "ui.port and health.port are both %v; give each its own port" $ui.port) -}}
+{{- end -}}
+{{- end -}}
 {{- $agent := .Values.agent -}}
 {{- range list "PowerLimitWatts" "GraphicsClockMegahertz" "MemoryClockMegahertz" -}}
 {{- $minimum := get $agent (printf "minimum%s" .) -}}

@@ -26,6 +26,8 @@
 {{- define "wattloop.operatorName" -}}{{ include "wattloop.fullname" . }}-operator{{- end -}}
 {{- define "wattloop.agentName" -}}{{ include "wattloop.fullname" . }}-agent{{- end -}}
 
+{{- define "wattloop.uiName" -}}{{ include "wattloop.fullname" . }}-ui{{- end -}}
+
 {{- define "wattloop.operatorServiceAccount" -}}
 {{- if .Values.operator.serviceAccount.create -}}
 {{- default (include "wattloop.operatorName" .) .Values.operator.serviceAccount.name -}}

@@ -81,6 +81,7 @@ LEASES = ResourceType("coordination.k8s.io/v1", "leases", "Lease")
 SELF_SUBJECT_ACCESS_REVIEWS = ResourceType(
     "authorization.k8s.io/v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview"
 )
+SUBJECT_ACCESS_REVIEWS = ResourceType("authorization.k8s.io/v1", "subjectaccessreviews", "SubjectAccessReview")
 TOKEN_REVIEWS = ResourceType("authentication.k8s.io/v1", "tokenreviews", "TokenReview")
 
 

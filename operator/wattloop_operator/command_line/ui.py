@@ -124,6 +124,7 @@ def _serve_cluster(arguments: argparse.Namespace) -> None:
     from wattloop_operator.cluster.api_transport import HttpTransport
     from wattloop_operator.history.history_sources import cluster_context
     from wattloop_operator.page.cluster_jobs import ClusterJobs, may_list_everywhere
+    from wattloop_operator.page.cluster_reader import ClusterReader
 
     context = cluster_context(arguments.context, arguments.kubeconfig)
     with context.client:
@@ -131,7 +132,10 @@ def _serve_cluster(arguments: argparse.Namespace) -> None:
         namespace = arguments.namespace
         if namespace is None:
             namespace = "" if may_list_everywhere(api) else context.namespace
-        source = ClusterJobs(api, context.name, namespace, arguments.kubeconfig)
+        reader = ClusterReader(api, f"context {context.name}", (namespace,) if namespace else ())
+        named_file = () if arguments.kubeconfig is None else ("--kubeconfig", arguments.kubeconfig)
+        # The reader's shell may have another current context.
+        source = ClusterJobs(reader, ("--context", context.name, *named_file))
         # An error of the first reading ends the command.
         source.version()
         _serve(arguments, source)
@@ -142,12 +146,12 @@ def _serve(arguments: argparse.Namespace, source: JobSource) -> None:
 
     from wattloop import interruption
     from wattloop_operator.http.http_service import PROBE_CONCURRENCY, HttpService
-    from wattloop_operator.page.change_stream import ChangeStreams
+    from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
     from wattloop_operator.page.page_app import create_page
 
     bind: Address = arguments.bind
-    streams = ChangeStreams(source.version)
-    page = create_page(source, streams, (bind.host, "localhost", "127.0.0.1", "::1"))
+    streams = OpenStreams()
+    page = create_page(source, ChangeStreams(source.version, streams), (bind.host, "localhost", "127.0.0.1", "::1"))
     with HttpService("live page", page, bind, max_concurrency=PROBE_CONCURRENCY) as server:
         try:
             sys.stderr.write(f"{source.name}: live page at {server.url} (read-only; end with Ctrl-C)\n")

@@ -19,7 +19,30 @@ from wattloop.printable import printable
 STREAM_SECONDS = 40.0
 INTERVAL_SECONDS = 1.0
 MAX_STREAMS = 48
+# A server of several viewers leaves room for the others.
+MAX_STREAMS_OF_VIEWER = 12
 RETRY_MILLISECONDS = 500
+
+
+class OpenStreams:
+    """The open streams of a server.
+
+    Attributes:
+        count: How many there are.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._ended = threading.Event()
+
+    def end(self) -> None:
+        """End all streams, from any thread."""
+        self._ended.set()
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether the streams end."""
+        return self._ended.is_set()
 
 
 class ChangeStreams:
@@ -27,42 +50,53 @@ class ChangeStreams:
 
     Args:
         read_version: Reads a text that changes when anything does.
+        server: The open streams of the server.
         interval_seconds: How often it is read at most.
         clock: Monotonic seconds.
+        max_open: How many of the server's streams may be of this source.
     """
 
     def __init__(
         self,
         read_version: Callable[[], str],
+        server: OpenStreams,
         interval_seconds: float = INTERVAL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        max_open: int = MAX_STREAMS,
     ) -> None:
         self._read_version = read_version
+        self._server = server
+        self._max_open = max_open
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._known: tuple[float, str, str] | None = None
-        self._ended = threading.Event()
-        self.open = 0
+        self._open = 0
 
-    def end(self) -> None:
-        """End all streams, from any thread."""
-        self._ended.set()
+    def refusal(self) -> str:
+        """Why no further stream can be opened; empty if one can."""
+        if self._open >= self._max_open:
+            return f"{self._open} pages are open already; close one, or reload this one by hand"
+        if self._server.count >= MAX_STREAMS:
+            return f"this server has {MAX_STREAMS} open pages already; reload this one by hand"
+        return ""
 
     async def events(self) -> AsyncIterator[str]:
         """The events of one stream: the version now, and each later one."""
-        self.open += 1
+        self._open += 1
+        self._server.count += 1
         try:
             yield f"retry: {RETRY_MILLISECONDS}\n\n"
             until, sent = self._clock() + STREAM_SECONDS, None
-            while self._clock() < until and not self._ended.is_set():
+            while self._clock() < until and not self._server.have_ended:
                 latest = await run_in_threadpool(self._latest)
                 if latest != sent:
                     name, text = sent = latest
                     yield f"event: {name}\ndata: {json.dumps(text)}\n\n"
                 await asyncio.sleep(self._interval_seconds)
         finally:
-            self.open -= 1
+            self._open -= 1
+            self._server.count -= 1
 
     def _latest(self) -> tuple[str, str]:
         """Name and text of the latest event: the version, or why it cannot be read."""

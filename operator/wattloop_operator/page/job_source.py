@@ -67,6 +67,15 @@ class JobSource(Protocol):
         ...
 
     @property
+    def viewer(self) -> str:
+        """The user who has signed in; empty if the page has no authentication."""
+        ...
+
+    def no_jobs_reason(self) -> str:
+        """Why the viewer sees no job, although others may see some, and what to do; empty if there is none at all."""
+        ...
+
+    @property
     def gpus_unknown(self) -> str:
         """Why the GPUs of running attempts are not known, and where they are; empty if they are known."""
         ...

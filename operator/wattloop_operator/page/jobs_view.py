@@ -32,6 +32,8 @@ def jobs_view(source: JobSource, search: str = "", page: int = 1) -> JobsView:
         database=source.name,
         version=version,
         command=source.command(("history", "--jobs")),
+        viewer=source.viewer,
+        no_jobs_reason="" if keys else source.no_jobs_reason(),
         first_step=source.first_step,
         search=search,
         total=len(found),

@@ -7,18 +7,19 @@ import json
 from collections.abc import Iterable
 from typing import Annotated, Any, TypeVar
 
-from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi import Depends, FastAPI, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as AnyHttpException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from wattloop.errors import WattloopError
 from wattloop.printable import printable
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.history.line_files import write_lines
 from wattloop_operator.history.month_usage import MonthUsage, month_begin, month_text
-from wattloop_operator.page.change_stream import MAX_STREAMS, ChangeStreams
+from wattloop_operator.page.change_stream import ChangeStreams
 from wattloop_operator.page.cluster_view import cluster_view
 from wattloop_operator.page.conditions_view import conditions_view
 from wattloop_operator.page.job_source import JobSource
@@ -29,8 +30,16 @@ from wattloop_operator.page.rendering import rendered, rendered_error
 from wattloop_operator.page.request_guard import SVG_POLICY, RequestGuard
 from wattloop_operator.page.static_files import static_files
 from wattloop_operator.page.svg_plots import Plot, SvgPlots, ThemeName
+from wattloop_operator.page.viewer_page import ViewerPage, page_of, with_page
 from wattloop_operator.page.views import ClusterView, ConditionsView, JobsView, JobView, MonthView
 
+
+async def _source(request: Request) -> JobSource:
+    # Asynchronous, because FastAPI would run a function in a thread of its own.
+    return page_of(request).source
+
+
+Source = Annotated[JobSource, Depends(_source)]
 Text = Annotated[str, Query(max_length=253)]
 Name = Annotated[str, Query(min_length=1, max_length=253)]
 Month = Annotated[str, Query(pattern="^[1-9][0-9]{3}-(0[1-9]|1[0-2])$", max_length=7)]
@@ -57,90 +66,98 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def create_page(source: JobSource, streams: ChangeStreams, hosts: Iterable[str]) -> RequestGuard:
-    """The ASGI application of the page.
+    """The ASGI application of the page of one source, without authentication.
 
     Args:
         source: The jobs.
         streams: Tells open pages of changes.
         hosts: Names of the server; requests to others are refused.
     """
-    return RequestGuard(page_routes(source, streams), hosts)
+    return RequestGuard(of_source(page_routes(), ViewerPage(source, streams)), hosts)
 
 
-def page_routes(source: JobSource, streams: ChangeStreams) -> FastAPI:
-    """The routes without the checks of who asks."""
+def of_source(app: ASGIApp, page: ViewerPage) -> ASGIApp:
+    """The routes with what all their viewers see."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(with_page(scope, page), receive, send)
+
+    return call
+
+
+def page_routes() -> FastAPI:
+    """The routes, whose requests have a `ViewerPage`; see `with_page`."""
     app = FastAPI(
         title="Wattloop live page",
         version="v1",
-        description="What the page shows, as JSON: read-only, without authentication, for this machine alone.",
+        description="What the page shows, as JSON, read-only: of wattloop ui without authentication, for this machine "
+        "alone; of wattloop ui-server with a token of the cluster as the bearer token.",
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
     )
-    _add_json(app, source)
-    _add_html(app, source)
-    _add_other(app, source, streams)
+    _add_json(app)
+    _add_html(app)
+    _add_other(app)
     _add_errors(app)
     return app
 
 
 def openapi_text() -> str:
     """The OpenAPI description (docs/reference/live-page-api.json)."""
-    # The routes keep the source, and ask it nothing while they are described.
-    nothing: Any = None
-    return json.dumps(page_routes(nothing, nothing).openapi(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(page_routes().openapi(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _add_json(app: FastAPI, source: JobSource) -> None:
+def _add_json(app: FastAPI) -> None:
     @app.get("/api/jobs", summary="List the jobs", responses={503: ERRORS[503]})
-    def jobs(search: Text = "", page: PageNumber = 1) -> JobsView:
+    def jobs(source: Source, search: Text = "", page: PageNumber = 1) -> JobsView:
         """One page of the jobs whose namespace and name contain the text."""
         return jobs_view(source, search, page)
 
     @app.get("/api/job", summary="Show a job", responses=ERRORS)
-    def job(namespace: Name, name: Name, page: PageNumber = 1) -> JobView:
+    def job(source: Source, namespace: Name, name: Name, page: PageNumber = 1) -> JobView:
         """Its decisions, beliefs, running attempts, and one page of the attempts that ended."""
         return _found(job_view(source, JobKey(namespace, name), page))
 
     @app.get("/api/conditions", summary="Show why a job does not run", responses=ERRORS)
-    def conditions(namespace: Name, name: Name) -> ConditionsView:
+    def conditions(source: Source, namespace: Name, name: Name) -> ConditionsView:
         """The conditions of the job and of its running attempts, and its latest failures."""
         return _found(conditions_view(source, JobKey(namespace, name)))
 
     @app.get("/api/cluster", summary="Show the GPUs of running attempts", responses={503: ERRORS[503]})
-    def cluster(page: PageNumber = 1) -> ClusterView:
+    def cluster(source: Source, page: PageNumber = 1) -> ClusterView:
         """Their power, the limits that are held, by which attempt and until when."""
         return cluster_view(source, page)
 
     @app.get("/api/month", summary="Show the usage of a month", responses={503: ERRORS[503]})
-    def month(month: Month | None = None, page: PageNumber = 1) -> MonthView:
+    def month(source: Source, month: Month | None = None, page: PageNumber = 1) -> MonthView:
         """Energy, GPU time, price and carbon by team and job; without a month, of the latest one with attempts."""
         return month_view(source, month, page)
 
 
-def _add_html(app: FastAPI, source: JobSource) -> None:
+def _add_html(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
-    def jobs_page(search: Text = "", page: PageNumber = 1) -> HTMLResponse:
+    def jobs_page(source: Source, search: Text = "", page: PageNumber = 1) -> HTMLResponse:
         return HTMLResponse(rendered("jobs.html", jobs_view(source, search, page)))
 
     @app.get("/job", include_in_schema=False)
-    def job_page(namespace: Name, name: Name, page: PageNumber = 1) -> HTMLResponse:
+    def job_page(source: Source, namespace: Name, name: Name, page: PageNumber = 1) -> HTMLResponse:
         return HTMLResponse(rendered("job.html", _found(job_view(source, JobKey(namespace, name), page))))
 
     @app.get("/conditions", include_in_schema=False)
-    def conditions_page(namespace: Name, name: Name) -> HTMLResponse:
+    def conditions_page(source: Source, namespace: Name, name: Name) -> HTMLResponse:
         return HTMLResponse(rendered("conditions.html", _found(conditions_view(source, JobKey(namespace, name)))))
 
     @app.get("/cluster", include_in_schema=False)
-    def cluster_page(page: PageNumber = 1) -> HTMLResponse:
+    def cluster_page(source: Source, page: PageNumber = 1) -> HTMLResponse:
         return HTMLResponse(rendered("cluster.html", cluster_view(source, page)))
 
     @app.get("/month", include_in_schema=False)
-    def month_page(month: Month | None = None, page: PageNumber = 1) -> HTMLResponse:
+    def month_page(source: Source, month: Month | None = None, page: PageNumber = 1) -> HTMLResponse:
         return HTMLResponse(rendered("month.html", month_view(source, month, page)))
 
     @app.get("/month.csv", include_in_schema=False)
-    def month_csv(month: Month) -> Response:
+    def month_csv(source: Source, month: Month) -> Response:
         if source.month_unknown:
             raise HTTPException(404, source.month_unknown)
         begin, text = month_begin(month), io.StringIO()
@@ -149,23 +166,26 @@ def _add_html(app: FastAPI, source: JobSource) -> None:
         return Response(text.getvalue(), media_type="text/csv", headers=headers)
 
 
-def _add_other(app: FastAPI, source: JobSource, streams: ChangeStreams) -> None:
-    plots = SvgPlots(source)
+def _add_other(app: FastAPI) -> None:
+    plots = SvgPlots()
 
     @app.get("/plots/{plot}.svg", include_in_schema=False)
-    def plot_svg(plot: Plot, namespace: Name, name: Name, theme: ThemeName = ThemeName.LIGHT) -> Response:
-        svg = _found(plots.svg(plot, JobKey(namespace, name), theme))
+    def plot_svg(
+        source: Source, plot: Plot, namespace: Name, name: Name, theme: ThemeName = ThemeName.LIGHT
+    ) -> Response:
+        svg = _found(plots.svg(source, plot, JobKey(namespace, name), theme))
         headers = {"Content-Security-Policy": SVG_POLICY, "Cache-Control": KEPT_BY_BROWSERS}
         return Response(svg, media_type="image/svg+xml", headers=headers)
 
     @app.get("/events", include_in_schema=False)
-    async def events() -> Response:
-        if streams.open >= MAX_STREAMS:
-            raise HTTPException(503, f"{MAX_STREAMS} pages are open already; close one, or reload this one by hand")
+    async def events(request: Request) -> Response:
+        streams = page_of(request).streams
+        if refusal := streams.refusal():
+            raise HTTPException(503, refusal)
         return StreamingResponse(streams.events(), media_type="text/event-stream")
 
     @app.get("/healthz", include_in_schema=False)
-    def healthz() -> Response:
+    def healthz(source: Source) -> Response:
         source.version()
         return Response(status_code=204)
 

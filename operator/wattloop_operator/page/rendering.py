@@ -156,6 +156,11 @@ def rendered(template: str, view: BaseModel) -> str:
     return ENVIRONMENT.get_template(template).render(view=view)
 
 
+def rendered_sign_in(problem: str, audience: str) -> str:
+    """The HTML of the form by which a viewer signs in."""
+    return ENVIRONMENT.get_template("sign_in.html").render(problem=problem, audience=audience)
+
+
 def rendered_error(title: str, message: str, next_step: str) -> str:
     """The HTML of an error."""
     return ENVIRONMENT.get_template("error.html").render(title=title, message=message, next_step=next_step)

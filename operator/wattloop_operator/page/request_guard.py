@@ -21,12 +21,13 @@ SVG_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sand
 HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    # Not "no-referrer", by which a browser would send a form of this page with the origin "null".
+    "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-WRONG_HOST = "this server answers to its own address alone; open it as http://{host}"
+WRONG_HOST = "this server answers to its own address alone; open it as {scheme}://{host}"
 OTHER_ORIGIN = "a page of another origin cannot read this server"
 
 
@@ -36,10 +37,12 @@ class RequestGuard:
     Args:
         app: The application.
         hosts: Names of the server, without a port: through a forwarded port a browser names another one.
+        scheme: http or https, as browsers reach it.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Iterable[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], scheme: str = "http") -> None:
         self._app = app
+        self._scheme = scheme
         self._hosts = tuple(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,9 +67,9 @@ class RequestGuard:
         """Why a request is not answered; None if it is."""
         host = headers.get("host", "")
         if host_name(host) not in self._hosts:
-            return PlainTextResponse(WRONG_HOST.format(host=self._hosts[0]), 421)
+            return PlainTextResponse(WRONG_HOST.format(scheme=self._scheme, host=self._hosts[0]), 421)
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        is_other = origin not in (None, f"http://{host}") or site not in {"none", "same-origin"}
+        is_other = origin not in (None, f"{self._scheme}://{host}") or site not in {"none", "same-origin"}
         # A link of another site may lead here; what it loads by itself may not.
         if is_other and (headers.get("sec-fetch-mode") != "navigate" or origin is not None):
             return PlainTextResponse(OTHER_ORIGIN, 403)

@@ -42,6 +42,8 @@ class StoredJobs:
         address: The database as the user named it, for command lines; None: its name without a password.
     """
 
+    viewer = ""
+
     def __init__(self, store: Store, address: str | None = None) -> None:
         self._store = store
         self._address = store.name if address is None else address
@@ -86,6 +88,10 @@ class StoredJobs:
     def first_step(self) -> str:
         """See `JobSource`."""
         return "wattloop run examples/digits/job.yaml --simulated-gpus 1 --output wattloop-output/digits"
+
+    def no_jobs_reason(self) -> str:
+        """See `JobSource`."""
+        return ""
 
     @property
     def gpus_unknown(self) -> str:

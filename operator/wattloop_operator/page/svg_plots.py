@@ -39,24 +39,21 @@ class ThemeName(StrEnum):
 
 
 class SvgPlots:
-    """Draws plots and keeps the latest ones. Thread-safe.
+    """Draws plots and keeps the latest ones. Thread-safe."""
 
-    Args:
-        source: The jobs.
-    """
-
-    def __init__(self, source: JobSource) -> None:
-        self._source = source
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: LRUCache[tuple[Plot, ThemeName, JobKey, str], bytes] = LRUCache(MAX_PLOTS_KEPT)
 
-    def svg(self, plot: Plot, key: JobKey, theme: ThemeName) -> bytes | None:
-        """A plot of a job; None if there is none of this name.
+    def svg(self, source: JobSource, plot: Plot, key: JobKey, theme: ThemeName) -> bytes | None:
+        """A plot of a job; None if the source has none of this name.
+
+        One that was drawn for another source is the same: the versions name the job's uid and all that is drawn.
 
         Raises:
             WattloopError: The job cannot be read.
         """
-        version, job = self._source.version(), self._source.job(key)
+        version, job = source.version(), source.job(key)
         if job is None:
             return None
         # A running attempt changes its curve without a change of the history.

@@ -55,6 +55,8 @@ class JobsView(BaseModel):
     database: str = Field(description="The database, without a password, or the cluster that is read.")
     version: str = Field(description="Changes when anything of any job does.")
     command: str = Field(description="The command that says the same.")
+    viewer: str = Field(description="The user who has signed in; empty without authentication.")
+    no_jobs_reason: str = Field(description="Why the viewer sees no job, and what to do; empty if there is none.")
     first_step: str = Field(description="The command that makes the first job.")
     search: str = Field(description="The text that the names contain; empty for all.")
     total: int = Field(description="Number of jobs whose names contain the text.")

@@ -15,7 +15,7 @@ from support.control_plane.commands import ClusterCommand
 from wattloop_agent import agent_settings
 from wattloop_agent.command_line import agent
 from wattloop_operator import operator_settings
-from wattloop_operator.command_line import operator
+from wattloop_operator.command_line import operator, ui_server
 
 
 def test_the_definitions_are_those_of_crds_and_are_kept(helm: ClusterCommand, tmp_path: Path) -> None:
@@ -66,6 +66,26 @@ def test_the_operator_accepts_the_charts_arguments_and_environment(
     assert settings.agent_socket_folder == "/run/wattloop"
     assert settings.agent_service_account == "wattloop-agent/probe-wattloop-agent"
     assert (settings.report_certificate is not None) == settings.report_url.startswith("https://")
+
+
+@pytest.mark.parametrize("hosts", [[], ["wattloop.example"]])
+def test_the_server_of_the_page_accepts_the_charts_arguments(
+    hosts: list[str], helm: ClusterCommand, tmp_path: Path
+) -> None:
+    values: dict[str, Any] = {"ui": {"enabled": True}, "operator": {"namespaces": ["a", "b"]}}
+    if hosts:
+        values["ui"] |= {"hosts": hosts, "tlsSecretName": "tls"}
+        values["networkPolicy"] = {"uiFrom": [{"namespaceSelector": {}}]}
+    objects = render(helm, values, tmp_path)
+    (deployment,) = chosen(objects, "Deployment/ui")
+    command, *options = at(deployment, "spec.template.spec.containers[ui].args")
+    assert command == "ui-server"
+    parser = argparse.ArgumentParser()
+    ui_server.COMMAND.configure(parser)
+    settings = ui_server.settings_from(parser.parse_args(options), {})
+    assert (settings.hosts, settings.bind.host) == (tuple(hosts), "0.0.0.0" if hosts else "127.0.0.1")
+    assert settings.namespaces == ("a", "b")
+    assert (settings.certificate is not None) == bool(hosts) == bool(chosen(objects, "Service/ui"))
 
 
 @pytest.mark.parametrize("part", ["power-controller", "monitor"])

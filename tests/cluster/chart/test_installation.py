@@ -106,14 +106,18 @@ def test_a_release_is_admitted_uninstalled_and_installed_again_and_users_can_del
     empty.kubectl("delete", f"--filename={REPOSITORY / 'crds'}", "--wait", "--timeout=150s")
 
 
-def test_the_pods_of_helm_test_are_as_restricted_as_the_operators(
+def test_the_pods_of_helm_test_and_of_the_page_are_as_restricted_as_the_operators(
     helm: ClusterCommand, kubectl: ClusterCommand, namespace: str, tmp_path: Path
 ) -> None:
     kubectl("label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted")
-    (pod,) = chosen(render(helm, {}, tmp_path), "Pod/check")
+    objects = render(helm, {"ui": {"enabled": True}}, tmp_path)
+    (pod,), (page,) = chosen(objects, "Pod/check"), chosen(objects, "Deployment/ui")
     kubectl("create", "serviceaccount", pod["spec"]["serviceAccountName"], namespace=namespace)
     pod["metadata"]["namespace"] = namespace
     kubectl.apply(pod, dry_run=True)
+    page_pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "page", "namespace": namespace}}
+    page_pod["spec"] = page["spec"]["template"]["spec"] | {"serviceAccountName": pod["spec"]["serviceAccountName"]}
+    kubectl.apply(page_pod, dry_run=True)
     template = check_job(namespace, "tiny", "wattloop/operator:1")["spec"]["template"]["job"]["template"]
     training = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "training"}, **template}
     training["spec"]["serviceAccountName"] = pod["spec"]["serviceAccountName"]

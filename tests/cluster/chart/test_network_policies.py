@@ -16,6 +16,7 @@ from support.control_plane.commands import ClusterCommand
 TRAINING = Endpoint("team-a", {"wattloop.dev/recurrence": "digits-0"})
 PROMETHEUS = Endpoint("monitoring", {"app.kubernetes.io/name": "prometheus"})
 NAME_SERVER = Endpoint("kube-system", {"k8s-app": "kube-dns"})
+INGRESS = Endpoint("ingress", {"app.kubernetes.io/name": "ingress"})
 POSTGRESQL = Endpoint("db", {"app": "postgresql"})
 OUTSIDE = Endpoint()
 """The API server, which is no pod, and the rest of the world."""
@@ -26,6 +27,13 @@ FROM_MONITORING = {
     ]
 }
 WITH_POSTGRESQL = {"database.type": "postgresql", "database.postgresql.secretName": "db"}
+WITH_PAGE = {"ui.enabled": True}
+WITH_HOSTS = {
+    **WITH_PAGE,
+    "ui.hosts": ["wattloop.example"],
+    "ui.tlsSecretName": "tls",
+    "networkPolicy.uiFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress"}}}],
+}
 OTHER_PORTS = {
     "reporting.port": 1080,
     "metrics.port": 1402,
@@ -44,8 +52,10 @@ class Chart:
 
     def __init__(self, objects: Sequence[Object], values: Values) -> None:
         self.policies = chosen(list(objects), "NetworkPolicy")
-        self.operator = pod_of(objects, "Deployment")
+        self.operator = pod_of(objects, "Deployment/operator")
         self.agent = pod_of(objects, "DaemonSet")
+        self.ui = pod_of(objects, "Deployment/ui") if values.get("ui.enabled") else None
+        self._has_hosts = bool(values.get("ui.hosts"))
         self._api_server_ports = values.get("networkPolicy.apiServerPorts", [443, 6443])
         self._database_port = values.get("networkPolicy.databasePort", 5432)
         self._is_scraped = bool(values.get("networkPolicy.metricsFrom"))
@@ -66,6 +76,12 @@ class Chart:
         for protocol in ("UDP", "TCP"):
             flows[f"the operator asks for a name by {protocol}"] = Flow(operator, NAME_SERVER, 53, protocol)
             flows[f"the agent asks for a name by {protocol}"] = Flow(agent, NAME_SERVER, 53, protocol)
+        if self.ui is not None:
+            flows["a probe of the page from a node"] = Flow(OUTSIDE, self.ui, self.ui.ports["health"])
+            for port in self._api_server_ports:
+                flows[f"the page asks the API server at {port}"] = Flow(self.ui, OUTSIDE, port)
+            if self._has_hosts:
+                flows["an ingress leads to the page"] = Flow(INGRESS, self.ui, self.ui.ports["ui"])
         if self._has_postgresql:
             flows["the operator stores observations"] = Flow(operator, POSTGRESQL, self._database_port)
         return flows
@@ -82,6 +98,11 @@ class Chart:
             "a training asks the agent by its network": Flow(TRAINING, agent, 9999),
             "a report from outside": Flow(OUTSIDE, operator, operator.ports["report"]),
         }
+        if self.ui is not None:
+            flows["a training asks for the page"] = Flow(TRAINING, self.ui, self.ui.ports["ui"])
+            flows["the page sends mail"] = Flow(self.ui, OUTSIDE, 25)
+            if not self._has_hosts:
+                flows["an ingress asks for a page without hosts"] = Flow(INGRESS, self.ui, self.ui.ports["ui"])
         flows |= self._scrapes(TRAINING, "a training") | self._scrapes(OUTSIDE, "a scrape from outside")
         if not self._is_scraped:
             flows |= self._scrapes(PROMETHEUS, "an unnamed Prometheus")
@@ -117,8 +138,13 @@ def rendered(helm: ClusterCommand, tmp_path: Path) -> Rendered:
 
 @pytest.mark.parametrize(
     "values",
-    [{}, FROM_MONITORING, WITH_POSTGRESQL | FROM_MONITORING, OTHER_PORTS | WITH_POSTGRESQL | FROM_MONITORING],
-    ids=["default", "scraped", "db", "ports"],
+    [
+        {},
+        FROM_MONITORING | WITH_PAGE,
+        WITH_POSTGRESQL | FROM_MONITORING,
+        OTHER_PORTS | WITH_POSTGRESQL | FROM_MONITORING | WITH_HOSTS | {"ui.port": 1790},
+    ],
+    ids=["default", "page", "db", "ports"],
 )
 def test_only_the_connections_that_wattloop_needs_are_allowed(values: Values, rendered: Rendered) -> None:
     chart = rendered(values)
@@ -129,7 +155,7 @@ def test_only_the_connections_that_wattloop_needs_are_allowed(values: Values, re
 
 
 def test_each_network_policy_rule_is_needed(rendered: Rendered) -> None:
-    chart = rendered(WITH_POSTGRESQL | FROM_MONITORING)
+    chart = rendered(WITH_POSTGRESQL | FROM_MONITORING | WITH_HOSTS)
     superfluous = []
     for number, policy in enumerate(chart.policies):
         for direction in ("ingress", "egress"):

@@ -44,6 +44,7 @@ from support.control_plane.commands import ClusterCommand, CommandError
         ("reporting.tls.mode", None, "at '/reporting/tls': missing property 'mode'"),
         ("metrics.alerts", None, "at '/metrics': missing property 'alerts'"),
         ("check", None, "at '': missing property 'check'"),
+        ("ui.hosts", ["https://a.example"], "at '/ui/hosts/0'"),
         ("reporting.tls.validityDays", 0, "at '/reporting/tls/validityDays': minimum: got 0, want 1"),
         ("reporting.tls.certManager.duration", "90 days", "at '/reporting/tls/certManager/duration'"),
         ("reporting.service.type", "ExternalName", "at '/reporting/service/type'"),
@@ -97,6 +98,16 @@ def test_an_invalid_value_is_rejected(
             {"metrics.podMonitor.enabled": True},
             "metrics.podMonitor.enabled needs networkPolicy.metricsFrom, the peers that may scrape",
         ),
+        (
+            {"ui.enabled": True, "ui.hosts": ["a.example"]},
+            "viewers send their tokens to the page, so a host needs a certificate. Create the secret and name it",
+        ),
+        (
+            {"ui.enabled": True, "ui.hosts": ["a.example"], "ui.tlsSecretName": "tls"},
+            "ui.hosts needs networkPolicy.uiFrom, the peers that may reach the page",
+        ),
+        ({"ui.enabled": True, "ui.tlsSecretName": "tls"}, "ui.tlsSecretName is not empty, and ui.hosts is"),
+        ({"ui.enabled": True, "ui.port": 8081}, "ui.port and health.port are both 8081"),
     ],
 )
 def test_conflicting_values_are_rejected(

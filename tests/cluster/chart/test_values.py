@@ -31,6 +31,9 @@ POWER_CONTROLLER = "spec.template.spec.containers[power-controller]"
 MONITOR = "spec.template.spec.containers[monitor]"
 POD = "spec.template.spec"
 ENDPOINT = "spec.podMetricsEndpoints[0].interval"
+UI = "spec.template.spec.containers[ui]"
+SEEN = {"ui.enabled": True}
+HOSTED = {**SEEN, "ui.hosts": ["a.example"], "ui.tlsSecretName": "tls", "networkPolicy.uiFrom": [{}]}
 SERVICE = "probe-wattloop-operator.home.svc:8080"
 LABELS = {"team": "trains"}
 TOLERATION = {"key": "a", "operator": "Exists"}
@@ -229,6 +232,25 @@ TABLE: list[tuple[str, Any, str, str, Any, dict[str, Any]]] = [
     ("networkPolicy.databasePort", 6432, "NetworkPolicy/operator", "spec.egress[2].ports[0].port", 6432, POSTGRESQL),
     ("networkPolicy.extraEgress", [EGRESS], "NetworkPolicy/operator", "spec.egress[2]", EGRESS, {}),
     ("networkPolicy.agentExtraEgress", [EGRESS], "NetworkPolicy/agent", "spec.egress[2]", EGRESS, {}),
+    (
+        "networkPolicy.uiFrom",
+        [PEER],
+        "NetworkPolicy/ui",
+        "spec.ingress[1].from",
+        [PEER],
+        HOSTED | {"networkPolicy.uiFrom": [{}]},
+    ),
+    ("ui.enabled", True, "Deployment/ui", "metadata.name", "probe-wattloop-ui", {}),
+    ("ui.image.repository", "r/u", "Deployment/ui", f"{UI}.image", "r/u:0.1.0", SEEN),
+    ("ui.image.tag", "1", "Deployment/ui", f"{UI}.image", "wattloop/ui:1", SEEN),
+    ("ui.image.digest", DIGEST, "Deployment/ui", f"{UI}.image", f"wattloop/ui@{DIGEST}", SEEN),
+    ("ui.image.pullPolicy", "Never", "Deployment/ui", f"{UI}.imagePullPolicy", "Never", SEEN),
+    ("ui.port", 84, "Deployment/ui", f"{UI}.args[--bind]", "--bind=127.0.0.1:84", SEEN),
+    ("ui.hosts", ["b.example"], "Deployment/ui", f"{UI}.args[--hosts]", "--hosts=b.example", HOSTED),
+    ("ui.tlsSecretName", "mine", "Deployment/ui", f"{POD}.volumes[certificate].secret.secretName", "mine", HOSTED),
+    ("ui.resources", {**RESOURCES, "limits": None}, "Deployment/ui", f"{UI}.resources.requests.cpu", "2", SEEN),
+    ("ui.nodeSelector", LABELS, "Deployment/ui", f"{POD}.nodeSelector", LABELS, SEEN),
+    ("ui.tolerations", [TOLERATION], "Deployment/ui", f"{POD}.tolerations", [TOLERATION], SEEN),
     ("check.enabled", False, "Pod", "", ABSENT, {}),
     ("check.namespace", "team", "Role/check", "metadata.namespace", "team", {}),
     ("check.timeoutSeconds", 9, "Pod", "spec.containers[check].args[--timeout-seconds]", "--timeout-seconds=9", {}),

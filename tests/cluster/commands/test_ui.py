@@ -1,4 +1,4 @@
-"""`kubectl wattloop ui` on a real API server: a reader sees what RBAC lets him list, and nothing else."""
+"""`kubectl wattloop ui` and `wattloop ui-server` on a real API server: who may list what sees it, and nothing else."""
 
 from __future__ import annotations
 
@@ -18,19 +18,32 @@ import httpx
 import pytest
 from kubernetes import client
 
+from support.chart.rendering import chosen, render
 from support.chart.rights import granted_soon
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.job_manifest import job_manifest
+from support.control_plane.tokens import service_account_token
 from support.databases.many_jobs import running_recurrence
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
+from wattloop_operator.cluster.auth.viewers import UI_AUDIENCE
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.page.cluster_jobs import READ_SECONDS, ClusterJobs
+from wattloop_operator.page.cluster_jobs import ClusterJobs
+from wattloop_operator.page.cluster_reader import READ_SECONDS, ClusterReader
+from wattloop_operator.workloads.injection import AUDIENCE
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 RESOURCES = ("recurringtrainingjobs", "trainingrecurrences")
 RUNNING = "mine-00003-1-0"
 STATE = {"state": "Running", "conditions": []}
+UI_RIGHTS: dict[str, set[str]] = {
+    "recurringtrainingjobs.wattloop.dev": {"list"},
+    "trainingrecurrences.wattloop.dev": {"list"},
+    "tokenreviews.authentication.k8s.io": {"create"},
+    "subjectaccessreviews.authorization.k8s.io": {"create"},
+    "pods": set(),
+    "secrets": set(),
+}
 
 
 @dataclass(frozen=True)
@@ -75,20 +88,20 @@ def team(
     return Team(namespace, others, service_account_kubeconfig(namespace, "default"))
 
 
-def command(kubectl: ClusterCommand, kubeconfig: Path, *words: str) -> subprocess.Popen[str]:
+def command(kubectl: ClusterCommand, kubeconfig: Path, *words: str, subcommand: str = "ui") -> subprocess.Popen[str]:
     environment = {"PATH": f"{SCRIPTS}:{os.environ['PATH']}", "HOME": str(kubectl.home), "KUBECONFIG": str(kubeconfig)}
-    line = [kubectl.program, "wattloop", "ui", "--bind", "127.0.0.1:0", *words]
+    line = [kubectl.program, "wattloop", subcommand, "--bind", "127.0.0.1:0", *words]
     return subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
 
 
 @contextlib.contextmanager
-def serving(kubectl: ClusterCommand, kubeconfig: Path, *words: str) -> Iterator[httpx.Client]:
-    """`kubectl wattloop ui` as the user of a kubeconfig."""
-    with command(kubectl, kubeconfig, *words) as process:
+def serving(kubectl: ClusterCommand, kubeconfig: Path, *words: str, subcommand: str = "ui") -> Iterator[httpx.Client]:
+    """`kubectl wattloop ui`, or `ui-server`, as the user of a kubeconfig."""
+    with command(kubectl, kubeconfig, *words, subcommand=subcommand) as process:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()
-            found = re.search(r"live page at (\S+)", line)
+            found = re.search(r"live page(?: at|: serving) (\S+)", line)
             assert found is not None, line + process.stderr.read()
             with httpx.Client(base_url=found[1], timeout=90) as page:
                 yield page
@@ -139,10 +152,64 @@ def test_an_administrator_sees_all_namespaces_and_changes_as_they_come(
         assert [(job["namespace"], job["name"]) for job in jobs["jobs"]] == [(team.others, "theirs")]
         assert jobs["command"].startswith("kubectl get rtj --all-namespaces")
     now = [0.0]
-    source = ClusterJobs(ClusterApi(HttpTransport(admin)), "tests", team.others, clock=lambda: now[0])
+    source = ClusterJobs(ClusterReader(ClusterApi(HttpTransport(admin)), "tests", [team.others], clock=lambda: now[0]))
     before = source.version()
     kubectl("delete", "rtj", "theirs", "--wait", namespace=team.others)
     assert (source.version(), source.keys()) == (before, (JobKey(team.others, "theirs"),))
     now[0] = READ_SECONDS
     assert source.version() != before
     assert source.keys() == ()
+
+
+@pytest.fixture
+def ui_account(
+    helm: ClusterCommand,
+    kubectl: ClusterCommand,
+    admin: client.ApiClient,
+    service_account_kubeconfig: Callable[[str, str], Path],
+    tmp_path: Path,
+) -> Path:
+    """A kubeconfig of the account that the chart makes for the page, with the chart's rights."""
+    objects = [
+        item
+        for kind in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+        for item in chosen(render(helm, {"ui": {"enabled": True}}, tmp_path), f"{kind}/ui")
+    ]
+    kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "home"}})
+    kubectl.apply(*objects)
+    account = {"admin": admin, "namespace": "home", "service_account": "probe-wattloop-ui"}
+    for resource, verbs in UI_RIGHTS.items():
+        assert granted_soon(verbs, resource=resource, where="home", **account) == verbs
+    return service_account_kubeconfig("home", "probe-wattloop-ui")
+
+
+def test_the_server_shows_each_viewer_the_namespaces_that_he_may_list(
+    kubectl: ClusterCommand, core: client.CoreV1Api, team: Team, ui_account: Path
+) -> None:
+    def bearer(namespace: str, *audiences: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {service_account_token(core, namespace, 'default', audiences=audiences)}"}
+
+    reader, stranger = bearer(team.namespace, UI_AUDIENCE), bearer(team.others)
+    theirs = {"namespace": team.others, "name": "theirs"}
+    with serving(kubectl, ui_account, subcommand="ui-server") as page:
+        for headers in ({}, {"Authorization": "Bearer forged"}, bearer(team.namespace, AUDIENCE)):
+            refused = page.get("/", headers=headers)
+            assert refused.status_code == 401
+            assert "kubectl create token" in refused.text
+        for token in (reader, bearer(team.namespace)):
+            jobs = page.get("/api/jobs", headers=token).json()
+            assert [(job["namespace"], job["name"], job["state"]) for job in jobs["jobs"]] == [
+                (team.namespace, "mine", "Running")
+            ]
+            assert jobs["viewer"] == f"system:serviceaccount:{team.namespace}:default"
+        for path in ("/job", "/conditions", "/api/job", "/api/conditions", "/plots/cost.svg"):
+            assert page.get(path, params=theirs, headers=reader).status_code == 404
+        for path in ("/", "/cluster", "/month", "/?search=theirs"):
+            assert team.others not in page.get(path, headers=reader).text
+        empty = page.get("/", headers=stranger)
+        assert empty.status_code == 200
+        assert f"--clusterrole=view --serviceaccount={team.others}:default --namespace NAMESPACE" in empty.text
+        assert "mine" not in empty.text
+        signed_in = page.post("/sign-in", data={"token": reader["Authorization"].split()[1]})
+        assert signed_in.status_code == 303
+        assert "mine" in page.get("/").text

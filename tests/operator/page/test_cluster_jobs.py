@@ -14,14 +14,16 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, ClusterApi
 from wattloop_operator.cluster.api_transport import Request
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.page.change_stream import ChangeStreams
-from wattloop_operator.page.cluster_jobs import READ_SECONDS, ClusterJobs
+from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
+from wattloop_operator.page.cluster_jobs import ClusterJobs
+from wattloop_operator.page.cluster_reader import READ_SECONDS, ClusterReader
 from wattloop_operator.page.cluster_view import cluster_view
 from wattloop_operator.page.conditions_view import conditions_view
 from wattloop_operator.page.job_view import job_view
 from wattloop_operator.page.jobs_view import jobs_view
-from wattloop_operator.page.page_app import page_routes
+from wattloop_operator.page.page_app import of_source, page_routes
 from wattloop_operator.page.rendering import rendered
+from wattloop_operator.page.viewer_page import ViewerPage
 
 KEY = JobKey(NAMESPACE, LONGEST)
 
@@ -47,7 +49,9 @@ class ListedObjects:
 
 
 def test_each_command_reads_the_cluster_that_the_page_reads() -> None:
-    jobs = ClusterJobs(ClusterApi(ListedObjects()), "lab", kubeconfig="lab.yaml")
+    jobs = ClusterJobs(
+        ClusterReader(ClusterApi(ListedObjects()), "context lab"), ("--context", "lab", "--kubeconfig", "lab.yaml")
+    )
     assert (
         jobs_view(jobs).command == "kubectl get rtj --all-namespaces --output=wide --context lab --kubeconfig lab.yaml"
     )
@@ -63,7 +67,7 @@ def test_each_command_reads_the_cluster_that_the_page_reads() -> None:
 def test_a_server_that_does_not_answer_is_asked_once_for_all_pages_that_wait() -> None:
     server = ListedObjects()
     server.is_hanging = True
-    jobs = ClusterJobs(ClusterApi(server), "lab", clock=lambda: server.now)
+    jobs = ClusterJobs(ClusterReader(ClusterApi(server), "lab", clock=lambda: server.now))
     for _ in range(3):
         with pytest.raises(OperationError, match="does not answer"):
             jobs.version()
@@ -75,7 +79,7 @@ def test_a_server_that_does_not_answer_is_asked_once_for_all_pages_that_wait() -
 
 def test_the_version_of_a_history_changes_with_attempts_that_ended_and_with_settings_alone() -> None:
     server = ListedObjects()
-    jobs = ClusterJobs(ClusterApi(server), "lab", clock=lambda: server.now)
+    jobs = ClusterJobs(ClusterReader(ClusterApi(server), "lab", clock=lambda: server.now))
 
     def versions() -> tuple[str, str]:
         server.now += READ_SECONDS
@@ -97,8 +101,9 @@ def test_the_version_of_a_history_changes_with_attempts_that_ended_and_with_sett
 
 
 def test_a_month_of_a_cluster_is_no_empty_csv() -> None:
-    jobs = ClusterJobs(ClusterApi(ListedObjects()), "lab")
-    transport = httpx.ASGITransport(page_routes(jobs, ChangeStreams(jobs.version)))
+    jobs = ClusterJobs(ClusterReader(ClusterApi(ListedObjects()), "lab"))
+    page = ViewerPage(jobs, ChangeStreams(jobs.version, OpenStreams()))
+    transport = httpx.ASGITransport(of_source(page_routes(), page))
 
     async def read() -> httpx.Response:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -118,7 +123,7 @@ def test_gpus_of_an_attempt_on_several_nodes_are_in_the_sums_of_no_node_which_sa
     spread["status"]["pods"] = [{"uid": "a", "node": "node-a"}, {"uid": "b", "node": "node-b"}]
     alone["status"]["pods"] = [{"uid": "c", "node": "node-b"}]
     server.bodies[False].append(alone)
-    view = cluster_view(ClusterJobs(ClusterApi(server), "lab"))
+    view = cluster_view(ClusterJobs(ClusterReader(ClusterApi(server), "lab")))
     lines = [(each.node, each.gpus, each.mean_power_watts, each.partial_attempts) for each in view.nodes]
     assert lines == [("node-a", 0, None, 1), ("node-b", 1, 250.0, 1)]
     assert [each.node for each in view.gpus] == ["node-a, node-b", "node-b"]

@@ -14,6 +14,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, expect
 
 from support.databases.many_jobs import HOSTILE, LONGEST, NAMESPACE, RUNNING, make_database, running_recurrence
+from support.live_page import serving_viewers
+from support.reviewed_cluster import ReviewedCluster
 from wattloop_operator.store.store import Store, open_store
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -223,3 +225,27 @@ def test_a_thousand_jobs_and_ten_thousand_recurrences_can_be_read(watched: Watch
         expect(page.locator("tbody tr").last).to_be_visible()
         expect(page.locator(".pages span")).to_have_text("Page 1 of 200")
         assert page.locator("*").count() < 5_000
+
+
+def test_a_viewer_signs_in_sees_the_jobs_of_his_namespace_and_signs_out(context: BrowserContext) -> None:
+    cluster = ReviewedCluster()
+    with serving_viewers(cluster) as url:
+        page = context.new_page()
+        messages: list[str] = []
+        page.on("console", lambda message: messages.append(message.text))
+        page.goto(url)
+        label = page.get_by_label("Token")
+        assert [each["id"] for each in Axe().run(page).response["violations"] if each["impact"] in SERIOUS] == []
+        label.fill("theirs")
+        label.press("Enter")
+        expect(page.get_by_role("link", name="theirs")).to_be_visible()
+        expect(page.locator("tbody tr")).to_have_count(1)
+        expect(page.locator("#live-state")).to_have_text("live")
+        assert page.evaluate("document.cookie") == ""
+        page.get_by_role("button", name="Sign out").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+        page.goto(f"{url}/job?namespace={NAMESPACE}&name={LONGEST}")
+        expect(page.get_by_label("Token")).to_be_visible()
+        # Chromium names each response of 401, and says nothing else.
+        assert [each for each in messages if "401" not in each] == []
+        page.close()

@@ -13,7 +13,7 @@ import pytest
 
 from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING, make_database, running_recurrence
 from support.databases.sample_record import RECORD
-from wattloop_operator.page.change_stream import ChangeStreams
+from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
 from wattloop_operator.page.request_guard import POLICY
 from wattloop_operator.store.store import Store
 
@@ -261,7 +261,7 @@ def test_streams_read_the_version_once_an_interval() -> None:
         reads.append(now[0])
         return str(len(reads))
 
-    streams: Any = ChangeStreams(read, 1.0, lambda: now[0])
+    streams: Any = ChangeStreams(read, OpenStreams(), 1.0, lambda: now[0])
     assert [streams._latest() for _ in range(3)] == [("version", "1")] * 3
     now[0] = 1.0
     assert streams._latest() == ("version", "2")

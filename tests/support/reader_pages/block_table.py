@@ -81,6 +81,10 @@ NOT_RUN = {
     ("pipeline.md", "sequenceDiagram"): "a figure",
     ("local-mode.md", "wattloop run "): "the quickstart's command with more recurrences",
     ("live-page.md", "wattloop ui "): "the quickstart's command",
+    (
+        "live-page.md",
+        "kubectl --namespace wattloop port-forward",
+    ): "needs a node for the page's pod; tests/cluster/commands/test_ui.py signs in with such a token",
     ("local-mode.md", "run batch@W"): "a moment of a terminal; tests/operator/local/test_live_view.py has the form",
     ("parameters.md", "slope·u"): "a formula",
     ("probes.md", "(η·E"): "a formula",

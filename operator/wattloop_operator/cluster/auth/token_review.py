@@ -15,7 +15,7 @@ from typing import Any
 from cachetools import TTLCache
 
 from wattloop.errors import OperationError
-from wattloop_operator.cluster.api import TOKEN_REVIEWS, ClusterApi, RejectedError
+from wattloop_operator.cluster.api import TOKEN_REVIEWS, Body, ClusterApi, RejectedError
 from wattloop_operator.reporting.interfaces import BearerToken, UnknownCallerError
 from wattloop_operator.workloads.injection import AUDIENCE, TOKEN_SECONDS
 
@@ -106,21 +106,9 @@ class TokenReviews:
         return caller
 
     def _review(self, token: str) -> Caller:
-        body = {
-            "apiVersion": TOKEN_REVIEWS.api_version,
-            "kind": TOKEN_REVIEWS.kind,
-            "metadata": {},
-            "spec": {"token": token, "audiences": [AUDIENCE]},
-        }
-        try:
-            status = self._api.review(TOKEN_REVIEWS, body).get("status") or {}
-        except RejectedError as error:
-            raise OperationError(f"the caller's token cannot be reviewed: {error}") from error
-        # A server that does not know audiences would accept any of its tokens, so it must confirm
-        # the audience.
-        if not status.get("authenticated") or AUDIENCE not in (status.get("audiences") or ()):
+        user = reviewed_user(self._api, token, AUDIENCE)
+        if user is None:
             raise UnknownCallerError(f"the token is not one of this cluster with the audience {AUDIENCE}")
-        user = status.get("user") or {}
         username = str(user.get("username", ""))
         extra = user.get("extra") or {}
         pod, uid = _single(extra, POD_NAME), _single(extra, POD_UID)
@@ -128,6 +116,29 @@ class TokenReviews:
             raise UnknownCallerError("the token belongs to no pod; use the one that Wattloop mounts")
         namespace, _, account = username.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
         return Caller(namespace, account, pod, uid, _single(extra, NODE_NAME))
+
+
+def reviewed_user(api: ClusterApi, token: str, audience: str = "") -> Body | None:
+    """The user of a token, as the API server's TokenReview says; None if it is not valid for the audience.
+
+    Args:
+        api: The API server.
+        token: The token.
+        audience: The audience; empty: that of the API server.
+
+    Raises:
+        OperationError: The API server does not answer now, or does not review tokens for this process.
+    """
+    spec = {"token": token} | ({"audiences": [audience]} if audience else {})
+    kind = TOKEN_REVIEWS
+    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
+    try:
+        status = api.review(kind, body).get("status") or {}
+    except RejectedError as error:
+        raise OperationError(f"the caller's token cannot be reviewed: {error}") from error
+    # A server that does not know audiences would accept any of its tokens, so it must confirm the audience.
+    is_for_audience = not audience or audience in (status.get("audiences") or ())
+    return dict(status.get("user") or {}) if status.get("authenticated") and is_for_audience else None
 
 
 def claimed_audiences(token: str) -> tuple[str, ...]:

@@ -1,0 +1,175 @@
+"""The users of the live page in a cluster: who a token belongs to, and which namespaces its user may list.
+
+Both are the API server's answers, by TokenReview and SubjectAccessReview, each remembered for a short time: so long a
+right that is withdrawn, or a token that is revoked, still counts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from cachetools import TTLCache
+
+from wattloop.errors import OperationError
+from wattloop_operator.cluster.api import (
+    RECURRING_TRAINING_JOBS,
+    SUBJECT_ACCESS_REVIEWS,
+    TRAINING_RECURRENCES,
+    ClusterApi,
+    RejectedError,
+    ResourceType,
+)
+from wattloop_operator.cluster.auth.token_review import (
+    MAX_TOKEN_CHARACTERS,
+    REJECTED_SECONDS,
+    claimed_audiences,
+    reviewed_user,
+)
+from wattloop_operator.reporting.interfaces import BearerToken, TooManyRequestsError, UnknownCallerError
+from wattloop_operator.reporting.rate_limiters import Rate, TokenBuckets
+
+# A token with it is of no use at the API server, if somebody steals it.
+UI_AUDIENCE = "wattloop.dev/ui"
+REVIEWED_SECONDS = 60.0
+RIGHTS_SECONDS = 30.0
+MAX_VIEWERS = 1_000
+# Tokens that were valid in the last hour are reviewed without a limit, so that nobody uses it up for their users.
+KNOWN_SECONDS = 3600.0
+MAX_KNOWN = 20_000
+UNKNOWN_TOKENS = Rate(per_second=5.0, burst=100.0)
+# Of a viewer and a namespace.
+MAX_RIGHTS = 50_000
+LISTED = (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)
+ALL_NAMESPACES = ""
+NOT_VALID = "the token is not valid in this cluster, or has expired"
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """A user, as the API server describes it.
+
+    Attributes:
+        name: Its name, such as system:serviceaccount:team:reader.
+        uid: Its uid; empty if it has none.
+        groups: Its groups.
+        extra: What else authorizers may ask for, by name.
+    """
+
+    name: str
+    uid: str
+    groups: tuple[str, ...]
+    extra: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+class ViewerTokens:
+    """Identifies the users of tokens. Thread-safe. The keys are digests: no token stays in these caches.
+
+    Args:
+        api: The API server.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._viewers: TTLCache[bytes, Viewer] = TTLCache(MAX_VIEWERS, REVIEWED_SECONDS, clock)
+        self._rejected: TTLCache[bytes, bool] = TTLCache(MAX_VIEWERS, REJECTED_SECONDS, clock)
+        self._known: TTLCache[bytes, bool] = TTLCache(MAX_KNOWN, KNOWN_SECONDS, clock)
+        self._unknown: TokenBuckets[None] = TokenBuckets(UNKNOWN_TOKENS, clock, 1)
+
+    def viewer_of(self, token: BearerToken) -> Viewer:
+        """The user of a token.
+
+        Raises:
+            UnknownCallerError: The token is not valid.
+            TooManyRequestsError: Too many unknown tokens were sent recently.
+            OperationError: The API server does not answer now.
+        """
+        digest = token.digest
+        with self._lock:
+            viewer = self._viewers.get(digest)
+            if viewer is not None:
+                return viewer
+            if digest in self._rejected or not 0 < len(token.text) <= MAX_TOKEN_CHARACTERS:
+                raise UnknownCallerError(NOT_VALID)
+            if digest not in self._known and not self._unknown.take(None):
+                raise TooManyRequestsError("unknown tokens", self._unknown.wait_seconds(None))
+        viewer = self._reviewed(token.text)
+        with self._lock:
+            if viewer is None:
+                self._rejected[digest] = True
+                raise UnknownCallerError(NOT_VALID)
+            self._viewers[digest] = viewer
+            self._known[digest] = True
+        return viewer
+
+    def _reviewed(self, token: str) -> Viewer | None:
+        audience = UI_AUDIENCE if UI_AUDIENCE in claimed_audiences(token) else ""
+        user = reviewed_user(self._api, token, audience)
+        if user is None or not user.get("username"):
+            return None
+        extra = user.get("extra") or {}
+        return Viewer(
+            name=str(user["username"]),
+            uid=str(user.get("uid") or ""),
+            groups=tuple(map(str, user.get("groups") or ())),
+            extra=tuple((str(name), tuple(map(str, extra[name] or ()))) for name in sorted(extra)),
+        )
+
+
+class ViewerRights:
+    """Whether viewers may list jobs and recurrences of namespaces. Thread-safe.
+
+    Args:
+        api: The API server.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._lock = threading.Lock()
+        self._allowed: TTLCache[tuple[Viewer, str], bool] = TTLCache(MAX_RIGHTS, RIGHTS_SECONDS, clock)
+
+    def readable(self, viewer: Viewer, namespaces: Iterable[str]) -> tuple[str, ...]:
+        """Those of the namespaces that the viewer may list.
+
+        Raises:
+            OperationError: The API server does not answer now.
+        """
+        if self.may_list(viewer, ALL_NAMESPACES):
+            return tuple(namespaces)
+        return tuple(each for each in namespaces if self.may_list(viewer, each))
+
+    def may_list(self, viewer: Viewer, namespace: str) -> bool:
+        """Whether the viewer may list both kinds in a namespace; `ALL_NAMESPACES`: in all of them."""
+        key = viewer, namespace
+        with self._lock:
+            known = self._allowed.get(key)
+        if known is None:
+            known = all(self._is_allowed(viewer, namespace, each) for each in LISTED)
+            with self._lock:
+                self._allowed[key] = known
+        return known
+
+    def _is_allowed(self, viewer: Viewer, namespace: str, resource: ResourceType) -> bool:
+        kind = SUBJECT_ACCESS_REVIEWS
+        group, _, _ = resource.api_version.rpartition("/")
+        spec = {
+            "user": viewer.name,
+            "uid": viewer.uid,
+            "groups": list(viewer.groups),
+            "extra": {name: list(values) for name, values in viewer.extra},
+            "resourceAttributes": {
+                "group": group,
+                "resource": resource.plural,
+                "verb": "list",
+                "namespace": namespace,
+            },
+        }
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
+        try:
+            return (self._api.review(kind, body).get("status") or {}).get("allowed") is True
+        except RejectedError as error:
+            raise OperationError(f"the rights of viewers cannot be reviewed: {error}") from error

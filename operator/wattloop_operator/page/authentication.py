@@ -1,0 +1,147 @@
+"""Lets a request through to the page of its viewer: by a bearer token, or the cookie of a signed-in browser."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from urllib.parse import parse_qs
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from wattloop.errors import OperationError
+from wattloop.printable import printable
+from wattloop_operator.cluster.auth.viewers import UI_AUDIENCE, Viewer, ViewerTokens
+from wattloop_operator.page.rendering import rendered_error, rendered_sign_in
+from wattloop_operator.page.sessions import Sessions
+from wattloop_operator.page.viewer_page import ViewerPage, with_page
+from wattloop_operator.reporting.interfaces import BearerToken, TooManyRequestsError, UnknownCallerError
+
+logger = logging.getLogger(__name__)
+
+SIGN_IN, SIGN_OUT, EVENTS = "/sign-in", "/sign-out", "/events"
+# Nothing of a job is in these.
+PUBLIC = "/static/"
+FORM = "application/x-www-form-urlencoded"
+# A token has up to 8,192 characters, each of which may be escaped by three.
+MAX_FORM_BYTES = 32 * 1024
+RETRY_MILLISECONDS = 10_000
+NO_TOKEN = (
+    "send a token of the cluster as Authorization: Bearer …; "
+    f"kubectl create token SERVICEACCOUNT --namespace NAMESPACE --audience {UI_AUDIENCE} makes one"
+)
+SIGNED_OUT = "you are not signed in, or your token has expired; reload the page"
+NOT_A_FORM = f"send one field, token, as {FORM} of at most {MAX_FORM_BYTES} bytes"
+
+
+class Authentication:
+    """ASGI middleware around the routes of the page.
+
+    Args:
+        app: The routes.
+        tokens: Identifies viewers.
+        sessions: The browsers that have signed in.
+        page_of_viewer: What a viewer sees.
+    """
+
+    def __init__(
+        self, app: ASGIApp, tokens: ViewerTokens, sessions: Sessions, page_of_viewer: Callable[[Viewer], ViewerPage]
+    ) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._sessions = sessions
+        self._page_of_viewer = page_of_viewer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http" or scope["path"].startswith(PUBLIC):
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope, receive)
+        if scope["path"] in {SIGN_IN, SIGN_OUT}:
+            await (await self._session_response(request))(scope, receive, send)
+            return
+        try:
+            viewer = await self._viewer(self._token(request))
+        except (UnknownCallerError, TooManyRequestsError, OperationError) as error:
+            await _refusal(request, error)(scope, receive, send)
+            return
+        await self._app(with_page(scope, self._page_of_viewer(viewer)), receive, send)
+
+    def _token(self, request: Request) -> BearerToken:
+        scheme, _, text = request.headers.get("authorization", "").partition(" ")
+        found = BearerToken(text.strip()) if scheme.lower() == "bearer" else None
+        found = found or self._sessions.token_of(request.headers.get("cookie", ""))
+        if found is None:
+            raise UnknownCallerError(NO_TOKEN)
+        return found
+
+    async def _viewer(self, token: BearerToken) -> Viewer:
+        return await run_in_threadpool(self._tokens.viewer_of, token)
+
+    async def _session_response(self, request: Request) -> Response:
+        if request.url.path == SIGN_IN and request.method in {"GET", "HEAD"}:
+            return HTMLResponse(rendered_sign_in("", UI_AUDIENCE))
+        if request.method != "POST":
+            return Response(status_code=405, headers={"Allow": "POST"})
+        if request.url.path == SIGN_OUT:
+            return _redirection(SIGN_IN, self._sessions.end(request.headers.get("cookie", "")))
+        token = await _token_of_form(request)
+        if token is None:
+            return HTMLResponse(rendered_sign_in(NOT_A_FORM, UI_AUDIENCE), 400)
+        try:
+            viewer = await self._viewer(token)
+        except (UnknownCallerError, TooManyRequestsError, OperationError) as error:
+            return HTMLResponse(rendered_sign_in(printable(str(error)), UI_AUDIENCE), _status(error))
+        logger.info("%s signed in", printable(viewer.name))
+        return _redirection("/", self._sessions.begin(token))
+
+
+async def _token_of_form(request: Request) -> BearerToken | None:
+    """The token of a form; None if it is no form with one."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM:
+        return None
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_FORM_BYTES:
+                return None
+        (token,) = parse_qs(body.decode("ascii"), strict_parsing=True, max_num_fields=1)["token"]
+    except (ClientDisconnect, ValueError, KeyError):
+        return None
+    return BearerToken(token.strip())
+
+
+def _refusal(request: Request, error: Exception) -> Response:
+    status, text = _status(error), printable(str(error))
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    if isinstance(error, TooManyRequestsError):
+        headers["Retry-After"] = str(error.retry_after_seconds)
+    path = request.url.path
+    if path.startswith("/api/"):
+        return JSONResponse({"detail": text}, status, headers)
+    if path == EVENTS and status == 401:
+        # An open page says it, and asks again; of another status, a browser would not read the text.
+        return StreamingResponse(_signed_out(), media_type="text/event-stream")
+    if status == 401:
+        problem = "" if text == NO_TOKEN else text
+        return HTMLResponse(rendered_sign_in(problem, UI_AUDIENCE), status, headers)
+    return HTMLResponse(rendered_error("You cannot be identified now", text, "Reload the page."), status, headers)
+
+
+async def _signed_out() -> AsyncIterator[str]:
+    yield f"retry: {RETRY_MILLISECONDS}\n\nevent: failure\ndata: {json.dumps(SIGNED_OUT)}\n\n"
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, UnknownCallerError):
+        return 401
+    return 429 if isinstance(error, TooManyRequestsError) else 503
+
+
+def _redirection(address: str, cookie: str) -> Response:
+    return RedirectResponse(address, 303, {"Set-Cookie": cookie})

@@ -1,0 +1,244 @@
+"""Reads the objects of a cluster for the live page: all that its credentials list, or a viewer's part of it."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from wattloop.errors import OperationError
+from wattloop_operator.cluster.api import (
+    RECURRING_TRAINING_JOBS,
+    TRAINING_RECURRENCES,
+    Body,
+    ClusterApi,
+    NotFoundError,
+    RejectedError,
+    ResourceType,
+)
+from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, Viewer, ViewerRights
+
+# An open page asks once a second; the API server is asked this often at most.
+READ_SECONDS = 3.0
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+
+
+@dataclass(frozen=True)
+class NamespaceObjects:
+    """The objects of a namespace.
+
+    Attributes:
+        jobs: The bodies of the jobs, by name.
+        recurrences: The bodies of the recurrences, by the uid of their job.
+        version: Changes with any of them.
+    """
+
+    jobs: Mapping[str, Body]
+    recurrences: Mapping[str, Sequence[Body]]
+    version: str
+
+
+@dataclass(frozen=True)
+class ClusterObjects:
+    """The objects that a reader may list, as they were at one moment, by namespace."""
+
+    namespaces: Mapping[str, NamespaceObjects]
+
+    @cached_property
+    def version(self) -> str:
+        """Changes with any object."""
+        return digest(sorted((name, each.version) for name, each in self.namespaces.items()))
+
+    def of(self, names: Iterable[str]) -> ClusterObjects:
+        """Those of some of the namespaces."""
+        return ClusterObjects({name: self.namespaces[name] for name in names if name in self.namespaces})
+
+
+class ObjectReader(Protocol):
+    """Reads the objects that one viewer of the page may list."""
+
+    @property
+    def name(self) -> str:
+        """What is read."""
+        ...
+
+    @property
+    def viewer(self) -> str:
+        """The user who has signed in; empty if nobody does."""
+        ...
+
+    def objects(self) -> ClusterObjects:
+        """The objects.
+
+        Raises:
+            OperationError: They cannot be read.
+        """
+        ...
+
+    def where(self) -> tuple[str, ...]:
+        """The options by which kubectl lists the same namespaces."""
+        ...
+
+    def no_jobs_reason(self) -> str:
+        """Why there is no job, although others may see some, and what to do; empty if there is none at all."""
+        ...
+
+
+class ClusterReader:
+    """Lists the objects with the rights of its credentials. Thread-safe.
+
+    Args:
+        api: The API server.
+        cluster: What the cluster is called.
+        namespaces: The namespaces to read; none: all.
+        clock: Monotonic seconds.
+    """
+
+    viewer = ""
+
+    def __init__(
+        self,
+        api: ClusterApi,
+        cluster: str,
+        namespaces: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._namespaces = tuple(namespaces)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._known: tuple[float, ClusterObjects | OperationError] | None = None
+        named = f"namespace {', '.join(namespaces)}" if namespaces else "all namespaces"
+        self.name = f"{cluster}, {named}"
+
+    def objects(self) -> ClusterObjects:
+        """See `ObjectReader`."""
+        # Held while the server is asked, so that the pages that are open ask it once together.
+        with self._lock:
+            known = self._known
+            if known is None or self._clock() - known[0] >= READ_SECONDS:
+                # An error is kept, too: each page would else wait for a server that does not answer, one after another.
+                objects = self._read_or_error()
+                known = self._known = self._clock(), objects
+        if isinstance(known[1], OperationError):
+            raise known[1].with_traceback(None)
+        return known[1]
+
+    def where(self) -> tuple[str, ...]:
+        """See `ObjectReader`."""
+        return namespace_options(self._namespaces)
+
+    def no_jobs_reason(self) -> str:
+        """See `ObjectReader`."""
+        return ""
+
+    def _read_or_error(self) -> ClusterObjects | OperationError:
+        try:
+            return self._read()
+        except OperationError as error:
+            return error
+
+    def _read(self) -> ClusterObjects:
+        jobs: dict[str, dict[str, Body]] = {}
+        recurrences: dict[str, dict[str, list[Body]]] = {}
+        for each in self._list(RECURRING_TRAINING_JOBS):
+            jobs.setdefault(each["metadata"]["namespace"], {})[each["metadata"]["name"]] = each
+        # A recurrence belongs to a job of its own namespace alone, whatever it says.
+        for each in self._list(TRAINING_RECURRENCES):
+            of_namespace = recurrences.setdefault(each["metadata"]["namespace"], {})
+            of_namespace.setdefault(str(each["spec"]["jobRef"]["uid"]), []).append(each)
+        return ClusterObjects(
+            {
+                name: _namespace_objects(jobs.get(name, {}), recurrences.get(name, {}))
+                for name in sorted(jobs.keys() | recurrences.keys())
+            }
+        )
+
+    def _list(self, resource: ResourceType) -> list[Body]:
+        return [each for name in self._namespaces or ("",) for each in self._listed(resource, name)]
+
+    def _listed(self, resource: ResourceType, namespace: str) -> list[Body]:
+        try:
+            return self._api.list(resource, namespace=namespace)[0]
+        except NotFoundError:
+            raise OperationError("the cluster does not have Wattloop's kinds; install the chart first") from None
+        except RejectedError as error:
+            raise OperationError(
+                f"{error}; ask for the right, or name a namespace that you may read with -n"
+            ) from error
+
+
+class ViewerReader:
+    """The part of a reader's objects that a viewer may list. Thread-safe.
+
+    Args:
+        reader: Reads the objects of all viewers.
+        rights: The rights of viewers.
+        viewer: The viewer.
+    """
+
+    def __init__(self, reader: ClusterReader, rights: ViewerRights, viewer: Viewer) -> None:
+        self._reader = reader
+        self._rights = rights
+        self._viewer = viewer
+        self.name = reader.name.partition(",")[0]
+        self.viewer = viewer.name
+
+    def objects(self) -> ClusterObjects:
+        """See `ObjectReader`."""
+        objects = self._reader.objects()
+        return objects.of(self._rights.readable(self._viewer, objects.namespaces))
+
+    def where(self) -> tuple[str, ...]:
+        """See `ObjectReader`."""
+        if self._rights.may_list(self._viewer, ALL_NAMESPACES):
+            return self._reader.where()
+        names = tuple(self.objects().namespaces)
+        return namespace_options(names if len(names) == 1 else ("NAMESPACE",))
+
+    def no_jobs_reason(self) -> str:
+        """See `ObjectReader`."""
+        if self._rights.may_list(self._viewer, ALL_NAMESPACES):
+            return ""
+        user = _subject_option(self._viewer.name)
+        return (
+            f"{self._viewer.name} may list recurringtrainingjobs and trainingrecurrences in no namespace that has any. "
+            "The role view of a namespace has these rights; its administrator gives it by: "
+            f"kubectl create rolebinding wattloop-viewer --clusterrole=view {user} --namespace NAMESPACE"
+        )
+
+
+def namespace_options(names: Sequence[str]) -> tuple[str, ...]:
+    """The options by which kubectl lists a namespace; it lists one, or all.
+
+    Example:
+        >>> namespace_options(["team"]), namespace_options([])
+        (('--namespace', 'team'), ('--all-namespaces',))
+    """
+    return ("--namespace", names[0]) if len(names) == 1 else ("--all-namespaces",)
+
+
+def _subject_option(user: str) -> str:
+    """The option by which kubectl binds a role to a user."""
+    if user.startswith(SERVICE_ACCOUNT_PREFIX):
+        return f"--serviceaccount={user.removeprefix(SERVICE_ACCOUNT_PREFIX)}"
+    return f"--user={user}"
+
+
+def _namespace_objects(jobs: Mapping[str, Body], recurrences: Mapping[str, Sequence[Body]]) -> NamespaceObjects:
+    bodies = [*jobs.values(), *(each for of_job in recurrences.values() for each in of_job)]
+    return NamespaceObjects(jobs, recurrences, digest(versions(bodies)))
+
+
+def versions(bodies: Iterable[Body]) -> list[tuple[str, str]]:
+    """What changes with any of the objects."""
+    return sorted((str(each["metadata"]["uid"]), str(each["metadata"]["resourceVersion"])) for each in bodies)
+
+
+def digest(parts: object) -> str:
+    """A short text that changes with the parts."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]

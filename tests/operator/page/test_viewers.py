@@ -1,0 +1,209 @@
+"""The page of several viewers: who is one, what he sees, and for how long an answer of the API server counts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING
+from support.reviewed_cluster import OTHERS, ReviewedCluster
+from wattloop_operator.cluster.api import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
+from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS
+from wattloop_operator.page.change_stream import MAX_STREAMS, MAX_STREAMS_OF_VIEWER, ChangeStreams, OpenStreams
+from wattloop_operator.page.cluster_page import create_cluster_page
+from wattloop_operator.page.sessions import MAX_SESSIONS, SESSION_SECONDS, Sessions
+from wattloop_operator.reporting.interfaces import BearerToken
+
+THEIRS = {"namespace": OTHERS, "name": "theirs"}
+
+
+class Browser:
+    """Sends requests to the page of a cluster; keeps no cookie by itself."""
+
+    def __init__(self, cluster: ReviewedCluster, *, is_https: bool = False) -> None:
+        api = ClusterApi(cluster)
+        self._page = create_cluster_page(
+            api, OpenStreams(), ["localhost"], is_https=is_https, clock=lambda: cluster.now
+        )
+        self._base = f"{'https' if is_https else 'http'}://localhost"
+
+    def ask(self, path: str, token: str = "", method: str = "GET", **options: Any) -> httpx.Response:
+        headers = options.pop("headers", {}) | ({"Authorization": f"Bearer {token}"} if token else {})
+
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(self._page)
+            async with httpx.AsyncClient(transport=transport, base_url=self._base) as client:
+                return await client.request(method, path, headers=headers, **options)
+
+        return asyncio.run(send())
+
+    def jobs(self, token: str) -> list[str]:
+        return [each["name"] for each in self.ask("/api/jobs", token).json()["jobs"]]
+
+
+@pytest.fixture
+def cluster() -> ReviewedCluster:
+    return ReviewedCluster()
+
+
+@pytest.fixture
+def browser(cluster: ReviewedCluster) -> Browser:
+    return Browser(cluster)
+
+
+def test_a_viewer_of_a_namespace_sees_nothing_of_another(cluster: ReviewedCluster, browser: Browser) -> None:
+    ours = browser.ask("/api/jobs", "ours").json()
+    assert ([each["name"] for each in ours["jobs"]], ours["viewer"]) == ([LONGEST], "ann")
+    assert ours["command"] == f"kubectl get rtj --namespace {NAMESPACE} --output=wide"
+    assert browser.jobs("theirs") == ["theirs"]
+    assert sorted(browser.jobs("all")) == [LONGEST, "theirs"]
+    for path in ("/job", "/conditions", "/api/job", "/api/conditions", "/plots/cost.svg"):
+        assert browser.ask(path, "ours", params=THEIRS).status_code == 404
+    for path in ("/", "/cluster", "/?search=theirs"):
+        assert OTHERS not in browser.ask(path, "ours").text
+    # A recurrence of another namespace is none of this job's, although it says so.
+    attempts = browser.ask("/api/cluster", "ours").json()["gpus"]
+    assert {each["attempt"] for each in attempts} == {RUNNING}
+    cluster.jobs[1]["metadata"]["resourceVersion"] = "2"
+    cluster.now += 10
+    assert browser.ask("/api/jobs", "ours").json()["version"] == ours["version"]
+
+
+def test_a_withdrawn_right_and_a_revoked_token_end_with_what_is_remembered(
+    cluster: ReviewedCluster, browser: Browser
+) -> None:
+    assert browser.jobs("ours") == [LONGEST]
+    cluster.rights["ann"].clear()
+    cluster.now = RIGHTS_SECONDS - 1
+    assert browser.jobs("ours") == [LONGEST]
+    cluster.now = RIGHTS_SECONDS
+    assert browser.jobs("ours") == []
+    del cluster.users["ours"]
+    cluster.now = REVIEWED_SECONDS - 1
+    assert browser.ask("/", "ours").status_code == 200
+    cluster.now = REVIEWED_SECONDS
+    answer = browser.ask("/", "ours")
+    assert answer.status_code == 401
+    assert "has expired" in answer.text
+
+
+def test_reviews_are_asked_for_once_in_their_time(cluster: ReviewedCluster, browser: Browser) -> None:
+    for _ in range(3):
+        browser.jobs("ours")
+    # All namespaces, then each of the two; the first refused kind decides.
+    assert cluster.reviews == {TOKEN_REVIEWS.path(): 1, SUBJECT_ACCESS_REVIEWS.path(): 1 + 2 + 1}
+
+
+def test_without_a_token_the_page_says_how_to_get_one(browser: Browser) -> None:
+    page, json = browser.ask("/"), browser.ask("/api/jobs")
+    assert (page.status_code, json.status_code, json.headers["www-authenticate"]) == (401, 401, "Bearer")
+    for text in (page.text, json.json()["detail"]):
+        assert "kubectl create token SERVICEACCOUNT --namespace NAMESPACE --audience wattloop.dev/ui" in text
+    assert browser.ask("/api/jobs", "forged").json() == {
+        "detail": "the token is not valid in this cluster, or has expired"
+    }
+    assert browser.ask("/static/page.css").status_code == 200
+    assert "reload the page" in browser.ask("/events").text
+    assert [browser.ask(path).status_code for path in ("/month.csv?month=2026-01", "/healthz", "/none")] == [401] * 3
+
+
+def test_a_viewer_without_rights_sees_an_empty_page_that_says_why(cluster: ReviewedCluster, browser: Browser) -> None:
+    text = browser.ask("/", "none").text
+    assert "eve may list recurringtrainingjobs and trainingrecurrences in no namespace that has any" in text
+    assert "--clusterrole=view --user=eve --namespace NAMESPACE" in text
+    assert "Run one" not in text
+    cluster.jobs.clear()
+    cluster.recurrences.clear()
+    cluster.now += 10
+    assert "There is no job yet." in browser.ask("/", "all").text
+
+
+def test_a_browser_signs_in_by_a_form_of_the_page_alone_and_out_again(
+    cluster: ReviewedCluster, browser: Browser
+) -> None:
+    for origin in ("http://evil.example", "null", "http://localhost:1"):
+        foreign = browser.ask("/sign-in", method="POST", data={"token": "ours"}, headers={"Origin": origin})
+        assert foreign.status_code == 403
+    own = {"Origin": "http://localhost"}
+    signed_in = browser.ask("/sign-in", method="POST", data={"token": " ours\n"}, headers=own)
+    cookie = signed_in.headers["set-cookie"]
+    assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/")
+    assert cookie.endswith("; Path=/; HttpOnly; SameSite=Lax")
+    assert "ours" not in cookie
+    sent = {"Cookie": f"other=1; {cookie.partition(';')[0]}"}
+    page = browser.ask("/", headers=sent)
+    assert (page.status_code, LONGEST in page.text, "Sign out" in page.text) == (200, True, True)
+    out = browser.ask("/sign-out", method="POST", headers=sent | own)
+    assert (out.status_code, "Max-Age=0" in out.headers["set-cookie"]) == (303, True)
+    assert browser.ask("/", headers=sent).status_code == 401
+    https = Browser(cluster, is_https=True)
+    secure = https.ask("/sign-in", method="POST", data={"token": "ours"}, headers={"Origin": "https://localhost"})
+    assert secure.headers["set-cookie"].startswith("__Host-wattloop-session=")
+    assert "; Secure" in secure.headers["set-cookie"]
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"data": {"token": "forged"}}, 401),
+        ({"data": {"token": ""}}, 400),
+        ({"data": {"token": "x" * 40_000}}, 400),
+        ({"data": {"token": "x" * 9_000}}, 401),
+        ({"data": {"tokens": "ours"}}, 400),
+        ({"json": {"token": "ours"}}, 400),
+        ({"content": b"\xff", "headers": {"Content-Type": "application/x-www-form-urlencoded"}}, 400),
+    ],
+)
+def test_what_is_no_token_begins_no_session(browser: Browser, options: dict[str, Any], status: int) -> None:
+    answer = browser.ask("/sign-in", method="POST", **options)
+    assert (answer.status_code, "set-cookie" in answer.headers) == (status, False)
+
+
+def test_a_flood_of_unknown_tokens_is_not_reviewed_and_keeps_no_viewer_out(
+    cluster: ReviewedCluster, browser: Browser
+) -> None:
+    assert browser.jobs("ours") == [LONGEST]
+    cluster.now = REVIEWED_SECONDS
+    burst = int(UNKNOWN_TOKENS.burst)
+    assert {browser.ask("/api/jobs", f"forged-{each}").status_code for each in range(burst)} == {401}
+    refused = browser.ask("/api/jobs", "forged")
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    assert cluster.reviews[TOKEN_REVIEWS.path()] == 1 + burst
+    # Her token was valid a short time ago, so it is reviewed again without the limit.
+    assert browser.jobs("ours") == [LONGEST]
+    assert cluster.reviews[TOKEN_REVIEWS.path()] == 2 + burst
+
+
+def test_sessions_end_by_their_time_and_their_number() -> None:
+    now = [0.0]
+    sessions = Sessions(lambda: now[0], is_https=False)
+    cookies = [sessions.begin(BearerToken(str(each))).partition(";")[0] for each in range(MAX_SESSIONS + 1)]
+    found = [sessions.token_of(each) is not None for each in cookies]
+    assert found == [False] + [True] * MAX_SESSIONS
+    now[0] = SESSION_SECONDS
+    assert sessions.token_of(cookies[-1]) is None
+    assert sessions.token_of("wattloop-session=\x00; =;;") is None
+
+
+def test_a_viewer_with_many_open_pages_leaves_streams_to_others() -> None:
+    async def open_all() -> tuple[int, str, str]:
+        server = OpenStreams()
+        viewers = [ChangeStreams(lambda: "1", server, max_open=MAX_STREAMS_OF_VIEWER) for _ in range(5)]
+        opened = []
+        for viewer in viewers:
+            while not viewer.refusal():
+                opened.append(viewer.events())
+                await anext(opened[-1])
+        refusals = viewers[0].refusal(), viewers[-1].refusal()
+        for each in opened:
+            await each.aclose()  # type: ignore[attr-defined]
+        assert server.count == 0
+        return len(opened), *refusals
+
+    count, of_viewer, of_server = asyncio.run(open_all())
+    assert count == MAX_STREAMS
+    assert of_viewer.startswith(f"{MAX_STREAMS_OF_VIEWER} pages are open")
+    assert of_server.startswith(f"this server has {MAX_STREAMS}")

@@ -1,0 +1,55 @@
+"""An API server that reviews tokens and rights and lists jobs and recurrences, as a transport in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.databases.many_jobs import LONGEST, NAMESPACE, job_body, running_recurrence
+from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from wattloop_operator.cluster.api_transport import Request
+
+OTHERS = "others"
+
+
+class ReviewedCluster:
+    """The namespace `NAMESPACE` with a job that runs, `OTHERS` with another one, and their viewers.
+
+    Attributes:
+        now: Monotonic seconds.
+        users: The users of the valid tokens.
+        rights: The namespaces that each user may list; "" is all of them.
+        reviews: How many reviews of each kind were asked for.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.users = {"ours": "ann", "theirs": "bob", "all": "root", "none": "eve"}
+        self.rights = {"ann": {NAMESPACE}, "bob": {OTHERS}, "root": {""}, "eve": set()}
+        self.reviews = {TOKEN_REVIEWS.path(): 0, SUBJECT_ACCESS_REVIEWS.path(): 0}
+        ours, theirs, running = job_body(LONGEST), job_body("theirs"), running_recurrence(LONGEST)
+        theirs["metadata"]["namespace"] = OTHERS
+        # It claims to be of the job of another namespace.
+        forged = running_recurrence(LONGEST)
+        forged["metadata"] |= {"name": "forged", "namespace": OTHERS, "uid": "forged"}
+        self.jobs, self.recurrences = [ours, theirs], [running, forged]
+        for each in (*self.jobs, *self.recurrences):
+            each["metadata"]["resourceVersion"] = "1"
+
+    def __call__(self, request: Request) -> dict[str, Any]:
+        """See `Transport`."""
+        if request.path in self.reviews:
+            self.reviews[request.path] += 1
+            spec = dict(request.body or {})["spec"]
+            is_token = request.path == TOKEN_REVIEWS.path()
+            return {"status": self._token_review(spec) if is_token else self._access_review(spec)}
+        is_jobs = request.path.endswith(RECURRING_TRAINING_JOBS.plural)
+        return {"metadata": {"resourceVersion": "1"}, "items": self.jobs if is_jobs else self.recurrences}
+
+    def _token_review(self, spec: dict[str, Any]) -> dict[str, Any]:
+        name = self.users.get(spec["token"])
+        return {"authenticated": name is not None, "user": {"username": name, "groups": ["system:authenticated"]}}
+
+    def _access_review(self, spec: dict[str, Any]) -> dict[str, Any]:
+        assert spec["groups"] == ["system:authenticated"]
+        assert spec["resourceAttributes"]["verb"] == "list"
+        return {"allowed": spec["resourceAttributes"]["namespace"] in self.rights[spec["user"]]}
