@@ -167,14 +167,11 @@ faketime:
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends libfaketime; \
 	fi > /dev/null || echo "libfaketime could not be installed; tests of a wall clock that jumps will be skipped" >&2
 
-# Without these few tests are skipped, and say so; they share most packages with the controller of JobSets.
-CONTROLLERS := kueue trainer-controller-manager
-
 # Built before the tests, to show progress. The tests report an error again: they fail, or without Go are skipped and
-# counted. The node's programs are built only where a node can run.
+# counted. Without the controllers few tests are skipped. The node's programs are built only where a node can run.
 programs: $(STAMP)
 	-@$(BIN)/python tests/support/binaries/build.py
-	-@$(BIN)/python tests/support/binaries/build.py $(CONTROLLERS)
+	-@$(BIN)/python tests/support/binaries/build.py --controllers
 	-@if [ "$$(id -u)" = 0 ] && command -v containerd > /dev/null; then \
 		$(BIN)/python tests/support/binaries/build.py kubelet kube-proxy coredns; \
 	fi

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 from wattloop.wire.launcher import FIRST_POD_VARIABLE, JOB_INDEX_VARIABLE, JOB_PODS_VARIABLE, PODS_VARIABLE
 from wattloop_operator.api.template import Template
+from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.workloads.condition_phase import PhaseConditions, phase_by_conditions
 from wattloop_operator.workloads.injection import Injection
 from wattloop_operator.workloads.kubernetes_job import switch_off_retries
 from wattloop_operator.workloads.ownership import JOB
-from wattloop_operator.workloads.pod_state import Pod, parallelism
+from wattloop_operator.workloads.pod_state import LATEST, Pod, parallelism, time_of
 from wattloop_operator.workloads.templated_kind import (
     PodTemplate,
     TemplatedKind,
@@ -49,8 +52,35 @@ class JobSet(TemplatedKind):
 
     def observe(self, body: Mapping[str, Any], pods: Sequence[Pod]) -> ObservedPhase:
         """See `WorkloadKind`."""
-        suspended = bool(as_object(body.get("spec")).get("suspend"))
-        return phase_by_conditions(body, pods, CONDITIONS, suspended=suspended)
+        spec = as_object(body.get("spec"))
+        observed = phase_by_conditions(body, pods, CONDITIONS, suspended=bool(spec.get("suspend")))
+        return _at_deadline(observed, body, spec)
+
+
+def _at_deadline(observed: ObservedPhase, body: Mapping[str, Any], spec: Mapping[str, Any]) -> ObservedPhase:
+    """The phase with a Job's own deadline as the cause of a failure for which no pod has another one.
+
+    A JobSet says only which Job failed first, and a Job deletes its pods at its deadline.
+    """
+    failure, begun = observed.failure, _begun_at(body)
+    if failure is None or failure.failure is not Failure.DISRUPTED or failure.at != LATEST:
+        return observed
+    seconds = [job["activeDeadlineSeconds"] for job, _ in _jobs(spec) if type(job.get("activeDeadlineSeconds")) is int]
+    restarted = bool(as_object(body.get("status")).get("restarts"))
+    if not seconds or restarted or begun is None or observed.since is None:
+        return observed
+    if (observed.since - begun).total_seconds() < min(seconds):
+        return observed
+    text = f"a Job of it exceeded its activeDeadlineSeconds: {failure.message}"
+    return replace(observed, failure=failure.caused_by(Failure.DEADLINE, text))
+
+
+def _begun_at(body: Mapping[str, Any]) -> datetime | None:
+    """When a JobSet was created, or resumed after that."""
+    found = as_object(body.get("status")).get("conditions")
+    conditions = map(as_object, found if isinstance(found, list) else ())
+    resumed = (each.get("lastTransitionTime") for each in conditions if each.get("type") == "Suspended")
+    return time_of(next(resumed, None) or as_object(body.get("metadata")).get("creationTimestamp"))
 
 
 def _number_pods(spec: Spec, names: Sequence[str] | None) -> None:

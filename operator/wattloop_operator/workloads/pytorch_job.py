@@ -38,6 +38,9 @@ class PyTorchJob(TemplatedKind):
         """See `TemplatedKind`."""
         for replica in as_object(spec.get("pytorchReplicaSpecs")).values():
             as_object(replica).setdefault("restartPolicy", NEVER)
+        # By default the other pods run on after a failure, or after the master has succeeded, and keep their GPUs.
+        if isinstance(spec.setdefault("runPolicy", {}), dict):
+            spec["runPolicy"].setdefault("cleanPodPolicy", "Running")
 
     def observe(self, body: Mapping[str, Any], pods: Sequence[Pod]) -> ObservedPhase:
         """See `WorkloadKind`."""

@@ -10,22 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob, await_job_end, recurrences_of_job
-from support.control_plane.fixtures import Ended, JobOf, MakeJob, Operators, RecurrencesOf, Train
+from support.control_plane.example_job import EXAMPLES
+from support.control_plane.fixtures import Ended, JobOf, MakeJob, Operators, RecurrencesOf, StartControllers, Train
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_manifest import job_manifest
-from support.control_plane.kind_controller import (
-    JOB_SET_CONTROLLER,
-    TRAIN_JOB_CONTROLLER,
-    applied,
-    running_controller,
-)
+from support.control_plane.kind_controller import running_controller
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.memory_cgroup import (
     MemoryCgroup,
@@ -165,32 +160,31 @@ def train_sets(kubectl: ClusterCommand, release: Release) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def kind_controllers(
+def start_controllers(
     programs: Mapping[str, Path],
     kubectl: ClusterCommand,
     cluster: DynamicClient,
     release: Release,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[set[str]]:
-    """The controllers of JobSets and of TrainJobs, if it is built; the examples that can run with them."""
+) -> Iterator[StartControllers]:
+    """Starts the controllers of an example of examples/workloads, unless they run; skips a test without one of them."""
     if shutil.which("go") is None:
         pytest.skip("no Go, which downloads the definitions of the kinds")
-    folder = tmp_path_factory.mktemp
+    running: set[str] = set()
     with contextlib.ExitStack() as controllers:
-        examples = {"job", "job-set"}
-        controllers.enter_context(
-            running_controller(JOB_SET_CONTROLLER, programs["jobset"], kubectl, cluster, folder("jobset"))
-        )
-        trainer = programs.get(TRAIN_JOB_CONTROLLER.program)
-        if trainer is not None:
-            controllers.enter_context(
-                running_controller(TRAIN_JOB_CONTROLLER, trainer, kubectl, cluster, folder("trainer"))
-            )
-            runtime = TRAIN_JOB_CONTROLLER.module.sources() / "manifests/base/runtimes/torch_distributed.yaml"
-            # It is deleted while the controller runs, which keeps it until then by a finalizer.
-            controllers.enter_context(applied(kubectl, [yaml.safe_load(runtime.read_text(encoding="utf-8"))]))
-            examples.add("train-job")
-        yield examples
+
+        def start(example: str) -> None:
+            for each in EXAMPLES[example].controllers:
+                if each.program not in programs:
+                    pytest.skip(f"{each.program} is not built: make programs builds it, or says why it cannot")
+                if each.program not in running:
+                    folder = tmp_path_factory.mktemp(each.program)
+                    controllers.enter_context(
+                        running_controller(each, programs[each.program], kubectl, cluster, folder)
+                    )
+                    running.add(each.program)
+
+        yield start
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import yaml
 from support.control_plane.chart import REPOSITORY
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob
+from support.control_plane.fixtures import StartControllers
 from support.control_plane.in_process_operator import TestClock
 from support.control_plane.training import environment_of
 from support.control_plane.waiting import Object, wait_until
@@ -23,8 +24,9 @@ DEADLINE_SECONDS = 600
 
 
 @pytest.fixture
-def example(kind_controllers: set[str], kubectl: ClusterCommand, driven: DrivenJob) -> DrivenJob:
+def example(start_controllers: StartControllers, kubectl: ClusterCommand, driven: DrivenJob) -> DrivenJob:
     """The example, which runs once, with a progress deadline."""
+    start_controllers("job-set")
     job = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     job["spec"] |= {"trigger": {"manual": {}}, "runRequest": "first"}
     job["spec"]["objective"]["progressDeadlineSeconds"] = DEADLINE_SECONDS

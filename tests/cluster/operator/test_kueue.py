@@ -11,8 +11,10 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob, condition, recurrences_of_job
 from support.control_plane.example_job import ExampleJob, example_job
+from support.control_plane.fixtures import StartControllers
 from support.control_plane.in_process_operator import InProcessOperator, KillingTransport, TestClock
 from support.control_plane.job_manifest import job_manifest
+from support.control_plane.kind_controller import TRAIN_JOB_CONTROLLER
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.kueue_controller import API_VERSION, kueue_controller, queue_objects
 from support.control_plane.objects import JOB, apply_object, get_object, list_objects
@@ -32,13 +34,16 @@ HOUR_SECONDS = 3600
 @pytest.fixture(scope="module")
 def _kueue(
     programs: Mapping[str, Path],
-    kind_controllers: set[str],
+    start_controllers: StartControllers,
     kubectl: ClusterCommand,
     cluster: DynamicClient,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[None]:
     if "kueue" not in programs:
         pytest.skip("Kueue is not built: make programs builds it, or says why it cannot")
+    start_controllers("job-set")
+    if TRAIN_JOB_CONTROLLER.program in programs:
+        start_controllers("train-job")
     with kueue_controller(programs["kueue"], kubectl, cluster, tmp_path_factory.mktemp("kueue")):
         yield
 
@@ -261,10 +266,9 @@ def test_a_result_that_arrives_during_the_wait_leads_to_a_new_decision(
 
 
 def test_a_train_job_a_job_set_and_a_job_of_three_teams_share_a_queue_and_each_learns(
-    queue: str, kind_controllers: set[str], driven: DrivenJob, kubectl: ClusterCommand, clock: TestClock
+    queue: str, start_controllers: StartControllers, driven: DrivenJob, kubectl: ClusterCommand, clock: TestClock
 ) -> None:
-    if "train-job" not in kind_controllers:
-        pytest.skip("Trainer is not built: make programs builds it, or says why it cannot")
+    start_controllers("train-job")
     kubectl.apply(*queue_objects(queue, pods=2))
     low, high = ({"name": "team", "priorityClass": f"{queue}-{name}"} for name in ("low", "high"))
     job = started(kubectl, example_job("job", driven, queue=low))

@@ -2,39 +2,72 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob
-from support.control_plane.example_job import PODS, ExampleJob, example_job, running
+from support.control_plane.example_job import EXAMPLES, ExampleJob, example_job, running
+from support.control_plane.fixtures import StartControllers
 from support.control_plane.in_process_operator import InProcessOperator, KillingTransport, TestClock
+from support.control_plane.objects import TRAINING_RECURRENCE, apply_object, get_object
 from support.control_plane.waiting import wait_until
-from wattloop_operator.cluster.api_transport import HttpTransport
+from wattloop_operator.cluster.api_transport import HttpTransport, Request
 from wattloop_operator.domain.names import RECURRENCE_LABEL, JobKey
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.store import Store, open_store
 
 
-@pytest.fixture(params=PODS)
-def contract(
-    request: pytest.FixtureRequest, kind_controllers: set[str], kubectl: ClusterCommand, driven: DrivenJob
-) -> ExampleJob:
-    """The manifest of a kind, applied as it stands, but it runs on request."""
-    if request.param not in kind_controllers:
-        pytest.skip(f"the controller of {request.param} is not built: make programs builds it, or says why it cannot")
-    made = example_job(request.param, driven)
-    kubectl.apply(made.manifest, namespace=driven.key.namespace)
-    made.driven.reconcile()
-    return made
+@pytest.fixture
+def results_at_deletion() -> list[str | None]:
+    """The results of the attempts whose workloads the operator has deleted, when it asked for that."""
+    return []
+
+
+@pytest.fixture
+def operator(
+    transport: HttpTransport,
+    cluster: DynamicClient,
+    store: Store,
+    reporting: HttpService,
+    clock: TestClock,
+    results_at_deletion: list[str | None],
+) -> InProcessOperator:
+    """An operator whose deletions of workloads are noticed."""
+
+    def noticed(request: Request) -> dict[str, Any]:
+        *_, namespace, resource, name = request.path.split("/")
+        if request.method == "DELETE" and resource != "trainingrecurrences":
+            recurrence = get_object(cluster, TRAINING_RECURRENCE, namespace, name)
+            results_at_deletion.append(recurrence["status"].get("result"))
+        return transport(request)
+
+    return InProcessOperator(noticed, store, reporting.url, clock)
+
+
+@pytest.fixture(params=EXAMPLES)
+def example(request: pytest.FixtureRequest, start_controllers: StartControllers, driven: DrivenJob) -> ExampleJob:
+    """The manifest of a kind as it stands, but it runs on request; not yet applied."""
+    start_controllers(request.param)
+    return example_job(request.param, driven)
+
+
+@pytest.fixture
+def contract(example: ExampleJob) -> ExampleJob:
+    """The same, applied."""
+    example.begin()
+    return example
 
 
 def test_its_pods_report_and_reach_the_target(contract: ExampleJob) -> None:
     pods = contract.run()
     assert contract.driven.results == [None]
-    assert len(contract.driven.recurrence["status"]["pods"]) == contract.pods
+    assert len(contract.driven.recurrence["status"]["pods"]) == contract.example.pods
     trainings = [contract.driven.training_of(pod) for pod in pods]
     for training in trainings:
         assert training.environment.recurrence == contract.driven.name_of()
@@ -46,12 +79,16 @@ def test_its_pods_report_and_reach_the_target(contract: ExampleJob) -> None:
     assert contract.driven.results == ["Reached"]
 
 
-def test_a_crash_counts_and_the_next_attempt_runs_alone(contract: ExampleJob) -> None:
+def test_a_crash_counts_and_the_next_attempt_runs_alone(
+    contract: ExampleJob, results_at_deletion: list[str | None]
+) -> None:
     pods = contract.run()
     contract.driven.training_of(pods[0]).report(1.0, 0.5)
     contract.driven.kubelet.fail(pods[-1], exit_code=3)
     contract.await_end()
     assert contract.driven.results == ["Crashed", None]
+    # Its controller may start one again that is not deleted, and nobody would know that it had failed.
+    assert set(results_at_deletion) == ({"Crashed"} if contract.kind[1] == "TrainJob" else set(results_at_deletion))
     second = contract.pods_of(attempt=1)
     active = wait_until(
         contract.driven.cluster,
@@ -77,7 +114,10 @@ def test_a_workload_that_a_queue_suspends_is_disrupted_and_deleted(
 ) -> None:
     contract.run()
     name, namespace = contract.driven.name_of(), contract.driven.key.namespace
-    patch = '--patch={"spec":{"suspend":true}}'
+    spec: dict[str, Any] = {"suspend": True}
+    for step in reversed(contract.example.policy):
+        spec = {str(step): spec}
+    patch = f"--patch={json.dumps({'spec': spec})}"
     kubectl("patch", contract.kind[1].lower(), name, "--type=merge", patch, namespace=namespace)
     # The controller takes the pods, and the operator sees that they are gone.
     wait_until(
@@ -106,20 +146,50 @@ def test_a_workload_that_is_deleted_by_hand_is_cancelled_and_not_started_again(
     assert contract.workloads() == []
 
 
+# A TrainJob has none.
+@pytest.mark.parametrize("example", [kind for kind in EXAMPLES if kind != "train-job"], indirect=True)
+def test_a_workload_that_its_ttl_deletes_before_its_end_is_read_has_reached(example: ExampleJob) -> None:
+    example.set(example.example.policy, ttlSecondsAfterFinished=0)
+    example.begin()
+    pods = example.run()
+    example.driven.training_of(pods[0]).reach_target()
+    for pod in pods:
+        example.driven.kubelet.succeed(pod)
+    example.await_deletion()
+    assert example.driven.results == ["Reached"]
+    example.driven.reconcile()
+    assert example.workloads() == []
+
+
+def test_a_workload_beyond_its_own_deadline_says_so_and_is_no_crash(
+    example: ExampleJob, kubectl: ClusterCommand
+) -> None:
+    example.set(example.example.deadline, activeDeadlineSeconds=1)
+    example.begin()
+    if example.kind[1] == "PyTorchJob":
+        # The training operator looks at the deadline only when something changes.
+        example.pods_of()
+        patch = '--patch={"status":{"startTime":"2020-01-01T00:00:00Z"}}'
+        where = {"namespace": example.driven.key.namespace}
+        kubectl("patch", "pytorchjob", example.driven.name_of(), "--subresource=status", "--type=merge", patch, **where)
+    example.await_end()
+    assert example.driven.results[0] == "DeadlineExceeded"
+    assert "crashed" not in {each.outcome.value for each in example.driven.learned}
+
+
 # What a Job's operator survives, attacks/test_kills.py shows at each request.
-@pytest.mark.parametrize("contract", [kind for kind in PODS if kind != "job"], indirect=True)
+@pytest.mark.parametrize("example", [kind for kind in EXAMPLES if kind != "job"], indirect=True)
 @pytest.mark.timeout(900)
 def test_an_operator_killed_at_any_request_runs_nothing_twice_and_loses_nothing(
     contract: ExampleJob,
-    kubectl: ClusterCommand,
     transport: HttpTransport,
     reporting: HttpService,
     tmp_path: Path,
 ) -> None:
-    undisturbed = _killed(contract, transport, reporting, tmp_path, 0, kubectl)
+    undisturbed = _killed(contract, transport, reporting, tmp_path, 0)
     _run_to_target([undisturbed])
     calls = _transport_of(undisturbed).calls
-    cases = [_killed(contract, transport, reporting, tmp_path, at, kubectl) for at in range(1, len(calls) + 1)]
+    cases = [_killed(contract, transport, reporting, tmp_path, at) for at in range(1, len(calls) + 1)]
     _run_to_target(cases)
     for at, case in enumerate(cases, start=1):
         assert case.driven.operator.starts == 2, f"the operator of call {at} was not killed once"
@@ -134,11 +204,10 @@ def _killed(
     reporting: HttpService,
     folder: Path,
     at: int,
-    kubectl: ClusterCommand,
 ) -> ExampleJob:
     """The same job under another name, whose operator is killed at a request, before or after it arrives."""
     manifest = contract.manifest | {"metadata": {"name": f"killed-{at}"}}
-    kubectl.apply(manifest, namespace=contract.driven.key.namespace)
+    apply_object(contract.driven.cluster, manifest, contract.driven.key.namespace)
     store: Store = open_store(folder / f"{at}.db")
     killing = KillingTransport(transport, at, after=at % 2 == 0)
     operator = InProcessOperator(killing, store, reporting.url, TestClock(), watch_transport=transport)

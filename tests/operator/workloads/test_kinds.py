@@ -203,8 +203,9 @@ def test_retries_of_the_kinds_own_are_switched_off(made: Made) -> None:
         assert job["backoffLimit"] == 0
         assert job["template"]["spec"]["restartPolicy"] == "Never"
         assert job["podFailurePolicy"]["rules"][0]["onPodConditions"][0]["type"] == "DisruptionTarget"
-    replicas = made("PyTorchJob")["pytorchReplicaSpecs"].values()
-    assert [each["restartPolicy"] for each in replicas] == ["Never", "Never"]
+    pytorch = made("PyTorchJob")
+    assert [each["restartPolicy"] for each in pytorch["pytorchReplicaSpecs"].values()] == ["Never", "Never"]
+    assert pytorch["runPolicy"] == {"cleanPodPolicy": "Running"}
     ray = made("RayJob")
     assert (ray["backoffLimit"], ray["shutdownAfterJobFinishes"]) == (0, True)
 
@@ -345,6 +346,32 @@ def test_a_failed_train_job_may_run_again_until_it_is_deleted() -> None:
     assert failed.must_be_ended
     assert not state(body("TrainJob", condition("Complete"), **ONE_NODE)).must_be_ended
     assert not state(body("JobSet", condition("Failed")), FAILED).must_be_ended
+
+
+PREEMPTED = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": LATE}
+DELETED = pod("Failed", CRASHED) | {"metadata": {"name": "p", "deletionTimestamp": LATE}}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "pods", "more", "failure"),
+    [
+        (4, [], {}, Failure.DEADLINE),
+        (4, [DELETED], {}, Failure.DEADLINE),
+        (4, [FAILED], {}, Failure.CRASHED),
+        (4, [pod("Failed", CRASHED, conditions=[PREEMPTED])], {}, Failure.DISRUPTED),
+        (4, [], {"restarts": 1}, Failure.DISRUPTED),
+        (5, [], {}, Failure.DISRUPTED),
+        (None, [], {}, Failure.DISRUPTED),
+    ],
+)
+def test_a_job_set_whose_pods_show_no_cause_failed_at_the_deadline_of_a_job(
+    seconds: int | None, pods: list[dict[str, Any]], more: dict[str, Any], failure: Failure
+) -> None:
+    job = job_of(1)
+    job["spec"]["activeDeadlineSeconds"] = seconds
+    found = body("JobSet", condition("Failed", "FailedJobs") | more, replicatedJobs=[{"name": "a", "template": job}])
+    found["metadata"]["creationTimestamp"] = EARLY
+    assert state(found, *pods).failure is failure
 
 
 @pytest.mark.parametrize("kind", API_VERSIONS)

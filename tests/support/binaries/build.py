@@ -10,9 +10,9 @@ A program comes from the first place that has it:
 
 Standard library only, so it runs before anything is installed:
 
-    python3 tests/support/binaries/build.py                         # the programs that the tests
-        need
+    python3 tests/support/binaries/build.py                         # the programs that the tests need
     python3 tests/support/binaries/build.py kube-apiserver etcd     # only these
+    python3 tests/support/binaries/build.py --controllers           # those that a few tests need beside them
     python3 tests/support/binaries/build.py --json                  # their paths as JSON on stdout
 """
 
@@ -128,6 +128,7 @@ HELM = Module("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/internal/version.vers
 KWOK = Module("kwok", "sigs.k8s.io/kwok", ())
 JOBSET = Module("jobset", "sigs.k8s.io/jobset", ("sigs.k8s.io/jobset/pkg/version.GitVersion={VERSION}",))
 TRAINER = Module("trainer", "github.com/kubeflow/trainer/v2", ())
+TRAINING_OPERATOR = Module("training-operator", "github.com/kubeflow/training-operator", ())
 KUEUE = Module("kueue", "sigs.k8s.io/kueue", ("sigs.k8s.io/kueue/pkg/version.GitVersion={VERSION}",))
 COREDNS = Module("coredns", "github.com/coredns/coredns", ())
 
@@ -147,6 +148,7 @@ BINARIES = {
         Binary(
             "trainer-controller-manager", TRAINER, "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager", ()
         ),
+        Binary("training-operator", TRAINING_OPERATOR, "wattloop.dev/tests/support/binaries/training-operator", ()),
         Binary("kueue", KUEUE, "sigs.k8s.io/kueue/cmd/kueue", ("--version",)),
         Binary("coredns", COREDNS, "github.com/coredns/coredns", ("-version",)),
     )
@@ -155,7 +157,7 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
 """Programs of every cluster test."""
 USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm", "jobset")
 """Programs of the tests with a control plane; kwok is built on demand."""
-CONTROLLERS = ("kueue", "trainer-controller-manager")
+CONTROLLERS = ("kueue", "trainer-controller-manager", "training-operator")
 """Programs that a few tests need beside them, and are skipped without: Kueue takes longest of all to build."""
 NODE = (*USED_BY_TESTS, "kubelet", "kube-proxy", "coredns")
 """Programs of the tests with a real node."""
@@ -296,8 +298,8 @@ def _go_environment() -> dict[str, str]:
 
 def _recipe_digest(module: Module) -> str:
     digest = hashlib.sha256(module.linker_flags.encode())
-    for name in ("go.mod", "go.sum"):
-        digest.update((module.folder / name).read_bytes())
+    for path in (module.folder / "go.mod", module.folder / "go.sum", *sorted(module.folder.glob("*.go"))):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
@@ -348,13 +350,14 @@ def main() -> int:
         description=description, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BINARIES)}")
+    parser.add_argument("--controllers", action="store_true", help=f"{', '.join(CONTROLLERS)}")
     parser.add_argument("--json", action="store_true", help="print where each program is as a JSON object")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in BINARIES]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(BINARIES)}")
     try:
-        found = ensure(arguments.names or USED_BY_TESTS)
+        found = ensure(arguments.names or (CONTROLLERS if arguments.controllers else USED_BY_TESTS))
     except (BinariesUnavailableError, BuildFailedError) as error:
         sys.stderr.write(f"{error}\n")
         return 1

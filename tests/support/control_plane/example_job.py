@@ -9,14 +9,45 @@ import yaml
 
 from support.control_plane.chart import REPOSITORY
 from support.control_plane.driven_job import DrivenJob
-from support.control_plane.objects import list_objects
+from support.control_plane.kind_controller import (
+    JOB_SET_CONTROLLER,
+    PYTORCH_JOB_CONTROLLER,
+    TRAIN_JOB_CONTROLLER,
+    KindController,
+)
+from support.control_plane.objects import apply_object, list_objects
 from support.control_plane.waiting import Object, wait_until
 from wattloop_operator.domain.names import RECURRENCE_LABEL, JobKey
 from wattloop_operator.workloads.kinds import kind_named
 
-# Number of pods of a workload, by the name of the manifest in examples/workloads.
-PODS = {"job": 1, "job-set": 2, "train-job": 2}
-_EXAMPLES = REPOSITORY / "examples" / "workloads"
+Place = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Example:
+    """What tests need to know of a kind.
+
+    Attributes:
+        pods: Number of pods of its workload.
+        controllers: Its controllers beside those of Kubernetes.
+        policy: Place in the spec of `suspend` and `ttlSecondsAfterFinished`.
+        deadline: Place in the spec of `activeDeadlineSeconds`.
+    """
+
+    pods: int
+    controllers: tuple[KindController, ...] = ()
+    policy: Place = ()
+    deadline: Place = ()
+
+
+# By the name of the manifest in examples/workloads.
+EXAMPLES = {
+    "job": Example(1),
+    "job-set": Example(2, (JOB_SET_CONTROLLER,), deadline=("replicatedJobs", 0, "template", "spec")),
+    "train-job": Example(2, (JOB_SET_CONTROLLER, TRAIN_JOB_CONTROLLER)),
+    "pytorch-job": Example(2, (PYTORCH_JOB_CONTROLLER,), policy=("runPolicy",), deadline=("runPolicy",)),
+}
+_MANIFESTS = REPOSITORY / "examples" / "workloads"
 _ENDED = {"Succeeded", "Failed"}
 
 
@@ -27,12 +58,25 @@ class ExampleJob:
     Attributes:
         driven: The job.
         manifest: Its manifest, as in examples/workloads, but it runs on request.
-        pods: Number of pods of a workload.
+        example: Its kind.
     """
 
     driven: DrivenJob
     manifest: dict[str, Any]
-    pods: int
+    example: Example
+
+    def set(self, place: Place, **fields: Any) -> None:
+        """Set fields of an object inside of the spec of its workloads; not yet applied."""
+        template = self.manifest["spec"]["template"]
+        target = template["job"] if "job" in template else template["workload"]["spec"]
+        for step in place:
+            target = target[step] if isinstance(step, int) else target.setdefault(step, {})
+        target.update(fields)
+
+    def begin(self) -> None:
+        """Apply and reconcile it."""
+        apply_object(self.driven.cluster, self.manifest, self.driven.key.namespace)
+        self.driven.reconcile()
 
     @property
     def kind(self) -> tuple[str, str]:
@@ -46,7 +90,7 @@ class ExampleJob:
 
         def active(pods: list[Object]) -> list[Object] | None:
             found = running(pods)
-            return found if len(found) == self.pods else None
+            return found if len(found) == self.example.pods else None
 
         return wait_until(
             self.driven.cluster,
@@ -55,7 +99,7 @@ class ExampleJob:
             namespace=self.driven.key.namespace,
             label_selector=f"{RECURRENCE_LABEL}={name}",
             condition=active,
-            what=f"{self.pods} pods of {name}",
+            what=f"{self.example.pods} pods of {name}",
         )
 
     def run(self, attempt: int = 0) -> list[Object]:
@@ -83,6 +127,20 @@ class ExampleJob:
         )
         self.driven.reconcile()
 
+    def await_deletion(self, attempt: int = 0) -> None:
+        """Wait until the workload of an attempt is gone, and reconcile."""
+        name = self.driven.name_of(attempt)
+        wait_until(
+            self.driven.cluster,
+            api_version=self.kind[0],
+            kind=self.kind[1],
+            namespace=self.driven.key.namespace,
+            field_selector=f"metadata.name={name}",
+            condition=lambda found: not found,
+            what=f"{self.kind[1]} {name} to be deleted",
+        )
+        self.driven.reconcile()
+
     def workloads(self) -> list[str]:
         """Names of the workloads that exist and are not being deleted."""
         found = list_objects(self.driven.cluster, self.kind, self.driven.key.namespace, "wattloop.dev/job")
@@ -97,10 +155,10 @@ def example_job(name: str, driven: DrivenJob, **spec: Any) -> ExampleJob:
         driven: A job with the operator and in the namespace of this one.
         spec: The fields.
     """
-    manifest: dict[str, Any] = yaml.safe_load((_EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8"))
+    manifest: dict[str, Any] = yaml.safe_load((_MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8"))
     manifest["spec"] |= {"trigger": {"manual": {}}, "runRequest": "first", **spec}
     key = JobKey(driven.key.namespace, manifest["metadata"]["name"])
-    return ExampleJob(replace(driven, key=key), manifest, PODS[name])
+    return ExampleJob(replace(driven, key=key), manifest, EXAMPLES[name])
 
 
 def running(pods: list[Object]) -> list[Object]:

@@ -14,6 +14,7 @@ Train = Callable[[JobKey, str], Training]
 Ended = Callable[[JobKey, str], None]
 JobOf = Callable[[JobKey], Object]
 RecurrencesOf = Callable[[JobKey], list[Object]]
+StartControllers = Callable[[str], None]
 Operators = Callable[..., Callable[[], OperatorProcess]]
 # Exit code, standard output and standard error of `wattloop` with these words.
 Wattloop = Callable[..., tuple[int, str, str]]

@@ -6,16 +6,16 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
-import yaml
 from kubernetes.dynamic import DynamicClient
 
-from support.binaries.build import JOBSET, TRAINER, Module
+from support.binaries.build import JOBSET, TRAINER, TRAINING_OPERATOR, Module
+from support.chart.rendering import documents
 from support.control_plane.certificates import CertificateAuthority
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.processes import ServerProcess
@@ -25,6 +25,7 @@ from support.free_ports import free_port
 _READY_SECONDS = 120.0
 # Where a controller looks for its certificate, below its folder for temporary files.
 _CERTIFICATES = Path("k8s-webhook-server") / "serving-certs"
+Arguments = Callable[[Path, int, int], Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -34,35 +35,65 @@ class KindController:
     Attributes:
         program: Name of its program.
         module: Its module.
-        definitions: Folder of the definitions of its kinds.
-        webhooks: Manifest of its webhooks.
-        api_version: API version of its configuration.
-        certificates: Field of its configuration that says whether it makes its own certificates.
+        definitions: The definitions of its kinds: a file, or a folder with nothing else in it.
+        arguments: Returns its arguments, by a folder for files and the ports of its webhooks and its health.
+        webhooks: Manifest of its webhooks; empty: none.
+        objects: Manifest of objects that workloads need; empty: none.
     """
 
     program: str
     module: Module
     definitions: str
-    webhooks: str
-    api_version: str
-    certificates: str
+    arguments: Arguments
+    webhooks: str = ""
+    objects: str = ""
+
+
+def _by_configuration(api_version: str, certificates: str) -> Arguments:
+    """Arguments of a controller with a configuration file.
+
+    Args:
+        api_version: API version of the configuration.
+        certificates: Its field that says whether the controller makes its own certificates.
+    """
+
+    def arguments(folder: Path, port: int, health: int) -> Sequence[str]:
+        configuration = {
+            "apiVersion": api_version,
+            "kind": "Configuration",
+            "webhook": {"host": "127.0.0.1", "port": port},
+            "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+            "metrics": {"bindAddress": "0"},
+            "leaderElection": {"leaderElect": False},
+            certificates: {"enable": False},
+        }
+        path = folder / "configuration.json"
+        path.write_text(json.dumps(configuration), encoding="utf-8")
+        return [f"--config={path}"]
+
+    return arguments
 
 
 JOB_SET_CONTROLLER = KindController(
     "jobset",
     JOBSET,
     "config/components/crd/bases",
+    _by_configuration("config.jobset.x-k8s.io/v1alpha1", "internalCertManagement"),
     "config/components/webhook/manifests.yaml",
-    "config.jobset.x-k8s.io/v1alpha1",
-    "internalCertManagement",
 )
 TRAIN_JOB_CONTROLLER = KindController(
     "trainer-controller-manager",
     TRAINER,
     "manifests/base/crds",
+    _by_configuration("config.trainer.kubeflow.org/v1alpha1", "certManagement"),
     "manifests/base/webhook/manifests.yaml",
-    "config.trainer.kubeflow.org/v1alpha1",
-    "certManagement",
+    "manifests/base/runtimes/torch_distributed.yaml",
+)
+PYTORCH_JOB_CONTROLLER = KindController(
+    "training-operator",
+    TRAINING_OPERATOR,
+    "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+    lambda _folder, _port, health: [f"--health-probe-bind-address=127.0.0.1:{health}"],
 )
 
 
@@ -82,41 +113,33 @@ def running_controller(
     sources = controller.module.sources()
     authority, port, health = CertificateAuthority(), free_port(), free_port()
     write_certificate(folder / _CERTIFICATES, authority)
-    configuration = folder / f"{controller.program}.json"
-    configuration.write_text(
-        json.dumps(
-            {
-                "apiVersion": controller.api_version,
-                "kind": "Configuration",
-                "webhook": {"host": "127.0.0.1", "port": port},
-                "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
-                "metrics": {"bindAddress": "0"},
-                "leaderElection": {"leaderElect": False},
-                controller.certificates: {"enable": False},
-            }
-        )
-    )
     definitions = read_definitions(sources / controller.definitions)
     webhooks = [
-        at_port(each, controller.program, port, authority.certificate)
-        for each in yaml.safe_load_all((sources / controller.webhooks).read_text(encoding="utf-8"))
-        if each
+        at_port(each, controller.program, port, authority.certificate) for each in _read(sources, controller.webhooks)
     ]
+    objects = _read(sources, controller.objects)
     with defined(kubectl, cluster, definitions):
         command = ["/usr/bin/env", f"TMPDIR={folder}", program, f"--kubeconfig={kubectl.kubeconfig}"]
-        process = ServerProcess(controller.program, [*command, f"--config={configuration}"], folder)
+        arguments = controller.arguments(folder, port, health)
+        process = ServerProcess(controller.program, [*command, *arguments], folder)
         try:
             await_ready(process, health)
-            with applied(kubectl, webhooks):
+            # What it keeps by a finalizer until nobody uses it is deleted while it runs.
+            with applied(kubectl, webhooks), applied(kubectl, objects):
                 yield
         finally:
             process.stop()
 
 
-def read_definitions(folder: Path) -> list[dict[str, Any]]:
-    """The definitions of a folder."""
-    read = (yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.yaml")))
+def read_definitions(place: Path) -> list[dict[str, Any]]:
+    """The definitions of a file, or of a folder."""
+    files = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
+    read = (each for path in files for each in documents(path.read_text(encoding="utf-8")))
     return [each for each in read if each["kind"] == "CustomResourceDefinition"]
+
+
+def _read(sources: Path, manifest: str) -> list[dict[str, Any]]:
+    return documents((sources / manifest).read_text(encoding="utf-8")) if manifest else []
 
 
 @contextlib.contextmanager
@@ -150,7 +173,8 @@ def is_established(definition: Object) -> bool:
 @contextlib.contextmanager
 def applied(kubectl: ClusterCommand, objects: Sequence[dict[str, Any]]) -> Iterator[None]:
     """A context in which objects exist."""
-    kubectl.apply(*objects)
+    if objects:
+        kubectl.apply(*objects)
     try:
         yield
     finally:
