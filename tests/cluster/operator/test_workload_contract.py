@@ -165,6 +165,7 @@ def test_a_workload_beyond_its_own_deadline_says_so_and_is_no_crash(
     example: ExampleJob, kubectl: ClusterCommand
 ) -> None:
     example.set(example.example.deadline, activeDeadlineSeconds=1)
+    example.manifest["spec"]["retryPolicy"] = {"limit": 0}
     example.begin()
     if example.kind[1] == "PyTorchJob":
         # The training operator looks at the deadline only when something changes.
@@ -172,8 +173,10 @@ def test_a_workload_beyond_its_own_deadline_says_so_and_is_no_crash(
         patch = '--patch={"status":{"startTime":"2020-01-01T00:00:00Z"}}'
         where = {"namespace": example.driven.key.namespace}
         kubectl("patch", "pytorchjob", example.driven.name_of(), "--subresource=status", "--type=merge", patch, **where)
-    example.await_end()
-    assert example.driven.results[0] == "DeadlineExceeded"
+    # On a busy machine it may have ended, and be deleted, before the first reconciliation has.
+    if example.driven.results == [None]:
+        example.await_end()
+    assert example.driven.results == ["DeadlineExceeded"]
     assert "crashed" not in {each.outcome.value for each in example.driven.learned}
 
 
