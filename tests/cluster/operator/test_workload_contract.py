@@ -73,8 +73,7 @@ def test_its_pods_report_and_reach_the_target(contract: ExampleJob) -> None:
         assert training.environment.recurrence == contract.driven.name_of()
         assert training.report(1.0, 0.5) is not None
     trainings[0].reach_target()
-    for pod in pods:
-        contract.driven.kubelet.succeed(pod)
+    contract.succeed(pods)
     contract.await_end()
     assert contract.driven.results == ["Reached"]
 
@@ -153,8 +152,7 @@ def test_a_workload_that_its_ttl_deletes_before_its_end_is_read_has_reached(exam
     example.begin()
     pods = example.run()
     example.driven.training_of(pods[0]).reach_target()
-    for pod in pods:
-        example.driven.kubelet.succeed(pod)
+    example.succeed(pods)
     example.await_deletion()
     assert example.driven.results == ["Reached"]
     example.driven.reconcile()
@@ -230,7 +228,6 @@ def _run_to_target(cases: list[ExampleJob]) -> None:
     running = [case.run() for case in cases]
     for case, pods in zip(cases, running, strict=True):
         case.driven.training_of(pods[0]).reach_target()
-        for pod in pods:
-            case.driven.kubelet.succeed(pod)
+        case.succeed(pods)
     for case in cases:
         case.await_end()

@@ -108,6 +108,11 @@ class ExampleJob:
         self.driven.reconcile()
         return pods
 
+    def succeed(self, pods: list[Object]) -> None:
+        """End pods without an error, the first one last: with its master, a PyTorchJob ends, and the other pods go."""
+        for pod in reversed(pods):
+            self.driven.kubelet.succeed(pod)
+
     def await_end(self, attempt: int = 0) -> None:
         """Wait until the workload of an attempt has ended as Wattloop reads it, and reconcile."""
         namespace, name = self.driven.key.namespace, self.driven.name_of(attempt)
