@@ -65,14 +65,25 @@ def _at_deadline(observed: ObservedPhase, body: Mapping[str, Any], spec: Mapping
     failure, begun = observed.failure, _begun_at(body)
     if failure is None or failure.failure is not Failure.DISRUPTED or failure.at != LATEST:
         return observed
-    seconds = [job["activeDeadlineSeconds"] for job, _ in _jobs(spec) if type(job.get("activeDeadlineSeconds")) is int]
-    restarted = bool(as_object(body.get("status")).get("restarts"))
-    if not seconds or restarted or begun is None or observed.since is None:
+    status = as_object(body.get("status"))
+    seconds = list(_deadlines(spec, status))
+    if not seconds or status.get("restarts") or begun is None or observed.since is None:
         return observed
     if (observed.since - begun).total_seconds() < min(seconds):
         return observed
     text = f"a Job of it exceeded its activeDeadlineSeconds: {failure.message}"
     return replace(observed, failure=failure.caused_by(Failure.DEADLINE, text))
+
+
+def _deadlines(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[int]:
+    """The deadlines, in seconds, of the groups whose Jobs have not all succeeded: the others ended within theirs."""
+    found = status.get("replicatedJobsStatus")
+    states = map(as_object, found if isinstance(found, list) else ())
+    succeeded = {each.get("name"): each.get("succeeded") for each in states}
+    for group in _groups(spec):
+        seconds = as_object(as_object(group.get("template")).get("spec")).get("activeDeadlineSeconds")
+        if type(seconds) is int and succeeded.get(group.get("name")) != replicas_of(group):
+            yield seconds
 
 
 def _begun_at(body: Mapping[str, Any]) -> datetime | None:
@@ -101,8 +112,12 @@ def _number_pods(spec: Spec, names: Sequence[str] | None) -> None:
 
 def _jobs(spec: Mapping[str, Any]) -> Iterator[tuple[Spec, int]]:
     """The specs of Jobs with a pod template, each with the number of its Jobs."""
-    groups = spec.get("replicatedJobs")
-    for group in map(as_object, groups if isinstance(groups, list) else ()):
+    for group in _groups(spec):
         job = as_object(as_object(group.get("template")).get("spec"))
         if pod_template_in(job) is not None:
             yield job, replicas_of(group)
+
+
+def _groups(spec: Mapping[str, Any]) -> Iterator[Spec]:
+    groups = spec.get("replicatedJobs")
+    yield from map(as_object, groups if isinstance(groups, list) else ())

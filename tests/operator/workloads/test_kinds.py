@@ -360,6 +360,8 @@ DELETED = pod("Failed", CRASHED) | {"metadata": {"name": "p", "deletionTimestamp
         (4, [FAILED], {}, Failure.CRASHED),
         (4, [pod("Failed", CRASHED, conditions=[PREEMPTED])], {}, Failure.DISRUPTED),
         (4, [], {"restarts": 1}, Failure.DISRUPTED),
+        (4, [], {"replicatedJobsStatus": [{"name": "a", "succeeded": 1}]}, Failure.DISRUPTED),
+        (4, [], {"replicatedJobsStatus": [{"name": "a", "succeeded": 0}]}, Failure.DEADLINE),
         (5, [], {}, Failure.DISRUPTED),
         (None, [], {}, Failure.DISRUPTED),
     ],
