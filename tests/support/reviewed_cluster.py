@@ -6,7 +6,7 @@ from typing import Any
 
 from support.databases.many_jobs import LONGEST, NAMESPACE, job_body, running_recurrence
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
-from wattloop_operator.cluster.api_transport import Request
+from wattloop_operator.cluster.api_transport import Request, StatusError
 
 OTHERS = "others"
 
@@ -18,6 +18,7 @@ class ReviewedCluster:
         now: Monotonic seconds.
         users: The users of the valid tokens.
         rights: The namespaces that each user may list; "" is all of them.
+        refused: The namespaces that the page itself may not list.
         reviews: How many reviews of each kind were asked for.
     """
 
@@ -25,6 +26,7 @@ class ReviewedCluster:
         self.now = 0.0
         self.users = {"ours": "ann", "theirs": "bob", "all": "root", "none": "eve"}
         self.rights = {"ann": {NAMESPACE}, "bob": {OTHERS}, "root": {""}, "eve": set()}
+        self.refused: set[str] = set()
         self.reviews = {TOKEN_REVIEWS.path(): 0, SUBJECT_ACCESS_REVIEWS.path(): 0}
         ours, theirs, running = job_body(LONGEST), job_body("theirs"), running_recurrence(LONGEST)
         theirs["metadata"]["namespace"] = OTHERS
@@ -42,8 +44,14 @@ class ReviewedCluster:
             spec = dict(request.body or {})["spec"]
             is_token = request.path == TOKEN_REVIEWS.path()
             return {"status": self._token_review(spec) if is_token else self._access_review(spec)}
-        is_jobs = request.path.endswith(RECURRING_TRAINING_JOBS.plural)
-        return {"metadata": {"resourceVersion": "1"}, "items": self.jobs if is_jobs else self.recurrences}
+        parts = request.path.split("/")
+        namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
+        if namespace in self.refused:
+            message = f'User "system:serviceaccount:home:ui" cannot list resource in the namespace "{namespace}"'
+            raise StatusError(request, 403, "Forbidden", message)
+        bodies = self.jobs if parts[-1] == RECURRING_TRAINING_JOBS.plural else self.recurrences
+        found = [each for each in bodies if namespace in ("", each["metadata"]["namespace"])]
+        return {"metadata": {"resourceVersion": "1"}, "items": found}
 
     def _token_review(self, spec: dict[str, Any]) -> dict[str, Any]:
         name = self.users.get(spec["token"])

@@ -53,8 +53,12 @@ class ClusterJobs:
     def __init__(self, reader: ObjectReader, kubectl_options: Sequence[str] = ()) -> None:
         self._reader = reader
         self._kubectl_options = tuple(kubectl_options)
-        self.name = reader.name
         self.viewer = reader.viewer
+
+    @property
+    def name(self) -> str:
+        """See `JobSource`."""
+        return self._reader.name
 
     def version(self) -> str:
         """See `JobSource`."""

@@ -19,6 +19,11 @@ from wattloop_operator.page.request_guard import RequestGuard
 from wattloop_operator.page.sessions import Sessions
 from wattloop_operator.page.viewer_page import ViewerPage
 
+REMEDY = (
+    "give this account the right to list both kinds there, as the chart does for each of operator.namespaces, or take "
+    "the namespace out of operator.namespaces (--namespaces)"
+)
+
 
 class ViewerPages:
     """The pages of viewers, over one reading of the cluster. Thread-safe.
@@ -33,7 +38,7 @@ class ViewerPages:
     def __init__(
         self, api: ClusterApi, streams: OpenStreams, namespaces: Sequence[str], clock: Callable[[], float]
     ) -> None:
-        self._reader = ClusterReader(api, "this cluster", namespaces, clock)
+        self._reader = ClusterReader(api, "this cluster", namespaces, clock, REMEDY)
         self._rights = ViewerRights(api, clock)
         self._streams = streams
         self._clock = clock

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
@@ -22,9 +23,15 @@ from wattloop_operator.cluster.api import (
 )
 from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, Viewer, ViewerRights
 
+logger = logging.getLogger(__name__)
+
 # An open page asks once a second; the API server is asked this often at most.
 READ_SECONDS = 3.0
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+OWN_REMEDY = "ask for the right, or name a namespace that you may read with -n"
+REFUSED = "the page may not list it; its log has the reason"
+# What the API server answers the page is not for its viewers.
+NOT_FOR_VIEWERS = "the page cannot read the cluster now; its log has the reason"
 
 
 @dataclass(frozen=True)
@@ -44,18 +51,33 @@ class NamespaceObjects:
 
 @dataclass(frozen=True)
 class ClusterObjects:
-    """The objects that a reader may list, as they were at one moment, by namespace."""
+    """The objects that a reader may list, as they were at one moment.
+
+    Attributes:
+        namespaces: The objects, by namespace.
+        unread: Why the objects of a namespace are missing, by namespace.
+    """
 
     namespaces: Mapping[str, NamespaceObjects]
+    unread: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def version(self) -> str:
         """Changes with any object."""
-        return digest(sorted((name, each.version) for name, each in self.namespaces.items()))
+        versions_of_namespaces = sorted((name, each.version) for name, each in self.namespaces.items())
+        return digest((versions_of_namespaces, sorted(self.unread.items())))
 
     def of(self, names: Iterable[str]) -> ClusterObjects:
         """Those of some of the namespaces."""
-        return ClusterObjects({name: self.namespaces[name] for name in names if name in self.namespaces})
+        chosen = set(names)
+        return ClusterObjects(
+            {name: each for name, each in self.namespaces.items() if name in chosen},
+            {name: each for name, each in self.unread.items() if name in chosen},
+        )
+
+    def unread_text(self) -> str:
+        """Which namespaces are missing, and why; empty if none is."""
+        return "; ".join(f"namespace {name} is not shown: {reason}" for name, reason in self.unread.items())
 
 
 class ObjectReader(Protocol):
@@ -96,6 +118,7 @@ class ClusterReader:
         cluster: What the cluster is called.
         namespaces: The namespaces to read; none: all.
         clock: Monotonic seconds.
+        remedy: What helps if no namespace may be listed.
     """
 
     viewer = ""
@@ -106,11 +129,14 @@ class ClusterReader:
         cluster: str,
         namespaces: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
+        remedy: str = OWN_REMEDY,
     ) -> None:
         self._api = api
         self._namespaces = tuple(namespaces)
         self._clock = clock
+        self._remedy = remedy
         self._lock = threading.Lock()
+        self._logged: dict[str, str] = {}
         self._known: tuple[float, ClusterObjects | OperationError] | None = None
         named = f"namespace {', '.join(namespaces)}" if namespaces else "all namespaces"
         self.name = f"{cluster}, {named}"
@@ -136,6 +162,12 @@ class ClusterReader:
         """See `ObjectReader`."""
         return ""
 
+    def log_once(self, subject: str, problem: str) -> None:
+        """Log a problem when it begins, and not each time that it is met."""
+        if self._logged.get(subject) != problem:
+            self._logged[subject] = problem
+            logger.warning("%s: %s", subject, problem)
+
     def _read_or_error(self) -> ClusterObjects | OperationError:
         try:
             return self._read()
@@ -145,31 +177,44 @@ class ClusterReader:
     def _read(self) -> ClusterObjects:
         jobs: dict[str, dict[str, Body]] = {}
         recurrences: dict[str, dict[str, list[Body]]] = {}
-        for each in self._list(RECURRING_TRAINING_JOBS):
-            jobs.setdefault(each["metadata"]["namespace"], {})[each["metadata"]["name"]] = each
-        # A recurrence belongs to a job of its own namespace alone, whatever it says.
-        for each in self._list(TRAINING_RECURRENCES):
-            of_namespace = recurrences.setdefault(each["metadata"]["namespace"], {})
-            of_namespace.setdefault(str(each["spec"]["jobRef"]["uid"]), []).append(each)
+        refusals: dict[str, RejectedError] = {}
+        names = self._namespaces or ("",)
+        for name in names:
+            try:
+                of_kinds = [self._listed(each, name) for each in (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)]
+            except RejectedError as error:
+                refusals[name] = error
+                continue
+            for each in of_kinds[0]:
+                jobs.setdefault(each["metadata"]["namespace"], {})[each["metadata"]["name"]] = each
+            # A recurrence belongs to a job of its own namespace alone, whatever it says.
+            for each in of_kinds[1]:
+                of_namespace = recurrences.setdefault(each["metadata"]["namespace"], {})
+                of_namespace.setdefault(str(each["spec"]["jobRef"]["uid"]), []).append(each)
+        if refusals.keys() >= set(names):
+            refusal = refusals[names[0]]
+            raise OperationError(f"{refusal}; {self._remedy}") from refusal
+        self._log_refusals(refusals)
         return ClusterObjects(
             {
                 name: _namespace_objects(jobs.get(name, {}), recurrences.get(name, {}))
                 for name in sorted(jobs.keys() | recurrences.keys())
-            }
+            },
+            dict.fromkeys(refusals, REFUSED),
         )
 
-    def _list(self, resource: ResourceType) -> list[Body]:
-        return [each for name in self._namespaces or ("",) for each in self._listed(resource, name)]
+    def _log_refusals(self, refusals: Mapping[str, RejectedError]) -> None:
+        problems = {f"namespace {name} is not shown": f"{error}; {self._remedy}" for name, error in refusals.items()}
+        for subject, problem in problems.items():
+            self.log_once(subject, problem)
+        # What has ended is logged again when it comes back.
+        self._logged = problems
 
     def _listed(self, resource: ResourceType, namespace: str) -> list[Body]:
         try:
             return self._api.list(resource, namespace=namespace)[0]
         except NotFoundError:
             raise OperationError("the cluster does not have Wattloop's kinds; install the chart first") from None
-        except RejectedError as error:
-            raise OperationError(
-                f"{error}; ask for the right, or name a namespace that you may read with -n"
-            ) from error
 
 
 class ViewerReader:
@@ -185,13 +230,21 @@ class ViewerReader:
         self._reader = reader
         self._rights = rights
         self._viewer = viewer
-        self.name = reader.name.partition(",")[0]
         self.viewer = viewer.name
+
+    @property
+    def name(self) -> str:
+        """See `ObjectReader`."""
+        return ", ".join(filter(None, (self._reader.name.partition(",")[0], self.objects().unread_text())))
 
     def objects(self) -> ClusterObjects:
         """See `ObjectReader`."""
-        objects = self._reader.objects()
-        return objects.of(self._rights.readable(self._viewer, objects.namespaces))
+        try:
+            objects = self._reader.objects()
+            return objects.of(self._rights.readable(self._viewer, (*objects.namespaces, *objects.unread)))
+        except OperationError as error:
+            self._reader.log_once("the jobs cannot be read", str(error))
+            raise OperationError(NOT_FOR_VIEWERS) from error
 
     def where(self) -> tuple[str, ...]:
         """See `ObjectReader`."""
@@ -202,8 +255,9 @@ class ViewerReader:
 
     def no_jobs_reason(self) -> str:
         """See `ObjectReader`."""
-        if self._rights.may_list(self._viewer, ALL_NAMESPACES):
-            return ""
+        unread = self.objects().unread_text()
+        if unread or self._rights.may_list(self._viewer, ALL_NAMESPACES):
+            return unread
         user = _subject_option(self._viewer.name)
         return (
             f"{self._viewer.name} may list recurringtrainingjobs and trainingrecurrences in no namespace that has any. "

@@ -14,6 +14,7 @@ from wattloop_operator.cluster.api import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS,
 from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS
 from wattloop_operator.page.change_stream import MAX_STREAMS, MAX_STREAMS_OF_VIEWER, ChangeStreams, OpenStreams
 from wattloop_operator.page.cluster_page import create_cluster_page
+from wattloop_operator.page.cluster_reader import READ_SECONDS
 from wattloop_operator.page.sessions import MAX_SESSIONS, SESSION_SECONDS, Sessions
 from wattloop_operator.reporting.interfaces import BearerToken
 
@@ -23,11 +24,9 @@ THEIRS = {"namespace": OTHERS, "name": "theirs"}
 class Browser:
     """Sends requests to the page of a cluster; keeps no cookie by itself."""
 
-    def __init__(self, cluster: ReviewedCluster, *, is_https: bool = False) -> None:
-        api = ClusterApi(cluster)
-        self._page = create_cluster_page(
-            api, OpenStreams(), ["localhost"], is_https=is_https, clock=lambda: cluster.now
-        )
+    def __init__(self, cluster: ReviewedCluster, *, is_https: bool = False, namespaces: tuple[str, ...] = ()) -> None:
+        options: dict[str, Any] = {"is_https": is_https, "namespaces": namespaces, "clock": lambda: cluster.now}
+        self._page = create_cluster_page(ClusterApi(cluster), OpenStreams(), ["localhost"], **options)
         self._base = f"{'https' if is_https else 'http'}://localhost"
 
     def ask(self, path: str, token: str = "", method: str = "GET", **options: Any) -> httpx.Response:
@@ -70,6 +69,30 @@ def test_a_viewer_of_a_namespace_sees_nothing_of_another(cluster: ReviewedCluste
     cluster.jobs[1]["metadata"]["resourceVersion"] = "2"
     cluster.now += 10
     assert browser.ask("/api/jobs", "ours").json()["version"] == ours["version"]
+
+
+def test_a_namespace_that_the_page_may_not_list_is_missing_for_its_viewers_alone(
+    cluster: ReviewedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    browser = Browser(cluster, namespaces=(NAMESPACE, OTHERS))
+    cluster.refused = {OTHERS}
+    for _ in range(2):
+        assert browser.jobs("ours") == browser.jobs("all") == [LONGEST]
+        cluster.now += READ_SECONDS
+    assert OTHERS not in browser.ask("/", "ours").text
+    for token in ("all", "theirs"):
+        assert f"namespace {OTHERS} is not shown: the page may not list it" in browser.ask("/", token).text
+    (logged,) = caplog.messages
+    assert f'cannot list resource in the namespace "{OTHERS}"; give this account the right' in logged
+    cluster.refused.add(NAMESPACE)
+    cluster.now += READ_SECONDS
+    for path in ("/", "/api/jobs", "/cluster"):
+        answer = browser.ask(path, "ours")
+        assert answer.status_code == 503
+        assert "its log has the reason" in answer.text
+        assert "serviceaccount" not in answer.text
+    assert f'in the namespace "{NAMESPACE}"; give this account the right' in caplog.messages[-1]
+    assert len(caplog.messages) == 2
 
 
 def test_a_withdrawn_right_and_a_revoked_token_end_with_what_is_remembered(
