@@ -51,7 +51,8 @@ class ReviewedCluster:
             raise StatusError(request, 403, "Forbidden", message)
         bodies = self.jobs if parts[-1] == RECURRING_TRAINING_JOBS.plural else self.recurrences
         found = [each for each in bodies if namespace in ("", each["metadata"]["namespace"])]
-        return {"metadata": {"resourceVersion": "1"}, "items": found}
+        kept = found if request.part is None else [request.part(each) for each in found]
+        return {"metadata": {"resourceVersion": "1"}, "items": kept}
 
     def _token_review(self, spec: dict[str, Any]) -> dict[str, Any]:
         name = self.users.get(spec["token"])

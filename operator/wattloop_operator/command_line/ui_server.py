@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ipaddress
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ PREFIX = "WATTLOOP_UI_"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Requests of several viewers run at once; each asks the API server one thing after another.
 API_CONNECTIONS = 16
+# A namespace's objects take a quarter of the container's memory at most, and as much again while they are read anew.
+NAMESPACE_DIVISOR = 4
 
 
 def host_names(text: str) -> tuple[str, ...]:
@@ -115,6 +118,7 @@ def _serve(settings: UiServerSettings, api: ClusterApi) -> None:
     from wattloop import interruption, threads
     from wattloop_operator.http.certificates import ServingCertificate
     from wattloop_operator.http.http_service import PROBE_CONCURRENCY, HttpService
+    from wattloop_operator.memory_shares import container_bytes
     from wattloop_operator.page.change_stream import OpenStreams
     from wattloop_operator.page.cluster_page import create_cluster_page
     from wattloop_operator.telemetry.health import create_health_app
@@ -124,7 +128,14 @@ def _serve(settings: UiServerSettings, api: ClusterApi) -> None:
         certificate = ServingCertificate(settings.certificate, settings.key)
     streams = OpenStreams()
     hosts = (*settings.hosts, *LOOPBACK)
-    page = create_cluster_page(api, streams, hosts, is_https=certificate is not None, namespaces=settings.namespaces)
+    page = create_cluster_page(
+        api,
+        streams,
+        hosts,
+        is_https=certificate is not None,
+        namespaces=settings.namespaces,
+        namespace_bytes=(container_bytes() or sys.maxsize) // NAMESPACE_DIVISOR,
+    )
     live = {"threads": threads.problem}
     with contextlib.ExitStack() as stack:
         server = HttpService(

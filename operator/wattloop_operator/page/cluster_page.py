@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -33,12 +34,20 @@ class ViewerPages:
         streams: The open streams of the server.
         namespaces: The namespaces to read; none: all.
         clock: Monotonic seconds.
+        namespace_bytes: Bytes of memory that the objects of a namespace may take.
     """
 
     def __init__(
-        self, api: ClusterApi, streams: OpenStreams, namespaces: Sequence[str], clock: Callable[[], float]
+        self,
+        api: ClusterApi,
+        streams: OpenStreams,
+        namespaces: Sequence[str],
+        clock: Callable[[], float],
+        namespace_bytes: int,
     ) -> None:
-        self._reader = ClusterReader(api, "this cluster", namespaces, clock, REMEDY)
+        self._reader = ClusterReader(
+            api, "this cluster", namespaces, clock, remedy=REMEDY, namespace_bytes=namespace_bytes
+        )
         self._rights = ViewerRights(api, clock)
         self._streams = streams
         self._clock = clock
@@ -66,6 +75,7 @@ def create_cluster_page(
     is_https: bool,
     namespaces: Sequence[str] = (),
     clock: Callable[[], float] = time.monotonic,
+    namespace_bytes: int = sys.maxsize,
 ) -> RequestGuard:
     """The ASGI application of the page of a cluster, behind the API server's authentication.
 
@@ -76,8 +86,9 @@ def create_cluster_page(
         is_https: Whether browsers reach the server by HTTPS alone.
         namespaces: The namespaces to read; none: all.
         clock: Monotonic seconds.
+        namespace_bytes: Bytes of memory that the objects of a namespace may take.
     """
-    pages = ViewerPages(api, streams, namespaces, clock)
+    pages = ViewerPages(api, streams, namespaces, clock, namespace_bytes)
     sessions = Sessions(clock, is_https=is_https)
     app = Authentication(page_routes(), ViewerTokens(api, clock), sessions, pages.page_of_viewer)
     return RequestGuard(app, hosts, "https" if is_https else "http")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,6 +23,8 @@ from wattloop_operator.cluster.api import (
     ResourceType,
 )
 from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, Viewer, ViewerRights
+from wattloop_operator.memory_shares import MEBIBYTE
+from wattloop_operator.page.shown_parts import OMITTED, ShownParts
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +33,7 @@ READ_SECONDS = 3.0
 SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 OWN_REMEDY = "ask for the right, or name a namespace that you may read with -n"
 REFUSED = "the page may not list it; its log has the reason"
+TOO_LARGE_REMEDY = "delete jobs that are no longer needed, or lower their history limits"
 # What the API server answers the page is not for its viewers.
 NOT_FOR_VIEWERS = "the page cannot read the cluster now; its log has the reason"
 
@@ -119,6 +123,7 @@ class ClusterReader:
         namespaces: The namespaces to read; none: all.
         clock: Monotonic seconds.
         remedy: What helps if no namespace may be listed.
+        namespace_bytes: Bytes of memory that the objects of a namespace may take; a larger one is not shown.
     """
 
     viewer = ""
@@ -129,12 +134,15 @@ class ClusterReader:
         cluster: str,
         namespaces: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
+        *,
         remedy: str = OWN_REMEDY,
+        namespace_bytes: int = sys.maxsize,
     ) -> None:
         self._api = api
         self._namespaces = tuple(namespaces)
         self._clock = clock
         self._remedy = remedy
+        self._namespace_bytes = namespace_bytes
         self._lock = threading.Lock()
         self._logged: dict[str, str] = {}
         self._known: tuple[float, ClusterObjects | OperationError] | None = None
@@ -178,10 +186,11 @@ class ClusterReader:
         jobs: dict[str, dict[str, Body]] = {}
         recurrences: dict[str, dict[str, list[Body]]] = {}
         refusals: dict[str, RejectedError] = {}
+        parts = ShownParts(self._namespace_bytes)
         names = self._namespaces or ("",)
         for name in names:
             try:
-                of_kinds = [self._listed(each, name) for each in (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)]
+                of_kinds = [self._listed(each, name, parts) for each in (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)]
             except RejectedError as error:
                 refusals[name] = error
                 continue
@@ -194,25 +203,32 @@ class ClusterReader:
         if refusals.keys() >= set(names):
             refusal = refusals[names[0]]
             raise OperationError(f"{refusal}; {self._remedy}") from refusal
-        self._log_refusals(refusals)
+        too_large = dict.fromkeys(parts.too_large(), self._too_large)
+        self._log_unread({name: f"{error}; {self._remedy}" for name, error in refusals.items()} | too_large)
         return ClusterObjects(
             {
                 name: _namespace_objects(jobs.get(name, {}), recurrences.get(name, {}))
-                for name in sorted(jobs.keys() | recurrences.keys())
+                for name in sorted((jobs.keys() | recurrences.keys()) - too_large.keys())
             },
-            dict.fromkeys(refusals, REFUSED),
+            dict.fromkeys(refusals, REFUSED) | too_large,
         )
 
-    def _log_refusals(self, refusals: Mapping[str, RejectedError]) -> None:
-        problems = {f"namespace {name} is not shown": f"{error}; {self._remedy}" for name, error in refusals.items()}
+    @property
+    def _too_large(self) -> str:
+        mebibytes = self._namespace_bytes // MEBIBYTE
+        return f"it is too large, its objects take more than {mebibytes} MiB of the page's memory; {TOO_LARGE_REMEDY}"
+
+    def _log_unread(self, reasons: Mapping[str, str]) -> None:
+        problems = {f"namespace {name} is not shown": reason for name, reason in reasons.items()}
         for subject, problem in problems.items():
             self.log_once(subject, problem)
         # What has ended is logged again when it comes back.
         self._logged = problems
 
-    def _listed(self, resource: ResourceType, namespace: str) -> list[Body]:
+    def _listed(self, resource: ResourceType, namespace: str, parts: ShownParts) -> list[Body]:
         try:
-            return self._api.list(resource, namespace=namespace)[0]
+            found, _ = self._api.list(resource, namespace=namespace, part=parts.part)
+            return [each for each in found if each is not OMITTED]
         except NotFoundError:
             raise OperationError("the cluster does not have Wattloop's kinds; install the chart first") from None
 

@@ -12,6 +12,7 @@ from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING
 from support.reviewed_cluster import OTHERS, ReviewedCluster
 from wattloop_operator.cluster.api import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
 from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS
+from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.change_stream import MAX_STREAMS, MAX_STREAMS_OF_VIEWER, ChangeStreams, OpenStreams
 from wattloop_operator.page.cluster_page import create_cluster_page
 from wattloop_operator.page.cluster_reader import READ_SECONDS
@@ -24,8 +25,8 @@ THEIRS = {"namespace": OTHERS, "name": "theirs"}
 class Browser:
     """Sends requests to the page of a cluster; keeps no cookie by itself."""
 
-    def __init__(self, cluster: ReviewedCluster, *, is_https: bool = False, namespaces: tuple[str, ...] = ()) -> None:
-        options: dict[str, Any] = {"is_https": is_https, "namespaces": namespaces, "clock": lambda: cluster.now}
+    def __init__(self, cluster: ReviewedCluster, *, is_https: bool = False, **options: Any) -> None:
+        options |= {"is_https": is_https, "clock": lambda: cluster.now}
         self._page = create_cluster_page(ClusterApi(cluster), OpenStreams(), ["localhost"], **options)
         self._base = f"{'https' if is_https else 'http'}://localhost"
 
@@ -93,6 +94,21 @@ def test_a_namespace_that_the_page_may_not_list_is_missing_for_its_viewers_alone
         assert "serviceaccount" not in answer.text
     assert f'in the namespace "{NAMESPACE}"; give this account the right' in caplog.messages[-1]
     assert len(caplog.messages) == 2
+
+
+def test_a_namespace_that_is_too_large_is_missing_for_its_viewers_alone(cluster: ReviewedCluster) -> None:
+    browser = Browser(cluster, namespace_bytes=MEBIBYTE)
+    theirs = cluster.jobs[1]
+    theirs["metadata"]["managedFields"] = [{"fieldsV1": "x" * MEBIBYTE}]
+    assert browser.jobs("theirs") == ["theirs"]
+    theirs["spec"]["template"]["job"]["filler"] = "x" * MEBIBYTE
+    cluster.now += READ_SECONDS
+    assert browser.jobs("ours") == browser.jobs("all") == [LONGEST]
+    assert OTHERS not in browser.ask("/", "ours").text
+    for token in ("all", "theirs"):
+        assert f"namespace {OTHERS} is not shown: it is too large" in browser.ask("/", token).text
+    # The recurrence is listed after the job, when there is no room any more.
+    assert browser.ask("/api/cluster", "theirs").json()["gpus"] == []
 
 
 def test_a_withdrawn_right_and_a_revoked_token_end_with_what_is_remembered(

@@ -34,7 +34,12 @@ def model_bytes(body: Mapping[str, Any]) -> int:
 
 def parsed_bytes(body: Mapping[str, Any]) -> int:
     """Bytes of the kept part of a Job or a pod."""
-    return KOPF_BYTES + PARSED_BYTES + BYTES_OF_PARSED_BYTE * _json_bytes(body)
+    return KOPF_BYTES + read_bytes(body)
+
+
+def read_bytes(body: Mapping[str, Any]) -> int:
+    """Bytes of parsed JSON that kopf has not received."""
+    return PARSED_BYTES + BYTES_OF_PARSED_BYTE * _json_bytes(body)
 
 
 def _json_bytes(value: Any) -> int:
