@@ -9,9 +9,9 @@ import hashlib
 import secrets
 import threading
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 
 from cachetools import TTLCache
+from starlette.requests import cookie_parser
 
 from wattloop_operator.reporting.interfaces import BearerToken
 
@@ -60,11 +60,8 @@ class Sessions:
         return f"; Path=/; HttpOnly; SameSite=Lax{self._secure}"
 
     def _value(self, cookies: str) -> str:
-        try:
-            found = SimpleCookie(cookies).get(self._name)
-        except CookieError:
-            return ""
-        return "" if found is None else found.value
+        # As browsers write them: another server of localhost may set a cookie that no standard allows.
+        return cookie_parser(cookies).get(self._name, "")
 
 
 def _digest(value: str) -> bytes:
