@@ -65,7 +65,7 @@ class Authentication:
             await (await self._session_response(request))(scope, receive, send)
             return
         try:
-            viewer = await self._viewer(self._token(request))
+            viewer = await self._viewer(request, self._token(request))
         except (UnknownCallerError, TooManyRequestsError, OperationError) as error:
             await _refusal(request, error)(scope, receive, send)
             return
@@ -79,8 +79,9 @@ class Authentication:
             raise UnknownCallerError(NO_TOKEN)
         return found
 
-    async def _viewer(self, token: BearerToken) -> Viewer:
-        return await run_in_threadpool(self._tokens.viewer_of, token)
+    async def _viewer(self, request: Request, token: BearerToken) -> Viewer:
+        address = request.client.host if request.client else ""
+        return await run_in_threadpool(self._tokens.viewer_of, token, address)
 
     async def _session_response(self, request: Request) -> Response:
         if request.url.path == SIGN_IN and request.method in {"GET", "HEAD"}:
@@ -93,7 +94,7 @@ class Authentication:
         if token is None:
             return HTMLResponse(rendered_sign_in(NOT_A_FORM, UI_AUDIENCE), 400)
         try:
-            viewer = await self._viewer(token)
+            viewer = await self._viewer(request, token)
         except (UnknownCallerError, TooManyRequestsError, OperationError) as error:
             return HTMLResponse(rendered_sign_in(printable(str(error)), UI_AUDIENCE), _status(error))
         logger.info("%s signed in", printable(viewer.name))

@@ -11,7 +11,7 @@ import pytest
 from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING
 from support.reviewed_cluster import OTHERS, ReviewedCluster
 from wattloop_operator.cluster.api import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
-from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS
+from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.change_stream import MAX_STREAMS, MAX_STREAMS_OF_VIEWER, ChangeStreams, OpenStreams
 from wattloop_operator.page.cluster_page import create_cluster_page
@@ -31,10 +31,11 @@ class Browser:
         self._base = f"{'https' if is_https else 'http'}://localhost"
 
     def ask(self, path: str, token: str = "", method: str = "GET", **options: Any) -> httpx.Response:
+        peer = options.pop("address", "10.0.0.1"), 1
         headers = options.pop("headers", {}) | ({"Authorization": f"Bearer {token}"} if token else {})
 
         async def send() -> httpx.Response:
-            transport = httpx.ASGITransport(self._page)
+            transport = httpx.ASGITransport(self._page, client=peer)
             async with httpx.AsyncClient(transport=transport, base_url=self._base) as client:
                 return await client.request(method, path, headers=headers, **options)
 
@@ -207,14 +208,18 @@ def test_a_flood_of_unknown_tokens_is_not_reviewed_and_keeps_no_viewer_out(
 ) -> None:
     assert browser.jobs("ours") == [LONGEST]
     cluster.now = REVIEWED_SECONDS
-    burst = int(UNKNOWN_TOKENS.burst)
+    burst = int(UNKNOWN_TOKENS_OF_ADDRESS.burst)
     assert {browser.ask("/api/jobs", f"forged-{each}").status_code for each in range(burst)} == {401}
     refused = browser.ask("/api/jobs", "forged")
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     assert cluster.reviews[TOKEN_REVIEWS.path()] == 1 + burst
+    assert "from 10.0.0.1" in refused.json()["detail"]
     # Her token was valid a short time ago, so it is reviewed again without the limit.
     assert browser.jobs("ours") == [LONGEST]
     assert cluster.reviews[TOKEN_REVIEWS.path()] == 2 + burst
+    # Who was not here yet signs in from another address.
+    signed_in = browser.ask("/sign-in", method="POST", data={"token": "theirs"}, address="10.0.0.2")
+    assert signed_in.status_code == 303
 
 
 def test_sessions_end_by_their_time_and_their_number() -> None:

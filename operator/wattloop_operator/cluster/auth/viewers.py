@@ -38,7 +38,10 @@ MAX_VIEWERS = 1_000
 # Tokens that were valid in the last hour are reviewed without a limit, so that nobody uses it up for their users.
 KNOWN_SECONDS = 3600.0
 MAX_KNOWN = 20_000
-UNKNOWN_TOKENS = Rate(per_second=5.0, burst=100.0)
+UNKNOWN_TOKENS = Rate(per_second=20.0, burst=400.0)
+# Of the peer's address, so that one caller leaves reviews to others.
+UNKNOWN_TOKENS_OF_ADDRESS = Rate(per_second=2.0, burst=40.0)
+MAX_ADDRESSES = 10_000
 # Of a viewer and a namespace.
 MAX_RIGHTS = 50_000
 LISTED = (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)
@@ -78,9 +81,14 @@ class ViewerTokens:
         self._rejected: TTLCache[bytes, bool] = TTLCache(MAX_VIEWERS, REJECTED_SECONDS, clock)
         self._known: TTLCache[bytes, bool] = TTLCache(MAX_KNOWN, KNOWN_SECONDS, clock)
         self._unknown: TokenBuckets[None] = TokenBuckets(UNKNOWN_TOKENS, clock, 1)
+        self._addresses: TokenBuckets[str] = TokenBuckets(UNKNOWN_TOKENS_OF_ADDRESS, clock, MAX_ADDRESSES)
 
-    def viewer_of(self, token: BearerToken) -> Viewer:
+    def viewer_of(self, token: BearerToken, address: str) -> Viewer:
         """The user of a token.
+
+        Args:
+            token: The token.
+            address: The peer's address.
 
         Raises:
             UnknownCallerError: The token is not valid.
@@ -94,8 +102,8 @@ class ViewerTokens:
                 return viewer
             if digest in self._rejected or not 0 < len(token.text) <= MAX_TOKEN_CHARACTERS:
                 raise UnknownCallerError(NOT_VALID)
-            if digest not in self._known and not self._unknown.take(None):
-                raise TooManyRequestsError("unknown tokens", self._unknown.wait_seconds(None))
+            if digest not in self._known:
+                self._count_unknown(address)
         viewer = self._reviewed(token.text)
         with self._lock:
             if viewer is None:
@@ -104,6 +112,14 @@ class ViewerTokens:
             self._viewers[digest] = viewer
             self._known[digest] = True
         return viewer
+
+    def _count_unknown(self, address: str) -> None:
+        if wait := self._addresses.wait_seconds(address):
+            raise TooManyRequestsError(f"unknown tokens from {address or 'this address'}", wait)
+        if wait := self._unknown.wait_seconds(None):
+            raise TooManyRequestsError("unknown tokens from all addresses", wait)
+        self._addresses.take(address)
+        self._unknown.take(None)
 
     def _reviewed(self, token: str) -> Viewer | None:
         audience = UI_AUDIENCE if UI_AUDIENCE in claimed_audiences(token) else ""
