@@ -98,7 +98,7 @@ class Authentication:
         except (UnknownCallerError, TooManyRequestsError, OperationError) as error:
             return HTMLResponse(rendered_sign_in(printable(str(error)), UI_AUDIENCE), _status(error))
         logger.info("%s signed in", printable(viewer.name))
-        return _redirection("/", self._sessions.begin(token))
+        return _redirection("/", self._sessions.begin(viewer.name, token))
 
 
 async def _token_of_form(request: Request) -> BearerToken | None:

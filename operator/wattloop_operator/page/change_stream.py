@@ -6,10 +6,12 @@ A stream ends after `STREAM_SECONDS`, since the server gives no response more ti
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from starlette.concurrency import run_in_threadpool
 
@@ -28,12 +30,23 @@ class OpenStreams:
     """The open streams of a server.
 
     Attributes:
-        count: How many there are.
+        of_users: How many each user has, by name.
     """
 
     def __init__(self) -> None:
-        self.count = 0
+        self.of_users: Counter[str] = Counter()
         self._ended = threading.Event()
+
+    @contextlib.contextmanager
+    def one_of(self, user: str) -> Iterator[None]:
+        """Count one more of a user."""
+        self.of_users[user] += 1
+        try:
+            yield
+        finally:
+            self.of_users[user] -= 1
+            if not self.of_users[user]:
+                del self.of_users[user]
 
     def end(self) -> None:
         """End all streams, from any thread."""
@@ -53,7 +66,8 @@ class ChangeStreams:
         server: The open streams of the server.
         interval_seconds: How often it is read at most.
         clock: Monotonic seconds.
-        max_open: How many of the server's streams may be of this source.
+        max_open: How many of the server's streams may be of this user.
+        user: Who opens them; he may have several sources, one for each of his tokens.
     """
 
     def __init__(
@@ -62,30 +76,31 @@ class ChangeStreams:
         server: OpenStreams,
         interval_seconds: float = INTERVAL_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        *,
         max_open: int = MAX_STREAMS,
+        user: str = "",
     ) -> None:
         self._read_version = read_version
         self._server = server
         self._max_open = max_open
+        self._user = user
         self._interval_seconds = interval_seconds
         self._clock = clock
         self._lock = threading.Lock()
         self._known: tuple[float, str, str] | None = None
-        self._open = 0
 
     def refusal(self) -> str:
         """Why no further stream can be opened; empty if one can."""
-        if self._open >= self._max_open:
-            return f"{self._open} pages are open already; close one, or reload this one by hand"
-        if self._server.count >= MAX_STREAMS:
+        of_user = self._server.of_users[self._user]
+        if of_user >= self._max_open:
+            return f"{of_user} pages are open already; close one, or reload this one by hand"
+        if self._server.of_users.total() >= MAX_STREAMS:
             return f"this server has {MAX_STREAMS} open pages already; reload this one by hand"
         return ""
 
     async def events(self) -> AsyncIterator[str]:
         """The events of one stream: the version now, and each later one."""
-        self._open += 1
-        self._server.count += 1
-        try:
+        with self._server.one_of(self._user):
             yield f"retry: {RETRY_MILLISECONDS}\n\n"
             until, sent = self._clock() + STREAM_SECONDS, None
             while self._clock() < until and not self._server.have_ended:
@@ -94,9 +109,6 @@ class ChangeStreams:
                     name, text = sent = latest
                     yield f"event: {name}\ndata: {json.dumps(text)}\n\n"
                 await asyncio.sleep(self._interval_seconds)
-        finally:
-            self._open -= 1
-            self._server.count -= 1
 
     def _latest(self) -> tuple[str, str]:
         """Name and text of the latest event: the version, or why it cannot be read."""

@@ -63,7 +63,14 @@ class ViewerPages:
 
     def _page(self, viewer: Viewer) -> ViewerPage:
         source = ClusterJobs(ViewerReader(self._reader, self._rights, viewer))
-        streams = ChangeStreams(source.version, self._streams, INTERVAL_SECONDS, self._clock, MAX_STREAMS_OF_VIEWER)
+        streams = ChangeStreams(
+            source.version,
+            self._streams,
+            INTERVAL_SECONDS,
+            self._clock,
+            max_open=MAX_STREAMS_OF_VIEWER,
+            user=viewer.name,
+        )
         return ViewerPage(source, streams)
 
 

@@ -18,6 +18,7 @@ from wattloop_operator.reporting.interfaces import BearerToken
 SESSION_SECONDS = 12 * 3600.0
 # Of more, the one that signed in first signs in again. A token has up to 8 KiB.
 MAX_SESSIONS = 1_000
+MAX_SESSIONS_OF_USER = 20
 COOKIE = "wattloop-session"
 
 
@@ -32,26 +33,31 @@ class Sessions:
     def __init__(self, clock: Callable[[], float], *, is_https: bool) -> None:
         self._lock = threading.Lock()
         # By the digest of the cookie: how long a comparison takes says nothing about one.
-        self._tokens: TTLCache[bytes, BearerToken] = TTLCache(MAX_SESSIONS, SESSION_SECONDS, clock)
+        # The oldest first, with the user's name.
+        self._sessions: TTLCache[bytes, tuple[str, BearerToken]] = TTLCache(MAX_SESSIONS, SESSION_SECONDS, clock)
         # Of this prefix, a browser takes a cookie from its server alone, and not from one of the same domain.
         self._name, self._secure = (f"__Host-{COOKIE}", "; Secure") if is_https else (COOKIE, "")
 
-    def begin(self, token: BearerToken) -> str:
-        """Begin a session; returns the value of the header Set-Cookie."""
+    def begin(self, user: str, token: BearerToken) -> str:
+        """Begin a session of the user of this name, and end his oldest of too many; returns the header Set-Cookie."""
         value = secrets.token_urlsafe(32)
         with self._lock:
-            self._tokens[_digest(value)] = token
+            own = [digest for digest, (name, _) in self._sessions.items() if name == user]
+            if len(own) >= MAX_SESSIONS_OF_USER:
+                self._sessions.pop(own[0], None)
+            self._sessions[_digest(value)] = user, token
         return f"{self._name}={value}{self._attributes}"
 
     def token_of(self, cookies: str) -> BearerToken | None:
         """The token of the session that a request's cookies name; None if there is none."""
         with self._lock:
-            return self._tokens.get(_digest(self._value(cookies)))
+            _, token = self._sessions.get(_digest(self._value(cookies)), ("", None))
+            return token
 
     def end(self, cookies: str) -> str:
         """End the session that a request's cookies name; returns the value of the header Set-Cookie."""
         with self._lock:
-            self._tokens.pop(_digest(self._value(cookies)), None)
+            self._sessions.pop(_digest(self._value(cookies)), None)
         return f"{self._name}={self._attributes}; Max-Age=0"
 
     @property

@@ -11,12 +11,12 @@ import pytest
 from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING
 from support.reviewed_cluster import OTHERS, ReviewedCluster
 from wattloop_operator.cluster.api import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
-from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS
+from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS, Viewer
 from wattloop_operator.memory_shares import MEBIBYTE
-from wattloop_operator.page.change_stream import MAX_STREAMS, MAX_STREAMS_OF_VIEWER, ChangeStreams, OpenStreams
-from wattloop_operator.page.cluster_page import create_cluster_page
+from wattloop_operator.page.change_stream import MAX_STREAMS, MAX_STREAMS_OF_VIEWER, OpenStreams
+from wattloop_operator.page.cluster_page import ViewerPages, create_cluster_page
 from wattloop_operator.page.cluster_reader import READ_SECONDS
-from wattloop_operator.page.sessions import MAX_SESSIONS, SESSION_SECONDS, Sessions
+from wattloop_operator.page.sessions import MAX_SESSIONS, MAX_SESSIONS_OF_USER, SESSION_SECONDS, Sessions
 from wattloop_operator.reporting.interfaces import BearerToken
 
 THEIRS = {"namespace": OTHERS, "name": "theirs"}
@@ -225,7 +225,7 @@ def test_a_flood_of_unknown_tokens_is_not_reviewed_and_keeps_no_viewer_out(
 def test_sessions_end_by_their_time_and_their_number() -> None:
     now = [0.0]
     sessions = Sessions(lambda: now[0], is_https=False)
-    cookies = [sessions.begin(BearerToken(str(each))).partition(";")[0] for each in range(MAX_SESSIONS + 1)]
+    cookies = [sessions.begin(str(each), BearerToken(str(each))).partition(";")[0] for each in range(MAX_SESSIONS + 1)]
     found = [sessions.token_of(each) is not None for each in cookies]
     assert found == [False] + [True] * MAX_SESSIONS
     now[0] = SESSION_SECONDS
@@ -233,19 +233,35 @@ def test_sessions_end_by_their_time_and_their_number() -> None:
     assert sessions.token_of("wattloop-session=\x00; =;;") is None
 
 
-def test_a_viewer_with_many_open_pages_leaves_streams_to_others() -> None:
+def test_a_user_with_many_sessions_ends_his_own_oldest_alone() -> None:
+    sessions = Sessions(lambda: 0.0, is_https=False)
+    users = ["bob"] + ["ann"] * (MAX_SESSIONS_OF_USER + 1)
+    cookies = [sessions.begin(user, BearerToken(str(each))).partition(";")[0] for each, user in enumerate(users)]
+    found = [sessions.token_of(each) is not None for each in cookies]
+    assert found == [True, False] + [True] * MAX_SESSIONS_OF_USER
+
+
+def test_a_viewer_with_many_open_pages_leaves_streams_to_others(cluster: ReviewedCluster) -> None:
     async def open_all() -> tuple[int, str, str]:
         server = OpenStreams()
-        viewers = [ChangeStreams(lambda: "1", server, max_open=MAX_STREAMS_OF_VIEWER) for _ in range(5)]
+        pages = ViewerPages(ClusterApi(cluster), server, (), lambda: cluster.now, MEBIBYTE)
+        # Each of a user's tokens has an identifier of its own.
+        names = ["ann", "ann", "bob", "root", "eve", "joe"]
+        extras = [(("authentication.kubernetes.io/credential-id", (str(each),)),) for each in range(len(names))]
+        viewers = [
+            pages.page_of_viewer(Viewer(name, "", ("system:authenticated",), extra)).streams
+            for name, extra in zip(names, extras, strict=True)
+        ]
         opened = []
         for viewer in viewers:
             while not viewer.refusal():
                 opened.append(viewer.events())
                 await anext(opened[-1])
-        refusals = viewers[0].refusal(), viewers[-1].refusal()
+        assert server.of_users == dict.fromkeys(["ann", "bob", "root", "eve"], MAX_STREAMS_OF_VIEWER)
+        refusals = viewers[1].refusal(), viewers[-1].refusal()
         for each in opened:
             await each.aclose()  # type: ignore[attr-defined]
-        assert server.count == 0
+        assert not server.of_users
         return len(opened), *refusals
 
     count, of_viewer, of_server = asyncio.run(open_all())
