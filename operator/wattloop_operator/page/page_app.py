@@ -174,7 +174,10 @@ def _add_other(app: FastAPI) -> None:
         source: Source, plot: Plot, namespace: Name, name: Name, theme: ThemeName = ThemeName.LIGHT
     ) -> Response:
         svg = _found(plots.svg(source, plot, JobKey(namespace, name), theme))
-        headers = {"Content-Security-Policy": SVG_POLICY, "Cache-Control": KEPT_BY_BROWSERS}
+        headers = {"Content-Security-Policy": SVG_POLICY}
+        if not source.viewer:
+            # Who has signed out may not see it again.
+            headers["Cache-Control"] = KEPT_BY_BROWSERS
         return Response(svg, media_type="image/svg+xml", headers=headers)
 
     @app.get("/events", include_in_schema=False)

@@ -177,6 +177,8 @@ def test_a_browser_signs_in_by_a_form_of_the_page_alone_and_out_again(
     sent = {"Cookie": f'other=1; prefs={{"a":1}}; {cookie.partition(";")[0]}'}
     page = browser.ask("/", headers=sent)
     assert (page.status_code, LONGEST in page.text, "Sign out" in page.text) == (200, True, True)
+    plot = browser.ask("/plots/cost.svg", headers=sent, params={"namespace": NAMESPACE, "name": LONGEST})
+    assert (plot.status_code, plot.headers["cache-control"]) == (200, "no-store")
     out = browser.ask("/sign-out", method="POST", headers=sent | own)
     assert (out.status_code, "Max-Age=0" in out.headers["set-cookie"]) == (303, True)
     assert browser.ask("/", headers=sent).status_code == 401
