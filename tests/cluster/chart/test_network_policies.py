@@ -41,6 +41,7 @@ OTHER_PORTS = {
     "agent.metricsPort": 1403,
     "networkPolicy.databasePort": 6432,
     "networkPolicy.apiServerPorts": [8443],
+    "networkPolicy.extraEgress": [{"ports": [{"port": 3128, "protocol": "TCP"}]}],
 }
 
 Values = dict[str, Any]
@@ -59,6 +60,8 @@ class Chart:
         self._api_server_ports = values.get("networkPolicy.apiServerPorts", [443, 6443])
         self._database_port = values.get("networkPolicy.databasePort", 5432)
         self._is_scraped = bool(values.get("networkPolicy.metricsFrom"))
+        extra = values.get("networkPolicy.extraEgress", [])
+        self._extra_ports = [port["port"] for rule in extra for port in rule["ports"]]
         self._has_postgresql = values.get("database.type") == "postgresql"
 
     def needed(self) -> dict[str, Flow]:
@@ -80,8 +83,13 @@ class Chart:
             flows["a probe of the page from a node"] = Flow(OUTSIDE, self.ui, self.ui.ports["health"])
             for port in self._api_server_ports:
                 flows[f"the page asks the API server at {port}"] = Flow(self.ui, OUTSIDE, port)
+            for protocol in ("UDP", "TCP"):
+                flows[f"the page asks for a name by {protocol}"] = Flow(self.ui, NAME_SERVER, 53, protocol)
             if self._has_hosts:
                 flows["an ingress leads to the page"] = Flow(INGRESS, self.ui, self.ui.ports["ui"])
+        for port in self._extra_ports:
+            for pod in filter(None, (operator, self.ui)):
+                flows[f"an extra connection of {pod.labels} to {port}"] = Flow(pod, OUTSIDE, port)
         if self._has_postgresql:
             flows["the operator stores observations"] = Flow(operator, POSTGRESQL, self._database_port)
         return flows
