@@ -107,7 +107,7 @@ SPHINX := $(BIN)/sphinx-build --quiet --fresh-env --fail-on-warning --jobs 2 --d
 site: $(STAMP)
 	$(SPHINX) --builder html docs build/site
 
-# tests/test_pictures.py compares what this makes with what the pages show.
+# tests/test_pictures.py compares the names of what this makes with those that the pages show.
 pictures: $(STAMP) chromium
 	$(BIN)/python -m nvml_simulator.build
 	PYTHONPATH=tests $(BIN)/python -m support.pictures

@@ -1,4 +1,4 @@
-"""The pictures of README and docs are those that `make pictures` makes, and are small."""
+"""The pictures of README and docs have the names of those that `make pictures` makes, and are small."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from support.reader_pages.block_table import ELSEWHERE, TABLE, rows
+from support.reader_pages.block_table import ELSEWHERE, NOT_RUN, TABLE, rows
 from support.reader_pages.pages import BLOCKS, Block
 
 ROOT = Path(__file__).parents[2]
@@ -16,6 +16,11 @@ RUN_HERE = {"python", "diff", "manifest", "commands", "output"}
 def test_each_block_is_run_or_has_one_row_of_the_table() -> None:
     unknown = [str(each) for each in BLOCKS if len(rows(each)) > 1 or not (rows(each) or each.kind in RUN_HERE)]
     assert unknown == []
+
+
+def test_what_is_left_out_as_a_figure_is_one() -> None:
+    figures = {each.kind for each in BLOCKS for row in rows(each) if NOT_RUN.get(row) == "a figure"}
+    assert figures == {"mermaid", "text"}
 
 
 def test_each_row_is_of_a_block() -> None:

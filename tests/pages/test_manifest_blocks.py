@@ -42,18 +42,18 @@ def merged(whole: Any, part: Any) -> Any:
     return {**whole, **{name: merged(whole.get(name), value) for name, value in part.items()}}
 
 
-def manifest_of(text: str) -> Any:
-    """The manifest itself, or the job with a part of a spec."""
+def manifest_of(text: str) -> str:
+    """The manifest as it stands, or the job with a part of a spec."""
     part = yaml.safe_load(text)
     if "kind" in part:
-        return part
-    return merged(yaml.safe_load(JOB), part if "spec" in part else {"spec": part})
+        return text
+    return yaml.safe_dump(merged(yaml.safe_load(JOB), part if "spec" in part else {"spec": part}))
 
 
 def validated(text: str, folder: Path) -> int:
     """The exit code of `wattloop validate`."""
     file = folder / "manifest.yaml"
-    file.write_text(yaml.safe_dump(manifest_of(text)), encoding="utf-8")
+    file.write_text(manifest_of(text), encoding="utf-8")
     return main(["validate", str(file)])
 
 

@@ -142,8 +142,8 @@ def test_existing_definitions_are_taken_over_only_on_request_and_a_second_operat
 
     options = ("--create-namespace", "--set=crds.install=false,agent.namespace=agents-of-b")
     with pytest.raises(CommandError, match=f'of the release "another" in the namespace "{HOME}"'):
-        empty.helm("install", "wattloop", str(CHART), *options, namespace="b")
-    empty.helm("install", "wattloop", str(CHART), *options, "--set=operator.replicas=0", namespace="b")
+        empty.helm("install", "another", str(CHART), *options, namespace="b")
+    empty.helm("install", "another", str(CHART), *options, "--set=operator.replicas=0", namespace="b")
     names = empty.kubectl("get", "clusterroles", "--selector=app.kubernetes.io/part-of=wattloop", "--output=name")
     assert len(names.split()) == 6
 

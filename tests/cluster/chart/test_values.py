@@ -380,6 +380,7 @@ ALONE = {
     "operator.namespaces",
     "operator.replicas",
     "agent.namespace",
+    "ui.enabled",
 }
 
 

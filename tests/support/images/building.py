@@ -17,7 +17,7 @@ from support.images.caching import made_once
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 BUILD = REPOSITORY / "images" / "build.py"
-NAMES = ("operator", "agent", "digits")
+NAMES = ("operator", "ui", "agent", "digits")
 SOURCES = tuple(
     REPOSITORY / name
     for name in (
@@ -58,7 +58,7 @@ def missing_requirement() -> str | None:
 
 
 def built_images(cache: Path | None = None) -> dict[str, Path]:
-    """The docker archives of the product's images, by name: operator, agent, digits.
+    """The docker archives of the product's images, by name.
 
     Each archive contains its name, ``docker.io/wattloop/<name>:<version>``. If the cache has the archives of the
     present sources, nothing is built. Otherwise the build takes about two minutes.

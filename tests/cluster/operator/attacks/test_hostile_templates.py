@@ -68,7 +68,7 @@ def hostile(admin: client.ApiClient, kubectl: ClusterCommand, release: object, n
     kubectl("delete", "namespace", other, "--wait=false")
     # The client of the tests cannot parse them either. To delete all of them takes longer than the server gives a
     # request on a busy machine.
-    at_once = max(1, DELETED_AT_ONCE_BYTES // max(sizes))
+    at_once = max(1, DELETED_AT_ONCE_BYTES // max(sizes, default=1))
     pool, host = admin.rest_client.pool_manager, admin.configuration.host
     for _ in range(0, len(sizes), at_once):
         answer = pool.request("DELETE", f"{host}{path}?limit={at_once}")
