@@ -23,6 +23,9 @@ UPPER_QUANTILE = 0.95
 # Relative standard error of the cost of an epoch at the highest power limit, measured over seconds.
 EPOCH_COST_ERROR = 0.02
 DEFAULT_NOISE = NoisePrior()
+# Epochs take at least this share of an attempt's cost: an expected start may exceed the cost of a short attempt, and a
+# start that is not known may be the rest.
+MIN_EPOCHS_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,8 @@ def default_cost_joules(
     start_up_joules: Estimate = NO_START_UP,
     spread: Spread = NO_SPREAD,
     epoch_cost_spread: Spread = NO_SPREAD,
+    *,
+    hides_start: bool = False,
 ) -> Estimate | None:
     """Expected cost of one recurrence in the default configuration.
 
@@ -96,6 +101,8 @@ def default_cost_joules(
         start_up_joules: Expected cost of the start of an attempt, which the cost of the runs and epochs lacks.
         spread: The spread of the epochs between runs.
         epoch_cost_spread: The spread of the cost of an epoch between runs.
+        hides_start: Whether the costs of the runs contain a start that is not known, which later runs may not have. It
+            counts only without a measured cost of an epoch.
 
     Returns:
         Joules, retries included; None if no run reached the target.
@@ -117,6 +124,8 @@ def default_cost_joules(
         (of_epochs + len(known) * start_up) / reached
         for start_up in (start_up_joules.value, start_up_joules.low, start_up_joules.high)
     )
+    if hides_start and epoch_cost_at_highest_limit_joules is None:
+        low *= MIN_EPOCHS_SHARE
     return Estimate(value, low / width, high * width)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from wattloop.energy.cost import CostModel
+from wattloop_planner.bandit.default_cost import MIN_EPOCHS_SHARE
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.start_up_model import ExpectedStartUps, KnownStart, expected_start_ups
 from wattloop_planner.observations import Observation
@@ -28,8 +29,6 @@ ROUGH_SD = 0.15
 EXACT_PRECISION = 1e6
 # An epoch cost whose log has at most this standard deviation is known.
 KNOWN_SD = 0.01
-# Epochs take at least this share of an attempt's cost: an estimate may exceed the cost of a short attempt.
-MIN_EPOCHS_SHARE = 0.05
 # Kept, because each attempt is divided at each review.
 cost_model = lru_cache(maxsize=64)(CostModel)
 
@@ -97,6 +96,10 @@ class StartUps:
         if gpu_model not in self._expected:
             self._expected[gpu_model] = expected_start_ups(self._known.get(gpu_model, ()), self._arms)
         return self._expected[gpu_model]
+
+    def knows(self, gpu_model: str) -> bool:
+        """Whether an attempt on this GPU model has shown what its start cost."""
+        return bool(self._known.get(gpu_model))
 
     def measured(self, attempt: Observation | PartialObservation) -> float | None:
         """Cost of an attempt's start, if it was measured."""

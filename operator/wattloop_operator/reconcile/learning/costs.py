@@ -142,13 +142,13 @@ def default_cost_of(
     if not default_records:
         return None
     parts = RunParts(records, eta, default)
-    runs = [
-        DefaultRun(run.outcome is Outcome.REACHED, run.epochs, parts.epochs_joules(run))
-        for _, run in parts.default_runs()
-        if run.outcome in (Outcome.REACHED, Outcome.EXHAUSTED)
-    ]
-    if not runs:
+    counted = [run for _, run in parts.default_runs() if run.outcome in (Outcome.REACHED, Outcome.EXHAUSTED)]
+    if not counted:
         return None
+    # The first run of a configuration compiles and fills caches. Within its only epoch, nobody knows what that cost;
+    # later runs show it by the spread.
+    hides_start = len(counted) == 1 and parts.hides_start(counted[0])
+    runs = [DefaultRun(run.outcome is Outcome.REACHED, run.epochs, parts.epochs_joules(run)) for run in counted]
     gpus = job_observations.latest_gpus(records)
     epoch_cost = _advised_epoch_joules(parts, gpus)
     if epoch_cost is None:
@@ -160,9 +160,8 @@ def default_cost_of(
             highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
             model = CostModel(eta, parts.default_runs()[-1][1].max_power_watts)
             epoch_cost = model.cost_joules(highest.energy_joules, highest.time_seconds) / highest.epochs
-    cost = default_cost_joules(
-        runs, epoch_cost, parts.expected_start(gpus[0]), _spread(records), parts.epoch_cost_spread()
-    )
+    spreads = _spread(records), parts.epoch_cost_spread()
+    cost = default_cost_joules(runs, epoch_cost, parts.expected_start(gpus[0]), *spreads, hides_start=hides_start)
     return None if cost is None or plausible_cost(cost.value) is None else cost
 
 
@@ -232,6 +231,10 @@ class RunParts:
     def epochs_joules(self, run: Observation) -> float:
         """What an attempt of the default configuration cost without its start, if any start is known."""
         return run.cost_joules(self._eta) - self._starts.cost_of(DEFAULT_ARM, run, run.gpu_model)
+
+    def hides_start(self, run: Observation) -> bool:
+        """Whether nothing is known of an attempt's start: it ended with its first epoch, and no other has shown one."""
+        return run.start_up is None and run.epochs <= 1 and not self._starts.knows(run.gpu_model)
 
     def expected_start(self, gpu_model: str) -> Estimate:
         """What the next start of the default configuration costs; 0 if none is known on this GPU model.
