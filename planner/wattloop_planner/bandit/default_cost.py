@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from wattloop_planner.bandit.priors import NoisePrior
+from wattloop_planner.bandit.priors import MIN_EPOCHS_SHARE, NoisePrior
 from wattloop_planner.estimate import Estimate
 
 # Of the central 90 % interval.
@@ -23,9 +23,6 @@ UPPER_QUANTILE = 0.95
 # Relative standard error of the cost of an epoch at the highest power limit, measured over seconds.
 EPOCH_COST_ERROR = 0.02
 DEFAULT_NOISE = NoisePrior()
-# Epochs take at least this share of an attempt's cost: an expected start may exceed the cost of a short attempt, and a
-# start that is not known may be the rest.
-MIN_EPOCHS_SHARE = 0.05
 
 
 @dataclass(frozen=True)

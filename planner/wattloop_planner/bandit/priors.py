@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Epochs take at least this share of an attempt's cost: an expected start may exceed the cost of a short attempt, and a
+# start that is not known may be the rest.
+MIN_EPOCHS_SHARE = 0.05
+
 
 @dataclass(frozen=True)
 class ParameterPrior:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from wattloop.energy.cost import CostModel
-from wattloop_planner.bandit.default_cost import MIN_EPOCHS_SHARE
 from wattloop_planner.bandit.policy import PartialObservation
+from wattloop_planner.bandit.priors import MIN_EPOCHS_SHARE
 from wattloop_planner.bandit.start_up_model import ExpectedStartUps, KnownStart, expected_start_ups
 from wattloop_planner.observations import Observation
 
