@@ -183,9 +183,10 @@ class ClusterApi:
         query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
         return self._call(Request("POST", resource.path(namespace), query, body))
 
-    def review(self, resource: ResourceType, body: Mapping[str, Any]) -> Body:
-        """Create an object whose response is the result, such as a TokenReview."""
-        return self._call(Request("POST", resource.path(), {}, body))
+    def review(self, kind: ResourceType, spec: Mapping[str, Any]) -> Body:
+        """Ask the API server by an object such as a TokenReview; returns the status, which is the answer."""
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
+        return dict(self._call(Request("POST", kind.path(), {}, body)).get("status") or {})
 
     def apply_status(
         self,

@@ -9,14 +9,13 @@ from datetime import datetime
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
-    RECURRING_TRAINING_JOBS,
     SELF_SUBJECT_ACCESS_REVIEWS,
-    TRAINING_RECURRENCES,
     Body,
     ClusterApi,
     RejectedError,
     ResourceType,
 )
+from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, LISTED, listing
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of
@@ -24,7 +23,8 @@ from wattloop_operator.history.history_sources import read_object
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JobOverview, overview_of
 from wattloop_operator.history.month_usage import MonthUsage
-from wattloop_operator.page.cluster_reader import ClusterObjects, ObjectReader, digest, versions
+from wattloop_operator.page.cluster_objects import ClusterObjects, digest, versions
+from wattloop_operator.page.cluster_reader import ObjectReader
 from wattloop_operator.page.job_source import SourcedJob, command_line
 
 NODE_UNKNOWN = "node not known"
@@ -140,16 +140,13 @@ def may_list_everywhere(api: ClusterApi) -> bool:
     Raises:
         OperationError: It does not answer, or does not accept the credentials.
     """
-    return all(_may_list(api, each) for each in (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES))
+    return all(_may_list(api, each) for each in LISTED)
 
 
 def _may_list(api: ClusterApi, resource: ResourceType) -> bool:
-    group, _, _ = resource.api_version.rpartition("/")
-    asked = {"resourceAttributes": {"group": group, "resource": resource.plural, "verb": "list"}}
-    kind = SELF_SUBJECT_ACCESS_REVIEWS
-    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": asked}
+    spec = {"resourceAttributes": listing(resource, ALL_NAMESPACES)}
     try:
-        return bool((api.review(kind, body).get("status") or {}).get("allowed"))
+        return bool(api.review(SELF_SUBJECT_ACCESS_REVIEWS, spec).get("allowed"))
     except RejectedError:
         return False
 

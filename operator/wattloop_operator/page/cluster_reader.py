@@ -2,86 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import (
-    RECURRING_TRAINING_JOBS,
-    TRAINING_RECURRENCES,
     Body,
     ClusterApi,
     NotFoundError,
     RejectedError,
     ResourceType,
 )
-from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, Viewer, ViewerRights
+from wattloop_operator.cluster.auth.token_review import SERVICE_ACCOUNT_PREFIX
+from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, LISTED, Viewer, ViewerRights
 from wattloop_operator.memory_shares import MEBIBYTE
+from wattloop_operator.page.cluster_objects import ClusterObjects, namespace_objects
 from wattloop_operator.page.shown_parts import OMITTED, ShownParts
 
 logger = logging.getLogger(__name__)
 
 # An open page asks once a second; the API server is asked this often at most.
 READ_SECONDS = 3.0
-SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
 OWN_REMEDY = "ask for the right, or name a namespace that you may read with -n"
 REFUSED = "the page may not list it; its log has the reason"
 TOO_LARGE_REMEDY = "delete jobs that are no longer needed, or lower their history limits"
 # What the API server answers the page is not for its viewers.
 NOT_FOR_VIEWERS = "the page cannot read the cluster now; its log has the reason"
-
-
-@dataclass(frozen=True)
-class NamespaceObjects:
-    """The objects of a namespace.
-
-    Attributes:
-        jobs: The bodies of the jobs, by name.
-        recurrences: The bodies of the recurrences, by the uid of their job.
-        version: Changes with any of them.
-    """
-
-    jobs: Mapping[str, Body]
-    recurrences: Mapping[str, Sequence[Body]]
-    version: str
-
-
-@dataclass(frozen=True)
-class ClusterObjects:
-    """The objects that a reader may list, as they were at one moment.
-
-    Attributes:
-        namespaces: The objects, by namespace.
-        unread: Why the objects of a namespace are missing, by namespace.
-    """
-
-    namespaces: Mapping[str, NamespaceObjects]
-    unread: Mapping[str, str] = field(default_factory=dict)
-
-    @cached_property
-    def version(self) -> str:
-        """Changes with any object."""
-        versions_of_namespaces = sorted((name, each.version) for name, each in self.namespaces.items())
-        return digest((versions_of_namespaces, sorted(self.unread.items())))
-
-    def of(self, names: Iterable[str]) -> ClusterObjects:
-        """Those of some of the namespaces."""
-        chosen = set(names)
-        return ClusterObjects(
-            {name: each for name, each in self.namespaces.items() if name in chosen},
-            {name: each for name, each in self.unread.items() if name in chosen},
-        )
-
-    def unread_text(self) -> str:
-        """Which namespaces are missing, and why; empty if none is."""
-        return "; ".join(f"namespace {name} is not shown: {reason}" for name, reason in self.unread.items())
 
 
 class ObjectReader(Protocol):
@@ -190,7 +140,7 @@ class ClusterReader:
         names = self._namespaces or ("",)
         for name in names:
             try:
-                of_kinds = [self._listed(each, name, parts) for each in (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)]
+                of_kinds = [self._listed(each, name, parts) for each in LISTED]
             except RejectedError as error:
                 refusals[name] = error
                 continue
@@ -207,7 +157,7 @@ class ClusterReader:
         self._log_unread({name: f"{error}; {self._remedy}" for name, error in refusals.items()} | too_large)
         return ClusterObjects(
             {
-                name: _namespace_objects(jobs.get(name, {}), recurrences.get(name, {}))
+                name: namespace_objects(jobs.get(name, {}), recurrences.get(name, {}))
                 for name in sorted((jobs.keys() | recurrences.keys()) - too_large.keys())
             },
             dict.fromkeys(refusals, REFUSED) | too_large,
@@ -297,18 +247,3 @@ def _subject_option(user: str) -> str:
     if user.startswith(SERVICE_ACCOUNT_PREFIX):
         return f"--serviceaccount={user.removeprefix(SERVICE_ACCOUNT_PREFIX)}"
     return f"--user={user}"
-
-
-def _namespace_objects(jobs: Mapping[str, Body], recurrences: Mapping[str, Sequence[Body]]) -> NamespaceObjects:
-    bodies = [*jobs.values(), *(each for of_job in recurrences.values() for each in of_job)]
-    return NamespaceObjects(jobs, recurrences, digest(versions(bodies)))
-
-
-def versions(bodies: Iterable[Body]) -> list[tuple[str, str]]:
-    """What changes with any of the objects."""
-    return sorted((str(each["metadata"]["uid"]), str(each["metadata"]["resourceVersion"])) for each in bodies)
-
-
-def digest(parts: object) -> str:
-    """A short text that changes with the parts."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]

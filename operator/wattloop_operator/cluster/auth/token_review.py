@@ -130,10 +130,8 @@ def reviewed_user(api: ClusterApi, token: str, audience: str = "") -> Body | Non
         OperationError: The API server does not answer now, or does not review tokens for this process.
     """
     spec = {"token": token} | ({"audiences": [audience]} if audience else {})
-    kind = TOKEN_REVIEWS
-    body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
     try:
-        status = api.review(kind, body).get("status") or {}
+        status = api.review(TOKEN_REVIEWS, spec)
     except RejectedError as error:
         raise OperationError(f"the caller's token cannot be reviewed: {error}") from error
     # A server that does not know audiences would accept any of its tokens, so it must confirm the audience.

@@ -170,22 +170,20 @@ class ViewerRights:
         return known
 
     def _is_allowed(self, viewer: Viewer, namespace: str, resource: ResourceType) -> bool:
-        kind = SUBJECT_ACCESS_REVIEWS
-        group, _, _ = resource.api_version.rpartition("/")
         spec = {
             "user": viewer.name,
             "uid": viewer.uid,
             "groups": list(viewer.groups),
             "extra": {name: list(values) for name, values in viewer.extra},
-            "resourceAttributes": {
-                "group": group,
-                "resource": resource.plural,
-                "verb": "list",
-                "namespace": namespace,
-            },
+            "resourceAttributes": listing(resource, namespace),
         }
-        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {}, "spec": spec}
         try:
-            return (self._api.review(kind, body).get("status") or {}).get("allowed") is True
+            return self._api.review(SUBJECT_ACCESS_REVIEWS, spec).get("allowed") is True
         except RejectedError as error:
             raise OperationError(f"the rights of viewers cannot be reviewed: {error}") from error
+
+
+def listing(resource: ResourceType, namespace: str) -> dict[str, str]:
+    """What a review of rights asks about: to list a kind in a namespace; `ALL_NAMESPACES`: in all of them."""
+    group, _, _ = resource.api_version.rpartition("/")
+    return {"group": group, "resource": resource.plural, "verb": "list", "namespace": namespace}
