@@ -19,7 +19,7 @@ from wattloop_operator.workloads.pod_state import (
     pod_wait,
     time_of,
 )
-from wattloop_operator.workloads.templated_kind import as_object
+from wattloop_operator.workloads.templated_kind import as_object, objects_in
 from wattloop_operator.workloads.workload_kind import ObservedPhase
 
 # As Kubernetes, JobSet, Trainer and KubeRay say it; the text is the training operator's.
@@ -82,8 +82,7 @@ def failed_with_first_pod(observed: ObservedPhase, pods: Sequence[Pod]) -> Obser
 
 def is_suspended(body: Mapping[str, Any]) -> bool:
     """Whether the controller of a workload says that it has suspended it."""
-    found = as_object(body.get("status")).get("conditions")
-    conditions = map(as_object, found if isinstance(found, list) else ())
+    conditions = objects_in(as_object(body.get("status")).get("conditions"))
     return any(each.get("type") == "Suspended" and str(each.get("status")) == "True" for each in conditions)
 
 

@@ -19,6 +19,7 @@ from wattloop_operator.workloads.templated_kind import (
     PodTemplate,
     TemplatedKind,
     as_object,
+    objects_in,
     pod_template_in,
     replicas_of,
 )
@@ -77,10 +78,9 @@ def _at_deadline(observed: ObservedPhase, body: Mapping[str, Any], spec: Mapping
 
 def _deadlines(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[int]:
     """The deadlines, in seconds, of the groups whose Jobs have not all succeeded: the others ended within theirs."""
-    found = status.get("replicatedJobsStatus")
-    states = map(as_object, found if isinstance(found, list) else ())
+    states = objects_in(status.get("replicatedJobsStatus"))
     succeeded = {each.get("name"): each.get("succeeded") for each in states}
-    for group in _groups(spec):
+    for group in objects_in(spec.get("replicatedJobs")):
         seconds = as_object(as_object(group.get("template")).get("spec")).get("activeDeadlineSeconds")
         if type(seconds) is int and succeeded.get(group.get("name")) != replicas_of(group):
             yield seconds
@@ -88,8 +88,7 @@ def _deadlines(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[i
 
 def _begun_at(body: Mapping[str, Any]) -> datetime | None:
     """When a JobSet was created, or resumed after that."""
-    found = as_object(body.get("status")).get("conditions")
-    conditions = map(as_object, found if isinstance(found, list) else ())
+    conditions = objects_in(as_object(body.get("status")).get("conditions"))
     resumed = (each.get("lastTransitionTime") for each in conditions if each.get("type") == "Suspended")
     return time_of(next(resumed, None) or as_object(body.get("metadata")).get("creationTimestamp"))
 
@@ -112,12 +111,7 @@ def _number_pods(spec: Spec, names: Sequence[str] | None) -> None:
 
 def _jobs(spec: Mapping[str, Any]) -> Iterator[tuple[Spec, int]]:
     """The specs of Jobs with a pod template, each with the number of its Jobs."""
-    for group in _groups(spec):
+    for group in objects_in(spec.get("replicatedJobs")):
         job = as_object(as_object(group.get("template")).get("spec"))
         if pod_template_in(job) is not None:
             yield job, replicas_of(group)
-
-
-def _groups(spec: Mapping[str, Any]) -> Iterator[Spec]:
-    groups = spec.get("replicatedJobs")
-    yield from map(as_object, groups if isinstance(groups, list) else ())

@@ -19,6 +19,7 @@ from wattloop_operator.workloads.templated_kind import (
     PodTemplate,
     TemplatedKind,
     as_object,
+    objects_in,
     pod_template_in,
     replicas_of,
     spec_of,
@@ -46,8 +47,7 @@ class RayJob(TemplatedKind):
         head = pod_template_in(as_object(cluster.get("headGroupSpec")))
         if head is not None:
             yield PodTemplate(head)
-        groups = cluster.get("workerGroupSpecs")
-        for group in map(as_object, groups if isinstance(groups, list) else ()):
+        for group in objects_in(cluster.get("workerGroupSpecs")):
             found = pod_template_in(group)
             if found is not None:
                 yield PodTemplate(found, replicas_of(group) * replicas_of(group, "numOfHosts"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +110,11 @@ def spec_of(template: Template) -> Spec:
 def as_object(value: object) -> dict[str, Any]:
     """A value as an object; empty if it is none. No schema of this API bounds the fields of another kind."""
     return value if isinstance(value, dict) else {}
+
+
+def objects_in(value: object) -> Iterator[dict[str, Any]]:
+    """The items of a list as objects; none if it is no list."""
+    return map(as_object, value if isinstance(value, list) else ())
 
 
 def pod_template_in(owner: Mapping[str, Any], name: str = "template") -> dict[str, Any] | None:
