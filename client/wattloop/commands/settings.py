@@ -30,6 +30,17 @@ class Address:
     host: str
     port: int
 
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        # Here, because most commands listen on nothing.
+        import ipaddress  # noqa: PLC0415
+
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import sys
 from pathlib import Path
@@ -25,10 +24,9 @@ def _loopback(text: str) -> Address:
     """Parse an address of this machine alone."""
     try:
         found = address(text)
-        is_own = found.host == "localhost" or ipaddress.ip_address(found.host).is_loopback
     except ValueError:
-        is_own = False
-    if not is_own:
+        found = None
+    if found is None or not found.is_loopback:
         raise argparse.ArgumentTypeError(
             f"found {text!r}, expected an address of this machine alone such as {DEFAULT_BIND}, because whoever "
             "reaches it may read the page; from another machine, forward the port: ssh -L 8790:127.0.0.1:8790 HOST"
@@ -148,10 +146,11 @@ def _serve(arguments: argparse.Namespace, source: JobSource) -> None:
     from wattloop_operator.http.http_service import PROBE_CONCURRENCY, HttpService
     from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
     from wattloop_operator.page.page_app import create_page
+    from wattloop_operator.page.request_guard import LOOPBACK_HOSTS
 
     bind: Address = arguments.bind
     streams = OpenStreams()
-    page = create_page(source, ChangeStreams(source.version, streams), (bind.host, "localhost", "127.0.0.1", "::1"))
+    page = create_page(source, ChangeStreams(source.version, streams), (bind.host, *LOOPBACK_HOSTS))
     with HttpService("live page", page, bind, max_concurrency=PROBE_CONCURRENCY) as server:
         try:
             sys.stderr.write(f"{source.name}: live page at {server.url} (read-only; end with Ctrl-C)\n")

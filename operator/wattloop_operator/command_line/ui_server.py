@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ipaddress
 import os
 import sys
 from collections.abc import Mapping
@@ -20,10 +19,9 @@ if TYPE_CHECKING:
     from wattloop_operator.cluster.api import ClusterApi
 
 PREFIX = "WATTLOOP_UI_"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Requests of several viewers run at once; each asks the API server one thing after another.
 API_CONNECTIONS = 16
-# A namespace's objects take a quarter of the container's memory at most, and as much again while they are read anew.
+# A namespace's objects take a quarter of the container's memory at most, and as much again while they are read again.
 NAMESPACE_DIVISOR = 4
 
 
@@ -77,19 +75,12 @@ def settings_from(arguments: argparse.Namespace, environment: Mapping[str, str])
     settings = UiServerSettings(**values_of(SETTINGS, PREFIX, arguments, environment))
     if (settings.certificate is None) != (settings.key is None):
         raise UsageError("--certificate and --key require each other; give both or neither")
-    if settings.certificate is None and not _is_loopback(settings.bind.host):
+    if settings.certificate is None and not settings.bind.is_loopback:
         raise UsageError(
             f"--bind {settings.bind}: viewers would send their tokens over the network unencrypted; give --certificate "
             "and --key, or bind 127.0.0.1, which kubectl port-forward reaches in a pod"
         )
     return settings
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -121,13 +112,14 @@ def _serve(settings: UiServerSettings, api: ClusterApi) -> None:
     from wattloop_operator.memory_shares import container_bytes
     from wattloop_operator.page.change_stream import OpenStreams
     from wattloop_operator.page.cluster_page import create_cluster_page
+    from wattloop_operator.page.request_guard import LOOPBACK_HOSTS
     from wattloop_operator.telemetry.health import create_health_app
 
     certificate = None
     if settings.certificate is not None and settings.key is not None:
         certificate = ServingCertificate(settings.certificate, settings.key)
     streams = OpenStreams()
-    hosts = (*settings.hosts, *LOOPBACK)
+    hosts = (*settings.hosts, *LOOPBACK_HOSTS)
     page = create_cluster_page(
         api,
         streams,

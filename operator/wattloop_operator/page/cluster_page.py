@@ -1,4 +1,4 @@
-"""The page of a cluster for several viewers, each of whom sees the namespaces that he may list."""
+"""The page of a cluster for several viewers: each one sees the namespaces that he may list."""
 
 from __future__ import annotations
 

@@ -27,6 +27,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+# By these, browsers reach a server of this machine or a forwarded port.
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 WRONG_HOST = "this server answers to its own address alone; open it as {scheme}://{host}"
 OTHER_ORIGIN = "a page of another origin cannot read this server"
 
