@@ -10,7 +10,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import sysconfig
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from nvml_simulator.compilation import build_library
+from support.nvidia_driver import has_nvidia_driver
 from support.reader_pages.block_table import blocks_here
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(1800)]
@@ -29,7 +29,6 @@ SCRIPTS = Path(sysconfig.get_path("scripts"))
 # A port that is free, and the place of it in the output.
 # Its run has no simulated GPU.
 WITHOUT_GPU = "tasks/why-it-does-not-start.md"
-HAS_DRIVER = "import sys; from wattloop_operator.local.local_gpus import has_driver; sys.exit(has_driver())"
 # Settings of whoever runs the tests; with git's, a command of the page would clean another clone.
 SETTINGS = ("CUDA_", "GIT_", "WATTLOOP_", "XDG_CACHE_HOME")
 ANY_PORT = " --bind 127.0.0.1:0"
@@ -100,8 +99,7 @@ PAGES = {page: list(blocks) for page, blocks in groupby(blocks_here("commands", 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_of_a_page_print_what_it_shows(page: str, tmp_path: Path) -> None:
-    # In a process of its own: this one may have loaded the simulator's driver.
-    if page == WITHOUT_GPU and subprocess.run([sys.executable, "-c", HAS_DRIVER], check=False).returncode:
+    if page == WITHOUT_GPU and has_nvidia_driver():
         pytest.skip("this machine has an NVIDIA driver, whose GPUs the commands of the page would use")
     (tmp_path / "clone").mkdir()
     reader = Reader(tmp_path / "clone")

@@ -15,6 +15,7 @@ from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
 from wattloop_operator.page.cluster_page import create_cluster_page
 from wattloop_operator.page.page_app import create_page
+from wattloop_operator.page.request_guard import RequestGuard
 from wattloop_operator.page.stored_jobs import StoredJobs
 from wattloop_operator.store.store import Store
 
@@ -41,11 +42,8 @@ def serving(store: Store, address: str | None = None) -> Iterator[str]:
     source = StoredJobs(store, address)
     streams = OpenStreams()
     page = create_page(source, ChangeStreams(source.version, streams, INTERVAL_SECONDS), ("127.0.0.1", "localhost"))
-    with HttpService("live page", page, Address("127.0.0.1", 0)) as server:
-        try:
-            yield server.url
-        finally:
-            streams.end()
+    with _served(page, streams) as url:
+        yield url
 
 
 @contextlib.contextmanager
@@ -53,6 +51,12 @@ def serving_viewers(transport: Transport) -> Iterator[str]:
     """Serve the page of a cluster to viewers who sign in; gives its URL."""
     streams = OpenStreams()
     page = create_cluster_page(ClusterApi(transport), streams, ("127.0.0.1",), is_https=False)
+    with _served(page, streams) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _served(page: RequestGuard, streams: OpenStreams) -> Iterator[str]:
     with HttpService("live page", page, Address("127.0.0.1", 0)) as server:
         try:
             yield server.url

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.local_runs.local_runs import LocalJob
+from support.nvidia_driver import has_nvidia_driver
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_operator.history.cost_history import summary
 from wattloop_operator.history.energy_origin import NOTES, REMEDIES, EnergyOrigin
@@ -108,9 +109,7 @@ def test_a_run_on_a_machine_without_a_gpu_measures_what_it_can_and_says_so(
 
 @pytest.mark.processes
 def test_the_command_simulates_no_gpu_by_itself(tmp_path: Path) -> None:
-    # In a process of its own: this one has loaded the simulator's driver.
-    probe = "import sys; from wattloop_operator.local.local_gpus import has_driver; sys.exit(has_driver())"
-    if subprocess.run([sys.executable, "-c", probe], check=False).returncode:
+    if has_nvidia_driver():
         pytest.skip("this machine has an NVIDIA driver")
     local_job = LocalJob(tmp_path / "run")
     local_job.folder.mkdir()
