@@ -21,6 +21,7 @@ from wattloop_operator.cluster.api_transport import HttpTransport, Request
 from wattloop_operator.domain.names import RECURRENCE_LABEL, JobKey
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.store import Store, open_store
+from wattloop_operator.workloads.pod_state import any_running
 
 
 @pytest.fixture
@@ -126,7 +127,8 @@ def test_a_workload_that_a_queue_suspends_is_disrupted_and_deleted(
         kind="Pod",
         namespace=namespace,
         label_selector=f"{RECURRENCE_LABEL}={name}",
-        condition=lambda pods: not running(pods),
+        # One that is being deleted still runs, as Wattloop reads it.
+        condition=lambda pods: not any_running(pods),
         what=f"the pods of {name} to be taken",
     )
     contract.driven.reconcile()
