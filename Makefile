@@ -12,7 +12,7 @@ INTEGRATIONS := .venv-integrations
 INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 
 .PHONY: help install install-runtime demo test postgres chromium faketime test-unit test-processes test-cluster test-integrations test-e2e
-.PHONY: integrations node-packages programs cluster cluster-down fuzz lint site format pictures generate constraints images dist release clean
+.PHONY: integrations node-packages programs cluster cluster-image cluster-down fuzz lint site format pictures generate constraints images dist release clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
@@ -24,6 +24,7 @@ help:
 	@echo "make test-integrations  trainings with PyTorch, Hugging Face, Lightning, Accelerate and Keras: 5 GB on the disk on first use"
 	@echo "make test-e2e      installed by Helm on a real node with simulated GPUs: root, on a machine that you may change"
 	@echo "make cluster       such a node to play with, until make cluster-down"
+	@echo "make cluster-image ARCHIVE=image.tar  gives that node an own image, as docker save wrote it"
 	@echo "make fuzz          fuzzes what others send: sockets, APIs, manifests, templates and plans, SECONDS each (default: 60)"
 	@echo "make lint          ruff, mypy, import-linter, no name that nothing reaches, generated files up to date, no broken link"
 	@echo "make site          the docs site: build/site/index.html, which needs no server"
@@ -208,6 +209,10 @@ fuzz: $(FUZZ_STAMP)
 
 cluster: $(STAMP) node-packages
 	@$(NODE) up
+
+# An own image for the node of make cluster, as docker save or buildah push docker-archive: wrote it.
+cluster-image: $(STAMP)
+	@$(NODE) load "$(ARCHIVE)"
 
 cluster-down:
 	@$(NODE) down

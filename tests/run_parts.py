@@ -2,8 +2,9 @@
 
 A part is a target of the Makefile. Each runs, whatever becomes of the others. A part whose tests wait more than they
 compute leaves a core idle. Therefore each part named by --beside runs at the same time as the others, which follow one
-another; its output is printed when all have ended, since outputs would mix. Each result shows how long the part took
-and how much processor time its processes used (of test-e2e without the pods), and the last line how busy the machine's
+another; its output is printed when all have ended, since outputs would mix. The end names each failed test and its
+error, since whoever sees only the last lines must know what failed. Each result shows how long the part took and how
+much processor time its processes used (of test-e2e without the pods), and the last line how busy the machine's
 processors were meanwhile. The exit code is 0 when each part passed, else 1.
 """
 
@@ -12,17 +13,20 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
+ERROR_CHARACTERS = 200
 
 
 class Part:
@@ -30,15 +34,19 @@ class Part:
 
     Args:
         target: Its name.
+        results: The folder in which pytest leaves its results.
         output: A file that its output goes to; None: this process's own.
     """
 
-    def __init__(self, target: str, output: IO[bytes] | None = None) -> None:
+    def __init__(self, target: str, results: Path, output: IO[bytes] | None = None) -> None:
         self.target = target
+        self._results = results / f"{target}.xml"
+        own = os.environ.get("PYTEST_ADDOPTS", "")
         self._began_seconds = time.monotonic()
         self._process = subprocess.Popen(
             ["make", "--no-print-directory", target],
             cwd=ROOT,
+            env=os.environ | {"PYTEST_ADDOPTS": f"{own} --junit-xml={shlex.quote(str(self._results))}"},
             stdout=output,
             stderr=None if output is None else subprocess.STDOUT,
         )
@@ -65,6 +73,18 @@ class Part:
         word = "passed" if self.passed else "FAILED"
         return f"{word}  {self.target}  {duration(self.took_seconds)}, processors {duration(self.processor_seconds)}"
 
+    def failures(self) -> Iterator[str]:
+        """A line for each test that failed: its name and the beginning of its error."""
+        try:
+            cases = ElementTree.parse(self._results).iter("testcase")
+        except (FileNotFoundError, ElementTree.ParseError):
+            # Pytest did not begin or was killed. The part's output has the cause.
+            return
+        for case in cases:
+            for found in (*case.iterfind("failure"), *case.iterfind("error")):
+                error = " ".join(found.get("message", "").split())[:ERROR_CHARACTERS]
+                yield f"FAILED  {case.get('classname')}::{case.get('name')}: {error}"
+
 
 def duration(seconds: float) -> str:
     """In minutes and seconds."""
@@ -72,14 +92,20 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s"
 
 
-def run(targets: Sequence[str], beside: Sequence[str]) -> list[Part]:
-    """Run the targets one after the other, and those of `beside` at the same time; the result of each."""
+def run(targets: Sequence[str], beside: Sequence[str], results: Path) -> list[Part]:
+    """Run the targets one after the other, and those of `beside` at the same time; each of them, ended.
+
+    Args:
+        targets: Those that follow one another.
+        beside: Those that run at the same time.
+        results: The folder of pytest's results.
+    """
     with contextlib.ExitStack() as outputs:
         buffered = [(target, outputs.enter_context(tempfile.TemporaryFile())) for target in beside]
-        parallel = [Part(target, output) for target, output in buffered]
+        parallel = [Part(target, results, output) for target, output in buffered]
         parts = []
         for target in targets:
-            part = Part(target)
+            part = Part(target, results)
             part.wait()
             parts.append(part)
         for part, (_, output) in zip(parallel, buffered, strict=True):
@@ -111,11 +137,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     worked, there = processor_seconds()
-    try:
-        parts = run(options.targets, options.beside)
-    except KeyboardInterrupt:
-        return 130
-    sys.stdout.write("".join(f"{part.line()}\n" for part in parts))
+    with tempfile.TemporaryDirectory() as results:
+        try:
+            parts = run(options.targets, options.beside, Path(results))
+        except KeyboardInterrupt:
+            return 130
+        failed = [failure for part in parts for failure in part.failures()]
+    sys.stdout.write("".join(f"{line}\n" for line in [*failed, *(part.line() for part in parts)]))
     worked, there = (after - before for after, before in zip(processor_seconds(), (worked, there), strict=True))
     sys.stdout.write(f"the machine's processors worked {duration(worked)}, {worked / there:.0%} of the time\n")
     return 0 if all(part.passed for part in parts) else 1

@@ -64,6 +64,7 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "nvml_simulator.simulated_machine:Machine.*",
     ),
     "Alembic": ("wattloop_operator.store.migrations.*:*",),
+    "pydantic": ("wattloop_operator.api.model:ApiModel.model_post_init",),
     "SQLAlchemy's types": ("*:*.process_bind_param", "*:*.process_result_value"),
     "logging's formatters, handlers and filters": (
         "*Formatter.format*",

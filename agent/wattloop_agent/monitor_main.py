@@ -131,7 +131,7 @@ class _Monitor:
                 stack.push_async_callback(supervisor.end)
             meter.sampler.start(settings.sample_interval, ledger_writer.add_samples, settings.counter_interval)
             orders = None if pods is None else OrderedLimits(pods, handlers, loop)
-            pusher = _pusher(settings, ledger_writer.ledger, bounds, meter, orders)
+            pusher = _pusher(settings, ledger_writer.ledger, bounds, meter, orders=orders, recorder=recorder)
             if pusher is not None:
                 pusher.start()
                 stack.callback(pusher.stop)
@@ -217,7 +217,13 @@ def _authenticator(
 
 
 def _pusher(
-    settings: AgentSettings, ledger: Ledger, bounds: BoundsFile, meter: Meter, orders: OrderedLimits | None
+    settings: AgentSettings,
+    ledger: Ledger,
+    bounds: BoundsFile,
+    meter: Meter,
+    *,
+    orders: OrderedLimits | None,
+    recorder: EnergyRecorder,
 ) -> Pusher | None:
     if not settings.push_url or settings.push_token_file is None:
         return None
@@ -233,6 +239,7 @@ def _pusher(
         settings.push_interval,
         limits=lambda: meter.sampler.statuses,
         orders=orders,
+        are_assignments_known=lambda: recorder.are_assignments_known,
     )
 
 

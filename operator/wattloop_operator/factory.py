@@ -23,6 +23,7 @@ from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, Cluste
 from wattloop_operator.cluster.auth.token_review import TokenReviews
 from wattloop_operator.cluster.cluster_backend import ClusterBackend
 from wattloop_operator.cluster.frequency_plans import FrequencyPlanWriter
+from wattloop_operator.cluster.gpu_nodes import GpuNodeWriter
 from wattloop_operator.cluster.gpu_power_policies import NodePolicies, write_policy_statuses
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
@@ -141,7 +142,8 @@ class Factory:
             self.clock,
             leads=lambda: self.leader.controller is not None,
         )
-        nodes = self._node_service(api, reviews, service, jobs)
+        gpu_nodes = GpuNodeWriter(api, self.clock, time.monotonic)
+        nodes = self._node_service(api, reviews, service, jobs, gpu_nodes)
         app = self.metrics.count_reports(create_app(service, nodes, pipelines))
         return HttpService(
             "reporting API",
@@ -149,11 +151,16 @@ class Factory:
             self.settings.report_bind,
             certificate=self._certificate,
             on_rejected=self.metrics.request_rejected,
-            background=(ProgressWriterThread(service.writer), commits, planner),
+            background=(ProgressWriterThread(service.writer), commits, planner, gpu_nodes.thread()),
         )
 
     def _node_service(
-        self, api: ClusterApi, reviews: TokenReviews, reports: ReportService, jobs: JobSettings
+        self,
+        api: ClusterApi,
+        reviews: TokenReviews,
+        reports: ReportService,
+        jobs: JobSettings,
+        gpu_nodes: GpuNodeWriter,
     ) -> NodeService:
         authorizer = ClusterNodeAuthorizer(reviews, time.monotonic, self.settings.agent_service_account)
         pods = ClusterNodePods(api, time.monotonic, self.cache)
@@ -167,6 +174,7 @@ class Factory:
             bounds=policies.bounds_for_node,
             pods_ended=self.leader.enqueue,
             order_limit=LimitOrders(reports, jobs.power_of, time.monotonic, sockets=sockets).order,
+            gpus_reported=gpu_nodes.receive,
         )
 
     def addresses(self, report_url: str) -> ClusterAddresses:
@@ -217,6 +225,7 @@ class Factory:
             job_deleted=job_deleted,
             heartbeat=self.heartbeat.beat,
             all_listed=work_queue.start,
+            namespaces=settings.namespaces,
         )
         watches = OpenWatches()
         controller = Controller(
@@ -247,18 +256,19 @@ class Factory:
 
     def _work_queue(self, backend: ClusterBackend) -> WorkQueue:
         def reconcile_job(key: JobKey) -> datetime | None:
-            wake_at = reconcile(backend, key, self.clock)
+            wake_at = reconcile(backend, key, self.clock, lambda: work_queue.depth > 0)
             requeue_after = backend.requeue_after_seconds(key)
             requeue_at = None if requeue_after is None else self.clock() + timedelta(seconds=requeue_after)
             return min((moment for moment in (wake_at, requeue_at) if moment is not None), default=None)
 
-        return WorkQueue(
+        work_queue = WorkQueue(
             reconcile_job,
             workers=self.settings.workers,
             clock=lambda: self.clock().timestamp(),
             reconciled=lambda _, seconds: self.metrics.reconciled(seconds),
             failed=lambda _: self.metrics.reconcile_failed(),
         )
+        return work_queue
 
     def _returned_namespace(self) -> str:
         """A namespace that was not readable at the start and is now; empty: none."""

@@ -46,18 +46,23 @@ def exact_joules(fixture: AgentFixture) -> float:
 def test_the_agent_integrates_the_power_and_bounds_the_error(agent_of_old: AgentFixture) -> None:
     uuid = agent_of_old.uuids[0]
     with AgentConnection(agent_of_old.socket) as connection:
+        before = exact_joules(agent_of_old)
         first = connection.energy([uuid])[0]
-        exact = exact_joules(agent_of_old)
+        begin = exact_joules(agent_of_old)
         for intensity in (0.9, 0.3, 0.7):
             agent_of_old.gpus.occupy(uuid, work=8.0, intensity=intensity)
+        end = exact_joules(agent_of_old)
         last = connection.energy([uuid])[0]
-        exact = exact_joules(agent_of_old) - exact
+        after = exact_joules(agent_of_old)
     assert (first.energy_millijoules, last.energy_millijoules) == (None, None)
     joules = (last.cumulative_millijoules - first.cumulative_millijoules) / 1000
     uncertainty = last.uncertainty_since(first)
     assert uncertainty is not None
-    assert 0 < uncertainty / 1000 < 0.5 * exact
-    assert joules == pytest.approx(exact, abs=uncertainty / 1000 + 1.0)
+    print(f"{joules:.1f} J, {end - begin:.1f} to {after - before:.1f} J, uncertain by {uncertainty / 1000:.1f} J")
+    assert 0 < uncertainty / 1000 < 0.5 * (after - before)
+    # The GPU goes on using energy while it is read.
+    error = uncertainty / 1000 + 1.0
+    assert end - begin - error <= joules <= after - before + error
 
 
 def test_a_training_reports_integrated_energy_with_its_uncertainty(agent_of_old: AgentFixture) -> None:

@@ -1,20 +1,28 @@
 """The pods of examples/pipeline/two-nodes.yaml as processes of this machine, with the variables that the operator sets.
 
-They are launched by torchrun, as the manifest says, and by the environment alone, with one process per pod.
+They are launched by torchrun, as the manifest says, and by the environment alone, with one process per pod. The latter
+are forked from this process, which has imported PyTorch.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-import subprocess
+import runpy
+import signal
 import sys
+import warnings
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch._dynamo
+import torch.distributed.pipelining  # noqa: F401 - imported before pods are forked
 
+from support.forked_process import forked
 from support.free_ports import free_port
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.job_file import read_job
@@ -45,28 +53,54 @@ def variables_of_pod(container: dict[str, Any], index: int, port: int) -> dict[s
     found = {each["name"]: each.get("value", str(index)) for each in container["env"]}
     assert found["MASTER_ADDR"] == found["PET_MASTER_ADDR"]
     local = {"MASTER_ADDR": "127.0.0.1", "PET_MASTER_ADDR": "127.0.0.1"}
-    return {**os.environ, **found, **local, "MASTER_PORT": str(port), "PET_MASTER_PORT": str(port)}
+    return {**found, **local, "MASTER_PORT": str(port), "PET_MASTER_PORT": str(port)}
+
+
+def of_torchrun(arguments: list[str]) -> int:
+    """Replace this process by another Python, as the pod's command does."""
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def of_the_environment(arguments: list[str]) -> int:
+    """Run a script in this process."""
+    sys.argv = arguments
+    sys.path.insert(0, str(EXAMPLE))
+    # As in an interpreter of its own: no warning is an error, and the log goes to the standard error.
+    warnings.resetwarnings()
+    logging.getLogger().handlers.clear()
+    runpy.run_path(arguments[0], run_name="__main__")
+    return 0
+
+
+def started(run: Callable[[list[str]], int], arguments: list[str], variables: dict[str, str], log: Path) -> int:
+    """Start a pod; returns its process id."""
+
+    def pod() -> int:
+        os.chdir(EXAMPLE)
+        os.environ.update(variables)
+        return run(arguments)
+
+    return forked(pod, log, log)
 
 
 @pytest.mark.parametrize("launched_by", ["torchrun", "environment"])
 def test_two_pods_train_one_pipeline(launched_by: str, tmp_path: Path) -> None:
     container, port = container_of_pods(), free_port()
-    command = {"torchrun": container["command"][1:], "environment": ["train.py"]}[launched_by]
+    run, arguments = {
+        "torchrun": (of_torchrun, container["command"][1:]),
+        "environment": (of_the_environment, ["train.py"]),
+    }[launched_by]
     logs = [tmp_path / f"pod-{index}" for index in range(PODS)]
-    pods = []
-    for index, log in enumerate(logs):
-        environment = variables_of_pod(container, index, port) | {"WATTLOOP_MAX_EPOCHS": "1"}
-        with log.open("w") as stream:
-            pods.append(
-                subprocess.Popen(
-                    [sys.executable, *command], cwd=EXAMPLE, env=environment, stdout=stream, stderr=subprocess.STDOUT
-                )
-            )
+    pods = [
+        started(run, arguments, variables_of_pod(container, index, port) | {"WATTLOOP_MAX_EPOCHS": "1"}, log)
+        for index, log in enumerate(logs)
+    ]
+    codes: list[int] = []
     try:
-        codes = [pod.wait(timeout=400) for pod in pods]
+        codes.extend(os.waitstatus_to_exitcode(os.waitpid(pod, 0)[1]) for pod in pods)
     finally:
-        for pod in pods:
-            pod.kill()
+        for pod in pods[len(codes) :]:
+            os.kill(pod, signal.SIGKILL)
     texts = [log.read_text() for log in logs]
     assert codes == [0, 0], texts
     assert "epoch 1 loss=" in texts[0]

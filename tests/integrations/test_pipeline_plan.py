@@ -159,7 +159,7 @@ def test_after_a_kill_clocks_are_free_and_no_instruction_had_the_clock_of_anothe
 def test_after_a_kill_of_the_operator_clocks_are_free_and_the_next_run_has_the_whole_plan(
     local_job: LocalJob, plan: PlannedPipeline
 ) -> None:
-    write_job(local_job, plan.clocks, planned=[0, 1], steps=STEPS)
+    write_job(local_job, plan.clocks, planned=[0, 1], steps=STEPS, killed="run")
     options = ("--recurrences", "1", "--simulated-gpus", str(STAGES))
     run = local_job.start(*options)
     state = local_job.output / "simulated-gpus"

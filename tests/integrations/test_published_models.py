@@ -5,6 +5,7 @@ Ranks are forked from this process, which has imported PyTorch and Transformers;
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -219,8 +220,12 @@ def test_two_nodes_train_one_pipeline_under_early_recomputation(node: SimulatedN
         try:
             codes = [program.wait(timeout=400) for program in programs]
         finally:
+            # Killed, torchrun would leave its ranks running. It gives them 30 s.
             for program in programs:
-                program.kill()
+                program.terminate()
+            for program in programs:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    program.wait(timeout=120)
     texts = [(tmp_path / f"node-{rank}").read_text() for rank in range(2)]
     assert codes == [0, 0], texts
     assert "epoch 2 step 4 loss=" in texts[0]

@@ -127,14 +127,12 @@ def test_a_short_training_has_the_metric_that_it_logs_at_its_target_or_its_end(
     progress, evaluations = recurrence.status.progress, logged(local_job, recurrence)
     assert progress is not None
     assert recurrence.status.result == "Reached"
-    if source == "KubeflowTrainer":
-        # The callback sends nothing in less than 5 s before the end.
-        assert len(evaluations) == 20
-        expected = evaluations[-1]
-    else:
-        # What is printed between the target and the end does not count.
-        expected = next(each for each in evaluations if each[1] >= float(TARGET["threshold"]))
-    assert (float(progress.epoch or 0), float(progress.metric or 0)) == pytest.approx(expected, rel=1e-3)
+    reached = [each for each in evaluations if each[1] >= float(TARGET["threshold"])]
+    # What is printed between the target and the end does not count. The callback sends nothing in less than 5 s before
+    # the end; a training that takes longer is ended by a report.
+    expected = reached[:1] if source == "Logs" else reached
+    final = (float(progress.epoch or 0), float(progress.metric or 0))
+    assert any(final == pytest.approx(each, rel=1e-3) for each in expected), (final, evaluations)
 
 
 def test_the_example_of_an_unchanged_script_is_ended_at_its_target(tmp_path: Path) -> None:

@@ -1,16 +1,24 @@
-"""Trainings in the forms that Zeus documents, with the import line changed, on simulated GPUs."""
+"""Trainings in the forms that Zeus documents, with the import line changed, on simulated GPUs.
+
+Each runs in a process forked from this one, which has imported PyTorch and what the trainings import of others.
+"""
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
-import subprocess
+import signal
 import sys
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import torch  # noqa: F401 - imported before trainings are forked
 
 from support.agents.simulated_node import simulated_node
+from support.forked_process import forked
 from support.free_ports import free_port
 from wattloop.gpus.agent import SOCKET_VARIABLE
 
@@ -179,21 +187,50 @@ def changed(snippet: str) -> str:
 def environment(state: Path, socket: Path) -> dict[str, str]:
     import nvml_simulator  # noqa: PLC0415
 
-    return {**os.environ, **nvml_simulator.environment(state), SOCKET_VARIABLE: str(socket)}
+    return {**nvml_simulator.environment(state), SOCKET_VARIABLE: str(socket)}
+
+
+def started(snippet: str, folder: Path, name: str, variables: Mapping[str, str], *arguments: str) -> int:
+    """Run a snippet as a script in a forked process with these variables; its output goes to the file of that name."""
+
+    def script() -> int:
+        os.chdir(folder)
+        os.environ.update(variables)
+        sys.argv = ["training.py", *arguments]
+        # As in an interpreter of its own, where no warning is an error.
+        warnings.resetwarnings()
+        exec(compile(changed(snippet), "training.py", "exec"), {"__name__": "__main__"})
+        return 0
+
+    return forked(script, folder / name, folder / f"{name}-errors")
+
+
+def ended(processes: Mapping[str, int], folder: Path) -> list[str]:
+    """Wait until all snippets have ended well; returns what they printed. None outlives a test that is ended."""
+    statuses: list[int] = []
+    try:
+        statuses.extend(os.waitpid(process, 0)[1] for process in processes.values())
+    finally:
+        for process in list(processes.values())[len(statuses) :]:
+            os.kill(process, signal.SIGKILL)
+    assert not any(statuses), [(folder / f"{name}-errors").read_text() for name in processes]
+    return [(folder / name).read_text() for name in processes]
 
 
 def run(snippet: str, folder: Path, *arguments: str) -> str:
     with simulated_node(1, "wall") as node:
-        done = subprocess.run(
-            [sys.executable, "-c", changed(snippet), *arguments],
-            cwd=folder,
-            env=environment(node.state, node.socket),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+        process = started(snippet, folder, "output", environment(node.state, node.socket), *arguments)
+        (printed,) = ended({"output": process}, folder)
+        return printed
+
+
+@pytest.fixture(scope="module")
+def trainers_imported() -> None:
+    """Both trainings import these, which takes six seconds."""
+    with warnings.catch_warnings():
+        warnings.resetwarnings()
+        for module in ("transformers.trainer", "datasets", "peft", "trl.trainer.sft_trainer"):
+            importlib.import_module(module)
 
 
 def test_the_windows_of_a_training_run(tmp_path: Path) -> None:
@@ -204,6 +241,7 @@ def test_the_imagenet_training_on_one_gpu_runs(tmp_path: Path) -> None:
     assert run(IMAGENET, tmp_path, "profile.json") == "100.0 [400, 250, 100]\n"
 
 
+@pytest.mark.usefixtures("trainers_imported")
 @pytest.mark.parametrize("snippet", [TRAINER, SFT_TRAINER], ids=["Trainer", "SFTTrainer with LoRA"])
 def test_the_trainers_of_hugging_face_and_trl_run(tmp_path: Path, snippet: str) -> None:
     held, measured = run(snippet, tmp_path, "profile.json").splitlines()[-1].split(" ", 1)
@@ -212,29 +250,16 @@ def test_the_trainers_of_hugging_face_and_trl_run(tmp_path: Path, snippet: str) 
 
 
 def test_the_imagenet_training_on_two_ranks_measures_together(tmp_path: Path) -> None:
-    (tmp_path / "training.py").write_text(changed(IMAGENET))
-    port = str(free_port())
     with simulated_node(2, "wall") as node:
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, "training.py", "profile.json"],
-                cwd=tmp_path,
-                env={
-                    **environment(node.state, node.socket),
-                    "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
-                    "WORLD_SIZE": "2",
-                    "LOCAL_WORLD_SIZE": "2",
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": port,
-                },
-                stdout=subprocess.PIPE,
-                text=True,
+        common = environment(node.state, node.socket) | {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        common |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        ranks = {
+            f"rank-{rank}": started(
+                IMAGENET, tmp_path, f"rank-{rank}", common | {"RANK": rank, "LOCAL_RANK": rank}, "profile.json"
             )
-            for rank in range(2)
-        ]
-        printed = [process.communicate(timeout=500)[0] for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0]
+            for rank in "01"
+        }
+        printed = ended(ranks, tmp_path)
     assert printed == ["100.0 [400, 250, 100]\n"] * 2
     measurements = json.loads((tmp_path / "profile.json").read_text())["measurements"]
     # The slower rank has twice the work: its time counts, and the energies of both are added.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,15 +157,44 @@ def monitor_log(kubectl: ClusterCommand) -> str:
     return kubectl("logs", agent_pod(kubectl)["metadata"]["name"], "--container=monitor", namespace=AGENTS)
 
 
+def await_output(core: client.CoreV1Api, cluster: DynamicClient, namespace: str, name: str, wanted: str) -> None:
+    """Waits until a pod prints this line.
+
+    The log is followed: no change of the pod follows a line, so whoever only watches the pod may miss it.
+    """
+    wait_until(
+        cluster,
+        api_version="v1",
+        kind="Pod",
+        namespace=namespace,
+        condition=lambda pods: any(
+            each["metadata"]["name"] == name and each["status"]["phase"] != "Pending" for each in pods
+        ),
+        what=f"the start of {name}",
+        timeout_seconds=SLOWEST_SECONDS,
+    )
+    response = core.read_namespaced_pod_log(
+        name, namespace, follow=True, _preload_content=False, _request_timeout=SLOWEST_SECONDS
+    )
+    with closing(response):
+        printed = []
+        for line in response:
+            printed.append(line.decode().rstrip("\n"))
+            if printed[-1] == wanted:
+                return
+    pytest.fail(f"the log of {namespace}/{name} ended without {wanted!r}:\n" + "\n".join(printed))
+
+
 @contextmanager
 def neighbour(
-    node: About, user: ClusterCommand, cluster: DynamicClient, name: str, seconds: int = 0
+    node: About, user: ClusterCommand, core: client.CoreV1Api, cluster: DynamicClient, name: str, seconds: int = 0
 ) -> Iterator[dict[str, Any]]:
     """A pod that holds a limit on its GPU and asks for its leases again and again, until the context ends.
 
     Args:
         node: The node.
         user: The user of the namespace.
+        core: The client of logs.
         cluster: The client of watches.
         name: Its name.
         seconds: How long it does so at least.
@@ -178,20 +207,7 @@ def neighbour(
     script = f"(sleep {seconds}; until [ -e {END} ]; do sleep 0.2; done) | {client}"
     user.apply(pod(node, name, ["sh", "-c", script], gpus=1, cpu="500m"), namespace=NEIGHBOUR)
     try:
-        wait_until(
-            cluster,
-            api_version="v1",
-            kind="Pod",
-            namespace=NEIGHBOUR,
-            condition=lambda pods: any(
-                each["metadata"]["name"] == name
-                and each["status"]["phase"] in {"Running", "Succeeded"}
-                and "held" in user("logs", name, namespace=NEIGHBOUR)
-                for each in pods
-            ),
-            what=f"the limit of {name} to be held",
-            timeout_seconds=SLOWEST_SECONDS,
-        )
+        await_output(core, cluster, NEIGHBOUR, name, "held")
         yield printed
         # In the namespace of the user: what follows the dashes is the command.
         user("exec", name, "--", "touch", END)
@@ -210,14 +226,14 @@ def attacked(
         put_scripts(user, namespace)
     agent = agent_pod(kubectl)
     (process, *_) = processes_of_container(agent["metadata"]["uid"], monitor_status(agent)["containerID"])
-    with neighbour(node, users[NEIGHBOUR], cluster, "holder") as answers:
+    with neighbour(node, users[NEIGHBOUR], core, cluster, "holder") as answers:
         (held,) = [each.uuid for each in gpus.describe().gpus if each.power_limit_watts == HELD_WATTS]
         before = AgentSeen(gpus, held, process).memory_kibibytes
         log_before = len(monitor_log(kubectl))
         with AgentSeen(gpus, held, process) as seen:
             names = start_attack(node, users[ATTACKERS], agent["status"]["podIP"])
             await_attack(cluster)
-            with neighbour(node, users[NEIGHBOUR], cluster, "latecomer", LATECOMER_SECONDS) as late_answers:
+            with neighbour(node, users[NEIGHBOUR], core, cluster, "latecomer", LATECOMER_SECONDS) as late_answers:
                 pass
             ended(cluster, ATTACKERS, names)
             reported = printed_by(users[ATTACKERS], names)

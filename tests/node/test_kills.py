@@ -15,6 +15,7 @@ from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 from nvml_simulator import Machine
+from support.agents.agent_fixture import until
 from support.control_plane.commands import ClusterCommand, CommandError
 from support.control_plane.waiting import Object
 from support.kubernetes_node.folders import NodeFolders
@@ -48,7 +49,7 @@ class Aftermath:
         attempts: Of each job, the first one first.
         statuses: Of each job.
         observations: (recurrence, attempt) of every row of the operator's database, by job.
-        orphans: Jobs and pods whose owner is gone, and pods that still run.
+        orphans: Jobs and pods whose owner is gone, and pods that still run, once there was time to remove them.
         joules: The energy of all GPUs in the simulator.
         energies: The reported and the actual energy of each attempt.
         unclaimed: Energy that no pod can have used, which would be an error of this test.
@@ -96,7 +97,7 @@ def aftermath(
         attempts=attempts,
         statuses=statuses,
         observations={job: observations(node, of[0]["spec"]["jobRef"]["uid"]) for job, of in attempts.items()},
-        orphans=orphans(kubectl),
+        orphans=lasting_orphans(kubectl),
         joules=sum(after.values()) - sum(before.values()),
         energies=[ReportedEnergy.of(each, used) for of in attempts.values() for each in of],
         unclaimed=used.get(NOBODY),
@@ -209,6 +210,14 @@ def observations(node: About, job_uid: str) -> list[tuple[int, int]]:
         return sorted(database.execute(question, (job_uid,)))
 
 
+def lasting_orphans(kubectl: ClusterCommand) -> list[str]:
+    """The orphans that remain: Kubernetes removes a pod some time after what it belonged to has ended."""
+    deadline = time.monotonic() + SLOWEST_SECONDS
+    while (found := orphans(kubectl)) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    return found
+
+
 def orphans(kubectl: ClusterCommand) -> list[str]:
     """Jobs and pods whose owner is not there, and pods that still run."""
     there = {
@@ -301,6 +310,12 @@ def test_every_gpu_is_restored(aftermath: Aftermath, gpus: Machine) -> None:
 def test_no_job_pod_lease_or_file_remains(aftermath: Aftermath, node: About) -> None:
     assert aftermath.orphans == []
     state = NodeFolders(Path(node.folder)).host / "state"
-    assert '"leases": []' in (state / "agent" / "leases.json").read_text(encoding="utf-8")
-    files = {str(path.relative_to(state)) for path in state.rglob("*") if path.is_file()}
-    assert files <= {"agent/leases.json", "monitor/energy.json", "monitor/bounds.json"}
+    leases = state / "agent" / "leases.json"
+    until(lambda: '"leases": []' in leases.read_text(encoding="utf-8"), "no lease is left")
+    kept = {"agent/leases.json", "monitor/energy.json", "monitor/bounds.json"}
+
+    def others() -> set[str]:
+        return {str(path.relative_to(state)) for path in state.rglob("*") if path.is_file()} - kept
+
+    # The monitor runs on, and each of its writes makes a temporary file for a moment.
+    until(lambda: not others(), "only the files that an agent keeps are there")

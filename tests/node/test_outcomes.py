@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,10 @@ UTC = datetime.UTC
 NAMESPACE, RESTRICTED = "outcomes", "outcomes-restricted"
 EPOCHS_TO_TARGET = 6
 EPOCH_SECONDS = 3.0
-ENDED_WITHIN_SECONDS = 10.0
+# On a machine that is so busy that kubectl takes longer than half a second, the time of as many requests.
+ENDED_WITHIN_SECONDS, ENDED_WITHIN_REQUESTS = 10.0, 20
+# What Wattloop gives a pod that it ends from outside; Kubernetes gives 30 s.
+GRACE_SECONDS = 5
 COST_RATIO_PERCENT = 120
 HUNG_WITHIN_SECONDS = 60
 HUNG_RANK = r"rank 1 in pod hanging-\S+ on node \S+ is silent longest"
@@ -50,6 +54,8 @@ class Outcomes:
         callback: Of the job with Kubeflow Trainer's callback.
         reported: When the callback reported the target.
         container_ended: When its container had ended.
+        grace_seconds: What its pod has after a request to end.
+        request_seconds: How long a request of kubectl took then.
         too_expensive: The next one of that job, which could not reach its target.
         hung: Of the training that hung.
         reached: Of the job that publishes its models.
@@ -62,6 +68,8 @@ class Outcomes:
     callback: Object
     reported: datetime.datetime
     container_ended: datetime.datetime
+    grace_seconds: int
+    request_seconds: float
     too_expensive: Object
     hung: Object
     reached: Object
@@ -154,7 +162,10 @@ def outcomes(
     for each in runs.values():
         each.ask("run-0")
     reported = report_of_target(cluster, "callback")
-    container_ended = end_of_container(cluster, "callback")
+    container_ended, grace_seconds = end_of_container(cluster, "callback")
+    begin = time.monotonic()
+    kubectl("get", "pods", namespace=RESTRICTED)
+    request_seconds = time.monotonic() - begin
     first = {name: runs[name].await_recurrence(0) for name in ("callback", "in-log", "published")}
     current = [(models / "current").resolve()]
     for name in first:
@@ -173,6 +184,8 @@ def outcomes(
         callback=first["callback"],
         reported=reported,
         container_ended=container_ended,
+        grace_seconds=grace_seconds,
+        request_seconds=request_seconds,
         too_expensive=again["callback"],
         hung=runs["hanging"].await_recurrence(0),
         reached=first["published"],
@@ -195,14 +208,15 @@ def report_of_target(cluster: DynamicClient, job: str) -> datetime.datetime:
     return await_recurrences(cluster, RESTRICTED, reached, what=what, timeout_seconds=timeout_seconds)
 
 
-def end_of_container(cluster: DynamicClient, job: str) -> datetime.datetime:
-    """Waits until the training container of a job has ended; when that was, by the kubelet."""
+def end_of_container(cluster: DynamicClient, job: str) -> tuple[datetime.datetime, int]:
+    """Waits until the training container of a job has ended; when that was, by the kubelet, and its grace period."""
 
-    def ended(pods: list[Object]) -> datetime.datetime | None:
+    def ended(pods: list[Object]) -> tuple[datetime.datetime, int] | None:
         for pod in pods:
             for status in pod["status"].get("containerStatuses", []):
                 if pod["metadata"]["name"].startswith(f"{job}-") and "terminated" in status["state"]:
-                    return datetime.datetime.fromisoformat(status["state"]["terminated"]["finishedAt"])
+                    finished_at = datetime.datetime.fromisoformat(status["state"]["terminated"]["finishedAt"])
+                    return finished_at, pod["spec"]["terminationGracePeriodSeconds"]
         return None
 
     return wait_until(
@@ -239,8 +253,11 @@ def test_its_cost_is_known_from_the_agents_ledger(source: str, outcomes: Outcome
 
 def test_a_container_has_ended_soon_after_the_report_of_its_target(outcomes: Outcomes) -> None:
     seconds = (outcomes.container_ended - outcomes.reported).total_seconds()
+    # The bound below rises with the load; on a busy machine it would not show the loss of the short grace period.
+    assert outcomes.grace_seconds == GRACE_SECONDS
     print(f"from the report of the target to the end of the container: {seconds:.1f} s, rounded down to a second")
-    assert seconds <= ENDED_WITHIN_SECONDS - 1, "the kubelet rounds down"
+    within = max(ENDED_WITHIN_SECONDS, ENDED_WITHIN_REQUESTS * outcomes.request_seconds)
+    assert seconds <= within - 1, "the kubelet rounds down"
 
 
 def test_a_training_that_cannot_be_asked_to_stop_is_ended_at_its_cost_limit(outcomes: Outcomes) -> None:
@@ -251,15 +268,32 @@ def test_a_training_that_cannot_be_asked_to_stop_is_ended_at_its_cost_limit(outc
     assert float(stopped["cost"]["joules"]) > float(reached["cost"]["joules"])
 
 
-def test_a_hung_training_is_ended_and_its_silent_rank_is_named(outcomes: Outcomes, kubectl: ClusterCommand) -> None:
+def test_a_hung_training_is_ended_and_its_silent_rank_is_named(outcomes: Outcomes, cluster: DynamicClient) -> None:
     status = outcomes.hung["status"]
     assert status["result"] == "Hung", status
     assert f"no process reported for {HUNG_WITHIN_SECONDS} s" in status["message"]
     assert re.search(HUNG_RANK, status["message"]), status["message"]
-    events = kubectl.json("get", "events", "--field-selector=reason=RecurrenceHung", namespace=NAMESPACE)["items"]
-    about = {each["involvedObject"]["kind"] for each in events}
-    assert ({each["type"] for each in events}, about) == ({"Warning"}, {"RecurringTrainingJob", "TrainingRecurrence"})
-    assert re.search(HUNG_RANK, events[0].get("message", events[0].get("note", "")))
+    events = await_events(cluster, "RecurrenceHung", {"RecurringTrainingJob", "TrainingRecurrence"})
+    assert {each["type"] for each in events} == {"Warning"}
+    assert all(re.search(HUNG_RANK, each["message"]) for each in events), events
+
+
+def await_events(cluster: DynamicClient, reason: str, kinds: set[str]) -> list[Object]:
+    """Waits for the Events of a reason about objects of these kinds: they are written after the status."""
+
+    def told(events: list[Object]) -> list[Object] | None:
+        return events if {each["involvedObject"]["kind"] for each in events} == kinds else None
+
+    return wait_until(
+        cluster,
+        api_version="v1",
+        kind="Event",
+        namespace=NAMESPACE,
+        field_selector=f"reason={reason}",
+        condition=told,
+        what=f"Events of {reason} about {', '.join(sorted(kinds))}",
+        timeout_seconds=SLOWEST_SECONDS,
+    )
 
 
 def test_only_the_model_of_an_attempt_that_reached_its_target_becomes_current(

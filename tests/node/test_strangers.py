@@ -45,6 +45,8 @@ from support.strangers.stranger import Stranger
 
 NAMESPACE = "strangers"
 FIXED: dict[str, Any] = {"policy": {"fixed": {}}}
+# Four jobs at the same time, with several attempts each.
+ROUND_SECONDS = 600.0
 # An epoch takes half a second, so that the operator can end a run between two of them.
 PACE = 0.05
 
@@ -161,7 +163,7 @@ def run_together(
 def await_end(cluster: DynamicClient, entry: Entry, recurrences: int) -> None:
     """Wait until so many recurrences of a job are over."""
     what = f"to have ended {recurrences} recurrences"
-    await_status(cluster, NAMESPACE, entry.name, lambda status: is_counted(status, recurrences), what)
+    await_status(cluster, NAMESPACE, entry.name, lambda status: is_counted(status, recurrences), what, ROUND_SECONDS)
 
 
 def ended_job(user: ClusterCommand, runs: Runs, entry: Entry) -> Ended:

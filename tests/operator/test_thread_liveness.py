@@ -7,7 +7,6 @@ import contextlib
 import gc
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from kubernetes.client import ApiClient
 
 from support.ended_threads import end_thread, watched_names
+from support.load_aware_clock import LoadAwareClock
 from wattloop_operator.cluster.api_transport import Request
 from wattloop_operator.factory import Factory
 from wattloop_operator.http.http_service import HttpService
@@ -30,6 +30,7 @@ THREADS = [
     "progress-writer",
     "pipeline-commits",
     "pipeline-planner",
+    "gpu-nodes",
     "database-check",
     "http-health",
     "http-metrics",
@@ -75,10 +76,10 @@ def running_operator(folder: Path) -> Iterator[tuple[HttpService, list[HttpServi
         yield health, [reports, metrics]
 
 
-def problem(health: HttpService) -> str:
+def problem(health: HttpService, timeout_seconds: float = 60.0) -> str:
     """What /healthz says; empty if it is well."""
     try:
-        answer = httpx.get(f"{health.url}/healthz", timeout=2.0)
+        answer = httpx.get(f"{health.url}/healthz", timeout=timeout_seconds)
     except httpx.TransportError:
         return "no answer"
     return "" if answer.status_code == 200 else str(answer.json()["threads"])
@@ -104,8 +105,12 @@ def test_liveness_fails_within_ten_seconds_of_the_end_of_a_thread(tmp_path: Path
         # A server without clients waits in the kernel, and the exception for its next instruction.
         for server in others:
             socket.create_connection((server.address.host, server.address.port)).close()
-        deadline = time.monotonic() + MAX_SECONDS
-        while not (found := problem(health)):
-            assert time.monotonic() < deadline
+        # Only the health service itself gives no answer; that of a busy machine may come late.
+        answer_seconds = 2.0 if name == "http-health" else 60.0
+        with LoadAwareClock() as clock:
+            while not (found := problem(health, answer_seconds)):
+                assert clock.seconds() < MAX_SECONDS
+            # The answer itself may have come late.
+            assert clock.seconds() < MAX_SECONDS
         assert found == ("no answer" if name == "http-health" else f"the thread {name} has ended: SystemExit")
     gc.collect()

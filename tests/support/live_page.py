@@ -14,6 +14,7 @@ from wattloop_operator.cluster.api_transport import Transport
 from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
 from wattloop_operator.page.cluster_page import create_cluster_page
+from wattloop_operator.page.job_source import JobSource
 from wattloop_operator.page.page_app import create_page
 from wattloop_operator.page.request_guard import RequestGuard
 from wattloop_operator.page.stored_jobs import StoredJobs
@@ -39,7 +40,13 @@ class ChromiumMissingError(Exception):
 @contextlib.contextmanager
 def serving(store: Store, address: str | None = None) -> Iterator[str]:
     """Serve the page of a store; gives its URL."""
-    source = StoredJobs(store, address)
+    with serving_source(StoredJobs(store, address)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def serving_source(source: JobSource) -> Iterator[str]:
+    """Serve the page of a source; gives its URL."""
     streams = OpenStreams()
     page = create_page(source, ChangeStreams(source.version, streams, INTERVAL_SECONDS), ("127.0.0.1", "localhost"))
     with _served(page, streams) as url:

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from support.databases.many_jobs import LONGEST, NAMESPACE, job_body, running_recurrence
-from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
+from wattloop.errors import OperationError
+from wattloop_operator.cluster.api import (
+    GPU_NODES,
+    RECURRING_TRAINING_JOBS,
+    SUBJECT_ACCESS_REVIEWS,
+    TOKEN_REVIEWS,
+    TRAINING_RECURRENCES,
+)
 from wattloop_operator.cluster.api_transport import Request, StatusError
 
 OTHERS = "others"
@@ -18,7 +25,9 @@ class ReviewedCluster:
         now: Monotonic seconds.
         users: The users of the valid tokens.
         rights: The namespaces that each user may list; "" is all of them.
-        refused: The namespaces that the page itself may not list.
+        refused: The namespaces that the page itself may not list; "" is what has none.
+        gpu_nodes: The GPUNodes; of the users, root alone may list them.
+        unreviewed: The kinds of which a review of rights fails.
         reviews: How many reviews of each kind were asked for.
     """
 
@@ -34,6 +43,8 @@ class ReviewedCluster:
         forged = running_recurrence(LONGEST)
         forged["metadata"] |= {"name": "forged", "namespace": OTHERS, "uid": "forged"}
         self.jobs, self.recurrences = [ours, theirs], [running, forged]
+        self.gpu_nodes: list[dict[str, Any]] = []
+        self.unreviewed: set[str] = set()
         for each in (*self.jobs, *self.recurrences):
             each["metadata"]["resourceVersion"] = "1"
 
@@ -49,8 +60,12 @@ class ReviewedCluster:
         if namespace in self.refused:
             message = f'User "system:serviceaccount:home:ui" cannot list resource in the namespace "{namespace}"'
             raise StatusError(request, 403, "Forbidden", message)
-        bodies = self.jobs if parts[-1] == RECURRING_TRAINING_JOBS.plural else self.recurrences
-        found = [each for each in bodies if namespace in ("", each["metadata"]["namespace"])]
+        bodies = {
+            RECURRING_TRAINING_JOBS.plural: self.jobs,
+            TRAINING_RECURRENCES.plural: self.recurrences,
+            GPU_NODES.plural: self.gpu_nodes,
+        }[parts[-1]]
+        found = [each for each in bodies if not namespace or namespace == each["metadata"]["namespace"]]
         kept = found if request.part is None else [request.part(each) for each in found]
         return {"metadata": {"resourceVersion": "1"}, "items": kept}
 
@@ -61,4 +76,6 @@ class ReviewedCluster:
     def _access_review(self, spec: dict[str, Any]) -> dict[str, Any]:
         assert spec["groups"] == ["system:authenticated"]
         assert spec["resourceAttributes"]["verb"] == "list"
+        if spec["resourceAttributes"]["resource"] in self.unreviewed:
+            raise OperationError("the review failed")
         return {"allowed": spec["resourceAttributes"]["namespace"] in self.rights[spec["user"]]}

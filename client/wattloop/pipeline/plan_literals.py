@@ -19,16 +19,20 @@ MAX_DEPTH = 8
 MAX_NUMBER_CHARACTERS = 40
 MAX_TEXT_CHARACTERS = 1_000
 
+# Most of a plan are clocks, which are read at once. No plan has so many in a line.
 TOKEN = re.compile(
-    r"""(?P<space>(?:[ \t\r\n\f]|\#[^\n]*)+)
+    r"""(?:[ \t\r\n\f]|\#[^\n]*)*+(?:
+    (?P<clocks>(?:[0-9]{1,9}[ \n]*,[ \n]*){2,10000})
+    |(?P<opening>[\[({])
+    |(?P<closing>[\])}])
+    |(?P<separator>[,:])
     |(?P<number>[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)
     |(?P<text>'[^'\\\n]*'|"[^"\\\n]*")
     |(?P<name>True|False|None)\b
-    |(?P<sign>[][(){},:])""",
+    |(?P<end>\Z)
+    |(?P<other>[^\n]{1,40}))""",
     re.VERBOSE,
 )
-# Most of a plan are clocks, which are read at once. No plan has so many in a line.
-CLOCKS = re.compile(r"(?:[0-9]{1,9}[ \n]*,[ \n]*){2,10000}")
 NAMES = {"True": True, "False": False, "None": None}
 CLOSING = {"[": "]", "(": ")", "{": "}"}
 FORM = "lists of numbers, of pairs of a text and a number, or of these with a dict of texts"
@@ -73,47 +77,31 @@ class _Parser:
         self._text = text
         self._source = source
         self._position = 0
-        self._open: list[_Open] = [_Open("")]
+        self._innermost = _Open("")
+        # Those that it is in, from the outermost.
+        self._outer: list[_Open] = []
         self._left = MAX_VALUES
         # Names of instructions and knobs occur in each entry.
         self._texts: dict[str, str] = {}
 
     def value(self) -> object:
         steps: dict[str, Callable[[str], None]] = {
+            "clocks": self._clocks,
+            "opening": self._begin,
+            "closing": self._close,
+            "separator": self._separate,
             "number": self._number,
             "text": self._string,
             "name": lambda token: self._add(NAMES[token]),
-            "sign": self._sign,
+            "end": self._end,
+            "other": self._refuse,
         }
-        while self._position < len(self._text):
-            if self._read_clocks():
-                continue
-            found = TOKEN.match(self._text, self._position)
-            if found is None:
-                raise self._error(repr(self._text[self._position : self._position + 40]), FORM)
-            kind = found.lastgroup
-            if kind is not None and kind != "space":
-                steps[kind](found[0])
-            self._position = found.end()
-        [outermost, *unclosed] = self._open
-        if unclosed:
-            raise self._error("the end of the file", repr(CLOSING[unclosed[-1].sign]))
-        if len(outermost.values) != 1:
-            raise self._error("nothing", FORM)
-        value: object = outermost.values[0]
+        for found in TOKEN.finditer(self._text):
+            kind = found.lastgroup or "other"
+            self._position = found.start(kind)
+            steps[kind](found[kind])
+        value: object = self._innermost.values[0]
         return value
-
-    def _read_clocks(self) -> bool:
-        innermost = self._open[-1]
-        found = CLOCKS.match(self._text, self._position) if innermost.after and innermost.sign in {"[", "("} else None
-        if found is None:
-            return False
-        clocks = found[0].split(",")[:-1]
-        self._count(len(clocks))
-        innermost.values.extend(map(int, clocks))
-        innermost.after = ","
-        self._position = found.end()
-        return True
 
     def _number(self, token: str) -> None:
         if len(token) > MAX_NUMBER_CHARACTERS:
@@ -125,36 +113,55 @@ class _Parser:
             raise self._error(f"a text of {len(token)} characters", f"at most {MAX_TEXT_CHARACTERS}")
         self._add(self._texts.setdefault(token, token[1:-1]))
 
-    def _sign(self, sign: str) -> None:
-        innermost = self._open[-1]
-        if sign in CLOSING:
-            if len(self._open) > MAX_DEPTH:
-                raise self._error("values nested too deeply", FORM)
-            self._expect_value()
-            self._open.append(_Open(sign))
-        elif sign in ",:":
-            # A dict has a colon after each key, and a comma after each value.
-            wanted = ":" if innermost.sign == "{" and len(innermost.values) % 2 else ","
-            if innermost.after or not innermost.sign or sign != wanted:
-                raise self._error(repr(sign), "a value" if innermost.after else repr(wanted))
-            innermost.after = sign
-        else:
-            self._close(sign)
+    def _clocks(self, token: str) -> None:
+        innermost = self._innermost
+        if innermost.sign not in {"[", "("} or not innermost.after:
+            raise self._error(repr(token[:40]), FORM)
+        clocks = token.split(",")[:-1]
+        self._count(len(clocks))
+        innermost.values.extend(map(int, clocks))
+        innermost.after = ","
+
+    def _begin(self, sign: str) -> None:
+        if len(self._outer) >= MAX_DEPTH:
+            raise self._error("values nested too deeply", FORM)
+        self._expect_value()
+        self._outer.append(self._innermost)
+        self._innermost = _Open(sign)
+
+    def _separate(self, sign: str) -> None:
+        innermost = self._innermost
+        # A dict has a colon after each key, and a comma after each value.
+        wanted = ":" if innermost.sign == "{" and len(innermost.values) % 2 else ","
+        if innermost.after or not innermost.sign or sign != wanted:
+            raise self._error(repr(sign), "a value" if innermost.after else repr(wanted))
+        innermost.after = sign
 
     def _close(self, sign: str) -> None:
-        innermost = self._open[-1]
-        is_half = innermost.sign == "{" and len(innermost.values) % 2
-        if CLOSING.get(innermost.sign) != sign or innermost.after == ":" or is_half:
+        innermost = self._innermost
+        values, after = innermost.values, innermost.after
+        is_half = innermost.sign == "{" and len(values) % 2
+        if CLOSING.get(innermost.sign) != sign or after == ":" or is_half:
             raise self._error(repr(sign), repr(CLOSING.get(innermost.sign, "the end of the file")))
-        if innermost.after == "," and not innermost.values:
+        if after == "," and not values:
             raise self._error(repr(sign), "a value")
-        values = innermost.values
-        is_grouped = sign == ")" and len(values) == 1 and innermost.after != ","
-        self._open.pop()
-        if sign == "}":
+        self._innermost = self._outer.pop()
+        if sign == "]":
+            self._add(values)
+        elif sign == "}":
             self._add(self._dict(values))
         else:
-            self._add(values[0] if is_grouped else tuple(values) if sign == ")" else values)
+            is_grouped = len(values) == 1 and after != ","
+            self._add(values[0] if is_grouped else tuple(values))
+
+    def _end(self, _: str) -> None:
+        if self._outer:
+            raise self._error("the end of the file", repr(CLOSING[self._innermost.sign]))
+        if not self._innermost.values:
+            raise self._error("nothing", FORM)
+
+    def _refuse(self, token: str) -> None:
+        raise self._error(repr(token), FORM)
 
     def _dict(self, values: list[Any]) -> dict[Any, Any]:
         if not all(isinstance(key, str) for key in values[::2]):
@@ -164,7 +171,7 @@ class _Parser:
     def _add(self, value: object) -> None:
         self._count(1)
         self._expect_value()
-        innermost = self._open[-1]
+        innermost = self._innermost
         innermost.values.append(value)
         innermost.after = ""
 
@@ -174,7 +181,7 @@ class _Parser:
             raise self._error(f"more than {MAX_VALUES} values", f"at most {MAX_VALUES}")
 
     def _expect_value(self) -> None:
-        innermost = self._open[-1]
+        innermost = self._innermost
         if not innermost.after and (innermost.sign or innermost.values):
             raise self._error("a value after another one", "a comma between them")
 

@@ -139,6 +139,11 @@ class NodeReport(WireForm):
         MaxItems(MAX_POD_LIMITS),
         "One entry per pod of the report for which the operator has ordered a power limit.",
     ] = ()
+    complete: Annotated[
+        bool,
+        "Whether each pod that holds a GPU now has an entry: the kubelet answers, all that it lists are GPUs of known "
+        "pods, and this is no part of a report.",
+    ] = False
 
     def check(self, place: str) -> None:
         """See `WireForm`: each GPU and each usage has one entry."""

@@ -21,7 +21,8 @@ MAX_PROBLEM_CHARACTERS = 512
 MAX_PROBE_NUMBER = 1e14
 MAX_PROBE_SECONDS = 1e10
 MAX_PROBE_WATTS = 10_000
-MAX_PROBE_BATCH_SIZE = 2**40
+# As of a manifest: no probe tries another.
+MAX_PROBE_BATCH_SIZE = 16_777_216
 
 BatchSize = Annotated[int, Integer(MAX_PROBE_BATCH_SIZE, minimum=1)]
 Watts = Annotated[int, Integer(MAX_PROBE_WATTS, minimum=1)]

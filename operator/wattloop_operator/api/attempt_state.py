@@ -62,6 +62,17 @@ class Result(StrEnum):
     NAME_CONFLICT = "NameConflict"
 
 
+class RecentPower(ApiModel):
+    """Mean power of one GPU up to a report of its process."""
+
+    power_watts: NonNegativeDecimalString = Field(description="Mean power, in watts.")
+    seconds: NonNegativeDecimalString = Field(description="Time over which it is the mean, by the GPU's clock.")
+    time: Time = Field(description="Time at which the operator received the later report.")
+    start_time_seconds: DecimalString = Field(
+        description="Clock of the process when it began, in seconds, which tells it from another process."
+    )
+
+
 class GpuReadingStatus(ApiModel):
     """Readings of one GPU's cumulative energy counter, at the start of the attempt and at its latest report."""
 
@@ -84,6 +95,11 @@ class GpuReadingStatus(ApiModel):
         description="Bound of the error of the energy between start and latest report, in millijoules, if the GPU has "
         "no energy counter and its power was integrated. Absent if a counter measured the energy.",
         ge=0,
+    )
+    recent: RecentPower | None = Field(
+        default=None,
+        description="Mean power between the latest two reports of the process; since it began if there is one, or if "
+        "reports come within a second. Absent until one of these takes a second.",
     )
 
 

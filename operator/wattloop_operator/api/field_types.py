@@ -11,6 +11,8 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
+from wattloop.wire.probe_messages import MAX_PROBE_BATCH_SIZE
+
 # 15 digits before the point hold the joules of an exascale machine in a year, 12 after it a picojoule.
 DECIMAL_PATTERN = r"^-?[0-9]{1,15}(\.[0-9]{1,12})?$"
 NON_NEGATIVE_DECIMAL_PATTERN = DECIMAL_PATTERN.replace("-?", "")
@@ -93,7 +95,7 @@ Time = Annotated[
 ]
 """An aware datetime with the wire form 2026-03-01T12:00:00Z."""
 
-MAX_BATCH_SIZE = 16_777_216
+MAX_BATCH_SIZE = MAX_PROBE_BATCH_SIZE
 BatchSizeNumber = Annotated[int, Field(ge=1, le=MAX_BATCH_SIZE)]
 
 DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"

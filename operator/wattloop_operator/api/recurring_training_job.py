@@ -232,7 +232,7 @@ class RecurringTrainingJobSpec(ApiModel):
     crash_budget: int = Field(
         default=3,
         description="Number of consecutive crashes, such as out of memory or a hang, after which a batch size is no "
-        "longer tried. Crashes count until spec.template changes.",
+        "longer tried. Crashes count until spec.template or its training runtime changes.",
         ge=1,
         le=100,
     )

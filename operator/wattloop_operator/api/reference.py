@@ -23,6 +23,7 @@ You describe a training job once, as a RecurringTrainingJob. The operator create
 | [TrainingRecurrence](#trainingrecurrence) | trec | namespaced | the operator | an attempt: its decision and cost |
 | [GPUPowerPolicy](#gpupowerpolicy) | gpp | cluster | an administrator | bounds on power limits and clocks |
 | [FrequencyPlan](#frequencyplan) | fplan | namespaced | the operator, or you | GPU clocks of a training pipeline |
+| [GPUNode](#gpunode) | gnode | cluster | the operator | GPUs of a node: power, limits, holders |
 
 A minimal job; all other fields have defaults:
 

@@ -72,10 +72,10 @@ class Reporting(ApiModel):
     )
     metric_name: str | None = Field(
         default=None,
-        description="Name of the metric in the output. Absent: objective.target.metric.",
+        description="Name of the metric in the output, such as 'valid loss'. Absent: objective.target.metric.",
         min_length=1,
         max_length=64,
-        pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*$",
+        pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*( [A-Za-z0-9_./-]+)*$",
     )
     first_epoch: int = Field(
         default=1,

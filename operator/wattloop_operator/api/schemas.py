@@ -10,13 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.gpu_node import GPUNode
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
 from wattloop_operator.api.model import CATEGORY, GROUP, VERSION, PrinterColumn
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 
-Kind = RecurringTrainingJob | TrainingRecurrence | GPUPowerPolicy | FrequencyPlan
-KINDS: tuple[type[Kind], ...] = (RecurringTrainingJob, TrainingRecurrence, GPUPowerPolicy, FrequencyPlan)
+Kind = RecurringTrainingJob | TrainingRecurrence | GPUPowerPolicy | FrequencyPlan | GPUNode
+KINDS: tuple[type[Kind], ...] = (RecurringTrainingJob, TrainingRecurrence, GPUPowerPolicy, FrequencyPlan, GPUNode)
 Schema = dict[str, Any]
 
 # The API server owns the schema of these fields.

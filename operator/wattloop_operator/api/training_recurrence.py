@@ -142,9 +142,9 @@ class TrainingRecurrenceSpec(ApiModel):
     )
     template_digest: str | None = Field(
         default=None,
-        description="Digest of the job's spec.template that the attempt was decided with; another one for a warm "
-        "start. Crashes count only while the next attempt has this digest. Absent if an older version decided the "
-        "attempt.",
+        description="Digest of the job's spec.template, and of the training runtime that it refers to, that the "
+        "attempt was decided with; another one for a warm start. Crashes count only while the next attempt has this "
+        "digest. Absent if an older version decided the attempt.",
         max_length=64,
         pattern=r"^[0-9a-f]+$",
     )

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from wattloop.errors import OperationError
 from wattloop_operator.api.frequency_plan import FrequencyPlan
+from wattloop_operator.api.gpu_node import GPUNode
 from wattloop_operator.api.gpu_power_policy import GPUPowerPolicy
 from wattloop_operator.api.model import API_VERSION
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -59,10 +60,8 @@ class ResourceType:
             >>> JOBS.path("team", "digits-0")
             '/apis/batch/v1/namespaces/team/jobs/digits-0'
         """
-        root = "/apis/" if "/" in self.api_version else "/api/"
-        parts = [f"namespaces/{quote(namespace, safe='')}"] if namespace else []
-        parts += [self.plural, *([quote(name, safe="")] if name else []), *([subresource] if subresource else [])]
-        return root + "/".join([self.api_version, *parts])
+        in_namespace = ["namespaces", namespace] if namespace else []
+        return _path(self.api_version, *in_namespace, self.plural, *filter(None, (name, subresource)))
 
 
 RECURRING_TRAINING_JOBS = ResourceType(
@@ -70,6 +69,7 @@ RECURRING_TRAINING_JOBS = ResourceType(
 )
 TRAINING_RECURRENCES = ResourceType(API_VERSION, TrainingRecurrence.resource.plural, TrainingRecurrence.resource.kind)
 GPU_POWER_POLICIES = ResourceType(API_VERSION, GPUPowerPolicy.resource.plural, GPUPowerPolicy.resource.kind)
+GPU_NODES = ResourceType(API_VERSION, GPUNode.resource.plural, GPUNode.resource.kind)
 FREQUENCY_PLANS = ResourceType(API_VERSION, FrequencyPlan.resource.plural, FrequencyPlan.resource.kind)
 JOBS = ResourceType("batch/v1", "jobs", "Job")
 PODS = ResourceType("v1", "pods", "Pod")
@@ -236,7 +236,7 @@ class ClusterApi:
     def preferred_version(self, group: str) -> str | None:
         """The version of a group that the server prefers, such as kueue.x-k8s.io/v1beta2; None without the group."""
         try:
-            found = self._call(Request("GET", f"/apis/{group}"))
+            found = self._call(Request("GET", f"/apis/{quote(group, safe='')}"))
         except NotFoundError:
             return None
         return str(found["preferredVersion"]["groupVersion"])
@@ -255,9 +255,8 @@ class ClusterApi:
         return True
 
     def _discovered(self, api_version: str, kind: str) -> ResourceType:
-        root = "/apis/" if "/" in api_version else "/api/"
         try:
-            known = self._call(Request("GET", root + api_version))
+            known = self._call(Request("GET", _path(api_version)))
         except NotFoundError:
             raise RejectedError(_missing(api_version, kind)) from None
         for each in known.get("resources") or ():
@@ -270,6 +269,19 @@ class ClusterApi:
             return self._transport(request)
         except StatusError as error:
             raise _error_of(error) from error
+
+
+def _path(api_version: str, *parts: str) -> str:
+    """A path of an API version. Its parts may come from users, so none may lead elsewhere.
+
+    Raises:
+        RejectedError: A part is no name.
+    """
+    group, _, version = api_version.rpartition("/")
+    names = ("apis", group, version, *parts) if group else ("api", version, *parts)
+    if not {"", ".", ".."}.isdisjoint(names):
+        raise RejectedError(f"{'/'.join(names)!r} has a part that is no name")
+    return "/" + "/".join(quote(each, safe="") for each in names)
 
 
 def _missing(api_version: str, kind: str) -> str:

@@ -7,7 +7,7 @@ the rest, so that it is passed over alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pydantic_core
@@ -24,7 +24,7 @@ MAX_IDENTITY_BYTES = 8 * 1024 * 1024
 MAX_WHOLE_LIST_BYTES = 1024 * 1024
 # The limit of pydantic's parser.
 MAX_DEPTH = 200
-# metadata.ownerReferences[] of an item in a list, or of the object in a watch event.
+# metadata.ownerReferences[] of an item in a list; metadata.labels of the object in a watch event.
 IDENTITY_LEVELS = 4
 
 _ITEMS = b'"items":['
@@ -78,7 +78,7 @@ def parse_list(data: bytes, of_item: Callable[[Any], Any], of_text: Callable[[by
 
     Args:
         data: The body.
-        of_item: Converts an item of a list that is parsed whole.
+        of_item: Converts an item of a list that is parsed whole; None: the item is left out.
         of_text: Converts the text of an item of a list that is long or unreadable; None: the item is left out.
 
     Raises:
@@ -92,12 +92,16 @@ def parse_list(data: bytes, of_item: Callable[[Any], Any], of_text: Callable[[by
         else:
             if not isinstance(found, dict) or not isinstance(found.get("items"), list):
                 return found
-            return found | {"items": list(map(of_item, found["items"]))}
+            return found | {"items": _converted(found["items"], of_item)}
     listed = split_list(data)
     if listed is None:
         return parse(data)
     shell, items = listed
-    return parse(shell) | {"items": [each for text in items if (each := of_text(text)) is not None]}
+    return parse(shell) | {"items": _converted(items, of_text)}
+
+
+def _converted(items: Iterable[Any], convert: Callable[[Any], Any]) -> list[Any]:
+    return [each for item in items if (each := convert(item)) is not None]
 
 
 def split_list(data: bytes) -> tuple[bytes, list[bytes]] | None:

@@ -28,6 +28,7 @@ from wattloop_operator.cluster.events import EventSubject, event_body, events_of
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.object_store import RefusedObject
 from wattloop_operator.cluster.informer.stored_parts import Body
+from wattloop_operator.cluster.training_runtimes import TrainingRuntimes
 from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.policy_cache import PolicyCache
@@ -103,6 +104,7 @@ class ClusterBackend:
         self._sample_decision = sample_decision
         self._store_cache = StoreCache(store)
         self._policies = PolicyCache()
+        self._runtimes = TrainingRuntimes(api, monotonic)
         self._dry_run = DryRun(workloads.dry_run_create, monotonic)
         self._clock = clock
         self._steady_clock = SteadyClock(clock, monotonic)
@@ -130,6 +132,7 @@ class ClusterBackend:
         states = ((each.metadata.name, self._workloads.state(job, each)) for each in recurrences)
         workloads = {name: state for name, state in states if state is not None}
         self._workloads.queued.keep(*cached.key, {each.uid for each in workloads.values()})
+        runtime = self._runtimes.known(job)
         snapshot = Snapshot(
             job=job,
             recurrences=recurrences,
@@ -141,6 +144,7 @@ class ClusterBackend:
             source_job=None if source_job is None else source_job.value,
             pod_energies=self._pod_energies(cached.uid, recurrences),
             devices=devices_of(job),
+            runtime_digest=runtime.digest,
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
             observed_since=self._steady_clock.since(),
             reads_output=self._reads_output,
@@ -148,7 +152,7 @@ class ClusterBackend:
             policies=self._policies,
         )
         full = self._cache.crowded(key.namespace) if refused is None else refused.problem
-        return replace(snapshot, refusal=full or self._refusal(snapshot))
+        return replace(snapshot, refusal=full or runtime.problem or self._refusal(snapshot))
 
     def carry_out(self, snapshot: Snapshot, action: Action) -> None:
         """Carry out one action, and emit its Events."""
@@ -162,17 +166,21 @@ class ClusterBackend:
     def requeue_after_seconds(self, key: JobKey) -> float | None:
         """Delay until the next reconciliation without an event; None: no limit.
 
-        A refused, unwatched or queued workload needs one, and a namespace without room.
+        A refused, unwatched or queued workload needs one, a runtime without which nothing starts, and a namespace
+        without room.
         """
         cached = self._cache.jobs.get((key.namespace, key.name))
         if self._cache.jobs.refused((key.namespace, key.name)) is not None:
             return RECHECK_SECONDS
         if cached is None:
             return None
-        if self._dry_run.is_refused(cached.value) or self._cache.crowded(key.namespace):
-            return RECHECK_SECONDS
-        unwatched = kind_of(cached.value) != JOB and cached.value.status.counts.active > 0
-        polls = (UNWATCHED_POLL_SECONDS if unwatched else None, self._workloads.queued.poll_seconds(*cached.key))
+        job = cached.value
+        blocked = self._dry_run.is_refused(job) or self._cache.crowded(key.namespace) or self._runtimes.has_problem(job)
+        polls = (
+            RECHECK_SECONDS if blocked else None,
+            UNWATCHED_POLL_SECONDS if kind_of(job) != JOB and job.status.counts.active > 0 else None,
+            self._workloads.queued.poll_seconds(*cached.key),
+        )
         return min((each for each in polls if each is not None), default=None)
 
     def forget(self, key: JobKey, uid: str) -> None:
@@ -189,7 +197,7 @@ class ClusterBackend:
             case RecordObservation() | RecordLateUsage() | RecordProfile():
                 self._store_cache.record(action)
             case CreateRecurrence(recurrence):
-                self._create(recurrence)
+                self._create(snapshot, recurrence)
             case StartWorkload(recurrence):
                 self._start(snapshot, recurrence)
             case EndWorkload(recurrence, gracefully):
@@ -217,7 +225,8 @@ class ClusterBackend:
         reported = self._store.pod_energies.of_job(uid, min(each.spec.index for each in wanted))
         return {each.metadata.name: reported.get(each.order, ()) for each in wanted}
 
-    def _create(self, recurrence: TrainingRecurrence) -> None:
+    def _create(self, snapshot: Snapshot, recurrence: TrainingRecurrence) -> None:
+        self._check_runtime(snapshot, recurrence)
         metadata = recurrence.metadata
         body = recurrence.to_wire()
         del body["status"]
@@ -233,7 +242,14 @@ class ClusterBackend:
                 ) from None
             self._cache.put_recurrence(found)
 
+    def _check_runtime(self, snapshot: Snapshot, recurrence: TrainingRecurrence) -> None:
+        """Require that the runtime is as in the snapshot: one is often applied together with a run request."""
+        runtime = self._runtimes.current(snapshot.job)
+        if runtime.problem or runtime.digest != snapshot.runtime_digest:
+            raise StaleSnapshotError(f"{recurrence.metadata.full_name}: its training runtime has changed")
+
     def _start(self, snapshot: Snapshot, recurrence: TrainingRecurrence) -> None:
+        self._check_runtime(snapshot, recurrence)
         try:
             self._workloads.start(snapshot.job, recurrence)
         except (RejectedError, TemplateError) as error:

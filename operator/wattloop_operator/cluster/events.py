@@ -11,12 +11,12 @@ from typing import Any
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import ConditionStatus, ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import (
     RECURRENCE_DELETED,
     Action,
-    CreateRecurrence,
     DeleteRecurrence,
     EmitEvent,
     WriteJobStatus,
@@ -70,16 +70,12 @@ def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
     match action:
         case EmitEvent():
             yield action
-        case CreateRecurrence(recurrence):
-            spec = recurrence.spec
-            text = (
-                f"recurrence {spec.index}, attempt {spec.attempt} ({recurrence.metadata.name}) starts with batch size "
-                f"{spec.batch_size}: {spec.decision.reason}"
-            )
-            yield EmitEvent(False, "RecurrenceStarted", text, recurrence)
         case WriteRecurrenceStatus(recurrence, status):
             subject = f"recurrence {recurrence.spec.index} ({recurrence.metadata.name})"
             if status.result is not None and recurrence.status.result is None:
+                if recurrence.metadata.name not in _stated(snapshot.job.status):
+                    # The status waits, or its write failed. When it repeats this Event, the API server has it already.
+                    yield _started_event(recurrence)
                 warning = status.result in WARNING_RESULTS
                 yield EmitEvent(warning, f"Recurrence{status.result.value}", f"{subject}: {status.message}", recurrence)
             known = {(each.type, each.message) for each in recurrence.status.conditions}
@@ -99,11 +95,39 @@ def events_of(snapshot: Snapshot, action: Action) -> Iterator[EmitEvent]:
             )
             yield EmitEvent(False, RECURRENCE_DELETED, text)
         case WriteJobStatus(status):
+            yield from _started_events(snapshot, status)
             before = {each.reason for each in snapshot.job.status.conditions}
             for condition in status.conditions:
                 is_warning = condition.reason in JOB_WARNING_REASONS and condition.status is ConditionStatus.FALSE
                 if is_warning and condition.reason not in before:
                     yield EmitEvent(True, condition.reason, condition.message)
+
+
+def _started_events(snapshot: Snapshot, status: RecurringTrainingJobStatus) -> Iterator[EmitEvent]:
+    """The Events of the attempts that a job's status states for the first time, active or ended by then.
+
+    They come with the status, so no start waits for them, and an operator that takes over emits those that lack. An
+    older attempt is among the recent ones again when a user deletes a newer one. Its recurrence was counted before.
+    """
+    before = snapshot.job.status
+    new, active = _stated(status) - _stated(before), {each.name for each in status.active}
+    for recurrence in snapshot.recurrences:
+        name = recurrence.metadata.name
+        if name in new and (name in active or recurrence.spec.index >= before.counts.recurrences):
+            yield _started_event(recurrence)
+
+
+def _started_event(recurrence: TrainingRecurrence) -> EmitEvent:
+    name, spec = recurrence.metadata.name, recurrence.spec
+    text = (
+        f"recurrence {spec.index}, attempt {spec.attempt} ({name}) starts with batch size {spec.batch_size}: "
+        f"{spec.decision.reason}"
+    )
+    return EmitEvent(False, "RecurrenceStarted", text, recurrence)
+
+
+def _stated(status: RecurringTrainingJobStatus) -> set[str]:
+    return {each.name for each in status.active} | {each.name for each in status.recent_recurrences}
 
 
 @dataclass(frozen=True)

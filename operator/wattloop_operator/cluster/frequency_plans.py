@@ -142,7 +142,7 @@ class FrequencyPlanWriter:
         if not ended and applied not in (written.applied, recurrence.status.frequency_plan):
             # Its own field alone: the other fields of the status belong to other writers.
             status_part = TrainingRecurrenceStatus(frequency_plan=applied)
-            own = status_part.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude_none=True)
+            own = status_part.model_dump(mode="json", by_alias=True, include={"frequency_plan"}, exclude_none=True)
             self.api.apply_status(TRAINING_RECURRENCES, status_to_apply(recurrence, own), field_manager=FIELD_MANAGER)
             written.applied = applied
 

@@ -20,6 +20,9 @@ from wattloop_operator.workloads.kueue import GROUP, JOB_UID_LABEL, created_at, 
 Body = Mapping[str, Any]
 # Interval of reads of the Workload of one that waits. Its admission resumes it, which is noticed without a read.
 POLL_SECONDS = 10.0
+# Kueue makes the Workload a moment after what it is made of, so the first reads follow sooner, each twice as late.
+FIRST_POLL_SECONDS = 1.0
+NOT_MADE = "Pending"
 # With many waiting jobs the interval grows, so that the API server gets no more reads than this.
 MAX_READS_PER_SECOND = 20.0
 NOT_INSTALLED = (
@@ -39,12 +42,14 @@ class WorkloadRead:
     Attributes:
         version: Resource version of what it was made of, as of the read.
         at: Time of the read on the monotonic clock.
+        delay_seconds: How long after it the next read follows, unless others share the rate.
         workload: The part of the Workload that is read; None if it was not found.
         problem: What is known without it.
     """
 
     version: str
     at: float
+    delay_seconds: float
     workload: Body | None = None
     problem: QueueWait | None = None
 
@@ -81,9 +86,8 @@ class KueueWorkloads:
 
     def poll_seconds(self, namespace: str, job: str) -> float | None:
         """Delay until the Workloads of a job are read again; None if none of its attempts waits."""
-        if (namespace, job) not in self._reads:
-            return None
-        return max(POLL_SECONDS, len(self._reads) / MAX_READS_PER_SECOND)
+        reads = self._reads.get((namespace, job))
+        return None if reads is None else min(map(self._delay_seconds, reads.values()))
 
     def forget(self, namespace: str, job: str) -> None:
         """Drop what was read for a job."""
@@ -103,8 +107,7 @@ class KueueWorkloads:
         key, now = _job_key(recurrence), self._monotonic()
         known = self._reads.get(key, {}).get(uid)
         # A little less than the interval: the reconciliation that it asks for must read.
-        poll_seconds = 0.9 * (self.poll_seconds(*key) or 0.0)
-        if known is None or known.version != version or now - known.at >= poll_seconds:
+        if known is None or known.version != version or now - known.at >= 0.9 * self._delay_seconds(known):
             try:
                 workload, problem = self._read(body, recurrence.metadata.namespace, uid)
             except OperationError as error:
@@ -113,9 +116,12 @@ class KueueWorkloads:
                     raise
                 text = f"the operator cannot list Kueue's Workloads now, which say why it waits: {error}"
                 workload, problem = None, QueueWait(queue_of(body), "NotReadable", text, created_at(body))
-            known = WorkloadRead(version, now, workload, problem)
+            known = WorkloadRead(version, now, _delay_seconds(problem, known, version), workload, problem)
             self._reads.setdefault(key, {})[uid] = known
         return known
+
+    def _delay_seconds(self, read: WorkloadRead) -> float:
+        return max(read.delay_seconds, len(self._reads) / MAX_READS_PER_SECOND)
 
     def _read(self, body: Body, namespace: str, uid: str) -> tuple[Body | None, QueueWait | None]:
         queue, since = queue_of(body), created_at(body)
@@ -136,11 +142,21 @@ class KueueWorkloads:
             f"Kueue has made no Workload of it yet; if this persists, check that Kueue runs and manages the kind "
             f"{body.get('kind', 'Job')} (integrations.frameworks of its configuration)"
         )
-        return None, QueueWait(queue, "Pending", text, since)
+        return None, QueueWait(queue, NOT_MADE, text, since)
 
     def _discovered(self) -> ResourceType | None:
         version = self._api.preferred_version(GROUP)
         return None if version is None else ResourceType(version, "workloads", "Workload")
+
+
+def _delay_seconds(problem: QueueWait | None, before: WorkloadRead | None, version: str) -> float:
+    """The delay after a read, by what it says of a wait without a Workload and the read before."""
+    if problem is None or problem.reason != NOT_MADE:
+        return POLL_SECONDS
+    if before is None:
+        return FIRST_POLL_SECONDS
+    # A new version of the child is read at once, as often as others write it.
+    return before.delay_seconds if before.version != version else min(2 * before.delay_seconds, POLL_SECONDS)
 
 
 def _job_key(recurrence: TrainingRecurrence) -> tuple[str, str]:

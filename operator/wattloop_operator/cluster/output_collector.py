@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 # Each is a thread here, and a connection of the API server to a kubelet.
 MAX_FOLLOWED = 256
-SLOW_PATTERN = "SlowPattern"
+SLOW_PATTERN, METRIC_NOT_READ = "SlowPattern", "MetricNotRead"
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 
 Pod = Mapping[str, Any]
@@ -72,6 +72,7 @@ class _Collected:
         failures: Number of failed readers in sequence.
         is_delayed: Whether the last reader failed and the delay is over.
         is_announced: Whether an Event says that the log is not read to its end.
+        is_unread_announced: Whether an Event says that the lines with the metric's name do not count.
     """
 
     follower: LogFollower | None = None
@@ -81,6 +82,7 @@ class _Collected:
     failures: int = 0
     is_delayed: bool = False
     is_announced: bool = False
+    is_unread_announced: bool = False
 
 
 class OutputCollector:
@@ -164,6 +166,7 @@ class OutputCollector:
         self._observe(*key, OutputReport(position + 1, finished=True))
 
     def _advance(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, open_log: OpenLog) -> None:
+        self._announce_unread_lines(recurrence, collected)
         if collected.runs() or self._monotonic() < collected.retry_at:
             return
         pod, before = self._pod(key, recurrence), collected.follower
@@ -185,6 +188,14 @@ class OutputCollector:
                 return
         if pod is not None:
             self._follow(key, recurrence, collected, pod, open_log)
+
+    def _announce_unread_lines(self, recurrence: TrainingRecurrence, collected: _Collected) -> None:
+        # A follower that begins in the middle of a log has not read the evaluations before it.
+        is_read = recurrence.progress.metric is not None
+        notice = "" if collected.follower is None or is_read else collected.follower.unread_notice
+        if notice and not collected.is_unread_announced:
+            self._announce(recurrence, EmitEvent(True, METRIC_NOT_READ, notice))
+            collected.is_unread_announced = True
 
     def _follow(
         self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, pod: Pod, open_log: OpenLog

@@ -230,6 +230,11 @@ class LogFollower:
         self._bytes = float(BURST_BYTES)
         self._counted_at = flow.monotonic()
 
+    @property
+    def unread_notice(self) -> str:
+        """See `OutputReader.unread_notice`."""
+        return self._reader.unread_notice
+
     def run(self) -> None:
         """Read until the end of the log, an error, or a stop."""
         known = self.position

@@ -94,9 +94,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--format",
-        choices=("table", "csv", "json"),
+        choices=("table", "csv", "json", "focus"),
         default="table",
-        help="table (default), csv (as recurrences.csv) or json (a list of objects with the columns of the CSV)",
+        help="table (default), csv (as recurrences.csv), json (a list of objects with the columns of the CSV) or, of "
+        "--month, focus (CSV with the columns of FinOps FOCUS 1.2)",
     )
     parser.add_argument("--output", metavar="FILE", default="-", help="output file (default: -, stdout)")
 
@@ -118,6 +119,8 @@ def _list_option(arguments: argparse.Namespace) -> str:
 
 
 def _check(arguments: argparse.Namespace) -> None:
+    if arguments.format == "focus" and arguments.month is None:
+        raise UsageError("--format focus is of a month's charges; add --month YYYY-MM")
     if option := _list_option(arguments):
         if arguments.database is None or arguments.job is not None:
             raise UsageError(f"{option} lists what a database has: give --database DATABASE, and no JOB")
@@ -161,6 +164,7 @@ def _write_list(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from wattloop.files.atomic_write import open_atomic
+    from wattloop_operator.history.focus import write_focus
     from wattloop_operator.history.gpu_holders import HeldGpu, gpus_unknown, held_gpus, held_table
     from wattloop_operator.history.job_overview import JobOverview, job_keys, overview_table, overviews
     from wattloop_operator.history.line_files import write_lines
@@ -170,6 +174,9 @@ def _write_list(arguments: argparse.Namespace) -> int:
     with open_store(arguments.database, create=False) as store, open_atomic(arguments.output) as stream:
         if arguments.gpus and (why := gpus_unknown(store)):
             raise OperationError(why)
+        if arguments.format == "focus":
+            write_focus(stream, month_usages(store, arguments.month), arguments.month)
+            return 0
         found: tuple[type[Any], Sequence[Any], Callable[[Any], Table]]
         if arguments.gpus:
             found = HeldGpu, held_gpus(store), held_table

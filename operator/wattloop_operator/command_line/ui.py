@@ -34,6 +34,14 @@ def _loopback(text: str) -> Address:
     return found
 
 
+def _account(text: str) -> tuple[str, str]:
+    """Parse a service account, as kubectl's options write it."""
+    namespace, _, name = text.partition(":")
+    if not (namespace and name):
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected NAMESPACE:NAME")
+    return namespace, name
+
+
 def _configure(parser: argparse.ArgumentParser) -> None:
     # kubectl's plugin is asked for the cluster.
     is_plugin = parser.prog.startswith("kubectl ")
@@ -54,7 +62,20 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-n", "--namespace"),
         metavar="NAME",
-        help="read this namespace of the cluster (default: all that you may list, else that of the context)",
+        help="read this namespace of the cluster (default: all that you may list, else that of the context); with "
+        "--forward, the namespace of Wattloop's release (default: the one that has the page)",
+    )
+    parser.add_argument(
+        "--forward",
+        action="store_true",
+        default=None,
+        help="open the page that the chart serves (ui.enabled) by kubectl port-forward, instead of serving one",
+    )
+    parser.add_argument(
+        "--serviceaccount",
+        type=_account,
+        metavar="NAMESPACE:NAME",
+        help="with --forward: write a token of this account to stdout, to sign in with (default: none; use your own)",
     )
     parser.add_argument(
         "--bind",
@@ -67,7 +88,16 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> None:
-    of_cluster = {each: getattr(arguments, each) for each in ("kubeconfig", "namespace")}
+    of_cluster = {each: getattr(arguments, each) for each in ("kubeconfig", "namespace", "forward", "serviceaccount")}
+    if arguments.serviceaccount is not None and not arguments.forward:
+        raise UsageError("--serviceaccount: only a page that the chart serves asks for a token; add --forward")
+    if arguments.forward:
+        from wattloop_operator.page.request_guard import LOOPBACK_HOSTS
+
+        if arguments.bind.host not in LOOPBACK_HOSTS:
+            raise UsageError(
+                f"--bind: found {arguments.bind.host}; a forwarded page answers to {', '.join(LOOPBACK_HOSTS)} alone"
+            )
     if arguments.database is not None:
         given = next((name for name, value in of_cluster.items() if value is not None), None)
         if given is not None:
@@ -100,6 +130,9 @@ def _run(arguments: argparse.Namespace) -> int:
     """Serve the page until the program is asked to end."""
     from wattloop import interruption
 
+    if arguments.forward:
+        _forward(arguments)
+        return 0
     with interruption.deferred():
         if arguments.reads_cluster:
             _serve_cluster(arguments)
@@ -139,9 +172,39 @@ def _serve_cluster(arguments: argparse.Namespace) -> None:
         _serve(arguments, source)
 
 
-def _serve(arguments: argparse.Namespace, source: JobSource) -> None:
+def _forward(arguments: argparse.Namespace) -> None:
+    from wattloop import interruption
+    from wattloop_operator.page.port_forward import Kubectl, await_end, forwarded, served_page, viewer_token
+
+    named = {"context": arguments.context, "kubeconfig": arguments.kubeconfig}
+    kubectl = Kubectl([f"--{name}={value}" for name, value in named.items() if value is not None])
+    page = served_page(kubectl, arguments.namespace)
+    token = "" if arguments.serviceaccount is None else viewer_token(kubectl, *arguments.serviceaccount)
+    if page.hosts:
+        # Its certificate has these names.
+        urls = [f"https://{each}" for each in page.hosts]
+        sys.stderr.write(f"{page}: live page at {' or '.join(urls)} (ui.hosts of the chart); no port is forwarded\n")
+        _open(arguments, urls[0], token)
+        return
+    with interruption.deferred(), forwarded(kubectl, page, arguments.bind) as (url, process):
+        sys.stderr.write(f"{page}: live page at {url} (read-only; end with Ctrl-C)\n")
+        _open(arguments, url, token)
+        await_end(process)
+
+
+def _open(arguments: argparse.Namespace, url: str, token: str = "") -> None:
+    """Open a page in the browser, if that is wanted; a token to sign in with goes to the output."""
     import webbrowser
 
+    if token:
+        sys.stderr.write("sign in with this token:\n")
+        sys.stdout.write(f"{token}\n")
+        sys.stdout.flush()
+    if arguments.open and not webbrowser.open(url):
+        sys.stderr.write("no browser was found on this machine; open the address in one\n")
+
+
+def _serve(arguments: argparse.Namespace, source: JobSource) -> None:
     from wattloop import interruption
     from wattloop_operator.http.http_service import PROBE_CONCURRENCY, HttpService
     from wattloop_operator.page.change_stream import ChangeStreams, OpenStreams
@@ -154,8 +217,7 @@ def _serve(arguments: argparse.Namespace, source: JobSource) -> None:
     with HttpService("live page", page, bind, max_concurrency=PROBE_CONCURRENCY) as server:
         try:
             sys.stderr.write(f"{source.name}: live page at {server.url} (read-only; end with Ctrl-C)\n")
-            if arguments.open and not webbrowser.open(server.url):
-                sys.stderr.write("no browser was found on this machine; open the address in one\n")
+            _open(arguments, server.url)
             interruption.sleep(None)
         finally:
             streams.end()
@@ -166,10 +228,12 @@ COMMAND = Command(
     "beliefs, costs, energy against time, the running attempt, why a job does not run, who holds which GPU, and what "
     "each team used in a month. It follows a run, changes no job and no record, and has the same content as JSON under "
     "/api. As every command does, it migrates a database of an older version. With a context, a kubeconfig or a "
-    "namespace, and as kubectl wattloop ui, it shows the jobs of a cluster that the kubeconfig's user may list.",
+    "namespace, and as kubectl wattloop ui, it shows the jobs of a cluster that the kubeconfig's user may list; with "
+    "--forward, it opens the page that the chart serves there.",
     example="  wattloop ui --database wattloop-output/digits --open\n"
     "  wattloop ui --database postgresql://reader@db/wattloop --bind 127.0.0.1:9000\n"
-    "  kubectl wattloop ui -n research --open",
+    "  kubectl wattloop ui -n research --open\n"
+    "  kubectl wattloop ui --forward --serviceaccount research:reader --open",
     configure=_configure,
     run=_run,
     check=_check,

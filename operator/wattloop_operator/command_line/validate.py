@@ -37,12 +37,13 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.write("\n")
     else:
         sys.stdout.writelines(f"{line}\n" for file, result in results.items() for line in _lines(file, result))
-    return EXIT_PROBLEMS if any(result.problems or _is_empty(result) for result in results.values()) else 0
+    return EXIT_PROBLEMS if any(map(_fails, results.values())) else 0
 
 
-def _is_empty(result: CheckResult) -> bool:
-    """Whether a file contains no object at all, which is an error, as it is for `kubectl apply`."""
-    return not (result.problems or result.valid or result.skipped)
+def _fails(result: CheckResult) -> bool:
+    """Whether a file has a problem, a job that would never start, or no object, an error for `kubectl apply` too."""
+    is_empty = not (result.valid or result.skipped)
+    return bool(result.problems) or is_empty or any(map(not_supported, result.valid))
 
 
 def _lines(file: str, result: CheckResult) -> list[str]:
@@ -107,7 +108,8 @@ COMMAND = Command(
     description="Checks objects of Wattloop's kinds as the API server would: schema, unknown fields, rules and cron "
     "schedules. Each problem has its file, line, column and field, the value found and the value expected. The command "
     "also reports valid jobs that the operator would not start, since this version does not support what they request. "
-    "Objects of other kinds are skipped. It exits with 0 if all objects are valid, else with 2.",
+    "Objects of other kinds are skipped. It exits with 0 if all objects are valid and the operator would start all "
+    "jobs, else with 2.",
     example="  wattloop validate examples/digits/job.yaml\n"
     "  kustomize build overlays/production | wattloop validate --format json -",
     configure=_configure,

@@ -1,8 +1,7 @@
-"""kopf's handlers: each passes the event's object to the dispatcher.
+"""kopf's handlers: each passes the object of a watch's event to the dispatcher; `watch_session` passes those of lists.
 
-kopf calls index handlers for every object before it calls the first event handler of any kind, so
-the first event means that all kinds have been listed. kopf's create, update and timer handlers are
-not used: they keep state in the objects' annotations and act on edges.
+kopf's create, update and timer handlers are not used: they keep state in the objects' annotations and act on edges. Its
+indices are not used either: they make all objects wait for each other while kinds are listed.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def registry_of(
 
     @kopf.on.login(registry=registry)
     async def log_in(**_: Any) -> kopf.AiohttpSession:
-        return watch_session(login(), watches, dispatcher.kinds)
+        return watch_session(login(), watches, dispatcher)
 
     for kind in dispatcher.kinds:
         _register(registry, dispatcher, kind)
@@ -80,24 +79,16 @@ def settings_of(kinds: tuple[WatchedKind, ...]) -> kopf.OperatorSettings:
 def _register(registry: kopf.OperatorRegistry, dispatcher: EventDispatcher, kind: WatchedKind) -> None:
     address, name = _address(kind.resource), kind.resource.plural
 
-    @kopf.index(*address, id=f"{name}_indexed", registry=registry)
-    async def index(body: kopf.Body, **_: Any) -> None:
-        try:
-            found = unpack(body)
-        except UnreadableError as error:
-            dispatcher.on_unreadable(kind, dict(body), str(error))
-        else:
-            dispatcher.on_object(kind, found)
-
     @kopf.on.event(*address, id=f"{name}_changed", registry=registry)
     async def event_handler(event: kopf.RawEvent, **_: Any) -> None:
-        dispatcher.on_listed()
-        if event["type"] == "DELETED":
-            try:
-                found = unpack(event["object"])
-            except UnreadableError:
-                found = dict(event["object"])
-            dispatcher.on_deleted(kind, found)
+        if event["type"] != "DELETED":
+            dispatcher.on_packed(kind, event["object"])
+            return
+        try:
+            found = unpack(event["object"])
+        except UnreadableError:
+            found = dict(event["object"])
+        dispatcher.on_deleted(kind, found)
 
 
 def _address(resource: ResourceType) -> tuple[str, str, str]:

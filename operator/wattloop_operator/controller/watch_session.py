@@ -1,4 +1,8 @@
-"""The HTTP session of kopf's watches: it bounds what kopf parses, and knows which watches are open.
+"""The HTTP session of kopf's watches: it bounds what kopf parses, takes the lists, and knows which watches are open.
+
+The objects of a list go to the dispatcher as their pages arrive, and kopf receives the pages without them. kopf would
+start a worker for each object, and let all workers wait for the last list: each new one wakes those before it, which
+takes minutes with some thousands of objects.
 
 kopf documents sessions of its users' own; aiohttp's sessions accept a class of responses and
 callbacks for requests. kopf ends a watch for good at an error that it does not foresee, and its thread lives on. While
@@ -11,7 +15,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -21,6 +25,7 @@ import kopf
 from yarl import URL
 
 from wattloop_operator.cluster.bounded_json import UnreadableError
+from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import WatchedKind
 from wattloop_operator.cluster.informer.stored_parts import Part, Wanted, own_part, packed_event, packed_response
 
@@ -30,21 +35,21 @@ logger = logging.getLogger(__name__)
 MAX_LINE_BYTES = 8 * 1024 * 1024
 
 
-def watch_session(
-    login: Mapping[str, Any], watches: OpenWatches, kinds: Iterable[WatchedKind] = ()
-) -> kopf.AiohttpSession:
+def watch_session(login: Mapping[str, Any], watches: OpenWatches, dispatcher: EventDispatcher) -> kopf.AiohttpSession:
     """A session of the cluster's user; call it in the event loop of kopf.
 
     Args:
         login: The fields of a `kopf.ConnectionInfo`.
         watches: Records each request.
-        kinds: The watched kinds. Of their objects kopf receives the stored parts, if their namespaces have room.
+        dispatcher: Receives the objects of the lists. Of those of a watch kopf receives the stored parts, if their
+            namespaces have room.
     """
     info = kopf.ConnectionInfo(**login)
 
     class WatchResponse(_PackedResponse):
         open_watches = watches
-        filters: ClassVar = {kind.resource.plural: (kind.part, kind.has_room) for kind in kinds}
+        receiver = dispatcher
+        kinds: ClassVar = {kind.resource.plural: kind for kind in dispatcher.kinds}
 
     trace = aiohttp.TraceConfig()
     trace.on_request_start.append(_told(watches.begin))
@@ -69,7 +74,8 @@ class _PackedResponse(aiohttp.ClientResponse):
     """A response whose objects kopf receives packed."""
 
     open_watches: OpenWatches
-    filters: ClassVar[dict[str, tuple[Part, Wanted]]]
+    receiver: EventDispatcher
+    kinds: ClassVar[dict[str, WatchedKind]]
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
         """Read the headers; the lines of a watch are packed from then on.
@@ -88,20 +94,35 @@ class _PackedResponse(aiohttp.ClientResponse):
         return started
 
     async def json(self, **_: Any) -> Any:
-        """The body, parsed with bounds; the items of a list are packed.
+        """The body, parsed with bounds; a list without its items, which the dispatcher has received.
 
         Raises:
             json.JSONDecodeError: It is not JSON, or is too large.
         """
         data = await self.read()
         try:
-            return packed_response(data, *self._filter)
+            found = packed_response(data, *self._filter)
         except UnreadableError as error:
             raise json.JSONDecodeError(str(error), data[:200].decode("utf-8", "replace"), 0) from error
+        kind = self.kinds.get(self.url.name)
+        if kind is not None and isinstance(found, dict) and isinstance(found.get("items"), list):
+            self._receive(kind, found)
+        return found
+
+    def _receive(self, kind: WatchedKind, page: dict[str, Any]) -> None:
+        for item in page["items"]:
+            try:
+                self.receiver.on_packed(kind, item)
+            except Exception:  # the other objects are received
+                logger.exception("%s: unexpected failure at an object of a list", self.url.path)
+        page["items"] = []
+        if not (page.get("metadata") or {}).get("continue"):
+            self.receiver.on_listed(self.url.path)
 
     @property
     def _filter(self) -> tuple[Part, Wanted]:
-        return self.filters.get(self.url.name, (own_part, lambda _: True))
+        kind = self.kinds.get(self.url.name)
+        return (own_part, lambda _: True) if kind is None else (kind.part, kind.has_room)
 
     def close(self) -> None:
         """Close the connection."""
@@ -136,13 +157,17 @@ class _PackedLines:
             *lines, rest = bytes(pending).split(b"\n")
             pending = bytearray(rest if len(rest) <= MAX_LINE_BYTES else b"")
             for line in filter(None, lines):
-                try:
-                    packed = packed_event(line, self._part, self._wanted)
-                except UnreadableError as error:
-                    logger.warning("%s: an event of %d bytes is passed over: %s", self._url.path, len(line), error)
-                else:
-                    if packed:
-                        yield packed + b"\n"
+                if packed := self._packed(line):
+                    yield packed + b"\n"
+
+    def _packed(self, line: bytes) -> bytes:
+        try:
+            return packed_event(line, self._part, self._wanted)
+        except UnreadableError as error:
+            logger.warning("%s: an event of %d bytes is passed over: %s", self._url.path, len(line), error)
+        except Exception:  # the watch goes on, and the next resync fetches the object
+            logger.exception("%s: unexpected failure at an event of %d bytes", self._url.path, len(line))
+        return b""
 
 
 # kopf waits at most `RETRY_SECONDS` between the requests of a watch.

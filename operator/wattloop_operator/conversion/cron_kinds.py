@@ -127,6 +127,7 @@ def converted(kind: CronKind, document: Document) -> Conversion:
         # The API server's default, which keeps the output of a failed container out of its status.
         if container.get("terminationMessagePolicy") == "File":
             del container["terminationMessagePolicy"]
+    _without_restarts(kind, child, result)
     arguments = find_arguments(child)
     replace_arguments(child, arguments)
     result.manifest = {
@@ -145,6 +146,8 @@ def converted(kind: CronKind, document: Document) -> Conversion:
             "template": template,
         },
     }
+    if not template.get("labels", True):
+        del template["labels"]
     return result
 
 
@@ -255,6 +258,17 @@ def _retries(child: dict[str, Any], result: Conversion) -> dict[str, Any]:
     text = "is spec.retryPolicy.limit now: Wattloop starts another workload, with its own decision, for each attempt"
     result.notes.append(Note((*result.child, "backoffLimit"), text))
     return {"retryPolicy": {"limit": min(limit, MAX_RETRIES) if isinstance(limit, int) else limit}}
+
+
+def _without_restarts(kind: CronKind, child: dict[str, Any], result: Conversion) -> None:
+    """Have a failed pod of a Job end an attempt, as by default."""
+    place = ("template", "spec")
+    pod = child.get(place[0])
+    pod = pod.get(place[1]) if isinstance(pod, dict) else None
+    if kind.child_version == "batch/v1" and isinstance(pod, dict) and pod.get("restartPolicy") == "OnFailure":
+        pod["restartPolicy"] = "Never"
+        text = "is Never now: the cost of an attempt would include what ran before a restart in its pod"
+        result.notes.append(Note((*result.child, *place, "restartPolicy"), text))
 
 
 def _suspended(spec: dict[str, Any], result: Conversion) -> bool:

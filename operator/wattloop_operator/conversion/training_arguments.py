@@ -1,7 +1,7 @@
 """Finds the batch size and the epochs in the containers of a workload, and replaces them by Wattloop's variables.
 
-Kubernetes replaces `$(NAME)` in a command, its arguments and the values of variables, so the script stays
-unchanged.
+Kubernetes replaces `$(NAME)` in a command, its arguments and the values of variables, and Wattloop in the program of a
+RayJob, so the script stays unchanged.
 """
 
 from __future__ import annotations
@@ -107,6 +107,9 @@ def replace_arguments(spec: dict[str, Any], found: TrainingArguments) -> None:
 
 def _replace_values(spec: dict[str, Any], replace: Callable[[str, str], str]) -> None:
     """Call `replace` with name and number of each argument and variable, and put its result in place of the number."""
+    program = spec.get("entrypoint")
+    if isinstance(program, str):
+        (spec["entrypoint"],) = _words([program], replace)
     # Init containers do not get Wattloop's variables.
     for container in containers_in(spec, (CONTAINERS,)):
         for key in ("command", "args"):

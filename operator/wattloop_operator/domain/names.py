@@ -19,6 +19,10 @@ JOB_LABEL = "wattloop.dev/job"
 RECURRENCE_LABEL = "wattloop.dev/recurrence"
 RUN_REQUEST_PREFIX = "r"
 INDEX_DIGITS = 5
+# Of a scheduled time until the year 2286; a run request's slot has fewer.
+SLOT_CHARACTERS = 10
+# Names have room for three digits.
+MAX_ATTEMPT = 999
 INDEX = re.compile(rf"[0-9]{{{INDEX_DIGITS},}}-")
 ATTEMPTS = "attempts"
 UID_CHARACTERS = 8

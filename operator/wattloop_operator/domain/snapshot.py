@@ -173,6 +173,8 @@ class Snapshot:
         pod_energies: The node agents' reports about the recurrences' pods, by name of the
             recurrence.
         devices: GPUs that an attempt's training containers request; 0 if none, or not known.
+        runtime_digest: Digest of the training runtime that the template refers to; empty if it refers to none; None if
+            it is not known.
         agent_report_timeout_seconds: How long an attempt that has ended waits for the agents' final
             report; 0 if no agents report.
         observed_since: Since when the backend observes the job without interruption: this operator leads and its
@@ -180,8 +182,8 @@ class Snapshot:
         reads_output: Whether the output of trainings is read.
         measures_limits_by_output: Whether power limits are measured by the epochs in the output of a training that
             does not use the client.
-        deleted_recurrences: Ended recurrences that were deleted, and not by a history limit, and of which no Event
-            tells yet.
+        deleted_recurrences: Recurrences that were deleted, and not by a history limit, and of which no Event tells yet:
+            ended ones, and those that the job's status does not state yet, so that their slots do not start again.
         policies: Policies that decisions keep for later ones; those of the process, or else new ones.
             Decisions do not depend on it.
         derived: Values that are computed from the snapshot once; see `once_per_snapshot`.
@@ -198,6 +200,7 @@ class Snapshot:
     late_usages: tuple[LateUsage, ...] = ()
     pod_energies: Mapping[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
     devices: int = 0
+    runtime_digest: str | None = ""
     agent_report_timeout_seconds: int = 0
     observed_since: datetime | None = None
     reads_output: bool = True

@@ -16,8 +16,11 @@ from typing import Any
 import re2
 
 from wattloop.wire.training_messages import MAX_NUMBER
-from wattloop_operator.api.objective import Target
+from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.reporting_source import Reporting
+from wattloop_operator.domain.named_metric import NAMED_VALUE, NUMBER, NamedMetric, NamedValue
+from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of
+from wattloop_operator.domain.unread_lines import UnreadLines
 
 # The rest of a longer line is not searched.
 MAX_LINE_BYTES = 16 * 1024
@@ -28,14 +31,15 @@ MAX_LINE_SECONDS = 0.005
 PROCESSOR_SHARE, PROCESSOR_RESERVE_SECONDS = 0.25, 1.0
 SLOW_SHARE, SLOW_RESERVE_SECONDS = 0.05, 1.0
 METRIC, EPOCH = "metric", "epoch"
-_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity|infinity)"
-# A name, not part of a longer one, in quotes or not; a separator; a number, in quotes or not.
-_NAMED_VALUE = (
-    r"""(?:^|[^A-Za-z0-9_./-])["']?{name}["']?{separator}["']?(?P<{group}>{number})(?:$|[^A-Za-z0-9_.]|\.(?:$|\s))"""
-)
-_SEPARATOR = r"\s*[=:]\s*"
 # Epoch 3, Epoch: 3, epoch=3, Epoch [3/10], in any case.
-_EPOCH_NAME, _EPOCH_SEPARATOR = "(?i:epoch)", r"[\s=:#\[]*"
+# But not "Epoch: 20%", which is a bar over epochs.
+_EPOCH = NAMED_VALUE.format(
+    name="(?i:epoch)",
+    group=EPOCH,
+    separator=r"[\s=:#\[]*",
+    number=NUMBER,
+    end=r"$|[^A-Za-z0-9_.%]|\.(?:$|\s)",
+)
 
 
 class PatternError(ValueError):
@@ -72,17 +76,30 @@ class OutputReader:
         Evaluation(metric=0.91, epoch=3.0)
         >>> reader.read(b"{'accuracy': 0.95, 'epoch': 4.0}")
         Evaluation(metric=0.95, epoch=4.0)
+        >>> reader = OutputReader(Reporting.model_validate({"source": "Logs"}), target)
+        >>> reader.read(b"Epoch 5/30 | loss 0.11 | accuracy 0.96")
+        Evaluation(metric=0.96, epoch=5.0)
     """
 
     def __init__(self, reporting: Reporting, target: Target) -> None:
+        name = reporting.metric_name or target.metric
+        self._pattern = self._named = None
         if reporting.pattern is None:
-            name = reporting.metric_name or target.metric
-            self._metric = _compiled(_named_value(re2.escape(name), METRIC, _SEPARATOR))
-            self._epoch = _compiled(_named_value(_EPOCH_NAME, EPOCH, _EPOCH_SEPARATOR))
+            is_fraction = target.direction is Direction.MAXIMIZE and 0 < float(target.threshold) <= 1
+            self._named = NamedMetric(name, is_fraction=is_fraction)
+            self._epoch = _compiled(_EPOCH)
         else:
-            self._metric = self._epoch = compiled_pattern(reporting.pattern)
+            self._pattern = self._epoch = compiled_pattern(reporting.pattern)
+        self._bars = _BarEvaluations()
         self._uncounted_epochs = 1 - reporting.first_epoch
         self._latest_epoch: float | None = None
+        self._has_read = self._has_separator = False
+        self._unread = UnreadLines(name)
+
+    @property
+    def unread_notice(self) -> str:
+        """See `UnreadLines.notice`; empty once a line has counted."""
+        return "" if self._has_read else self._unread.notice
 
     def read(self, line: bytes) -> Evaluation | None:
         """Read the next line; None if it has no evaluation.
@@ -93,10 +110,82 @@ class OutputReader:
         epoch = number_in(_group(self._epoch, text, EPOCH))
         if epoch is not None and math.isfinite(epoch):
             self._latest_epoch = min(max(epoch + self._uncounted_epochs, 0.0), MAX_NUMBER)
-        metric = number_in(_group(self._metric, text, METRIC))
-        if metric is None:
+        # A user's own pattern decides by itself what counts.
+        bar = None if self._named is None else progress_bar_of(text)
+        value = self._of_pattern(text) if self._named is None else self._of_name(self._named, text, epoch, bar)
+        metric = number_in(value.number)
+        evaluation = None if metric is None else Evaluation(metric, self._latest_epoch)
+        if bar is not None:
+            evaluation = self._bars.read(evaluation, self._latest_epoch, is_full=bar.is_full)
+        elif evaluation is not None:
+            self._bars.forget_repeated()
+        self._has_read |= evaluation is not None
+        if not self._has_read and self._named is not None:
+            self._note_unread(self._named, text, epoch, value, bar)
+        return evaluation
+
+    def _of_pattern(self, text: str) -> NamedValue:
+        found = _group(self._pattern, text, METRIC)
+        # The comma of "loss 0.5, lr 0.1" is in what \S+ takes.
+        number = None if found is None else found.rstrip(",;")
+        if found is not None and number_in(number) is None:
+            self._unread.note_match(text, found)
+        return NamedValue(number)
+
+    def _of_name(self, named: NamedMetric, text: str, epoch: float | None, bar: ProgressBar | None) -> NamedValue:
+        value = named.value(text)
+        # A line before any epoch, such as "initial accuracy: 0.1", does not show how evaluations are written.
+        self._has_separator |= value.number is not None and self._latest_epoch is not None and bar is None
+        # Beside lines with a separator, one without is hardly another evaluation.
+        if value == NamedValue() and epoch is not None and not self._has_separator:
+            return named.column(text)
+        return value
+
+    def _note_unread(
+        self, named: NamedMetric, text: str, epoch: float | None, value: NamedValue, bar: ProgressBar | None
+    ) -> None:
+        if epoch is not None:
+            self._unread.note_epoch(epoch)
+        if self._unread.quotes_named and named.is_named(text):
+            self._unread.note_named(text, value, bar if self._latest_epoch is None else None)
+
+
+class _BarEvaluations:
+    """Which evaluations of progress bars count.
+
+    A full bar is written again when it is closed. Lightning's first full bar of an epoch still has the metric of the
+    epoch before: it counts where another epoch begins without a different one.
+    """
+
+    def __init__(self) -> None:
+        self._latest: Evaluation | None = None
+        self._repeated: Evaluation | None = None
+
+    def read(self, evaluation: Evaluation | None, epoch: float | None, *, is_full: bool) -> Evaluation | None:
+        """The evaluation that counts after the next bar; None if there is none."""
+        if evaluation is not None and not is_full and epoch is None:
+            # Another bar has begun, so an equal one at its end is another evaluation.
+            self._latest = None
+        if evaluation is None or not is_full or evaluation == self._latest:
+            return self._repeated_before(epoch)
+        if self._latest is None or evaluation.metric != self._latest.metric:
+            self._latest, self._repeated = evaluation, None
+            return evaluation
+        before = self._repeated_before(epoch)
+        self._repeated = evaluation
+        return before
+
+    def forget_repeated(self) -> None:
+        """Drop a repeated metric: another line has that of the epoch."""
+        self._repeated = None
+
+    def _repeated_before(self, epoch: float | None) -> Evaluation | None:
+        """The repeated metric of an epoch that has ended."""
+        found = self._repeated
+        if found is None or found.epoch is None or epoch is None or epoch <= found.epoch:
             return None
-        return Evaluation(metric, self._latest_epoch)
+        self._latest, self._repeated = found, None
+        return found
 
 
 def pattern_problem(reporting: Reporting) -> str | None:
@@ -131,10 +220,6 @@ def _compiled(pattern: str) -> Any:
         text = error.args[0] if error.args else error
         cause = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
         raise PatternError(f"found {pattern!r}, expected a regular expression of RE2: {cause}") from error
-
-
-def _named_value(name: str, group: str, separator: str) -> str:
-    return _NAMED_VALUE.format(name=name, group=group, separator=separator, number=_NUMBER)
 
 
 def _group(compiled: Any, text: str, name: str) -> str | None:
@@ -200,6 +285,11 @@ class BoundedOutputReader:
                     f"{1000 * MAX_LINE_SECONDS:.0f} ms: write spec.reporting.pattern with fewer repetitions"
                 )
         return evaluation
+
+    @property
+    def unread_notice(self) -> str:
+        """See `OutputReader.unread_notice`."""
+        return self._reader.unread_notice
 
     @property
     def wait_seconds(self) -> float:

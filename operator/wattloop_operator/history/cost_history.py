@@ -60,9 +60,11 @@ def saving_sentence(history: JobHistory) -> str:
         return UNKNOWN_ENERGY if ran else "No costs are known yet."
     default, latest = savings.default, savings.latest_percent
     if default is None:
+        # One that an interruption ended goes on with the next run, so this is not what it will have cost.
+        unreached = "" if costs[-1].reached else " and has not reached the target"
         return (
-            f"The latest recurrence cost {energy_text(costs[-1].cost_joules)}. What was saved is not known yet: the "
-            "default configuration has not reached the target."
+            f"The latest recurrence cost {energy_text(costs[-1].cost_joules)}{unreached}. What was saved is not known "
+            "yet: the default configuration has not reached the target."
         )
     baseline = energy_estimate_text(default)
     if not savings.is_known:

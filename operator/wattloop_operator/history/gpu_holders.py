@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from wattloop.printable import printable
-from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
+from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress, RecentPower
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import NONE, number_text
@@ -43,6 +43,10 @@ class HeldGpu:
         gpus: Number of GPUs: 1, or that of the attempt.
         product: Product name; empty if it is not known.
         mean_power_watts: Mean power since the attempt began, up to its latest report; None before the first.
+        recent_power_watts: Mean power between the latest two reports of its process, or since it began; None if it is
+            not known.
+        recent_seconds: Time over which it is the mean, by the GPU's clock; None if the power is not known.
+        recent_until: When the later of them was received; None if the power is not known.
         limit_watts: Power limit that is held on each GPU; None if none is.
         refused_limit: Why the limit that was requested last is not held; empty if it is.
         frequency_plan: Name of the FrequencyPlan by which its clocks are held; empty if there is none.
@@ -58,6 +62,9 @@ class HeldGpu:
     gpus: int
     product: str
     mean_power_watts: float | None
+    recent_power_watts: float | None
+    recent_seconds: float | None
+    recent_until: datetime | None
     limit_watts: int | None
     refused_limit: str
     frequency_plan: str
@@ -71,8 +78,8 @@ class HeldGpu:
 
     def to_json(self) -> dict[str, Any]:
         """The GPU as a JSON object with the names of the attributes."""
-        until = None if self.until is None else self.until.isoformat()
-        return asdict(self) | {"since": self.since.isoformat(), "until": until}
+        times = {name: getattr(self, name) for name in ("since", "until", "recent_until")}
+        return asdict(self) | {name: each and each.isoformat() for name, each in times.items()}
 
 
 def gpus_unknown(store: Store) -> str:
@@ -134,12 +141,20 @@ def gpus_of(
         "until": None if deadline is None else since + timedelta(seconds=deadline),
     }
     for gpu in progress.gpus:
-        yield HeldGpu(gpu=gpu.uuid, gpus=1, mean_power_watts=_mean_power_watts(gpu), **shared)
+        yield HeldGpu(gpu=gpu.uuid, gpus=1, mean_power_watts=_mean_power_watts(gpu), **_recent(gpu.recent), **shared)
     gpus = status.devices if usage is None else usage.devices
     if not progress.gpus and gpus:
         seconds = 0.0 if usage is None else float(usage.duration_seconds)
         watts = float(usage.gpu_energy_joules) / seconds if usage is not None and seconds > 0 else None
-        yield HeldGpu(gpu="", gpus=gpus, mean_power_watts=watts, **shared)
+        yield HeldGpu(gpu="", gpus=gpus, mean_power_watts=watts, **_recent(None), **shared)
+
+
+def _recent(power: RecentPower | None) -> dict[str, Any]:
+    return {
+        "recent_power_watts": None if power is None else float(power.power_watts),
+        "recent_seconds": None if power is None else float(power.seconds),
+        "recent_until": None if power is None else power.time,
+    }
 
 
 def _mean_power_watts(gpu: GpuReadingStatus) -> float | None:
@@ -161,7 +176,7 @@ def held_table(gpus: Sequence[HeldGpu]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("node", "GPU", "held by"):
         table.add_column(name, overflow="fold")
-    for name in ("mean power (W)", "limit (W)"):
+    for name in ("recent power (W)", "mean power (W)", "limit (W)"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("until", overflow="fold")
     for each in gpus:
@@ -169,6 +184,7 @@ def held_table(gpus: Sequence[HeldGpu]) -> Table:
             each.node,
             each.gpu or f"{each.gpus} GPU{'' if each.gpus == 1 else 's'}",
             f"{each.namespace}/{each.attempt}",
+            number_text(each.recent_power_watts),
             number_text(each.mean_power_watts),
             NONE if each.limit_watts is None else str(each.limit_watts),
             "the attempt ends" if each.until is None else f"{each.until:%Y-%m-%d %H:%M:%S} UTC at the latest",

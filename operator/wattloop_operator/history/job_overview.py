@@ -104,20 +104,21 @@ def overviews(store: Store, keys: Iterable[JobKey]) -> tuple[JobOverview, ...]:
         InputError: A stored job is invalid.
         OperationError: The database failed.
     """
+    wanted = {(key.namespace, key.name): key for key in keys}
+    found = {
+        (each.namespace, each.name): overview_of(each.read_as(RecurringTrainingJob))
+        for each in store.objects.named(JOB, wanted)
+    }
     uids: dict[tuple[str, str], list[str]] = {}
-    for each in store.observations.jobs():
-        uids.setdefault((each.namespace, each.job_name), []).append(each.job_uid)
-    found = []
-    for key in keys:
-        stored = store.objects.get(JOB, key.namespace, key.name)
-        if stored is not None:
-            found.append(overview_of(stored.read_as(RecurringTrainingJob)))
-        elif (key.namespace, key.name) in uids:
-            # A job that was deleted and made again has several.
-            records = filter(None, map(store.observations.last_of_job, uids[key.namespace, key.name]))
-            newest = max(records, key=lambda record: (record.finished_at, record.job_uid), default=None)
-            found.append(_of_record(key, newest))
-    return tuple(found)
+    if len(found) < len(wanted):
+        for each in store.observations.jobs():
+            uids.setdefault((each.namespace, each.job_name), []).append(each.job_uid)
+    for name in uids.keys() & (wanted.keys() - found.keys()):
+        # A job that was deleted and made again has several.
+        records = filter(None, map(store.observations.last_of_job, uids[name]))
+        newest = max(records, key=lambda record: (record.finished_at, record.job_uid), default=None)
+        found[name] = _of_record(wanted[name], newest)
+    return tuple(found[name] for name in wanted if name in found)
 
 
 def overview_table(jobs: Sequence[JobOverview]) -> Table:

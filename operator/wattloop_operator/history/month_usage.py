@@ -21,7 +21,7 @@ from wattloop_operator.domain.quantities import NONE, energy_text, money_text, n
 from wattloop_operator.history.energy_origin import ANNOTATION, energy_note, origin_of_attempt
 from wattloop_operator.history.job_overview import JOB
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money
-from wattloop_operator.store import AttemptUsage, Store, StoredObject
+from wattloop_operator.store import AttemptUsage, Store
 
 
 @dataclass(frozen=True)
@@ -104,17 +104,29 @@ def month_usages(store: Store, begin: datetime) -> tuple[MonthUsage, ...]:
     usages = store.observations.usages(begin, next_month(begin))
     jobs = {(each.namespace, each.name): each for each in store.objects.list(JOB)}
     by_job = itertools.groupby(usages, key=lambda each: (each.namespace, each.job_name))
-    return tuple(_usage_of(*key, jobs.get(key), list(group)) for key, group in by_job)
+    return tuple(
+        usage_of_job(*key, jobs[key].read_as(RecurringTrainingJob) if key in jobs else None, list(group))
+        for key, group in by_job
+    )
 
 
-def _usage_of(namespace: str, name: str, stored: StoredObject | None, usages: Sequence[AttemptUsage]) -> MonthUsage:
-    job = None if stored is None else stored.read_as(RecurringTrainingJob)
+def usage_of_job(
+    namespace: str, name: str, job: RecurringTrainingJob | None, usages: Sequence[AttemptUsage]
+) -> MonthUsage:
+    """The sums of one job's attempts.
+
+    Args:
+        namespace: Its namespace.
+        name: Its name.
+        job: The job; None if it is not known.
+        usages: The usages of its attempts, one at least.
+    """
     objective = None if job is None else job.spec.objective
     origin = None if job is None else job.metadata.annotations.get(ANNOTATION)
     measured = [each.energy_joules for each in usages if each.energy_joules > 0]
     energy = sum(measured)
-    # A record has 0 for a time that is not known.
-    gpu_seconds = [each.time_seconds * each.gpu_count for each in usages if each.time_seconds > 0]
+    # A record has 0 for a time or a number of GPUs that is not known.
+    gpu_seconds = [product for each in usages if (product := each.time_seconds * each.gpu_count) > 0]
     paid = None if objective is None or not measured else money(energy, objective.price)
     return MonthUsage(
         namespace,

@@ -18,7 +18,7 @@ from wattloop import interruption
 from wattloop.errors import OperationError
 from wattloop.files.atomic_write import open_atomic
 from wattloop.gpus.agent_process import running_agent
-from wattloop.gpus.process_gpus import GPUS_VARIABLE
+from wattloop.gpus.process_gpus import CUDA_VARIABLE, GPUS_VARIABLE
 from wattloop.run import held_gpus
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
@@ -52,6 +52,7 @@ from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store.pipeline_store import Pipelines
 from wattloop_operator.store.store import Store, open_store
 from wattloop_operator.workloads.injection import RunAddresses
+from wattloop_operator.workloads.workload_manifest import devices_of
 
 
 @dataclass(frozen=True)
@@ -242,11 +243,7 @@ class LocalRun:
         address = report_address(self.job.spec.reporting.source, watchdog.folder)
         app = create_app(service, pipelines=pipelines)
         server = stack.enter_context(HttpService("reporting API", app, address, background=[commits, planner]))
-        # CUDA_VISIBLE_DEVICES numbers this machine's own GPUs alone.
-        has_own_gpus = self.simulation is None and self.processors is None
-        gpus = given_gpus(socket, os.environ if has_own_gpus else {})
-        if not has_own_gpus:
-            environment[GPUS_VARIABLE] = ",".join(gpus)
+        gpus = self._given_gpus(socket, environment)
         backend = LocalBackend(
             store,
             source=self.source.absolute(),
@@ -261,6 +258,22 @@ class LocalRun:
             on_start=None if load is None else load.follow,
         )
         return backend
+
+    def _given_gpus(self, socket: Path, environment: dict[str, str]) -> tuple[str, ...]:
+        """The GPUs of the trainings, whose environment names them."""
+        # CUDA_VISIBLE_DEVICES numbers this machine's own GPUs alone.
+        if self.simulation is not None or self.processors is not None:
+            gpus = given_gpus(socket, {})
+            environment[GPUS_VARIABLE] = ",".join(gpus)
+            return gpus
+        requested = devices_of(self.job)
+        gpus = given_gpus(socket, os.environ)
+        if 0 < requested < len(gpus) and CUDA_VARIABLE not in os.environ:
+            gpus = gpus[:requested]
+            environment[CUDA_VARIABLE] = ",".join(gpus)
+        if requested not in (0, len(gpus)):
+            self.print_line(f"the manifest requests {requested} GPUs, but the trainings have {len(gpus)}")
+        return gpus
 
     def _write_results(self, started: StartedRun) -> None:
         """Write the table and the plots, also if the run was interrupted."""

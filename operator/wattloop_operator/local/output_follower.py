@@ -71,6 +71,7 @@ class OutputFollower:
         self._gpus = ProcessGpus(agent_socket, select=lambda offered: given_to_process(offered, variables))
         self._limits = OutputLimits(recurrence, self._gpus, power)
         self._epochs = 0.0
+        self._has_warned = False
         self._finishing = threading.Event()
         self._thread = TaskThread(self._run, f"follow-{recurrence.metadata.name}")
 
@@ -120,7 +121,14 @@ class OutputFollower:
         self._limits.polling()
         while lines := self._lines.read():
             found |= self._report_evaluations(lines)
+        self._warn_of_unread_lines()
         return found
+
+    def _warn_of_unread_lines(self) -> None:
+        notice = "" if self._reader is None or self._has_warned else self._reader.unread_notice
+        if notice:
+            logger.warning("%s: %s", self._recurrence.metadata.name, notice)
+            self._has_warned = True
 
     def _report_evaluations(self, lines: Sequence[tuple[int, bytes]]) -> bool:
         evaluations = list(self._evaluations(lines))

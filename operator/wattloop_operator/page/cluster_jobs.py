@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from wattloop.errors import InputError
+from wattloop_operator.api.gpu_node import GPUNode
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
@@ -23,9 +25,10 @@ from wattloop_operator.history.history_sources import read_object
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JobOverview, overview_of
 from wattloop_operator.history.month_usage import MonthUsage
+from wattloop_operator.page.cluster_month import kept_ends, kept_usages
 from wattloop_operator.page.cluster_objects import ClusterObjects, digest, versions
 from wattloop_operator.page.cluster_reader import ObjectReader
-from wattloop_operator.page.job_source import SourcedJob, command_line
+from wattloop_operator.page.job_source import GpuNodes, SourcedJob, command_line
 
 NODE_UNKNOWN = "node not known"
 LATEST_ALONE = (
@@ -33,9 +36,9 @@ LATEST_ALONE = (
     "savings are the operator's, of all recurrences."
 )
 OPERATOR_DECIDES = "The operator decides it when it is due, from its database, which has more than the objects."
-MONTH_UNKNOWN = (
-    "A cluster keeps only the latest recurrences as objects. The operator's database has those of each month: "
-    "wattloop ui --database URL, or the command below."
+MONTH_PARTIAL = (
+    "These are the recurrences that the cluster keeps as objects, the latest ones of each job that exists{since}. The "
+    "operator's database has all of a month: wattloop ui --database URL, or the command below."
 )
 
 
@@ -48,7 +51,6 @@ class ClusterJobs:
     """
 
     gpus_unknown = ""
-    month_unknown = MONTH_UNKNOWN
 
     def __init__(self, reader: ObjectReader, kubectl_options: Sequence[str] = ()) -> None:
         self._reader = reader
@@ -59,6 +61,14 @@ class ClusterJobs:
     def name(self) -> str:
         """See `JobSource`."""
         return self._reader.name
+
+    def refresh(self) -> None:
+        """See `JobSource`."""
+        self._reader.refresh()
+
+    def outdated_seconds(self) -> float:
+        """See `JobSource`."""
+        return self._reader.outdated_seconds()
 
     def version(self) -> str:
         """See `JobSource`."""
@@ -100,13 +110,39 @@ class ClusterJobs:
                     found += [gpu for each in running for gpu in gpus_of(_recurrence(each), deadline, NODE_UNKNOWN)]
         return tuple(found)
 
-    def month(self, begin: datetime) -> tuple[MonthUsage, ...]:  # noqa: ARG002
+    def pods_of_attempts(self) -> Mapping[tuple[str, str], Collection[str]]:
         """See `JobSource`."""
-        return ()
+        return {
+            (str(body["metadata"]["namespace"]), str(body["metadata"]["name"])): _pod_uids(body)
+            for namespace in self._reader.objects().namespaces.values()
+            for bodies in namespace.recurrences.values()
+            for body in bodies
+            if not _has_ended(body)
+        }
+
+    def gpu_nodes(self) -> GpuNodes:
+        """See `JobSource`."""
+        listed = self._reader.gpu_nodes()
+        bodies = sorted(listed.bodies, key=lambda body: str(body["metadata"]["name"]))
+        try:
+            return GpuNodes(tuple(read_object(GPUNode, body, _name_of(body)) for body in bodies), listed.unread)
+        except InputError as error:
+            return GpuNodes(unknown=f"All GPUs are not shown: {error}")
+
+    @property
+    def month_partial(self) -> str:
+        """See `JobSource`."""
+        ends = kept_ends(self._reader.objects())
+        return MONTH_PARTIAL.format(since="" if ends is None else f", since {ends[0]:%Y-%m-%d}")
+
+    def month(self, begin: datetime) -> tuple[MonthUsage, ...]:
+        """See `JobSource`."""
+        return kept_usages(self._reader.objects(), begin)
 
     def latest_end(self) -> datetime | None:
         """See `JobSource`."""
-        return None
+        ends = kept_ends(self._reader.objects())
+        return None if ends is None else ends[1]
 
     @property
     def first_step(self) -> str:
@@ -123,8 +159,9 @@ class ClusterJobs:
             return self._kubectl("wattloop", words[0], key.name, "--namespace", key.namespace)
         if "--month" in words:
             return command_line(("wattloop", words[0], "--database", "URL", *words[1:]))
-        # No column of kubectl has the GPUs.
-        return "" if "--gpus" in words else self._kubectl("get", "rtj", *self._reader.where(), "--output=wide")
+        if "--gpus" in words:
+            return "" if self._reader.gpu_nodes().unread else self._kubectl("describe", "gpunodes")
+        return self._kubectl("get", "rtj", *self._reader.where(), "--output=wide")
 
     def conditions_command(self, key: JobKey) -> str:
         """See `JobSource`."""
@@ -153,6 +190,10 @@ def _may_list(api: ClusterApi, resource: ResourceType) -> bool:
 
 def _has_ended(recurrence: Body) -> bool:
     return bool((recurrence.get("status") or {}).get("result"))
+
+
+def _pod_uids(recurrence: Body) -> frozenset[str]:
+    return frozenset(str(each["uid"]) for each in (recurrence.get("status") or {}).get("pods") or ())
 
 
 def _history_version(job: RecurringTrainingJob, history: JobHistory, recurrences: Sequence[Body]) -> str:

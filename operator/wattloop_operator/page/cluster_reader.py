@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from wattloop.errors import OperationError
+from wattloop.threads import TaskThread
 from wattloop_operator.cluster.api import (
+    GPU_NODES,
     Body,
     ClusterApi,
     NotFoundError,
@@ -21,15 +23,21 @@ from wattloop_operator.cluster.auth.token_review import SERVICE_ACCOUNT_PREFIX
 from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, LISTED, Viewer, ViewerRights
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.cluster_objects import ClusterObjects, namespace_objects
+from wattloop_operator.page.gpu_node_reader import REFUSED as GPU_NODES_REFUSED
+from wattloop_operator.page.gpu_node_reader import UNREAD as GPU_NODES_UNREAD
+from wattloop_operator.page.gpu_node_reader import GpuNodeReader, ListedGpuNodes
 from wattloop_operator.page.shown_parts import OMITTED, ShownParts
 
 logger = logging.getLogger(__name__)
 
 # An open page asks once a second; the API server is asked this often at most.
 READ_SECONDS = 3.0
+# Of older objects a page says when they were read; a program waits for newer ones.
+MAX_AGE_SECONDS = 10.0
 OWN_REMEDY = "ask for the right, or name a namespace that you may read with -n"
 REFUSED = "the page may not list it; its log has the reason"
 TOO_LARGE_REMEDY = "delete jobs that are no longer needed, or lower their history limits"
+UNEXPECTED = "the cluster cannot be read: an unexpected failure; see the log of the page"
 # What the API server answers the page is not for its viewers.
 NOT_FOR_VIEWERS = "the page cannot read the cluster now; its log has the reason"
 
@@ -48,11 +56,23 @@ class ObjectReader(Protocol):
         ...
 
     def objects(self) -> ClusterObjects:
-        """The objects.
+        """The objects, as they were read last; older ones are read again meanwhile.
 
         Raises:
             OperationError: They cannot be read.
         """
+        ...
+
+    def gpu_nodes(self) -> ListedGpuNodes:
+        """The GPUNodes, or why they are missing."""
+        ...
+
+    def refresh(self) -> None:
+        """Wait until the objects are not older than `MAX_AGE_SECONDS`."""
+        ...
+
+    def outdated_seconds(self) -> float:
+        """The age of objects that are older than that, in seconds; 0 of younger ones."""
         ...
 
     def where(self) -> tuple[str, ...]:
@@ -73,7 +93,7 @@ class ClusterReader:
         namespaces: The namespaces to read; none: all.
         clock: Monotonic seconds.
         remedy: What helps if no namespace may be listed.
-        namespace_bytes: Bytes of memory that the objects of a namespace may take; a larger one is not shown.
+        namespace_bytes: Bytes of memory that the objects of a namespace may take, and GPUNodes; more are not shown.
     """
 
     viewer = ""
@@ -93,7 +113,9 @@ class ClusterReader:
         self._clock = clock
         self._remedy = remedy
         self._namespace_bytes = namespace_bytes
+        self._gpu_nodes = GpuNodeReader(api, clock, namespace_bytes)
         self._lock = threading.Lock()
+        self._reading: TaskThread | None = None
         self._logged: dict[str, str] = {}
         self._known: tuple[float, ClusterObjects | OperationError] | None = None
         named = f"namespace {', '.join(namespaces)}" if namespaces else "all namespaces"
@@ -101,16 +123,34 @@ class ClusterReader:
 
     def objects(self) -> ClusterObjects:
         """See `ObjectReader`."""
-        # Held while the server is asked, so that the pages that are open ask it once together.
         with self._lock:
-            known = self._known
-            if known is None or self._clock() - known[0] >= READ_SECONDS:
-                # An error is kept, too: each page would else wait for a server that does not answer, one after another.
-                objects = self._read_or_error()
-                known = self._known = self._clock(), objects
-        if isinstance(known[1], OperationError):
-            raise known[1].with_traceback(None)
-        return known[1]
+            if self._known is None or (isinstance(self._known[1], OperationError) and self._must_read(READ_SECONDS)):
+                self._await_reading(READ_SECONDS)
+            # Asked first: a thread that has ended has left its objects.
+            elif not (self._reading is not None and self._reading.is_alive()) and self._must_read(READ_SECONDS):
+                thread = TaskThread(self._read_again, "live page")
+                thread.start()
+                self._reading = thread
+            assert self._known is not None
+            _, found = self._known
+        if isinstance(found, OperationError):
+            raise found.with_traceback(None)
+        return found
+
+    def gpu_nodes(self) -> ListedGpuNodes:
+        """See `ObjectReader`."""
+        return self._gpu_nodes.listed()
+
+    def refresh(self) -> None:
+        """See `ObjectReader`."""
+        with self._lock:
+            self._await_reading(MAX_AGE_SECONDS)
+
+    def outdated_seconds(self) -> float:
+        """See `ObjectReader`."""
+        known = self._known
+        age = 0.0 if known is None or isinstance(known[1], OperationError) else self._clock() - known[0]
+        return age if age >= MAX_AGE_SECONDS else 0.0
 
     def where(self) -> tuple[str, ...]:
         """See `ObjectReader`."""
@@ -126,11 +166,34 @@ class ClusterReader:
             self._logged[subject] = problem
             logger.warning("%s: %s", subject, problem)
 
-    def _read_or_error(self) -> ClusterObjects | OperationError:
+    def _await_reading(self, max_age_seconds: float) -> None:
+        """Read the objects if they are older, under the lock, so that the pages that are open ask the server once."""
+        if self._must_read(max_age_seconds) and self._reading is not None:
+            # What it finds is new enough; a second reading would double the server's work and our memory.
+            self._reading.join()
+        if self._must_read(max_age_seconds):
+            self._read_again()
+
+    def _must_read(self, max_age_seconds: float) -> bool:
+        """Whether objects that are older than this, or an old error, are all that is known."""
+        if self._known is None:
+            return True
+        read_at, found = self._known
+        return self._clock() - read_at >= (READ_SECONDS if isinstance(found, OperationError) else max_age_seconds)
+
+    def _read_again(self) -> None:
+        """Read the objects, or why they cannot be read; never by two threads at once. 10,000 take a second."""
+        found: ClusterObjects | OperationError
         try:
-            return self._read()
+            found = self._read()
         except OperationError as error:
-            return error
+            # It is kept, too: each page would else wait for a server that does not answer, one after another.
+            found = error
+        except Exception:
+            # Else pages would show the objects before for ever, and each would begin a reading.
+            logger.exception("unexpected failure while the cluster was read")
+            found = OperationError(UNEXPECTED)
+        self._known = self._clock(), found
 
     def _read(self) -> ClusterObjects:
         jobs: dict[str, dict[str, Body]] = {}
@@ -211,6 +274,24 @@ class ViewerReader:
         except OperationError as error:
             self._reader.log_once("the jobs cannot be read", str(error))
             raise OperationError(NOT_FOR_VIEWERS) from error
+
+    def gpu_nodes(self) -> ListedGpuNodes:
+        """See `ObjectReader`."""
+        try:
+            if self._rights.may_list(self._viewer, ALL_NAMESPACES, (GPU_NODES,)):
+                return self._reader.gpu_nodes()
+        except OperationError as error:
+            self._reader.log_once("GPUNodes are not shown", str(error))
+            return ListedGpuNodes(unread=GPU_NODES_UNREAD)
+        return ListedGpuNodes(unread=GPU_NODES_REFUSED.format(user=self.viewer, option=_subject_option(self.viewer)))
+
+    def refresh(self) -> None:
+        """See `ObjectReader`."""
+        self._reader.refresh()
+
+    def outdated_seconds(self) -> float:
+        """See `ObjectReader`."""
+        return self._reader.outdated_seconds()
 
     def where(self) -> tuple[str, ...]:
         """See `ObjectReader`."""

@@ -1,42 +1,114 @@
-"""Builds the view of the GPUs: their power, the limits that are held, by which attempt and until when."""
+"""Builds the view of the GPUs: their power, the limits that are held, by which attempt or pod, and until when."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
+from decimal import Decimal
 
+from wattloop_operator.api.gpu_node import GPUNode, GPUNodeStatus, NodeGPU
 from wattloop_operator.history.gpu_holders import HeldGpu
 from wattloop_operator.page.job_source import JobSource
 from wattloop_operator.page.jobs_view import page_of
-from wattloop_operator.page.views import ClusterView, GpuLine, NodeLine
+from wattloop_operator.page.views import ClusterView, GpuLine, NodeLine, OtherGpuLine, ReportedNodeLine
+from wattloop_operator.reconcile.energy.gpu_node_status import MAX_AGE
 
 GPUS_OF_PAGE = 100
 
 
-def cluster_view(source: JobSource, page: int = 1) -> ClusterView:
-    """One page of the GPUs of running attempts, and the sums of all of them by node.
+def cluster_view(source: JobSource, now: datetime, page: int = 1) -> ClusterView:
+    """One page of the GPUs of running attempts and then of the others, and the sums of all of them by node.
 
     Args:
         source: The jobs.
+        now: The time; older values than `MAX_AGE` are not known.
         page: Number of the page, from 1; one beyond the last is the last.
 
     Raises:
         WattloopError: The jobs cannot be read.
     """
-    version, gpus = source.version(), source.held_gpus()
-    page, pages, shown = page_of(gpus, GPUS_OF_PAGE, page)
+    version, gpus, reported = source.version(), source.held_gpus(), source.gpu_nodes()
+    gpu_nodes = [_known(each, now) for each in reported.nodes]
+    others = _others(gpu_nodes, _shown_with_attempts(gpus, source.pods_of_attempts()))
+    lines: list[GpuLine | OtherGpuLine] = [*(GpuLine(**asdict(each)) for each in gpus), *others]
+    page, pages, shown = page_of(lines, GPUS_OF_PAGE, page)
     return ClusterView(
         version=version,
         command=source.command(("history", "--gpus")),
         unknown=source.gpus_unknown,
         nodes=_nodes(gpus),
-        total=len(gpus),
+        reported_unknown=reported.unknown,
+        reported_nodes=[_reported(each) for each in gpu_nodes],
+        total=len(lines),
         page=page,
         pages=pages,
-        gpus=[GpuLine(**asdict(each)) for each in shown],
+        gpus=[each for each in shown if isinstance(each, GpuLine)],
+        other_gpus=[each for each in shown if isinstance(each, OtherGpuLine)],
     )
+
+
+def _known(gpu_node: GPUNode, now: datetime) -> GPUNode:
+    """The node with what is still known of it: of old values, which GPUs it had."""
+    status = gpu_node.status
+    if status.last_report_time is not None and now - status.last_report_time < MAX_AGE:
+        return gpu_node
+    gpus = tuple(NodeGPU(uuid=each.uuid, product=each.product) for each in status.gpus)
+    old = GPUNodeStatus(last_report_time=status.last_report_time, gpu_count=status.gpu_count, gpus=gpus)
+    return gpu_node.model_copy(update={"status": old})
+
+
+def _shown_with_attempts(
+    gpus: Iterable[HeldGpu], pods: Mapping[tuple[str, str], Collection[str]]
+) -> Collection[tuple[str, str]]:
+    """Uid of a pod and UUID of its GPU, "" for all of them, that the attempts have lines of."""
+    return {(uid, each.gpu) for each in gpus for uid in pods.get((each.namespace, each.attempt), ())}
+
+
+def _has_line(gpu: NodeGPU, shown: Collection[tuple[str, str]]) -> bool:
+    """Whether the attempts have lines of all its holders. What an attempt says alone would hide GPUs of others."""
+    return 0 < len(gpu.holders) == gpu.pods and all(
+        (holder.uid, gpu.uuid) in shown or (holder.uid, "") in shown for holder in gpu.holders
+    )
+
+
+def _reported(gpu_node: GPUNode) -> ReportedNodeLine:
+    status = gpu_node.status
+    return ReportedNodeLine(
+        node=gpu_node.metadata.name,
+        gpus=len(status.gpus),
+        free_gpus=status.free_gpus,
+        power_watts=_number(status.power_watts),
+        free_power_watts=_number(status.free_power_watts),
+        reported_at=status.last_report_time,
+    )
+
+
+def _others(gpu_nodes: Iterable[GPUNode], shown: Collection[tuple[str, str]]) -> list[OtherGpuLine]:
+    """The GPUs that are not among those of the attempts; free ones first, since their power is for nothing."""
+    found = [
+        OtherGpuLine(
+            gpu=gpu.uuid,
+            node=each.metadata.name,
+            product=gpu.product or "",
+            pods=gpu.pods,
+            holders=[f"{holder.namespace}/{holder.pod}" for holder in gpu.holders],
+            power_watts=_number(gpu.power_watts),
+            limit_watts=_number(gpu.limit_watts),
+            max_limit_watts=_number(gpu.max_limit_watts),
+            reported_at=each.status.last_report_time,
+        )
+        for each in gpu_nodes
+        for gpu in each.status.gpus
+        if not _has_line(gpu, shown)
+    ]
+    return sorted(found, key=lambda line: line.pods != 0)
+
+
+def _number(value: Decimal | None) -> float | None:
+    return None if value is None else float(value)
 
 
 def _nodes(gpus: Iterable[HeldGpu]) -> list[NodeLine]:
@@ -54,11 +126,14 @@ def _nodes(gpus: Iterable[HeldGpu]) -> list[NodeLine]:
 
 
 def _node(name: str, gpus: Sequence[HeldGpu], partial_attempts: int) -> NodeLine:
+    recent = _sum_if_known([each.recent_power_watts for each in gpus])
     limits = [None if each.limit_watts is None else each.limit_watts * each.gpus for each in gpus]
     return NodeLine(
         node=name,
         gpus=sum(each.gpus for each in gpus),
         mean_power_watts=_sum_if_known([each.mean_power_watts for each in gpus]),
+        recent_power_watts=recent,
+        recent_until=None if recent is None else min(each.recent_until for each in gpus if each.recent_until),
         limit_watts=_sum_if_known(limits),
         partial_attempts=partial_attempts,
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from wattloop_operator.api.gpu_node import GPUNode
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.gpu_holders import HeldGpu
@@ -37,12 +38,33 @@ class SourcedJob:
     next_unknown: str = ""
 
 
+@dataclass(frozen=True)
+class GpuNodes:
+    """The nodes with all their GPUs, as their agents report them.
+
+    Attributes:
+        nodes: The nodes, by name.
+        unknown: Why they are not known, and what shows them; empty if they are known.
+    """
+
+    nodes: tuple[GPUNode, ...] = ()
+    unknown: str = ""
+
+
 class JobSource(Protocol):
     """The jobs that one reader of the page may see. Every method may raise `WattloopError`."""
 
     @property
     def name(self) -> str:
         """What is read, without secrets."""
+        ...
+
+    def refresh(self) -> None:
+        """Wait until what is shown is new enough for a program, which does not read a page again by itself."""
+        ...
+
+    def outdated_seconds(self) -> float:
+        """The age of what is shown, in seconds, while it is old and read again; else 0."""
         ...
 
     def version(self) -> str:
@@ -81,12 +103,20 @@ class JobSource(Protocol):
         ...
 
     @property
-    def month_unknown(self) -> str:
-        """Why the usage of months is not known, and where it is; empty if it is known."""
+    def month_partial(self) -> str:
+        """Why the usage of months is a part, and where all of it is; empty if it is whole."""
         ...
 
     def held_gpus(self) -> tuple[HeldGpu, ...]:
         """The GPUs of running attempts."""
+        ...
+
+    def pods_of_attempts(self) -> Mapping[tuple[str, str], Collection[str]]:
+        """The uids of the pods of running attempts, by namespace and name of the attempt."""
+        ...
+
+    def gpu_nodes(self) -> GpuNodes:
+        """All GPUs; they are read when this is called, and are in no version."""
         ...
 
     def month(self, begin: datetime) -> tuple[MonthUsage, ...]:

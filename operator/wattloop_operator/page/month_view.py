@@ -40,7 +40,7 @@ def month_view(source: JobSource, month: str | None = None, page: int = 1) -> Mo
         previous=month_text(begin - timedelta(days=1)) if begin.year > FIRST_YEAR else None,
         following=month_text(following) if following <= datetime.now(UTC) else None,
         command=source.command(("history", "--month", name)),
-        unknown=source.month_unknown,
+        partial=source.month_partial,
         notes=sorted({f"{each.namespace}/{each.job}: {each.energy_note}" for each in usages if each.energy_note}),
         teams=[_team(team, list(group)) for team, group in itertools.groupby(usages, key=lambda each: each.namespace)],
         total=len(usages),

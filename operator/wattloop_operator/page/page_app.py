@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request
@@ -17,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from wattloop.errors import WattloopError
 from wattloop.printable import printable
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.history.focus import write_focus
 from wattloop_operator.history.line_files import write_lines
 from wattloop_operator.history.month_usage import MonthUsage, month_begin, month_text
 from wattloop_operator.page.change_stream import ChangeStreams
@@ -39,7 +42,14 @@ async def _source(request: Request) -> JobSource:
     return page_of(request).source
 
 
+def _fresh_source(request: Request) -> JobSource:
+    source = page_of(request).source
+    source.refresh()
+    return source
+
+
 Source = Annotated[JobSource, Depends(_source)]
+FreshSource = Annotated[JobSource, Depends(_fresh_source)]
 Text = Annotated[str, Query(max_length=253)]
 Name = Annotated[str, Query(min_length=1, max_length=253)]
 Month = Annotated[str, Query(pattern="^[1-9][0-9]{3}-(0[1-9]|1[0-2])$", max_length=7)]
@@ -51,6 +61,13 @@ NO_JOB_STEP = "It may have been deleted; the list of jobs has those that there a
 NO_DATABASE_STEP = "The page reads it again by itself."
 
 View = TypeVar("View")
+
+
+class Columns(StrEnum):
+    """The columns of a month's CSV: Wattloop's own, or those of FinOps FOCUS."""
+
+    WATTLOOP = "wattloop"
+    FOCUS = "focus"
 
 
 class ErrorBody(BaseModel):
@@ -110,27 +127,27 @@ def openapi_text() -> str:
 
 def _add_json(app: FastAPI) -> None:
     @app.get("/api/jobs", summary="List the jobs", responses={503: ERRORS[503]})
-    def jobs(source: Source, search: Text = "", page: PageNumber = 1) -> JobsView:
+    def jobs(source: FreshSource, search: Text = "", page: PageNumber = 1) -> JobsView:
         """One page of the jobs whose namespace and name contain the text."""
         return jobs_view(source, search, page)
 
     @app.get("/api/job", summary="Show a job", responses=ERRORS)
-    def job(source: Source, namespace: Name, name: Name, page: PageNumber = 1) -> JobView:
+    def job(source: FreshSource, namespace: Name, name: Name, page: PageNumber = 1) -> JobView:
         """Its decisions, beliefs, running attempts, and one page of the attempts that ended."""
         return _found(job_view(source, JobKey(namespace, name), page))
 
     @app.get("/api/conditions", summary="Show why a job does not run", responses=ERRORS)
-    def conditions(source: Source, namespace: Name, name: Name) -> ConditionsView:
+    def conditions(source: FreshSource, namespace: Name, name: Name) -> ConditionsView:
         """The conditions of the job and of its running attempts, and its latest failures."""
         return _found(conditions_view(source, JobKey(namespace, name)))
 
-    @app.get("/api/cluster", summary="Show the GPUs of running attempts", responses={503: ERRORS[503]})
-    def cluster(source: Source, page: PageNumber = 1) -> ClusterView:
-        """Their power, the limits that are held, by which attempt and until when."""
-        return cluster_view(source, page)
+    @app.get("/api/cluster", summary="Show the GPUs", responses={503: ERRORS[503]})
+    def cluster(source: FreshSource, page: PageNumber = 1) -> ClusterView:
+        """Those of running attempts, then all others: their power, their limits, and who holds them."""
+        return cluster_view(source, datetime.now(UTC), page)
 
     @app.get("/api/month", summary="Show the usage of a month", responses={503: ERRORS[503]})
-    def month(source: Source, month: Month | None = None, page: PageNumber = 1) -> MonthView:
+    def month(source: FreshSource, month: Month | None = None, page: PageNumber = 1) -> MonthView:
         """Energy, GPU time, price and carbon by team and job; without a month, of the latest one with attempts."""
         return month_view(source, month, page)
 
@@ -138,32 +155,40 @@ def _add_json(app: FastAPI) -> None:
 def _add_html(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     def jobs_page(source: Source, search: Text = "", page: PageNumber = 1) -> HTMLResponse:
-        return HTMLResponse(rendered("jobs.html", jobs_view(source, search, page)))
+        return _html(source, "jobs.html", jobs_view(source, search, page))
 
     @app.get("/job", include_in_schema=False)
     def job_page(source: Source, namespace: Name, name: Name, page: PageNumber = 1) -> HTMLResponse:
-        return HTMLResponse(rendered("job.html", _found(job_view(source, JobKey(namespace, name), page))))
+        return _html(source, "job.html", _found(job_view(source, JobKey(namespace, name), page)))
 
     @app.get("/conditions", include_in_schema=False)
     def conditions_page(source: Source, namespace: Name, name: Name) -> HTMLResponse:
-        return HTMLResponse(rendered("conditions.html", _found(conditions_view(source, JobKey(namespace, name)))))
+        return _html(source, "conditions.html", _found(conditions_view(source, JobKey(namespace, name))))
 
     @app.get("/cluster", include_in_schema=False)
     def cluster_page(source: Source, page: PageNumber = 1) -> HTMLResponse:
-        return HTMLResponse(rendered("cluster.html", cluster_view(source, page)))
+        return _html(source, "cluster.html", cluster_view(source, datetime.now(UTC), page))
 
     @app.get("/month", include_in_schema=False)
     def month_page(source: Source, month: Month | None = None, page: PageNumber = 1) -> HTMLResponse:
-        return HTMLResponse(rendered("month.html", month_view(source, month, page)))
+        return _html(source, "month.html", month_view(source, month, page))
 
     @app.get("/month.csv", include_in_schema=False)
-    def month_csv(source: Source, month: Month) -> Response:
-        if source.month_unknown:
-            raise HTTPException(404, source.month_unknown)
+    def month_csv(source: FreshSource, month: Month, columns: Columns = Columns.WATTLOOP) -> Response:
+        if source.month_partial:
+            # A sheet has no place to say that it is a part.
+            raise HTTPException(404, source.month_partial)
         begin, text = month_begin(month), io.StringIO()
-        write_lines(text, MonthUsage, source.month(begin), "csv")
-        headers = {"Content-Disposition": f'attachment; filename="wattloop-{month_text(begin)}.csv"'}
+        if columns is Columns.FOCUS:
+            write_focus(text, source.month(begin), begin)
+        else:
+            write_lines(text, MonthUsage, source.month(begin), "csv")
+        headers = {"Content-Disposition": f'attachment; filename="{columns.value}-{month_text(begin)}.csv"'}
         return Response(text.getvalue(), media_type="text/csv", headers=headers)
+
+
+def _html(source: JobSource, template: str, view: BaseModel) -> HTMLResponse:
+    return HTMLResponse(rendered(template, view, source.outdated_seconds()))
 
 
 def _add_other(app: FastAPI) -> None:

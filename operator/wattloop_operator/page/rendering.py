@@ -143,6 +143,7 @@ def _environment() -> Environment:
         "address": _address,
         "bars": bars,
         "energy_column": _column(energy_unit),
+        "outdated_seconds": 0.0,
         "time_column": _column(time_unit),
     }
     return environment
@@ -151,9 +152,15 @@ def _environment() -> Environment:
 ENVIRONMENT = _environment()
 
 
-def rendered(template: str, view: BaseModel) -> str:
-    """The HTML of a view."""
-    return ENVIRONMENT.get_template(template).render(view=view)
+def rendered(template: str, view: BaseModel, outdated_seconds: float = 0.0) -> str:
+    """The HTML of a view.
+
+    Args:
+        template: Its template.
+        view: The view.
+        outdated_seconds: The age of what it shows, if that is old and read again; else 0.
+    """
+    return ENVIRONMENT.get_template(template).render(view=view, outdated_seconds=outdated_seconds)
 
 
 def rendered_sign_in(problem: str, audience: str) -> str:

@@ -24,8 +24,8 @@ class ShownParts:
         self._taken: Counter[str] = Counter()
 
     def part(self, body: Body) -> Body:
-        """What is kept of an object; `OMITTED` once its namespace is too large."""
-        namespace = str(body["metadata"]["namespace"])
+        """What is kept of an object; `OMITTED` once its namespace is too large. "" has what is in none."""
+        namespace = str(body["metadata"].get("namespace", ""))
         if self._taken[namespace] > self._namespace_bytes:
             return OMITTED
         kept = own_part(body)

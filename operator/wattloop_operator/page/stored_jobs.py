@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from wattloop_operator.history.history_sources import JobSelector, stored_histor
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JOB, JobOverview, job_keys, overviews
 from wattloop_operator.history.month_usage import MonthUsage, month_usages
-from wattloop_operator.page.job_source import SourcedJob, command_line
+from wattloop_operator.page.job_source import GpuNodes, SourcedJob, command_line
 from wattloop_operator.store.store import Store
 from wattloop_operator.store.store_cache import StoreCache
 
@@ -30,6 +30,7 @@ from wattloop_operator.store.store_cache import StoreCache
 MAX_JOBS_KEPT = 8
 # A list of a month has a line for each job.
 MAX_LISTS_KEPT = 8
+GPU_NODES_UNKNOWN = "GPUs without an attempt are not in a database: wattloop monitor shows those of a machine."
 
 Value = TypeVar("Value")
 
@@ -59,17 +60,24 @@ class StoredJobs:
         """See `JobSource`."""
         return self._store.name
 
+    def refresh(self) -> None:
+        """See `JobSource`: a database is read at once."""
+
+    def outdated_seconds(self) -> float:
+        """See `JobSource`."""
+        return 0.0
+
     def version(self) -> str:
         """See `JobSource`."""
         return f"{self._nonce}-{self._store.version()}"
 
     def keys(self) -> tuple[JobKey, ...]:
         """See `JobSource`."""
-        return job_keys(self._store)
+        return self._once_per_version(job_keys, self._store)
 
     def overviews(self, keys: Sequence[JobKey]) -> tuple[JobOverview, ...]:
         """See `JobSource`."""
-        return overviews(self._store, keys)
+        return self._once_per_version(overviews, self._store, tuple(keys))
 
     def job(self, key: JobKey) -> SourcedJob | None:
         """See `JobSource`."""
@@ -99,13 +107,21 @@ class StoredJobs:
         return self._once_per_version(gpus_unknown, self._store)
 
     @property
-    def month_unknown(self) -> str:
+    def month_partial(self) -> str:
         """See `JobSource`."""
         return ""
 
     def held_gpus(self) -> tuple[HeldGpu, ...]:
         """See `JobSource`."""
         return self._once_per_version(held_gpus, self._store)
+
+    def pods_of_attempts(self) -> Mapping[tuple[str, str], Collection[str]]:
+        """See `JobSource`."""
+        return {}
+
+    def gpu_nodes(self) -> GpuNodes:
+        """See `JobSource`."""
+        return GpuNodes(unknown=GPU_NODES_UNKNOWN)
 
     def month(self, begin: datetime) -> tuple[MonthUsage, ...]:
         """See `JobSource`."""

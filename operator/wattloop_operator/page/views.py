@@ -227,6 +227,11 @@ class GpuLine(BaseModel):
     mean_power_watts: float | None = Field(
         description="Mean power since the attempt began, up to its latest report; null before the first."
     )
+    recent_power_watts: float | None = Field(
+        description="Mean power between the latest two reports of its process, or since it began; null if not known."
+    )
+    recent_seconds: float | None = Field(description="Time over which it is the mean, by the GPU's clock.")
+    recent_until: datetime | None = Field(description="When the later of these reports was received.")
     limit_watts: int | None = Field(description="Power limit that is held on each GPU; null if none is.")
     refused_limit: str = Field(description="Why the limit that was requested last is not held; empty if it is.")
     frequency_plan: str = Field(description="FrequencyPlan by which its clocks are held; empty if there is none.")
@@ -240,23 +245,53 @@ class NodeLine(BaseModel):
     node: str = Field(description="The node.")
     gpus: int = Field(description="Number of these GPUs.")
     mean_power_watts: float | None = Field(description="Sum of their mean powers; null if one is not known.")
+    recent_power_watts: float | None = Field(description="Sum of their latest powers; null if one is not known.")
+    recent_until: datetime | None = Field(description="When the oldest of these latest powers was reported.")
     limit_watts: float | None = Field(description="Sum of the limits that are held; null if a GPU has none.")
     partial_attempts: int = Field(
         description="Attempts on this and other nodes, whose GPUs are in no sum because it is not known where each is."
     )
 
 
+class ReportedNodeLine(BaseModel):
+    """All GPUs of a node, as its agent reports them."""
+
+    node: str = Field(description="The node.")
+    gpus: int = Field(description="Number of its GPUs.")
+    free_gpus: int | None = Field(description="Number of those that no pod holds; null if it is not known.")
+    power_watts: float | None = Field(description="Power of all; null if that of one is not known.")
+    free_power_watts: float | None = Field(description="Power of those that no pod holds; null if it is not known.")
+    reported_at: datetime | None = Field(description="When these values were reported.")
+
+
+class OtherGpuLine(BaseModel):
+    """A GPU that is not among those of the attempts, as the agent of its node reports it."""
+
+    gpu: str = Field(description="UUID of the GPU.")
+    node: str = Field(description="Its node.")
+    product: str = Field(description="Product name; empty if it is not known.")
+    pods: int | None = Field(description="Number of pods that hold it; 0: it is free; null if it is not known.")
+    holders: list[str] = Field(description="The first of these pods, as NAMESPACE/NAME.")
+    power_watts: float | None = Field(description="Mean power between the agent's latest two reports; null if unknown.")
+    limit_watts: float | None = Field(description="Power limit in force, whoever set it; null if it is not known.")
+    max_limit_watts: float | None = Field(description="Highest limit that it accepts; null if it is not known.")
+    reported_at: datetime | None = Field(description="When these values were reported.")
+
+
 class ClusterView(BaseModel):
-    """The GPUs that running attempts hold, one page of them."""
+    """The GPUs that running attempts hold, and all others that agents report, one page of them."""
 
     version: str = Field(description="Changes when anything of any job does.")
     command: str = Field(description="The command that says the same; empty if there is none.")
     unknown: str = Field(description="Why they are not known, and where they are; empty if they are.")
     nodes: list[NodeLine] = Field(description="Sums by node, of all pages.")
+    reported_unknown: str = Field(description="Why not all GPUs are known, and what shows them; empty if they are.")
+    reported_nodes: list[ReportedNodeLine] = Field(description="All GPUs by node, of all pages.")
     total: int = Field(description="Number of lines.")
     page: int = Field(description="Number of this page, from 1.")
     pages: int = Field(description="Number of pages.")
-    gpus: list[GpuLine] = Field(description="The GPUs of this page.")
+    gpus: list[GpuLine] = Field(description="The GPUs of running attempts on this page.")
+    other_gpus: list[OtherGpuLine] = Field(description="The other GPUs on this page, free ones first.")
 
 
 class AmountOfMoney(BaseModel):
@@ -307,7 +342,7 @@ class MonthView(BaseModel):
     previous: str | None = Field(description="The month before; null if there is none.")
     following: str | None = Field(description="The month after; null if it has not begun.")
     command: str = Field(description="The command that says the same.")
-    unknown: str = Field(description="Why the usage is not known, and where it is; empty if it is.")
+    partial: str = Field(description="Why the usage is a part, and where all of it is; empty if it is whole.")
     notes: list[str] = Field(description="What must be known of the energies of jobs.")
     teams: list[TeamLine] = Field(description="The teams, by namespace.")
     total: int = Field(description="Number of jobs.")

@@ -139,3 +139,8 @@ class ReconcileResult:
 
     actions: tuple[Action, ...]
     wake_at: datetime | None = None
+
+    @property
+    def informing(self) -> tuple[Action, ...]:
+        """The actions that only tell users what has happened, so that no training waits for them."""
+        return tuple(each for each in self.actions if isinstance(each, WriteJobStatus | EmitEvent))

@@ -8,34 +8,47 @@ due gives none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import (
     Action,
+    CreateRecurrence,
     DeleteRecurrence,
     ReconcileResult,
     RecordLateUsage,
     RecordObservation,
     RecordProfile,
+    StartWorkload,
     WriteJobStatus,
+    WriteRecurrenceStatus,
 )
 from wattloop_operator.reconcile.attempt.lifecycle import attempt_actions
 from wattloop_operator.reconcile.job.job_conditions import condition_events
-from wattloop_operator.reconcile.job.recurrences import beyond_history_limits, deleted_events, forget_actions
+from wattloop_operator.reconcile.job.recurrences import (
+    beyond_history_limits,
+    deleted_active_events,
+    deleted_events,
+    forget_actions,
+)
 from wattloop_operator.reconcile.job.retry import open_recurrences
-from wattloop_operator.reconcile.job.start import start_actions
+from wattloop_operator.reconcile.job.start import CORRECTED_BY_A_CHANGE, Readiness, start_actions
 from wattloop_operator.reconcile.job.status import job_status
 from wattloop_operator.reconcile.learning import job_observations
 
+# Nothing reports that a training runtime has changed.
+RUNTIME_RECHECK = timedelta(seconds=10)
 
-def next_actions(snapshot: Snapshot, now: datetime) -> ReconcileResult:
+
+def next_actions(snapshot: Snapshot, now: datetime, *, start_fails: bool = False) -> ReconcileResult:
     """Compute the actions that are due now.
 
     Args:
         snapshot: The state of one job.
         now: The time, with a time zone.
+        start_fails: Whether a start cannot be carried out now, so that no call after it writes the status.
     """
     if snapshot.job.metadata.deletion_timestamp is not None:
         return ReconcileResult(())
@@ -51,15 +64,52 @@ def next_actions(snapshot: Snapshot, now: datetime) -> ReconcileResult:
     open_now = open_recurrences(snapshot)
     open_indices = frozenset(each.index for each in open_now)
     starts, readiness = start_actions(snapshot, open_now, now)
+    if start_fails:
+        # The start that succeeds states its run request and the slots that were missed before it.
+        starts = [] if readiness.missed else starts
+        readiness = replace(readiness, missed=0, last_missed=None, last_run_request=None)
     actions += starts
     actions += [DeleteRecurrence(each) for each in beyond_history_limits(snapshot, open_indices)]
-    status = job_status(snapshot, readiness, open_indices, now)
-    actions += condition_events(snapshot, status.conditions)
-    actions += deleted_events(snapshot)
-    if status != snapshot.job.status:
-        actions.append(WriteJobStatus(status))
+    if start_fails or not _status_can_follow(snapshot, actions, readiness):
+        status = job_status(snapshot, readiness, open_indices, now)
+        actions += condition_events(snapshot, status.conditions)
+        actions += deleted_active_events(snapshot)
+        if status != snapshot.job.status:
+            actions.append(WriteJobStatus(status))
+        # Their Events end the memory of them. The status has to state their slots before.
+        actions += deleted_events(snapshot)
     wake_times += [] if readiness.next_start is None else [readiness.next_start]
+    if readiness.reason in CORRECTED_BY_A_CHANGE and snapshot.runtime_digest != "":
+        wake_times.append(now + RUNTIME_RECHECK)
     return ReconcileResult(tuple(actions), min(wake_times, default=None))
+
+
+def _status_can_follow(snapshot: Snapshot, actions: Sequence[Action], readiness: Readiness) -> bool:
+    """Whether the job's status is written once for a start, after its last step.
+
+    The call after that step computes it from what exists then. It would not know of missed slots and a run request.
+    A start that the status does not state yet waits for no further one.
+    """
+    starts_only = bool(actions) and all(_is_step_of_start(each) for each in actions)
+    loses_nothing = not readiness.missed and readiness.last_run_request is None
+    return starts_only and loses_nothing and not _is_start_unstated(snapshot)
+
+
+def _is_start_unstated(snapshot: Snapshot) -> bool:
+    """Whether a training runs that the status does not state as active."""
+    active = {each.name for each in snapshot.job.status.active}
+    running = (each for each in snapshot.recurrences if each.status.result is None)
+    return any(each.status.workload_ref is not None and each.metadata.name not in active for each in running)
+
+
+def _is_step_of_start(action: Action) -> bool:
+    match action:
+        case CreateRecurrence() | StartWorkload():
+            return True
+        case WriteRecurrenceStatus(recurrence, status):
+            refers_now = recurrence.status.workload_ref is None and status.workload_ref is not None
+            return refers_now and status.result is None
+    return False
 
 
 def _record(snapshot: Snapshot) -> Iterator[Action]:

@@ -71,6 +71,7 @@ class NodeService:
         bounds: The bounds that apply to a node.
         pods_ended: Called with each job of which the final energy of a pod is stored.
         order_limit: Decides which power limits the agent is to hold.
+        gpus_reported: Called with each report that is stored; it does not wait.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class NodeService:
         bounds: BoundsOfNode = no_bounds_known,
         pods_ended: Callable[[JobKey], None] = lambda _: None,
         order_limit: OrderLimit = lambda _, __, ___: None,
+        gpus_reported: Callable[[NodeReport], None] = lambda _: None,
     ) -> None:
         self._authorize_node = authorize_node
         self._attempt_of = attempt_of
@@ -91,6 +93,7 @@ class NodeService:
         self._bounds = bounds
         self._pods_ended = pods_ended
         self._order_limit = order_limit
+        self._gpus_reported = gpus_reported
         self._cleaned_up_at: datetime | None = None
 
     def authorize(self, token: BearerToken, node: str, address: str = "") -> None:
@@ -120,6 +123,7 @@ class NodeService:
             raise OwnershipError(f"node: found {report.node}, expected {node} as in the path")
         known = self._attempts(report)
         self._energies.record(self._energies_of(report, known))
+        self._gpus_reported(report)
         self._clean_up()
         active = {usage.pod_uid for usage in report.usages if not usage.ended}
         acknowledged = tuple(dict.fromkeys(each.pod_uid for each in report.usages if each.pod_uid not in active))

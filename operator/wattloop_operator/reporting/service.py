@@ -22,6 +22,7 @@ from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.attempt.progress import max_gpus, progress_after, progress_after_output
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
 from wattloop_operator.reconcile.attempt.verdict import answer_to, with_verdict
+from wattloop_operator.reconcile.energy.recent_power import with_recent_power
 from wattloop_operator.reporting.cost_reviews import CostReviews
 from wattloop_operator.reporting.interfaces import (
     AttemptEnergies,
@@ -216,11 +217,14 @@ class ReportService:
         if isinstance(report, PodLimitState):
             return with_pod_limit(before, report, received.at)
         if isinstance(report, OutputReport):
-            progress = self._with_agent_readings(recurrence, progress_after_output(recurrence, report), received)
+            progress = progress_after_output(recurrence, report)
+            progress = with_recent_power(before, progress, report.gpus.energies, received.at)
+            progress = self._with_agent_readings(recurrence, progress, received)
             # A reading of the GPUs alone shows nothing of the training.
             return with_heartbeat(recurrence, progress, 0, received.at) if report.position else progress
         progress = progress_after(recurrence, report)
         self._log_dropped_gpus(recurrence, progress, report)
+        progress = with_recent_power(before, progress, report.gpus, received.at)
         progress = self._with_agent_readings(recurrence, progress, received)
         return with_heartbeat(
             recurrence, progress, report.rank, received.at, report.verdict_epoch, pod_uid=received.pod_uid

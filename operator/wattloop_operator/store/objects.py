@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy import ColumnElement, Connection, delete, select, tuple_, update
 
 from wattloop.errors import InputError, OperationError
 from wattloop_operator.api.model import ApiModel
@@ -16,6 +17,8 @@ from wattloop_operator.store.database import Database
 from wattloop_operator.store.tables import OBJECT_VERSION, OBJECTS
 
 KEY = ("kind", "namespace", "name")
+# A database bounds the parameters of a query, SQLite to 32,766.
+NAMES_OF_QUERY = 500
 Model = TypeVar("Model", bound=ApiModel)
 
 
@@ -117,6 +120,15 @@ class Objects:
         if prefix:
             conditions.append(OBJECTS.c.name.startswith(prefix, autoescape=True))
         return self._select(f"list objects of kind {kind}", *conditions)
+
+    def named(self, kind: str, names: Iterable[tuple[str, str]]) -> tuple[StoredObject, ...]:
+        """The objects of a kind that have one of these namespaces and names."""
+        column, listed = tuple_(OBJECTS.c.namespace, OBJECTS.c.name), list(names)
+        parts = (listed[begin : begin + NAMES_OF_QUERY] for begin in range(0, len(listed), NAMES_OF_QUERY))
+        found = (
+            self._select(f"read objects of kind {kind}", OBJECTS.c.kind == kind, column.in_(part)) for part in parts
+        )
+        return tuple(itertools.chain.from_iterable(found))
 
     def names(self, kind: str) -> tuple[tuple[str, str], ...]:
         """Namespace and name of the objects of a kind, ordered, without their bodies."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Connection, Table, Tuple, delete, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, Tuple, and_, delete, func, select, tuple_
 
 from wattloop_operator.domain.records import MAX_OBSERVATIONS_OF_JOB, LateUsage, ObservationRecord
 from wattloop_operator.store.database import Database
@@ -34,7 +34,10 @@ class JobObservations:
 
 @dataclass(frozen=True)
 class AttemptUsage:
-    """Energy, time and GPUs of an attempt that ended; the attributes are those of its `ObservationRecord`."""
+    """Energy, time and GPUs of an attempt that ended, late usage included.
+
+    The attributes are those of its `ObservationRecord`.
+    """
 
     namespace: str
     job_name: str
@@ -101,9 +104,14 @@ class Observations:
 
     def usages(self, begin: datetime, end: datetime) -> tuple[AttemptUsage, ...]:
         """The usages of all attempts that ended from `begin` on, and before `end`, ordered by namespace and name."""
-        table = OBSERVATIONS.c
-        columns = [table[each.name] for each in fields(AttemptUsage)]
-        query = select(*columns).where(table.finished_at >= begin, table.finished_at < end)
+        table, late = OBSERVATIONS.c, LATE_USAGES.c
+        columns = [
+            func.coalesce(late[each.name], table[each.name]) if each.name in late else table[each.name]
+            for each in fields(AttemptUsage)
+        ]
+        of_attempt = and_(*(table[name] == late[name] for name in ATTEMPT))
+        query = select(*columns).outerjoin_from(OBSERVATIONS, LATE_USAGES, of_attempt)
+        query = query.where(table.finished_at >= begin, table.finished_at < end)
         query = query.order_by(table.namespace, table.job_name)
         with self._database.reading("read the usages of attempts") as on:
             return tuple(AttemptUsage(*row) for row in on.execute(query))

@@ -11,7 +11,7 @@ from wattloop_operator.api.template import Template
 from wattloop_operator.workloads.injection import Injection, TemplateError, gpus, with_injection
 from wattloop_operator.workloads.ownership import GroupKind
 from wattloop_operator.workloads.pod_state import Pod
-from wattloop_operator.workloads.workload_kind import ObservedPhase, Spec
+from wattloop_operator.workloads.workload_kind import ObservedPhase, RuntimeReference, Spec
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,10 @@ class TemplatedKind(ABC):
         names = template.training_containers
         pod_templates = self.pod_templates(spec_of(template))
         return sum(each.count * gpus(each.value["spec"], each.training_containers(names)) for each in pod_templates)
+
+    def runtime(self, _template: Template) -> RuntimeReference | None:
+        """See `WorkloadKind`."""
+        return None
 
     def training_container(self, template: Template) -> str:
         """See `WorkloadKind`."""

@@ -7,11 +7,13 @@ group and container `node`, which Trainer trains in. 2.1 calls the patch `podTem
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from wattloop.wire.launcher import PODS_VARIABLE
+from wattloop_operator.api.field_types import DNS_SUBDOMAIN_PATTERN
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.template_checks import NAMED, wrong_value
 from wattloop_operator.domain.snapshot import WorkloadPhase
@@ -20,12 +22,13 @@ from wattloop_operator.workloads.injection import Injection, TemplateError, gpus
 from wattloop_operator.workloads.ownership import JOB, GroupKind
 from wattloop_operator.workloads.pod_state import Pod, without_restarts
 from wattloop_operator.workloads.templated_kind import as_object, replicas_of, spec_of
-from wattloop_operator.workloads.workload_kind import ObservedPhase, Spec
+from wattloop_operator.workloads.workload_kind import ObservedPhase, RuntimeReference, Spec
 
 CONDITIONS = PhaseConditions(succeeded=frozenset({"Complete"}), failed=frozenset({"Failed"}))
 MANAGER = "wattloop.dev/operator"
 # Trainer's name of the group of Jobs that trains, and of its container.
 NODE = "node"
+CLUSTER_RUNTIME, NAMESPACE_RUNTIME = "ClusterTrainingRuntime", "TrainingRuntime"
 FORM: Mapping[str, Any] = {
     "trainer": {"numNodes": int, "env": [NAMED], "resourcesPerNode": {}},
     "runtimePatches": [{"manager": str}],
@@ -63,6 +66,20 @@ class TrainJob:
         trainer = _trainer(template, spec_of(template))
         resources = trainer["resourcesPerNode"]
         return replicas_of(trainer, "numNodes") * gpus({"containers": [{"name": NODE, "resources": resources}]}, None)
+
+    def runtime(self, template: Template) -> RuntimeReference | None:
+        """See `WorkloadKind`."""
+        reference, workload = as_object(spec_of(template).get("runtimeRef")), template.workload
+        if workload is None:
+            return None
+        group, _, _ = workload.api_version.rpartition("/")
+        kind, name = reference.get("kind") or CLUSTER_RUNTIME, reference.get("name")
+        # The operator requests what is named here with its own rights, so it requests runtimes only.
+        if (reference.get("apiGroup") or group) != group or kind not in (CLUSTER_RUNTIME, NAMESPACE_RUNTIME):
+            return None
+        if not isinstance(name, str) or not re.fullmatch(DNS_SUBDOMAIN_PATTERN, name):
+            return None
+        return RuntimeReference(workload.api_version, kind, name, namespaced=kind == NAMESPACE_RUNTIME)
 
     def training_container(self, template: Template) -> str:
         """See `WorkloadKind`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from wattloop_operator.api.template import Template
 from wattloop_operator.domain.snapshot import WorkloadPhase
@@ -46,6 +46,22 @@ class ObservedPhase:
     may_run_again: bool = False
 
 
+class RuntimeReference(NamedTuple):
+    """A reference to a training runtime, of which a workload takes what its template does not have.
+
+    Attributes:
+        api_version: API version of its kind.
+        kind: Its kind.
+        name: Its name.
+        namespaced: Whether it is in the namespace of the workload; otherwise it is the cluster's.
+    """
+
+    api_version: str
+    kind: str
+    name: str
+    namespaced: bool
+
+
 class WorkloadKind(Protocol):
     """What Wattloop knows of one kind of workload."""
 
@@ -70,6 +86,9 @@ class WorkloadKind(Protocol):
         Raises:
             TemplateError: The template cannot be started.
         """
+
+    def runtime(self, template: Template) -> RuntimeReference | None:
+        """The training runtime that a template refers to; None if it has all that is trained."""
 
     def training_container(self, template: Template) -> str:
         """Name of the first container that trains; empty if none does."""

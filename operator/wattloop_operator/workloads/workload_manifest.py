@@ -10,6 +10,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.template_checks import wrong_type
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.names import MAX_ATTEMPT, SLOT_CHARACTERS, recurrence_name
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
 from wattloop_operator.workloads.kinds import kind_of_template
 from wattloop_operator.workloads.kueue import check_queue_labels, queue_labels
@@ -19,6 +20,8 @@ from wattloop_operator.workloads.rendezvous import add_rendezvous
 JOB = ("batch/v1", "Job")
 # Kinds without conditions of Kubernetes' form and without a module here, so that their end cannot be read.
 WITHOUT_CONDITIONS = frozenset({("batch.volcano.sh", "Job")})
+# Characters of an object's name that its controller accepts. It refuses others by an Event alone, and runs nothing.
+MAX_NAMES = {("ray.io", "RayJob"): 47}
 # Of all pods together; statuses and the store have 63 bits.
 MAX_DEVICES = 1_000_000
 
@@ -84,8 +87,8 @@ def requested_devices(job: RecurringTrainingJob) -> int:
     """Number of GPUs that a job's workloads request for training.
 
     Raises:
-        TemplateError: Its kind is not supported, a value of the template has a wrong type, it lacks a named container,
-            or it requests no possible number of GPUs.
+        TemplateError: Its kind is not supported or cannot have the job's name, a value of the template has a wrong
+            type, it lacks a named container, or it requests no possible number of GPUs.
     """
     template, (api_version, kind) = job.spec.template, kind_of(job)
     if group_kind(api_version, kind) in WITHOUT_CONDITIONS:
@@ -93,6 +96,7 @@ def requested_devices(job: RecurringTrainingJob) -> int:
             f"spec.template.workload: Wattloop cannot read how a {kind} of {api_version} ends; use a Job or a JobSet, "
             "whose pods may have another scheduler by schedulerName"
         )
+    _check_name(job, api_version, kind)
     wire = {} if template.job is None else {"job": template.job.value}
     wire |= {} if template.workload is None else {"workload": {"spec": template.workload.spec.value}}
     wrong = wrong_type(wire)
@@ -105,3 +109,21 @@ def requested_devices(job: RecurringTrainingJob) -> int:
             "number of pods, or of each one's GPUs"
         )
     return found
+
+
+def _check_name(job: RecurringTrainingJob, api_version: str, kind: str) -> None:
+    """Check that the controller of a kind accepts the names of all attempts.
+
+    Raises:
+        TemplateError: It does not.
+    """
+    name, accepted = job.metadata.name, MAX_NAMES.get(group_kind(api_version, kind))
+    if accepted is None:
+        return
+    longest = recurrence_name(name, 0, "0" * SLOT_CHARACTERS, MAX_ATTEMPT)
+    too_long = len(longest) - accepted
+    if too_long > 0 or not name[:1].isalpha():
+        raise TemplateError(
+            f"metadata.name: found {name}, expected at most {len(name) - max(too_long, 0)} characters that begin with "
+            f"a letter: the {kind} of an attempt has a longer name, of which its controller accepts {accepted}"
+        )

@@ -21,8 +21,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-
 from wattloop_planner.bandit.gaussian_process import Matrix, moments_beyond
 from wattloop_planner.metric_curve import MetricCurve
 
@@ -135,6 +133,18 @@ def _node_below(log_fraction: float) -> tuple[int, float]:
     return below, (log_fraction - first) / (last - first)
 
 
+class _Neighbours(NamedTuple):
+    """The other arms as one arm sees them.
+
+    Attributes:
+        distances: Distance of each arm, itself included.
+        nearest: The arms by distance; of two equally near ones, the smaller first.
+    """
+
+    distances: list[float]
+    nearest: list[int]
+
+
 class CurveModel:
     """References and learned spread of one job.
 
@@ -144,10 +154,9 @@ class CurveModel:
     """
 
     def __init__(self, distances: Matrix, maximize: bool) -> None:
-        self._distances: list[list[float]] = distances.tolist()
-        arms = np.arange(len(distances))
-        # Of two equally near arms, the smaller first.
-        self._nearest: list[list[int]] = [np.lexsort((arms, row)).tolist() for row in self._distances]
+        self._distances = distances
+        # Few arms of a large space ever run.
+        self._neighbours: dict[int, _Neighbours] = {}
         self._sign = 1.0 if maximize else -1.0
         self._references: dict[int, deque[_Reference]] = {}
         self._assessed: dict[int, int] = {}
@@ -161,7 +170,8 @@ class CurveModel:
             return
         reference = _Reference(curve, epochs, self._sign)
         if self._assessed.get(arm, 0) < ASSESSED_PER_ARM:
-            others = [other for other in self._nearest[arm] if other in self._references and other != arm]
+            nearest = self._neighbours_of(arm).nearest
+            others = [other for other in nearest if other in self._references and other != arm]
             if others:
                 self._assessed[arm] = self._assessed.get(arm, 0) + 1
                 self._assess(arm, reference, others)
@@ -177,7 +187,7 @@ class CurveModel:
         if not reached:
             return None
         log_now = math.log(epochs)
-        others = [other for other in self._nearest[arm] if other in self._references]
+        others = [other for other in self._neighbours_of(arm).nearest if other in self._references]
         predicted = self._mean_prediction(arm, level, math.log(reached), log_now, others)
         return CurvePrediction(predicted, self._spread_at(log_now - predicted))
 
@@ -193,11 +203,19 @@ class CurveModel:
         clone._squares, clone._weights = list(self._squares), list(self._weights)
         return clone
 
+    def _neighbours_of(self, arm: int) -> _Neighbours:
+        found = self._neighbours.get(arm)
+        if found is None:
+            row = self._distances[arm]
+            found = self._neighbours[arm] = _Neighbours(row.tolist(), row.argsort(kind="stable").tolist())
+        return found
+
     def _mean_prediction(self, arm: int, level: float, log_reached: float, log_now: float, others: list[int]) -> float:
         """Mean of the predictions from the references of the nearest of these arms, nearer arms weighing more."""
         total = weights = 0.0
+        distances = self._neighbours_of(arm).distances
         for other in others[:REFERENCE_ARMS]:
-            weight = 1 / (1 + self._distances[arm][other] / HALF_WEIGHT_OCTAVES)
+            weight = 1 / (1 + distances[other] / HALF_WEIGHT_OCTAVES)
             references = self._references[other]
             predictions = [each.log_epochs_of(level, log_reached, log_now) for each in references]
             total += weight * sum(predictions) / len(predictions)

@@ -38,9 +38,10 @@ def first_decision(context: DecisionContext, posterior: Posterior, feasible: tup
     tried = tried_arms(context)
     untried = [arm for arm in left if arm not in tried and distances[arm] >= MIN_FIRST_LIMIT_DISTANCE]
     limited = context.max_epochs is not None
-    # Without a limit, all distances are infinite, and the nearest arm is the likeliest.
-    likeliest = min(untried or left, key=lambda each: (-distances[each], space.distance(each, default), each))
-    arm = default if default in untried else likeliest
+    arm = default
+    if default not in untried:
+        # Without a limit, all distances are infinite, and the nearest arm is the likeliest.
+        arm = min(untried or left, key=lambda each: (-distances[each], space.distance(each, default), each))
     from_easier = untried and any(o.easier_target for o in context.observations)
     costs = _log_expected_costs(context, posterior)
     by_cost = costs is not None and untried and (from_easier or (limited and default not in untried))

@@ -43,7 +43,7 @@ class FailsOnce:
             raise ZeroDivisionError("whatever")
         if self.calls == 3:
             self.recovered.set()
-        return AssignmentObservation(float(self.calls), float(self.calls), ())
+        return AssignmentObservation(float(self.calls), float(self.calls), (), is_complete=True)
 
 
 def test_accounting_continues_after_an_unexpected_error(
@@ -52,13 +52,16 @@ def test_accounting_continues_after_an_unexpected_error(
     monkeypatch.setattr(recorder_module, "INTERVAL_SECONDS", 0.001)
     ledger_writer = LedgerWriter(tmp_path)
 
-    async def run_recorder() -> str:
+    async def run_recorder() -> tuple[str, bool]:
         assignments = FailsOnce()
         recorder = EnergyRecorder(ledger_writer, assignments)
+        assert not recorder.are_assignments_known
         await run_until(recorder.run(), assignments.recovered)
-        return recorder.problem
+        assert not recorder.are_assignments_known, "the ledger applies an observation with the samples after it"
+        ledger_writer.add_samples([])
+        return recorder.problem, recorder.are_assignments_known
 
-    assert asyncio.run(run_recorder()) == "", "the problem is cleared"
+    assert asyncio.run(run_recorder()) == ("", True), "the problem is cleared"
     ledger_writer.close()
     assert [record.message for record in caplog.records if record.exc_info] == [
         "unexpected failure of an observation of GPU assignments; retrying"

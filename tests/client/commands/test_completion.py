@@ -39,10 +39,10 @@ def test_every_subcommand_and_its_options_are_completed() -> None:
     [
         (["hi"], (["history"], False)),
         (["history", "--for"], (["--format"], False)),
-        (["history", "--format", ""], (["table", "csv", "json"], False)),
+        (["history", "--format", ""], (["table", "csv", "json", "focus"], False)),
         (["history", "--format=j"], (["--format=json"], False)),
         # As bash splits it.
-        (["history", "--format", "="], (["table", "csv", "json"], False)),
+        (["history", "--format", "="], (["table", "csv", "json", "focus"], False)),
         (["history", "--format", "=", "c"], (["csv"], False)),
         (["history", "digits", "--namespace", ""], ([], False)),
         (["history", "digits", "--output", ""], ([], True)),
@@ -61,7 +61,7 @@ def test_words_are_completed(words: Sequence[str], expected: tuple[list[str], bo
 
 def test_the_answer_has_the_form_that_kubectl_reads(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "words", "--", "history", "--format", ""]) == 0
-    assert capsys.readouterr().out == "table\ncsv\njson\n:4\n"
+    assert capsys.readouterr().out == "table\ncsv\njson\nfocus\n:4\n"
     assert main(["completion", "words", "--", "validate", "x"]) == 0
     assert capsys.readouterr().out == ":0\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -136,8 +137,9 @@ def test_without_an_agent_no_plan_runs_and_the_training_goes_on(
     assert f"the plans in {plans} do not run: this process may hold no clock of its GPUs" in caplog.messages
 
 
+# With a fourth argument, it makes that file in the midst of the second plan, and waits to be killed.
 SERIES = """
-import sys
+import pathlib, sys, time
 from nvml_simulator import Machine
 from wattloop.pipeline import Pipeline
 
@@ -146,33 +148,49 @@ with Pipeline(
     stage=0, stages=1, microbatches=4, plan=sys.argv[2], dumps=sys.argv[3], plan_iterations=6, plans_then="end"
 ) as pipeline:
     while True:
+        # The first iteration, and three runs of 7: two that warm up, and the first plan.
+        is_killed = len(sys.argv) > 4 and pipeline.iterations == 1 + 3 * 7 + 3
         with pipeline.iteration():
             for kind, work in (("forward", 4.0), ("backward", 8.0)):
                 for microbatch in range(4):
                     with pipeline.instruction(kind, microbatch=microbatch):
                         machine.occupy(0, work, 0.6)
+                        if is_killed and (kind, microbatch) == ("backward", 1):
+                            pathlib.Path(sys.argv[4]).touch()
+                            time.sleep(600)
 """
+
+
+def rest_of(terminal: int) -> str:
+    """What was written to a terminal whose other end is closed; the kernel hands it over in parts."""
+    read = b""
+    # At the end, a read fails.
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 65536):
+            read += part
+    return read.decode()
 
 
 @pytest.mark.processes
 def test_a_training_that_is_killed_goes_on_at_the_next_plan(tmp_path: Path) -> None:
     plans, dumps = plan_folder(tmp_path / "plans", stages=1), tmp_path / "runs"
-    first, last = dumps / "2.prof.json", dumps / "4.prof.json"
+    first, second, held = dumps / "2.prof.json", dumps / "3.prof.json", tmp_path / "held"
     with simulated_node(1, clock="wall") as node:
         environment = {**os.environ, "WATTLOOP_AGENT_SOCKET": str(node.socket), "CUDA_VISIBLE_DEVICES": "0"}
         command = [sys.executable, "-c", SERIES, str(node.state), str(plans), str(dumps)]
         environment |= nvml_simulator.environment(node.state)
-        with subprocess.Popen(command, env=environment) as process:
-            until(first.exists, "the first plan is dumped", 120.0)
+        with subprocess.Popen([*command, str(held)], env=environment) as process:
+            # A thread beside the training writes the dump.
+            until(lambda: held.exists() and first.exists(), "the second plan runs, the first one is dumped", 120.0)
             process.kill()
-        assert not last.exists()
+        assert not second.exists()
         before = first.read_bytes()
         terminal, end = pty.openpty()
         assert subprocess.run(command, env=environment, check=False, timeout=120, stderr=end).returncode == 0
         # The script shows no log, so the terminal has the progress.
-        shown = os.read(terminal, 65536).decode().splitlines()
-        for descriptor in (terminal, end):
-            os.close(descriptor)
+        os.close(end)
+        shown = rest_of(terminal).splitlines()
+        os.close(terminal)
     assert first.read_bytes() == before
     assert [run.number for run in read_runs(dumps)] == [0, 1, 2, 3, 4]
     assert clocks_of(dumps)[4] == {1110}

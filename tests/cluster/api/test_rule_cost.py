@@ -9,7 +9,12 @@ import pytest
 import yaml
 from kubernetes import client
 
-DEFINITIONS = sorted((Path(__file__).parents[3] / "crds").glob("*.yaml"))
+# A GPUNode has no specification and no rule.
+DEFINITIONS = [
+    path
+    for path in sorted((Path(__file__).parents[3] / "crds").glob("*.yaml"))
+    if "x-kubernetes-validations" in path.read_text(encoding="utf-8")
+]
 HEADROOM = 8
 
 

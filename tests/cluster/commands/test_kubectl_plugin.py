@@ -77,5 +77,5 @@ def test_plot_run_and_check_are_there(with_plugin: Kubectl, job: str, tmp_path: 
 
 def test_kubectl_completes_the_words_of_the_plugin(with_plugin: Kubectl) -> None:
     answer: Any = with_plugin("__complete", "wattloop", "history", "--format", "")
-    assert answer.stdout.splitlines() == ["table", "csv", "json", ":4"]
+    assert answer.stdout.splitlines() == ["table", "csv", "json", "focus", ":4"]
     assert "history" in with_plugin("__complete", "wattloop", "hist").stdout.splitlines()

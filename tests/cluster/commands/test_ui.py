@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import re
-import signal
-import subprocess
-import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from kubernetes import client
 
@@ -24,21 +17,24 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.job_manifest import job_manifest
 from support.control_plane.tokens import service_account_token
 from support.databases.many_jobs import running_recurrence
+from support.ui_command import command, serving
+from wattloop.commands.main import main
 from wattloop_operator.cluster.api import ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
+from wattloop_operator.cluster.auth.token_review import claimed_audiences
 from wattloop_operator.cluster.auth.viewers import UI_AUDIENCE
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.page.cluster_jobs import ClusterJobs
-from wattloop_operator.page.cluster_reader import READ_SECONDS, ClusterReader
+from wattloop_operator.page.cluster_reader import MAX_AGE_SECONDS, ClusterReader
 from wattloop_operator.workloads.injection import AUDIENCE
 
-SCRIPTS = Path(sysconfig.get_path("scripts"))
 RESOURCES = ("recurringtrainingjobs", "trainingrecurrences")
 RUNNING = "mine-00003-1-0"
 STATE = {"state": "Running", "conditions": []}
 UI_RIGHTS: dict[str, set[str]] = {
     "recurringtrainingjobs.wattloop.dev": {"list"},
     "trainingrecurrences.wattloop.dev": {"list"},
+    "gpunodes.wattloop.dev": {"list"},
     "tokenreviews.authentication.k8s.io": {"create"},
     "subjectaccessreviews.authorization.k8s.io": {"create"},
     "pods": set(),
@@ -88,29 +84,6 @@ def team(
     return Team(namespace, others, service_account_kubeconfig(namespace, "default"))
 
 
-def command(kubectl: ClusterCommand, kubeconfig: Path, *words: str, subcommand: str = "ui") -> subprocess.Popen[str]:
-    environment = {"PATH": f"{SCRIPTS}:{os.environ['PATH']}", "HOME": str(kubectl.home), "KUBECONFIG": str(kubeconfig)}
-    line = [kubectl.program, "wattloop", subcommand, "--bind", "127.0.0.1:0", *words]
-    return subprocess.Popen(line, env=environment, stderr=subprocess.PIPE, text=True)
-
-
-@contextlib.contextmanager
-def serving(kubectl: ClusterCommand, kubeconfig: Path, *words: str, subcommand: str = "ui") -> Iterator[httpx.Client]:
-    """`kubectl wattloop ui`, or `ui-server`, as the user of a kubeconfig."""
-    with command(kubectl, kubeconfig, *words, subcommand=subcommand) as process:
-        try:
-            assert process.stderr is not None
-            line = process.stderr.readline()
-            found = re.search(r"live page(?: at|: serving) (\S+)", line)
-            assert found is not None, line + process.stderr.read()
-            with httpx.Client(base_url=found[1], timeout=90) as page:
-                yield page
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 130
-        finally:
-            process.kill()
-
-
 def test_a_reader_of_one_namespace_sees_nothing_of_another(kubectl: ClusterCommand, team: Team) -> None:
     with serving(kubectl, team.reader) as page:
         jobs = page.get("/api/jobs").json()
@@ -135,7 +108,7 @@ def test_a_reader_of_one_namespace_sees_nothing_of_another(kubectl: ClusterComma
         (gpu,) = page.get("/api/cluster").json()["gpus"]
         assert (gpu["gpu"], gpu["attempt"], gpu["limit_watts"]) == ("GPU-0", RUNNING, 200)
         assert "kubectl wattloop history mine" in page.get("/job", params=mine).text
-        assert "keeps only the latest recurrences" in page.get("/month").text
+        assert "recurrences that the cluster keeps as objects" in page.get("/month").text
     with command(kubectl, team.reader, "-n", team.others) as refused:
         assert refused.stderr is not None
         text = refused.stderr.read()
@@ -156,9 +129,46 @@ def test_an_administrator_sees_all_namespaces_and_changes_as_they_come(
     before = source.version()
     kubectl("delete", "rtj", "theirs", "--wait", namespace=team.others)
     assert (source.version(), source.keys()) == (before, (JobKey(team.others, "theirs"),))
-    now[0] = READ_SECONDS
+    now[0] = MAX_AGE_SECONDS
+    source.refresh()
     assert source.version() != before
     assert source.keys() == ()
+
+
+def test_the_chart_s_page_is_found_in_any_release_and_each_reason_why_it_cannot_be_forwarded_is_named(
+    kubectl: ClusterCommand,
+    helm: ClusterCommand,
+    team: Team,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PATH", str(kubectl.program.parent))
+    monkeypatch.setenv("HOME", str(kubectl.home))
+
+    def forward(*words: str, user: Path = kubectl.kubeconfig) -> tuple[int, str, str]:
+        code = main(["ui", "--forward", "--bind", "127.0.0.1:0", "--kubeconfig", str(user), *words], "kubectl wattloop")
+        return code, *capfd.readouterr()
+
+    assert "no release of the chart in the namespace home serves the page: helm upgrade" in forward("-n", "home")[2]
+    (deployment,) = chosen(render(helm, {"ui": {"enabled": True}}, tmp_path), "Deployment/ui")
+    kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "home"}}, deployment)
+    refused = forward(user=team.reader)
+    assert refused[0] == 1
+    assert "(Forbidden)" in refused[2]
+    assert "name the namespace of Wattloop's release with -n" in refused[2]
+    code, token, problem = forward("--serviceaccount", f"{team.namespace}:default")
+    assert (code, token) == (1, "")
+    assert "It takes a pod that runs (kubectl describe deployment probe-wattloop-ui --namespace home)" in problem
+    assert 'serviceaccounts "nobody" not found' in forward("--serviceaccount", f"{team.namespace}:nobody")[2]
+    hosts = [
+        {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--hosts=page.example,b.example"}
+    ]
+    kubectl("patch", "deployment/probe-wattloop-ui", "--type=json", f"--patch={json.dumps(hosts)}", namespace="home")
+    code, token, text = forward("-n", "home", "--serviceaccount", f"{team.namespace}:default")
+    assert code == 0
+    assert "live page at https://page.example or https://b.example" in text
+    assert claimed_audiences(token.strip()) == (UI_AUDIENCE,)
 
 
 @pytest.fixture

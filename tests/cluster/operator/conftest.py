@@ -20,7 +20,7 @@ from support.control_plane.example_job import EXAMPLES
 from support.control_plane.fixtures import Ended, JobOf, MakeJob, Operators, RecurrencesOf, StartControllers, Train
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
 from support.control_plane.job_manifest import job_manifest
-from support.control_plane.kind_controller import running_controller
+from support.control_plane.kind_controller import KindController, running_controller
 from support.control_plane.kubelet import Kubelet
 from support.control_plane.memory_cgroup import (
     MemoryCgroup,
@@ -167,22 +167,28 @@ def start_controllers(
     release: Release,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[StartControllers]:
-    """Starts the controllers of an example of examples/workloads, unless they run; skips a test without one of them."""
+    """Starts the controllers of an example of examples/workloads, unless they run, and ends other versions of them.
+
+    It skips a test without one of them.
+    """
     if shutil.which("go") is None:
         pytest.skip("no Go, which downloads the definitions of the kinds")
-    running: set[str] = set()
+    running: dict[KindController, contextlib.ExitStack] = {}
     with contextlib.ExitStack() as controllers:
 
         def start(example: str) -> None:
             for each in EXAMPLES[example].controllers:
                 if each.program not in programs:
                     pytest.skip(f"{each.program} is not built: make programs builds it, or says why it cannot")
-                if each.program not in running:
-                    folder = tmp_path_factory.mktemp(each.program)
-                    controllers.enter_context(
-                        running_controller(each, programs[each.program], kubectl, cluster, folder)
-                    )
-                    running.add(each.program)
+                if each in running:
+                    continue
+                # Two versions have the same definitions.
+                for other in [one for one in running if one.module.requirement == each.module.requirement]:
+                    running.pop(other).close()
+                context = controllers.enter_context(contextlib.ExitStack())
+                folder = tmp_path_factory.mktemp(each.program)
+                context.enter_context(running_controller(each, programs[each.program], kubectl, cluster, folder))
+                running[each] = context
 
         yield start
 

@@ -82,8 +82,15 @@ def test_a_training_that_prints_its_metric_is_ended_at_its_target_and_read_on_by
     logs.write(writer, "epoch 4: accuracy 0.92")
     status = await_status(cluster, key, name, lambda status: "result" in status)
     assert (status["result"], status["epochs"], status["progress"]["evaluations"]) == ("Reached", "4", 4)
-    jobs = cluster.resources.get(api_version="batch/v1", kind="Job")
-    assert [each.metadata.name for each in jobs.get(namespace=key.namespace).items] == []
+    # The Job is deleted after the result is written.
+    wait_until(
+        cluster,
+        api_version="batch/v1",
+        kind="Job",
+        namespace=key.namespace,
+        condition=lambda jobs: not jobs,
+        what="no Job to be left",
+    )
 
 
 @pytest.mark.usefixtures("right_to_logs")

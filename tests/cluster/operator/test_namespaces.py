@@ -104,6 +104,8 @@ def test_the_operator_has_rights_only_in_the_listed_namespaces(account: Path, ad
         ("nodes", {"get", "list"}),
         ("gpupowerpolicies.wattloop.dev", {"list"}),
         ("gpupowerpolicies.wattloop.dev/status", {"patch"}),
+        ("gpunodes.wattloop.dev", {"create"}),
+        ("gpunodes.wattloop.dev/status", {"patch"}),
         ("tokenreviews.authentication.k8s.io", {"create"}),
     ):
         assert granted_soon(verbs, resource=resource, where="", **of_account) == verbs

@@ -19,16 +19,17 @@ from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob, await_job_end, first_of
 from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.in_process_operator import InProcessOperator, TestClock
-from support.control_plane.kubelet import NODE_NAME, Kubelet
+from support.control_plane.kubelet import NODE_NAME, Kubelet, register_node
 from support.control_plane.node_agent import SERVICE_ACCOUNT, NodeAgent, agent_pod, assignment
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.training import MAX_POWER_WATTS, TokenOfPod, Training
 from support.control_plane.waiting import Object, wait_until
 from wattloop.commands.settings import Address
-from wattloop_operator.cluster.api import ClusterApi
+from wattloop_operator.cluster.api import GPU_NODES, ClusterApi
 from wattloop_operator.cluster.api_transport import HttpTransport
 from wattloop_operator.cluster.auth.authorizers import ClusterAuthorizer, ClusterNodeAuthorizer
 from wattloop_operator.cluster.auth.token_review import TokenReviews
+from wattloop_operator.cluster.gpu_nodes import GpuNodeWriter
 from wattloop_operator.cluster.node_pods import ClusterNodePods
 from wattloop_operator.cluster.progress_store import ClusterProgressStore, JobSettings
 from wattloop_operator.http.http_service import HttpService
@@ -48,7 +49,15 @@ def with_gpu() -> dict[str, Any]:
 
 
 @pytest.fixture
-def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClock) -> Iterator[HttpService]:
+def gpu_nodes(transport: HttpTransport, clock: TestClock) -> GpuNodeWriter:
+    """The writer of what agents report."""
+    return GpuNodeWriter(ClusterApi(transport), clock, time.monotonic)
+
+
+@pytest.fixture
+def nodes(
+    transport: HttpTransport, store: Store, namespace: str, clock: TestClock, gpu_nodes: GpuNodeWriter
+) -> Iterator[HttpService]:
     """The reporting API for agents, with the chart's rights."""
     api = ClusterApi(transport)
     authorizer = ClusterNodeAuthorizer(
@@ -62,7 +71,14 @@ def nodes(transport: HttpTransport, store: Store, namespace: str, clock: TestClo
     )
     limits = LimitOrders(reports, JobSettings(api, time.monotonic).power_of, time.monotonic, sockets=False)
     pods = ClusterNodePods(api, time.monotonic)
-    service = NodeService(authorizer.authorize, pods.attempt_of, store.pod_energies, clock, order_limit=limits.order)
+    service = NodeService(
+        authorizer.authorize,
+        pods.attempt_of,
+        store.pod_energies,
+        clock,
+        order_limit=limits.order,
+        gpus_reported=gpu_nodes.receive,
+    )
     served = HttpService("nodes", create_app(reports, service), Address("127.0.0.1", 0))
     served.start()
     yield served
@@ -129,6 +145,45 @@ def test_an_agent_of_another_node_can_report_neither_this_node_nor_its_pods(
     assert f"runs on node {NODE_NAME}, not on {OTHER_NODE}" in wrong_node_agent.push()
     assert stored_energy() == 0
     assert len(wrong_node_agent.ledger.usages()) == 1
+
+
+def test_the_gpus_of_a_node_are_an_object_that_its_own_agent_fills_and_that_goes_with_the_node(
+    core: client.CoreV1Api,
+    cluster: DynamicClient,
+    kubectl: ClusterCommand,
+    agent_on: Callable[..., NodeAgent],
+    gpu_nodes: GpuNodeWriter,
+    namespace: str,
+) -> None:
+    node = f"gpus-{namespace}"
+    register_node(core, node)
+    agent, hostile = agent_on(node), agent_on(NODE_NAME, speaks_of=node)
+    for _ in range(2):
+        hostile.advance(5)
+        assert f"runs on node {NODE_NAME}, not on {node}" in hostile.push()
+    gpu_nodes.write_due()
+    assert kubectl.json("get", "gpunodes", f"--field-selector=metadata.name={node}")["items"] == []
+    for _ in range(2):
+        agent.advance(5)
+        assert agent.push() == ""
+    gpu_nodes.write_due()
+    status = kubectl.json("get", "gpunode", node)["status"]
+    assert (status["gpuCount"], status["freeGpus"], status["freePowerWatts"]) == (1, 1, status["powerWatts"])
+    assert float(status["powerWatts"]) == pytest.approx(100.0, rel=0.05)
+    assert float(status["gpus"][0]["maxLimitWatts"]) == MAX_POWER_WATTS
+    heading, line = kubectl("get", "gpunodes", node).splitlines()
+    assert heading.split()[1:3] == ["GPUS", "FREE"]
+    assert line.split()[:4] == [node, "1", "1", status["powerWatts"]]
+    core.delete_node(node)
+    wait_until(
+        cluster,
+        api_version=GPU_NODES.api_version,
+        kind=GPU_NODES.kind,
+        field_selector=f"metadata.name={node}",
+        condition=lambda objects: not objects,
+        what="the object of a node that is gone",
+        timeout_seconds=240.0,
+    )
 
 
 def test_another_service_account_can_report_no_node(

@@ -12,6 +12,7 @@ import yaml
 from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
+from support.agents.agent_fixture import until
 from support.control_plane.chart import Release
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.kubelet import Kubelet
@@ -125,9 +126,11 @@ def test_the_example_runs_and_kubectl_shows_its_cost(
     assert [each.split()[1] for each in recurrences] == ["0", "1", "2"]
     assert operator.health("/readyz").status_code == 200
     assert operator.health("/healthz").status_code == 200
-    metrics = httpx.get(f"{operator.url_of('metrics')}/metrics", timeout=60.0).text
-    assert f'wattloop_job_recurrences_total{{job="digits",namespace="{namespace}",reached="true"}} 3.0' in metrics
-    assert "wattloop_operator_is_leader 1.0" in metrics
+    url = f"{operator.url_of('metrics')}/metrics"
+    counted = f'wattloop_job_recurrences_total{{job="digits",namespace="{namespace}",reached="true"}} 3.0'
+    # The metrics are those of the job that the operator's watch has seen last.
+    until(lambda: counted in httpx.get(url, timeout=60.0).text, "the metrics count the recurrences")
+    assert "wattloop_operator_is_leader 1.0" in httpx.get(url, timeout=60.0).text
     deleted = recurrences[1].split()[0].removeprefix("trainingrecurrence.wattloop.dev/")
     kubectl("delete", "trec", deleted, namespace=namespace)
     (event,) = await_deletion_events(cluster, namespace)

@@ -169,5 +169,5 @@ def test_kubectl_waits_no_longer_than_its_limit_for_a_run_that_can_not_start(
     wait = ("wait", "rtj", "digits", "--for=jsonpath={.status.endedRunRequest}=one", "--timeout=1s")
     with pytest.raises(CommandError, match=r"timed out|not found"):
         kubectl(*wait, namespace=job.key.namespace)
-    wait = ("wait", "rtj", "digits", "--for=condition=RunRequestWaits", "--timeout=1s")
+    wait = ("wait", "rtj", "digits", "--for=condition=RunRequestWaits", "--timeout=60s")
     kubectl(*wait, namespace=job.key.namespace)

@@ -51,11 +51,19 @@ def operator(
     return InProcessOperator(noticed, store, reporting.url, clock)
 
 
-@pytest.fixture(params=EXAMPLES)
-def example(request: pytest.FixtureRequest, start_controllers: StartControllers, driven: DrivenJob) -> ExampleJob:
+# Of the module, so that all tests of a kind follow each other.
+@pytest.fixture(scope="module", params=EXAMPLES)
+def kind(request: pytest.FixtureRequest, start_controllers: StartControllers) -> str:
+    """The name of an example, whose controllers run."""
+    name: str = request.param
+    start_controllers(name)
+    return name
+
+
+@pytest.fixture
+def example(kind: str, driven: DrivenJob) -> ExampleJob:
     """The manifest of a kind as it stands, but it runs on request; not yet applied."""
-    start_controllers(request.param)
-    return example_job(request.param, driven)
+    return example_job(kind, driven)
 
 
 @pytest.fixture
@@ -84,12 +92,12 @@ def test_a_crash_counts_and_the_next_attempt_runs_alone(
 ) -> None:
     pods = contract.run()
     contract.driven.training_of(pods[0]).report(1.0, 0.5)
-    contract.driven.kubelet.fail(pods[-1], exit_code=3)
+    contract.fail(pods[-1])
     contract.await_end()
     assert contract.driven.results == ["Crashed", None]
     # Its controller may start one again that is not deleted, and nobody would know that it had failed.
     assert set(results_at_deletion) <= {"Crashed"}
-    assert results_at_deletion or contract.kind[1] != "TrainJob"
+    assert results_at_deletion or contract.kind[1] not in {"TrainJob", "RayJob"}
     second = contract.pods_of(attempt=1)
     active = wait_until(
         contract.driven.cluster,
@@ -102,9 +110,21 @@ def test_a_crash_counts_and_the_next_attempt_runs_alone(
     assert {each["metadata"]["name"] for each in active} == {each["metadata"]["name"] for each in second}
 
 
+@pytest.mark.parametrize("kind", ["ray-job"], indirect=True)
+def test_a_program_that_fails_is_a_crash_though_its_pods_run(
+    contract: ExampleJob, results_at_deletion: list[str | None]
+) -> None:
+    contract.run()
+    contract.driven.kubelet.fail(contract.submitter())
+    contract.await_end()
+    assert contract.driven.results == ["Crashed", None]
+    assert results_at_deletion == ["Crashed"]
+    contract.pods_of(attempt=1)
+
+
 def test_a_preempted_pod_is_a_disruption(contract: ExampleJob) -> None:
     pods = contract.run()
-    contract.driven.kubelet.preempt(pods[-1])
+    contract.preempt(pods[-1])
     contract.await_end()
     assert contract.driven.results == ["Disrupted", None]
     assert contract.driven.learned == ()
@@ -148,8 +168,8 @@ def test_a_workload_that_is_deleted_by_hand_is_cancelled_and_not_started_again(
     assert contract.workloads() == []
 
 
-# A TrainJob has none.
-@pytest.mark.parametrize("example", [kind for kind in EXAMPLES if kind != "train-job"], indirect=True)
+# A TrainJob has none, and that of a RayJob deletes its RayCluster.
+@pytest.mark.parametrize("kind", ["job", "job-set", "pytorch-job"], indirect=True)
 def test_a_workload_that_its_ttl_deletes_before_its_end_is_read_has_reached(example: ExampleJob) -> None:
     example.set(example.example.policy, ttlSecondsAfterFinished=0)
     example.begin()
@@ -182,8 +202,26 @@ def test_a_workload_beyond_its_own_deadline_says_so_and_is_no_crash(
     assert "crashed" not in {each.outcome.value for each in example.driven.learned}
 
 
+@pytest.mark.parametrize("kind", ["train-job"], indirect=True)
+def test_a_changed_runtime_makes_another_training(contract: ExampleJob, kubectl: ClusterCommand) -> None:
+    def run_again(request: str, nodes: int) -> None:
+        patch = f'--patch={{"spec":{{"mlPolicy":{{"numNodes":{nodes}}}}}}}'
+        kubectl("patch", "clustertrainingruntime", "torch-distributed", "--type=merge", patch)
+        latest = contract.driven.recurrences[-1]["metadata"]["name"]
+        kubectl("delete", "trainjob", latest, namespace=contract.driven.key.namespace)
+        contract.driven.reconcile()
+        contract.manifest["spec"]["runRequest"] = request
+        contract.begin()
+
+    run_again("second", nodes=3)
+    # As the runtime was.
+    run_again("third", nodes=1)
+    first, second, third = (each["spec"]["templateDigest"] for each in contract.driven.recurrences)
+    assert first == third != second
+
+
 # What a Job's operator survives, attacks/test_kills.py shows at each request.
-@pytest.mark.parametrize("example", [kind for kind in EXAMPLES if kind != "job"], indirect=True)
+@pytest.mark.parametrize("kind", ["job-set", "train-job", "pytorch-job", "ray-job"], indirect=True)
 @pytest.mark.timeout(900)
 def test_an_operator_killed_at_any_request_runs_nothing_twice_and_loses_nothing(
     contract: ExampleJob,
@@ -194,9 +232,11 @@ def test_an_operator_killed_at_any_request_runs_nothing_twice_and_loses_nothing(
     undisturbed = _killed(contract, transport, reporting, tmp_path, 0)
     _run_to_target([undisturbed])
     calls = _transport_of(undisturbed).calls
-    cases = [_killed(contract, transport, reporting, tmp_path, at) for at in range(1, len(calls) + 1)]
+    # A Ray cluster takes three times as long to start, and its operator sends the requests of the other kinds.
+    fatal = range(1, len(calls) + 1, 3 if contract.example.is_submitted else 1)
+    cases = [_killed(contract, transport, reporting, tmp_path, at) for at in fatal]
     _run_to_target(cases)
-    for at, case in enumerate(cases, start=1):
+    for at, case in zip(fatal, cases, strict=True):
         assert case.driven.operator.starts == 2, f"the operator of call {at} was not killed once"
         assert case.driven.results == ["Reached"], f"killed at call {at}, {_transport_of(case).calls[at - 1]}"
         assert [each.attempt for each in case.driven.learned] == [0]

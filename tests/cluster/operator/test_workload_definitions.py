@@ -1,6 +1,7 @@
 """Kinds of workload by their real definitions alone: the API server stores what Wattloop adds in each version.
 
-A server drops fields that the schema of a definition lacks, without an error. No controller runs here.
+A server drops fields that the schema of a definition lacks, without an error. No controller runs here: those of the
+versions that the contract runs with are proven there.
 """
 
 from __future__ import annotations
@@ -27,37 +28,39 @@ from wattloop_operator.domain.names import JobKey
 
 EXAMPLES = REPOSITORY / "examples" / "workloads"
 TRAINER, TRAIN_JOBS = "github.com/kubeflow/trainer/v2", "manifests/base/crds/trainer.kubeflow.org_trainjobs.yaml"
+RUNTIMES = "manifests/base/crds/trainer.kubeflow.org_clustertrainingruntimes.yaml"
 
 
 @dataclass(frozen=True)
 class Definition:
-    """A definition of a kind in a version, and the place of the pod templates that Wattloop changes."""
+    """A definition of a kind in a version, and the place of the pod templates that Wattloop changes.
+
+    The files are definitions; the objects are what a job of the kind needs.
+    """
 
     module: str
     version: str
-    file: str
+    files: tuple[str, ...]
     example: str
     pods: tuple[str | int, ...]
+    objects: tuple[str, ...] = ()
 
 
-NODE_PATCH = ("runtimePatches", 0, "trainingRuntimeSpec", "template", "spec", "replicatedJobs", 0, "template", "spec")
 DEFINITIONS = (
-    Definition(TRAINER, "v2.1.0", TRAIN_JOBS, "train-job", ("podTemplateOverrides", 0)),
-    Definition(TRAINER, "v2.2.1", TRAIN_JOBS, "train-job", (*NODE_PATCH, "template")),
-    Definition(TRAINER, "v2.3.0", TRAIN_JOBS, "train-job", (*NODE_PATCH, "template")),
+    Definition(
+        TRAINER,
+        "v2.1.0",
+        (TRAIN_JOBS, RUNTIMES),
+        "train-job",
+        ("podTemplateOverrides", 0),
+        ("manifests/base/runtimes/torch_distributed.yaml",),
+    ),
     Definition(
         "github.com/kubeflow/training-operator",
         "v1.8.1",
-        "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
+        ("manifests/base/crds/kubeflow.org_pytorchjobs.yaml",),
         "pytorch-job",
         ("pytorchReplicaSpecs", "Master", "template"),
-    ),
-    Definition(
-        "github.com/ray-project/kuberay/ray-operator",
-        "v1.4.2",
-        "config/crd/bases/ray.io_rayjobs.yaml",
-        "ray-job",
-        ("rayClusterSpec", "headGroupSpec", "template"),
     ),
 )
 
@@ -70,8 +73,17 @@ def definition(
     if shutil.which("go") is None:
         pytest.skip("no Go, which downloads the definitions of the kinds")
     found: Definition = request.param
-    file = sources(found) / found.file
-    name = yaml.safe_load(file.read_text(encoding="utf-8"))["metadata"]["name"]
+    folder = sources(found)
+    names = [_install(kubectl, cluster, folder / file) for file in found.files]
+    for each in found.objects:
+        kubectl("apply", "--server-side", f"--filename={folder / each}")
+    yield found
+    kubectl("delete", "crd", *names)
+
+
+def _install(kubectl: ClusterCommand, cluster: DynamicClient, file: Path) -> str:
+    """Install a definition; its name."""
+    name: str = yaml.safe_load(file.read_text(encoding="utf-8"))["metadata"]["name"]
     kubectl("apply", "--server-side", f"--filename={file}")
     wait_until(
         cluster,
@@ -81,8 +93,7 @@ def definition(
         condition=lambda found: any(map(is_established, found)),
         what=f"{name} to be established",
     )
-    yield found
-    kubectl("delete", "crd", name)
+    return name
 
 
 def sources(definition: Definition) -> Path:

@@ -46,7 +46,7 @@ def optional_fields_without_meaning(schema: dict[str, Any], path: str) -> Iterat
         yield from optional_fields_without_meaning(part.get("items", {}), f"{path}.{name}[]")
 
 
-@pytest.mark.parametrize("model", KINDS)
+@pytest.mark.parametrize("model", [model for model in KINDS if "spec" in model.model_fields])
 def test_an_optional_field_of_a_spec_states_what_its_absence_means(model: Any) -> None:
     spec = structural_schema(model)["properties"]["spec"]
     assert list(optional_fields_without_meaning(spec, "spec")) == []

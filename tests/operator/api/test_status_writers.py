@@ -129,6 +129,17 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.progress.gpus[]": "uuid startEnergyMillijoules energyMillijoules startTimeSeconds timeSeconds "
         "uncertaintyMillijoules",
     },
+    "reconcile.energy.recent_power:_with_recent": {"trec.status.progress.gpus[]": "recent"},
+    "reconcile.energy.recent_power:_power_between": {
+        "trec.status.progress.gpus[].recent": "powerWatts seconds time startTimeSeconds"
+    },
+    "reconcile.energy.gpu_node_status:gpu_node_status": {
+        "gnode.status": "lastReportTime gpuCount freeGpus powerWatts freePowerWatts gpus",
+    },
+    "reconcile.energy.gpu_node_status:_gpu": {
+        "gnode.status.gpus[]": "uuid product powerWatts limitWatts maxLimitWatts pods holders",
+    },
+    "reconcile.energy.gpu_node_status:_holders": {"gnode.status.gpus[].holders[]": "namespace pod uid"},
     "reconcile.attempt.agent_readings:with_agent_readings": {
         "trec.status.progress": "agents",
         "trec.status.progress.agents": "devices gpuProduct maxPowerLimitWatts first latest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -48,47 +49,53 @@ def folder(programs: PostgreSqlPrograms) -> Iterator[Path]:
         yield made
 
 
-def record_with_retries(store: Store, record: ObservationRecord) -> int:
-    """Record as the reconciler does, which tries again until it has an answer; returns the failed calls."""
-    failed = 0
+def record_with_retries(
+    store: Store, record: ObservationRecord, failures: list[OperationError], stopped: threading.Event
+) -> None:
+    """Record as the reconciler does, which tries again until it has an answer."""
     while True:
         try:
             store.observations.record(record)
         except OperationError as error:
             assert "record the observation" in str(error)  # noqa: PT017
-            failed += 1
+            failures.append(error)
             # A server that starts refuses a connection at once.
-            threading.Event().wait(0.02)
+            if stopped.wait(0.02):
+                raise
         else:
-            return failed
+            return
 
 
 def test_observations_committed_while_the_server_is_killed_are_there_once(
     programs: PostgreSqlPrograms, folder: Path, record: Make
 ) -> None:
     recorded: list[int] = []
-    total = 300
+    failures: list[list[OperationError]] = [[] for _ in range(4)]
+    numbers = itertools.count()
+    stopped = threading.Event()
 
-    def record_number(store: Store, number: int) -> int:
-        failed = record_with_retries(store, record(number))
-        recorded.append(number)
-        return failed
+    def record_until_one_fails(store: Store, own: list[OperationError]) -> None:
+        # However fast the server is, each thread records when it is killed.
+        while not own:
+            number = next(numbers)
+            record_with_retries(store, record(number), own, stopped)
+            recorded.append(number)
 
     with ExitStack() as running:
         with serving_postgresql(programs, folder, durable=True) as server:
             store = running.enter_context(open_store(server.new_database()))
-            threads = running.enter_context(ThreadPoolExecutor(4))
-            calls = [threads.submit(record_number, store, number) for number in range(total)]
+            threads = running.enter_context(ThreadPoolExecutor(len(failures)))
+            running.callback(stopped.set)
+            calls = [threads.submit(record_until_one_fails, store, own) for own in failures]
             until(lambda: len(recorded) >= 50, "observations are recorded")
             server.kill()
-            acknowledged = list(recorded)
-        assert len(acknowledged) < total
+            until(lambda: all(failures), "each thread has lost the server")
         with serving_postgresql(programs, folder, durable=True):
-            failed = sum(call.result() for call in calls)
+            for call in calls:
+                call.result()
             stored = [each.recurrence for each in store.observations.of_job(record().job_uid)]
             store.close()
-    assert failed > 0
-    assert stored == list(range(total))
+    assert stored == sorted(recorded) == list(range(len(recorded)))
 
 
 def test_a_pipeline_whose_server_is_killed_continues_from_its_last_commit(

@@ -11,7 +11,7 @@ import nvml_simulator
 from support.agents.agent_fixture import until
 from support.local_runs.local_runs import LocalJob, descendants_of, kill, wait_for_end
 
-pytestmark = [pytest.mark.processes, pytest.mark.long]
+pytestmark = [pytest.mark.processes, pytest.mark.long, pytest.mark.timeout(600)]
 
 # A rank that measures a clock in one iteration. It writes the clocks of each profile to a file, and pauses the profile
 # at some of them, once the operator has what was measured, until the file `paused` is deleted.

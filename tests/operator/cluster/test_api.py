@@ -109,3 +109,18 @@ def test_without_the_lead_reads_pass_and_writes_fail() -> None:
 )
 def test_a_path_is_that_of_the_kind(path: str, expected: str) -> None:
     assert path == expected
+
+
+@pytest.mark.parametrize("api_version", ["../api/v1/namespaces/x/pods?y=/v1", "a/v1?limit=1", "../v1", ".", ""])
+def test_what_a_user_names_leads_to_no_other_path(api_version: str) -> None:
+    paths: list[str] = []
+
+    def missing(request: Request) -> dict[str, Any]:
+        paths.append(request.path)
+        raise StatusError(request, 404, "NotFound", "not found")
+
+    with pytest.raises(RejectedError):
+        ClusterApi(missing).resource_of(api_version, "Job")
+    with pytest.raises(RejectedError, match="a part that is no name"):
+        ClusterApi(missing).find(JOBS, "team", "..")
+    assert not any("?" in path or path.count("/") != 3 for path in paths)

@@ -17,10 +17,12 @@ METADATA = {
     "resourceVersion": "7",
     "labels": {"wattloop.dev/job": "b"},
 }
+# Of the upper levels of an event, each owner is null.
+OWNERS = [{"kind": "ConfigMap", "name": "owner", "uid": "o"}]
 
 
 def with_spec(spec: str, **metadata: Any) -> str:
-    return f'{{"metadata":{json.dumps(METADATA | metadata)},"spec":{spec}}}'
+    return f'{{"metadata":{json.dumps(METADATA | {"ownerReferences": OWNERS} | metadata)},"spec":{spec}}}'
 
 
 DEEP = with_spec('{"a":' * 9000 + "1" + "}" * 9000)

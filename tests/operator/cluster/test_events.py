@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -9,7 +10,11 @@ import pytest
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
-from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
+from wattloop_operator.api.recurring_training_job_status import (
+    ActiveRecurrence,
+    RecentRecurrence,
+    RecurringTrainingJobStatus,
+)
 from wattloop_operator.api.training_recurrence import Usage
 from wattloop_operator.cluster.events import event_body, events_of
 from wattloop_operator.domain.snapshot import Snapshot
@@ -37,6 +42,13 @@ JOB = RecurringTrainingJob.from_wire(
     }
 )
 RECURRENCE = decide(Snapshot(JOB), Attempt(3, 0, "1", NOW))
+STARTED = Snapshot(JOB, (RECURRENCE,))
+NAME = RECURRENCE.metadata.name
+ACTIVE = WriteJobStatus(RecurringTrainingJobStatus(active=(ActiveRecurrence(name=NAME),)))
+ENDED_BY_THEN = WriteJobStatus(
+    RecurringTrainingJobStatus(recent_recurrences=(RecentRecurrence(name=NAME, index=3, batch_size=64),))
+)
+STATED = replace(STARTED, job=JOB.model_copy(update={"status": ACTIVE.status}))
 
 
 def ended(result: Result) -> WriteRecurrenceStatus:
@@ -62,7 +74,7 @@ def ready(reason: str) -> WriteJobStatus:
 @pytest.mark.parametrize(
     ("action", "events"),
     [
-        (CreateRecurrence(RECURRENCE), [("RecurrenceStarted", False)]),
+        (CreateRecurrence(RECURRENCE), []),
         (StartWorkload(RECURRENCE), []),
         (DeleteRecurrence(RECURRENCE), [("RecurrenceDeleted", False)]),
         (WriteRecurrenceStatus(RECURRENCE, RECURRENCE.status), []),
@@ -77,18 +89,36 @@ def ready(reason: str) -> WriteJobStatus:
     ],
 )
 def test_starts_ends_and_problems_are_events(action: Action, events: list[tuple[str, bool]]) -> None:
-    assert [(each.reason, each.warning) for each in events_of(Snapshot(JOB), action)] == events
+    assert [(each.reason, each.warning) for each in events_of(STATED, action)] == events
 
 
-def test_a_lasting_problem_is_one_event() -> None:
-    action = ready("TemplateRejected")
-    known = Snapshot(JOB.model_copy(update={"status": action.status}))
+@pytest.mark.parametrize("action", [ACTIVE, ENDED_BY_THEN])
+def test_a_start_is_an_event_of_the_status_or_of_the_end_before_it_once(action: Action) -> None:
+    (with_status,) = events_of(STARTED, action)
+    started, crashed = events_of(STARTED, ended(Result.CRASHED))
+    assert (started, crashed.reason) == (with_status, "RecurrenceCrashed"), "an equal Event is created once"
+    assert started.reason == "RecurrenceStarted"
+
+
+@pytest.mark.parametrize("action", [ready("TemplateRejected"), ACTIVE])
+def test_a_lasting_problem_and_an_active_recurrence_are_one_event(action: WriteJobStatus) -> None:
+    known = replace(STARTED, job=JOB.model_copy(update={"status": action.status}))
     assert list(events_of(known, action)) == []
 
 
-@pytest.mark.parametrize("action", [CreateRecurrence(RECURRENCE), ended(Result.REACHED), ended(Result.CRASHED)])
-def test_starts_and_ends_are_events_of_the_recurrence_too(action: Action) -> None:
-    (event,) = events_of(Snapshot(JOB), action)
+def test_an_attempt_that_is_recent_again_because_a_newer_one_was_deleted_does_not_start() -> None:
+    counted = ACTIVE.status.counts.model_copy(update={"recurrences": RECURRENCE.spec.index + 1})
+    status = RecurringTrainingJobStatus(counts=counted)
+    known = replace(STARTED, job=JOB.model_copy(update={"status": status}))
+    assert list(events_of(known, ENDED_BY_THEN)) == []
+    assert [each.reason for each in events_of(known, ACTIVE)] == ["RecurrenceStarted"], "a retry has the same index"
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "action"), [(STARTED, ACTIVE), (STATED, ended(Result.REACHED)), (STATED, ended(Result.CRASHED))]
+)
+def test_starts_and_ends_are_events_of_the_recurrence_too(snapshot: Snapshot, action: Action) -> None:
+    (event,) = events_of(snapshot, action)
     assert event.recurrence == RECURRENCE
     about = event_body(RECURRENCE, event, "operator", NOW)
     assert about["regarding"]["kind"] == "TrainingRecurrence"
@@ -114,7 +144,7 @@ def test_energies_that_disagree_are_a_warning() -> None:
         last_transition_time=NOW,
     )
     status = ended(Result.REACHED).status.model_copy(update={"conditions": (disagrees,)})
-    events = list(events_of(Snapshot(JOB), WriteRecurrenceStatus(RECURRENCE, status)))
+    events = list(events_of(STATED, WriteRecurrenceStatus(RECURRENCE, status)))
     assert [(each.reason, each.warning) for each in events] == [("RecurrenceReached", False), ("SourcesDisagree", True)]
     assert events[1].message.endswith("GPU GPU-0: …")
 

@@ -44,6 +44,7 @@ class _Server:
     def __init__(self, version: str = "v1beta2") -> None:
         self.version = version
         self.may_list = True
+        self.made = True
         self.fails = False
         self.listed: list[dict[str, Any]] = []
         self.calls: list[str] = []
@@ -62,7 +63,7 @@ class _Server:
         found: dict[str, Any] = {"metadata": {"name": "w", "creationTimestamp": "2026-03-01T12:00:00Z"}}
         found["spec"] = {"active": True, "podSets": [{"name": "main", "template": {"spec": {}}}]}
         found["status"] = {"conditions": [QUOTA], "requeueState": {"count": 1}}
-        self.listed = [found if request.part is None else request.part(found)]
+        self.listed = [found if request.part is None else request.part(found)] if self.made else []
         return {"items": self.listed, "metadata": {"resourceVersion": "1"}}
 
 
@@ -103,6 +104,32 @@ def test_a_wait_is_read_once_an_interval_and_at_each_change_of_the_workload() ->
     assert len(server.calls) == 4
     assert waits(queued, child(suspend=False)) is None
     assert queued.poll_seconds("team", "digits") is None
+
+
+def test_a_workload_that_kueue_has_not_made_yet_is_looked_for_soon_and_then_less_often() -> None:
+    server, clock = _Server(), _Clock()
+    server.made = False
+    queued = KueueWorkloads(ClusterApi(server), clock)
+    delays = []
+    for _ in range(6):
+        found = waits(queued, child())
+        assert "Kueue has made no Workload of it yet" in found.message
+        delays.append(queued.poll_seconds("team", "digits"))
+        clock.now += delays[-1] or 0
+    assert delays == [1, 2, 4, 8, 10, 10]
+    assert len(server.calls) == 1 + len(delays)
+    server.made = True
+    assert waits(queued, child()).reason == "WaitingForQuota"
+    assert queued.poll_seconds("team", "digits") == 10
+
+
+def test_writes_of_the_child_do_not_delay_the_next_look_for_its_workload() -> None:
+    server = _Server()
+    server.made = False
+    queued = KueueWorkloads(ClusterApi(server), _Clock())
+    for version in "1234":
+        waits(queued, child(version=version))
+        assert queued.poll_seconds("team", "digits") == 1
 
 
 def test_ten_thousand_waiting_jobs_are_read_at_twenty_requests_a_second() -> None:

@@ -322,3 +322,23 @@ def test_a_log_whose_pattern_is_slow_is_read_no_further_and_an_event_names_patte
     cluster.workload("Complete")
     cluster.collect()
     assert [seen.finished for seen in cluster.observed] == [True]
+
+
+@pytest.mark.parametrize("read_before", [False, True])
+def test_a_log_that_names_the_metric_in_no_form_that_counts_is_announced_once_while_it_runs(read_before: bool) -> None:
+    cluster = Cluster()
+    lines = ["Epoch 1", "Accuracy: 81/100", "Epoch 2", "Accuracy: 82/100", "Epoch 3"]
+    cluster.logs[POD] = "".join(
+        f"1970-01-01T00:00:{index + 1:02}Z {line}\n" for index, line in enumerate(lines)
+    ).encode()
+    cluster.pod("Running")
+    if read_before:
+        cluster.write_recurrence(progress={"sequence": 0, "metric": "0.8"})
+    for _ in range(3):
+        cluster.collect()
+    if read_before:
+        assert cluster.announced == []
+        return
+    [(about, event)] = cluster.announced
+    assert (about, event.reason, event.warning) == (NAME, "MetricNotRead", True)
+    assert "the line 'Accuracy: 82/100' names accuracy" in event.message

@@ -37,11 +37,13 @@ def test_without_a_database_the_message_says_how_to_make_one(
     assert main(["ui", "--database", "none"]) == 1
 
 
-def test_a_cluster_and_a_database_exclude_each_other_and_a_missing_kubeconfig_is_named(
+def test_a_cluster_that_cannot_be_read_as_asked_is_an_error_that_names_the_option(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["ui", "--database", str(tmp_path), "-n", "research"]) == 2
     assert "--namespace: not with --database" in capsys.readouterr().err
+    assert main(["ui", "--forward", "--bind", "127.0.0.2:8790"]) == 2
+    assert "answers to localhost, 127.0.0.1, ::1 alone" in capsys.readouterr().err
     assert main(["ui", "--kubeconfig", str(tmp_path / "missing")], "kubectl wattloop") == 1
     assert "no cluster: " in capsys.readouterr().err
 
@@ -74,6 +76,11 @@ def test_a_month_and_the_gpus_of_a_database_are_listed_in_every_format(
         ("job-0000", "2", ""),
         ("job-0001", "2", ""),
     ]
+    assert main([*command, "--month", "2026-03", "--format", "focus"]) == 0
+    charges = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert [charge["ResourceId"] for charge in charges] == ["team/job-0000", "team/job-0001"]
+    assert main([*command, "--gpus", "--format", "focus"]) == 2
+    capsys.readouterr()
     assert main([*command, "--gpus"]) == 0
     assert "the attempt ends" in capsys.readouterr().out
     assert main([*command, "--gpus", "--format", "json"]) == 0

@@ -6,6 +6,8 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
 
 import kopf
 import pytest
@@ -18,8 +20,10 @@ from yarl import URL
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
-from wattloop_operator.controller.kopf_handlers import registry_of, settings_of
+from wattloop_operator.cluster.informer.stored_parts import Body, own_part
+from wattloop_operator.controller.kopf_handlers import LIST_OBJECTS, registry_of, settings_of
 from wattloop_operator.controller.watch_session import MAX_CLOSED_SECONDS, OpenWatches
+from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.http_service import HttpService
 
 GROUP, VERSION = "wattloop.dev", "v1alpha1"
@@ -33,6 +37,18 @@ RESOURCE = {
 # kopf watches nothing before it has found this resource.
 NAMESPACES = {"name": "namespaces", "singularName": "namespace", "kind": "Namespace", "namespaced": False, "verbs": []}
 STREAM_SECONDS = 0.2
+# Number of a job whose reading fails by a defect of the operator.
+UNFORESEEN = -1
+JOB: dict[str, Any] = {
+    "apiVersion": f"{GROUP}/{VERSION}",
+    "kind": "RecurringTrainingJob",
+    "spec": {
+        "trigger": {"manual": {}},
+        "objective": {"target": {"metric": "accuracy", "threshold": "0.9"}},
+        "batchSize": {"default": 64, "candidates": [64]},
+        "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
+    },
+}
 
 
 class FailingServer:
@@ -107,6 +123,95 @@ def test_an_error_of_a_list_or_a_watch_has_its_objects_listed_again(failure: dic
         thread.join(60.0)
         service.stop()
     assert not thread.is_alive()
+
+
+class ListingServer:
+    """Pages of jobs, and a watch with a change of one and the deletion of another, among jobs that cannot be read."""
+
+    def __init__(self, count: int) -> None:
+        self._jobs = [job(UNFORESEEN), *(job(index) for index in range(count))]
+        path = f"/apis/{GROUP}/{VERSION}"
+        group = {"name": GROUP, "versions": [{"version": VERSION}], "preferredVersion": {"version": VERSION}}
+        self.app = Starlette(
+            routes=[
+                Route("/api", lambda _: JSONResponse({"versions": ["v1"]})),
+                Route("/api/v1", lambda _: JSONResponse({"resources": [NAMESPACES]})),
+                Route("/apis", lambda _: JSONResponse({"groups": [group]})),
+                Route(path, lambda _: JSONResponse({"resources": [RESOURCE]})),
+                Route(f"{path}/recurringtrainingjobs", self.objects),
+            ]
+        )
+
+    async def objects(self, request: Request) -> Response:
+        """A page of the list, or the watch."""
+        if request.query_params.get("watch"):
+            return StreamingResponse(self.events())
+        start, size = int(request.query_params.get("continue", 0)), int(request.query_params["limit"])
+        more = {"continue": str(start + size)} if start + size < len(self._jobs) else {}
+        page = self._jobs[start : start + size]
+        return JSONResponse({"kind": "List", "items": page, "metadata": {"resourceVersion": "5", **more}})
+
+    async def events(self) -> AsyncIterator[str]:
+        """The lines of the watch."""
+        yield json.dumps({"type": "MODIFIED", "object": job(UNFORESEEN, "6")}) + "\n"
+        yield json.dumps({"type": "MODIFIED", "object": job(0, "7")}) + "\n"
+        yield json.dumps({"type": "DELETED", "object": job(1, "8")}) + "\n"
+        await asyncio.sleep(STREAM_SECONDS)
+
+
+def job(index: int, version: str = "4") -> dict[str, Any]:
+    """A job of this number, in the form of the API server."""
+    metadata = {"name": f"job-{index}", "namespace": "team", "uid": f"uid-{index}", "resourceVersion": version}
+    return {**JOB, "metadata": metadata}
+
+
+def part_of(body: Body) -> Body:
+    """The stored part of a job, unless an error ends its reading that nobody has foreseen."""
+    if body["metadata"]["name"] == f"job-{UNFORESEEN}":
+        raise AttributeError("unforeseen")
+    return own_part(body)
+
+
+def test_all_objects_of_a_list_but_one_that_fails_are_cached_before_work_starts_and_changes_follow() -> None:
+    # More than two pages, the last of which is not full.
+    count = 2 * LIST_OBJECTS + 3
+    server = ListingServer(count)
+    service = HttpService("API server", server.app, Address("127.0.0.1", 0))
+    service.start()
+    kinds = tuple(
+        replace(kind, part=part_of)
+        for kind in watched_kinds(ObjectCache())
+        if kind.resource.kind == "RecurringTrainingJob"
+    )
+    cached: list[int] = []
+    deleted = threading.Event()
+    dispatcher = EventDispatcher(
+        kinds,
+        enqueue=lambda _: None,
+        job_deleted=lambda _key, _uid: deleted.set(),
+        heartbeat=lambda _: None,
+        all_listed=lambda: cached.append(len(dispatcher.jobs())),
+    )
+    stopping = threading.Event()
+    registry = registry_of(dispatcher, lambda: {"server": service.url}, OpenWatches())
+    thread = threading.Thread(
+        target=lambda: kopf.run(
+            registry=registry, settings=settings_of(kinds), clusterwide=True, standalone=True, stop_flag=stopping
+        )
+    )
+    thread.start()
+    try:
+        assert deleted.wait(60.0)
+    finally:
+        stopping.set()
+        thread.join(60.0)
+        service.stop()
+    assert not thread.is_alive()
+    assert cached == [count]
+    assert JobKey("team", "job-1") not in dispatcher.jobs()
+    assert len(dispatcher.jobs()) == count - 1
+    (changed,) = (each for each in kinds[0].object_store.all() if each.key == ("team", "job-0"))
+    assert changed.value.metadata.resource_version == "7"
 
 
 LIST = URL("https://server/api/v1/pods?limit=20")

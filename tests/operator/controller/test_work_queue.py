@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pytest
+from kubernetes.client import ApiClient
 
+from support.backends.model_backend import KEY, START, ModelBackend, job
 from wattloop.errors import OperationError
 from wattloop_operator.controller.work_queue import MAX_EAGER_RETRIES, WorkQueue
 from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.factory import Factory
+from wattloop_operator.operator_settings import SETTINGS, settings_from
+from wattloop_operator.reconcile.actions import Action, StartWorkload, WriteJobStatus
+from wattloop_operator.store import open_store
 
 TIMEOUT_SECONDS = 60.0
 NOW = 1_772_323_200.0
@@ -176,3 +186,47 @@ def test_a_clock_set_ahead_a_day_makes_every_job_due(
 
 def test_a_queue_that_was_never_started_can_be_stopped(reconciler: Reconciler) -> None:
     assert WorkQueue(reconciler, workers=2).stop(0.0)
+
+
+class DueJobs:
+    """Jobs that are due, and the order of their starts and statuses."""
+
+    def __init__(self, *keys: JobKey) -> None:
+        self.order: list[tuple[str, type[Action]]] = []
+        self.stated = threading.Semaphore(0)
+        self._backends: dict[str, ModelBackend] = {}
+        for key in keys:
+            due = job()
+            metadata = due.metadata.model_copy(update={"name": key.name})
+            self._backends[key.name] = ModelBackend(due.model_copy(update={"metadata": metadata}))
+
+    def snapshot(self, key: JobKey) -> Snapshot | None:
+        return self._backends[key.name].snapshot(KEY)
+
+    def carry_out(self, snapshot: Snapshot, action: Action) -> None:
+        name = snapshot.job.metadata.name
+        self._backends[name].carry_out(snapshot, action)
+        if isinstance(action, StartWorkload | WriteJobStatus):
+            self.order.append((name, type(action)))
+        if isinstance(action, WriteJobStatus):
+            self.stated.release()
+
+    def requeue_after_seconds(self, _: JobKey) -> None:
+        return None
+
+
+def test_the_operators_one_worker_starts_a_job_that_waits_before_it_writes_the_status_of_another(
+    tmp_path: Path,
+) -> None:
+    given: dict[str, Any] = dict.fromkeys((setting.key for setting in SETTINGS), None)
+    settings = settings_from(argparse.Namespace(**given | {"config": None, "workers": "1"}), {})
+    jobs: Any = DueJobs(FIRST, SECOND)
+    with open_store(tmp_path / "wattloop.db") as store:
+        queue = Factory(settings, store, ApiClient(), lambda _: {}, lambda: START)._work_queue(jobs)
+        queue.add(FIRST)
+        queue.add(SECOND)
+        queue.start()
+        for _ in range(2):
+            assert jobs.stated.acquire(timeout=TIMEOUT_SECONDS)
+        assert queue.stop(TIMEOUT_SECONDS)
+    assert jobs.order.index(("second", StartWorkload)) < jobs.order.index(("first", WriteJobStatus))

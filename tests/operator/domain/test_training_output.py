@@ -29,11 +29,19 @@ def reader(metric: str = "accuracy", **reporting: object) -> OutputReader:
         ("epoch=3 accuracy=0.5", 0.5, 3),
         ("accuracy : .5e-1, Epoch: 2", 0.05, 2),
         ("Epoch 4/30 - loss: 0.2 - accuracy: 0.81 - 3s", 0.81, 4),
-        ("Epoch [5/30], accuracy = 81%", 81, 5),
+        ("Epoch [5/30], accuracy = 81 points", 81, 5),
         ("{'eval_loss': 0.5, 'accuracy': 0.71, 'epoch': 1.5}", 0.71, 1.5),
         ("{'accuracy': '0.71', 'epoch': '1.5'}", 0.71, 1.5),
         ('{"epoch":7,"accuracy":-1e3}', -1000, 7),
         ("the accuracy=0.5.", 0.5, None),
+        ("epoch 3/12 | train_loss 1.2632 | accuracy 0.81 | 1.9s", 0.81, 3),
+        ("Epoch [2/9] accuracy\t0.5", 0.5, 2),
+        ("accuracy: 0.9/lr: 0.1", 0.9, None),
+        ("Epoch 1/30: training until accuracy 0.9", None, 1),
+        ("Epoch 3: 45% accuracy 0.49", None, 3),
+        ("| accuracy 0.9 | no epoch", None, None),
+        ("accuracy: 9825/10000 (98%)", None, None),
+        ("Epoch 3 accuracy 81 / 100", None, 3),
         ("epoch=2", None, None),
         ("val_accuracy=0.5", None, None),
         ("accuracy@5=0.5", None, None),
@@ -46,6 +54,138 @@ def reader(metric: str = "accuracy", **reporting: object) -> OutputReader:
 def test_names_with_values_are_recognized(line: str, metric: float | None, epoch: float | None) -> None:
     expected = None if metric is None else Evaluation(metric, epoch)
     assert reader().read(line.encode()) == expected
+
+
+def test_a_metric_after_a_space_counts_only_where_no_evaluation_has_a_separator() -> None:
+    lines = reader("loss")
+    assert lines.read(b"initial loss: 2.3") == Evaluation(2.3, None)
+    assert lines.read(b"epoch 1 | loss 0.7") == Evaluation(0.7, 1)
+    assert lines.read(b"epoch=1 loss=0.62") == Evaluation(0.62, 1)
+    assert lines.read(b"epoch 2 | step 100 | loss 0.49") is None
+
+
+def test_a_line_that_names_the_metric_in_another_form_is_noticed_when_the_third_epoch_begins() -> None:
+    lines = reader()
+    start = (b"Resuming from epoch 7 (best accuracy 0.81)", b"metric: accuracy", b"in 3 accuracys")
+    for line in (*start, b"Epoch 8", b"Test: 1, Accuracy: 81/100", b"computing accuracy"):
+        assert lines.read(line) is None
+        assert not lines.unread_notice
+    assert lines.read(b"Epoch 9") is None
+    assert "the line 'Test: 1, Accuracy: 81/100' names accuracy: print one such as epoch=1" in lines.unread_notice
+    assert lines.read(b"accuracy: 0.83") is not None
+    assert not lines.unread_notice
+
+
+def test_an_output_whose_epochs_do_not_name_the_metric_is_not_noticed() -> None:
+    lines = reader("map")
+    for line in (b"mapping 10 workers", b"Epoch 1", b"Epoch 2", b"Epoch 3"):
+        assert lines.read(line) is None
+    assert not lines.unread_notice
+
+
+BARS = (
+    "Epoch 3: {percent}%|#2   | {done}/100 [00:01<00:07, 12.1it/s, v_num=0, accuracy=0.91]",
+    "Epoch 3: {percent}%|#2   | {done}.0k/100.0k [00:01<00:07, 12.1it/s, accuracy=0.91]",
+    "\x08\x08\x1b[1m {done}/100\x1b[0m \x1b[32m━━━\x1b[0m\x1b[37m━━━\x1b[0m 5ms/step - accuracy: 0.91\x08",
+    " {done}/100 [==>.......] - ETA: 3s - loss: 0.3 - accuracy: 0.91",
+    "Epoch [3/10], Step [{done}/100], Loss: 0.3, accuracy: 0.91",
+    "Epoch: [3]  [ {done}/100]  eta: 0:10:00  lr: 0.1  accuracy: 0.91",
+)
+
+
+@pytest.mark.parametrize("bar", BARS)
+def test_a_progress_bar_counts_when_it_is_full(bar: str) -> None:
+    lines = reader()
+    lines.read(b"Epoch 3/10")
+    unfinished = [bar.format(percent=f"{done:3d}", done=done).encode() for done in (0, 12, 99)]
+    assert [lines.read(line) for line in unfinished] == [None] * 3
+    assert lines.read(bar.format(percent=100, done=100).encode()) == Evaluation(0.91, 3.0)
+    # Whoever writes a pattern says what counts.
+    own = reader(pattern=r"accuracy[=:] ?(?P<metric>[0-9.]+)")
+    assert [own.read(line) for line in unfinished] == [Evaluation(0.91, None)] * 3
+
+
+@pytest.mark.parametrize("unit", ["it", "batch", " samples"])
+def test_a_bar_without_a_total_is_never_full(unit: str) -> None:
+    assert reader().read(f"Epoch 1: 12{unit} [00:01, 12.1{unit}/s, accuracy=0.3]".encode()) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "epoch: 3 |gpu 45%|mem 30%| accuracy: 0.91",
+        "run | 3/10 [0:12:03] epoch=3 accuracy=0.91",
+        "epoch 3 | 3/10 [val] accuracy: 0.91",
+        "epoch 3 layers [12, 4] accuracy: 0.91",
+    ],
+)
+def test_a_line_with_a_share_or_a_fraction_is_no_bar(line: str) -> None:
+    assert reader().read(line.encode()) == Evaluation(0.91, 3.0)
+
+
+def lightning(epoch: int, *values: str) -> list[bytes]:
+    """The lines of a bar of Lightning 2.6: full with the metric of the epoch before, then with that of this one."""
+    line = "Epoch {}: {:3d}%|####| {}/94 [00:18<00:00,  5.44it/s, acc=0.917, accuracy={}]"
+    full = [line.format(epoch, 100, 94, value).encode() for value in values for _ in range(2)]
+    validation = b"Validation DataLoader 0:  50%|####| 1/2 [00:00<00:00,  6.97it/s]"
+    return [line.format(epoch, 1, 1, values[0]).encode(), *full[:2], validation, *full[2:]]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "seen"),
+    [
+        ([("0.78",), ("0.78", "0.85")], [Evaluation(0.78, 1.0), Evaluation(0.85, 2.0)]),
+        # The metric of the second epoch is that of the first; it counts when the third begins.
+        (
+            [("0.78",), ("0.78", "0.78"), ("0.78", "0.8")],
+            [Evaluation(0.78, 1.0), Evaluation(0.78, 2.0), Evaluation(0.8, 3.0)],
+        ),
+    ],
+)
+def test_a_bar_that_is_closed_after_the_validation_counts_once(
+    epochs: list[tuple[str, ...]], seen: list[Evaluation]
+) -> None:
+    lines = reader(firstEpoch=0)
+    found = [lines.read(line) for epoch, values in enumerate(epochs) for line in lightning(epoch, *values)]
+    assert [each for each in found if each is not None] == seen
+
+
+def test_a_repeated_metric_counts_when_another_epoch_begins_unless_a_line_has_another() -> None:
+    bar = b"Epoch %d: 100%%|#| 1/1 [00:01<00:00,  1it/s, accuracy=0.7]"
+    lines = reader()
+    assert [lines.read(bar % epoch) for epoch in (1, 2, 3)] == [Evaluation(0.7, 1.0), None, Evaluation(0.7, 2.0)]
+    lines = reader()
+    mixed = (bar % 1, bar % 2, b"epoch 2 accuracy=0.6", b"Epoch 3:   0%|#| 0/1 [00:00<00:00,  1it/s]")
+    assert [lines.read(line) for line in mixed] == [Evaluation(0.7, 1.0), None, Evaluation(0.6, 2.0), None]
+
+
+def test_bars_without_epochs_count_once_each() -> None:
+    lines = reader()
+    bars = [b"%3d%%|##| %d/9 [00:01<00:01,  9it/s, accuracy=1.0]" % (done * 11, done) for done in (1, 9, 9, 1, 9)]
+    assert [lines.read(bar) for bar in bars] == [None, Evaluation(1.0, None), None, None, Evaluation(1.0, None)]
+
+
+def test_a_bar_over_epochs_is_said_not_to_count_before_its_end() -> None:
+    lines = reader()
+    bars = [b"Epoch: %3d%%|##| %d/10 [00:01<00:01,  1it/s, accuracy=0.9]" % (10 * done, done) for done in range(6)]
+    assert lines.read(b"Epoch:   0%|  | 0.00/10.0k [00:00<00:01,  1it/s, accuracy=0.9]") is None
+    notices = [(lines.read(bar), lines.unread_notice)[1] for bar in bars]
+    assert notices[:5] == [""] * 5
+    assert "is a progress bar, which counts when it is full" in notices[5]
+    assert lines.read(b"Epoch: 100%|##| 10/10 [00:01<00:01,  1it/s, accuracy=0.95]") == Evaluation(0.95, None)
+
+
+def test_bars_that_never_are_full_are_quoted_in_the_third_epoch() -> None:
+    lines = reader()
+    for epoch in range(3):
+        assert lines.read(b"Epoch %d:  99%%|##| 99/100 [00:01<00:01,  1it/s, accuracy=0.9]" % epoch) is None
+    assert "names accuracy" in lines.unread_notice
+
+
+def test_a_bar_does_not_hide_the_columns_of_evaluations() -> None:
+    lines = reader()
+    assert lines.read(b"Epoch 1:  12%|# | 12/100 [00:01<00:07, 12it/s, accuracy=0.4]") is None
+    assert lines.read(b"Epoch 1 | accuracy 0.91") == Evaluation(0.91, 1.0)
 
 
 @pytest.mark.parametrize("text", ["nan", "NaN", "inf", "-Infinity"])
@@ -73,8 +213,49 @@ def test_a_pattern_finds_metric_and_epoch_by_the_names_of_its_groups() -> None:
     assert lines.read(b"start over") is None
 
 
-def test_the_metric_may_have_another_name_in_the_output() -> None:
-    assert reader(metricName="eval_accuracy").read(b"accuracy=0.1 eval_accuracy=0.2") == Evaluation(0.2, None)
+def test_a_comma_after_a_number_is_not_part_of_what_a_pattern_finds() -> None:
+    assert reader(pattern=r"acc (?P<metric>\S+)").read(b"acc 0.81, lr 0.1") == Evaluation(0.81, None)
+
+
+def test_a_pattern_that_takes_more_than_the_number_is_noticed_at_its_third_line() -> None:
+    lines = reader(pattern=r"acc (?P<metric>\S+)")
+    notices = [(lines.read(b"acc 81.2% of 100"), lines.unread_notice)[1] for _ in range(3)]
+    assert notices[:2] == ["", ""]
+    assert "matches the line 'acc 81.2% of 100', whose group metric is '81.2%', which is no number" in notices[2]
+
+
+@pytest.mark.parametrize(("name", "metric"), [("eval_accuracy", 0.2), ("top accuracy", 0.3)])
+def test_the_metric_may_have_another_name_in_the_output(name: str, metric: float) -> None:
+    lines = reader(metricName=name)
+    assert lines.read(b"accuracy=0.1 eval_accuracy=0.2 top accuracy=0.3") == Evaluation(metric, None)
+
+
+def test_only_the_evaluation_of_each_phase_of_an_epoch_counts() -> None:
+    lines = reader("Acc")
+    output = (b"Epoch 1/24", b"train Loss: 0.4 Acc: 0.99", b"val Loss: 0.9 Acc: 0.71", b"best val Acc: 0.71")
+    found = [lines.read(line) for line in output]
+    assert found == [None, None, Evaluation(0.71, 1.0), Evaluation(0.71, 1.0)]
+    assert not lines.unread_notice
+
+
+def test_an_output_with_the_metric_of_the_training_data_alone_is_noticed_in_the_third_epoch() -> None:
+    lines = reader()
+    notices = [(lines.read(b"Epoch %d train accuracy: 0.99" % epoch), lines.unread_notice)[1] for epoch in (1, 2, 3)]
+    assert notices[:2] == ["", ""]
+    assert "has accuracy of the training data: print the one of the evaluation" in notices[2]
+
+
+def test_the_metric_of_the_steps_of_the_training_does_not_hide_the_columns_of_evaluations() -> None:
+    lines = reader("loss")
+    steps = b"2026-01-01 12:00:00 | INFO | train_inner | epoch 003:    100 / 1500 loss=2.1, ppl=4.3"
+    assert lines.read(steps) is None
+    assert lines.read(b"2026-01-01 12:00:00 | INFO | valid | epoch 003 | loss 4.5 | ppl 22") == Evaluation(4.5, 3.0)
+
+
+def test_a_share_in_percent_beside_a_threshold_that_is_a_fraction_is_noticed_at_once() -> None:
+    lines = reader()
+    assert lines.read(b"epoch 1 accuracy: 81%") is None
+    assert "has accuracy in percent where the threshold is a fraction" in lines.unread_notice
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,12 @@ def test_runs_without_energy_say_how_to_let_simulated_time_pass(history: Make, r
     assert "%" not in text
 
 
+def test_the_latest_recurrence_is_said_not_to_have_reached_the_target(history: Make, record: Make) -> None:
+    for result, said in (("Reached", "cost 2.5 kJ."), ("Disrupted", "cost 2.5 kJ and has not reached the target.")):
+        sentence = saving_sentence(history(record(batch_size=64, result=result)))
+        assert sentence.startswith(f"The latest recurrence {said} What was saved is not known yet")
+
+
 def test_the_sentence_omits_unknown_costs(history: Make, record: Make) -> None:
     assert saving_sentence(history()) == "No costs are known yet."
     assert "not known yet: the default configuration has not reached the target" in saving_sentence(

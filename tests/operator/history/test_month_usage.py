@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,7 +13,9 @@ import pytest
 
 from support.databases.many_jobs import NAMESPACE, job_body
 from support.databases.sample_record import RECORD
+from wattloop_operator.domain.records import LateUsage
 from wattloop_operator.history.energy_origin import ANNOTATION
+from wattloop_operator.history.focus import write_focus
 from wattloop_operator.history.month_usage import month_begin, month_usages
 from wattloop_operator.store import Store, open_store
 
@@ -44,6 +48,21 @@ def test_an_attempt_counts_in_the_month_in_which_it_ended_in_utc(store: Store) -
     assert (march.energy_joules, march.gpu_seconds) == (7_200_000.0, 2 * 2 * RECORD.time_seconds)
 
 
+def test_what_agents_reported_after_the_end_counts(store: Store) -> None:
+    ended(store, MARCH, MARCH)
+    late = LateUsage(OWN.job_uid, recurrence=0, attempt=OWN.attempt, energy_joules=4_000_000.0, time_seconds=700.0)
+    store.late_usages.record(late)
+    (march,) = month_usages(store, MARCH)
+    assert (march.attempts, march.energy_joules) == (2, 7_600_000.0)
+    assert march.gpu_seconds == 2 * (RECORD.time_seconds + 700.0)
+
+
+def test_gpu_time_is_unknown_where_the_number_of_gpus_is(store: Store) -> None:
+    store.observations.record(replace(OWN, finished_at=MARCH, gpu_count=0))
+    (march,) = month_usages(store, MARCH)
+    assert march.gpu_seconds is None
+
+
 def test_price_and_carbon_are_those_of_the_job_and_unknown_without_them(store: Store) -> None:
     ended(store, MARCH)
     (without,) = month_usages(store, MARCH)
@@ -54,6 +73,31 @@ def test_price_and_carbon_are_those_of_the_job_and_unknown_without_them(store: S
     store.objects.create("RecurringTrainingJob", NAMESPACE, "own", body)
     (found,) = month_usages(store, MARCH)
     assert (found.money_amount, found.currency, found.carbon_grams, found.queue) == (0.31, "EUR", 380.0, "research")
+    text = io.StringIO()
+    write_focus(text, [without, found], MARCH)
+    unpriced, charge = csv.DictReader(io.StringIO(text.getvalue()))
+    assert (unpriced["BilledCost"], unpriced["BillingCurrency"], unpriced["ConsumedQuantity"]) == ("", "", "1.0")
+    assert {name: value for name, value in charge.items() if value} == {
+        **dict.fromkeys(("BilledCost", "ContractedCost", "EffectiveCost", "ListCost"), "0.31"),
+        "BillingCurrency": "EUR",
+        **dict.fromkeys(("BillingPeriodStart", "ChargePeriodStart"), "2026-03-01T00:00:00Z"),
+        **dict.fromkeys(("BillingPeriodEnd", "ChargePeriodEnd"), "2026-04-01T00:00:00Z"),
+        "ChargeCategory": "Usage",
+        "ChargeDescription": "GPU energy of 1 of 1 attempts, which ended in the month and were measured",
+        "ChargeFrequency": "Usage-Based",
+        **dict.fromkeys(("ConsumedQuantity", "PricingQuantity"), "1.0"),
+        **dict.fromkeys(("ConsumedUnit", "PricingUnit"), "kWh"),
+        "ResourceId": f"{NAMESPACE}/own",
+        "ResourceName": "own",
+        "ResourceType": "RecurringTrainingJob",
+        "ServiceCategory": "AI and Machine Learning",
+        "ServiceName": "GPU energy",
+        **dict.fromkeys(("SubAccountId", "SubAccountName"), NAMESPACE),
+        "Tags": '{"queue": "research"}',
+        "x_GpuSeconds": str(2 * RECORD.time_seconds),
+        "x_CarbonGrams": "380.0",
+        "x_CoveragePercent": "100.0",
+    }
 
 
 def test_an_attempt_without_energy_lowers_the_coverage_and_is_no_energy_of_zero(store: Store) -> None:

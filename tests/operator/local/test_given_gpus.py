@@ -11,6 +11,7 @@ import pytest
 import nvml_simulator
 from support.agents.simulated_node import simulated_node
 from support.local_runs.local_runs import LocalJob
+from wattloop.commands.main import main
 from wattloop.errors import OperationError
 from wattloop_operator.local.local_gpus import given_gpus
 
@@ -29,6 +30,15 @@ with wattloop.Run() as run:
     gpus = [gpu.uuid for gpu in run._gpus.energy()]
     with open(f"gpus-{os.environ['RANK']}", "w") as stream:
         json.dump([gpus, run.per_device_batch_size], stream)
+    run.report(metric=0.5)
+"""
+
+ONE_PROCESS = """
+import json, os
+import wattloop
+with wattloop.Run() as run:
+    with open("gpus", "w") as stream:
+        json.dump([os.environ["CUDA_VISIBLE_DEVICES"], [gpu.uuid for gpu in run._gpus.energy()]], stream)
     run.report(metric=0.5)
 """
 
@@ -60,3 +70,24 @@ def test_two_ranks_of_a_local_run_share_its_gpus(local_job: LocalJob, monkeypatc
     uuids = [gpu.uuid for gpu in nvml_simulator.describe(local_job.output / "simulated-gpus").gpus]
     found = [json.loads((local_job.folder / f"gpus-{rank}").read_text()) for rank in "01"]
     assert found == [[[uuid], 16] for uuid in uuids]
+
+
+@pytest.mark.parametrize(("devices", "indices"), [(None, [0]), ("2,1", [2, 1])])
+def test_a_training_sees_as_many_gpus_of_its_machine_as_the_manifest_requests(
+    local_job: LocalJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, devices: str | None, indices: list[int]
+) -> None:
+    state = nvml_simulator.create(tmp_path / "gpus", model="A100", count=3, clock="virtual", permission="anyone")
+    for name, value in nvml_simulator.environment(state).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if devices is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    container: dict[str, object] = {"name": "train", "image": "none", "command": ["python", "train.py"]}
+    container["resources"] = {"limits": {"nvidia.com/gpu": 1}}
+    pod = {"restartPolicy": "Never", "containers": [container]}
+    local_job.job(ONE_PROCESS, template={"job": {"template": {"spec": pod}}})
+    assert main(["run", str(local_job.manifest), "--output", str(local_job.output), "--recurrences", "1"]) == 0
+    uuids = [gpu.uuid for gpu in nvml_simulator.describe(state).gpus]
+    seen, measured = json.loads((local_job.folder / "gpus").read_text())
+    assert measured == [uuids[index] for index in indices]
+    assert seen == (devices or uuids[0])

@@ -65,11 +65,15 @@ class Followed:
         for _ in range(POLLS):
             self._node.gpus.occupy(0, work=EPOCH_SECONDS * TERAFLOP / POLLS, intensity=0.8)
             self.follower.report_new_lines()
-        with self._log.open("a") as log:
-            log.write(f"epoch={epoch} accuracy=0.1\n")
         used = self._energy_joules - before, self._node.gpus.clock_seconds(0) - began
-        self.follower.report_new_lines()
+        self.prints(f"epoch={epoch} accuracy=0.1")
         return used
+
+    def prints(self, line: str) -> None:
+        """Print a line, which is read at once."""
+        with self._log.open("a") as log:
+            log.write(f"{line}\n")
+        self.follower.report_new_lines()
 
 
 def test_each_limit_is_measured_over_an_epoch_and_the_best_one_is_held(node: SimulatedNode, tmp_path: Path) -> None:
@@ -93,6 +97,18 @@ def test_each_limit_is_measured_over_an_epoch_and_the_best_one_is_held(node: Sim
     assert training.limit_watts == cheapest.power_limit_watts
     training.follower.release()
     assert training.limit_watts == 400
+
+
+def test_an_output_in_no_form_that_counts_is_warned_of_once(
+    node: SimulatedNode, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training = Followed(node, tmp_path)
+    for epoch in range(1, 6):
+        training.prints(f"Epoch {epoch}: 8{epoch}/100 (accuracy)")
+        training.prints(f"Accuracy: 8{epoch}/100")
+    training.follower.release()
+    (message,) = [each for each in caplog.messages if "names accuracy" in each]
+    assert "the line 'Accuracy: 82/100' names accuracy" in message
 
 
 def test_only_a_local_run_measures_limits_by_the_output_and_only_with_logs() -> None:

@@ -102,6 +102,7 @@ def test_a_reader_goes_from_the_jobs_to_one_and_to_its_conditions(watched: Watch
     expect(page.locator("tbody tr")).to_have_count(3)
     page.get_by_role("link", name=LONGEST).click()
     expect(page.get_by_role("heading", level=1)).to_have_text(LONGEST)
+    page.wait_for_load_state()
     headings = ["Decisions", "The running attempt", "What is believed of each batch size", "Cost of the recurrences"]
     assert page.locator("h2").all_inner_texts()[:4] == headings
     expect(page.get_by_text("epoch", exact=False).first).to_be_visible()
@@ -146,7 +147,7 @@ def test_the_keyboard_alone_reaches_every_view_and_pauses(watched: Watch, small:
     page.get_by_role("link", name=LONGEST).focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text(LONGEST)
-    for name, heading in (("GPUs", "GPUs of running attempts"), ("Month", "2026-03 by team")):
+    for name, heading in (("GPUs", "GPUs"), ("Month", "2026-03 by team")):
         page.get_by_role("link", name=name, exact=True).focus()
         page.keyboard.press("Enter")
         expect(page.get_by_role("heading", level=1)).to_have_text(heading)
@@ -242,10 +243,23 @@ def test_a_viewer_signs_in_sees_the_jobs_of_his_namespace_and_signs_out(context:
         expect(page.locator("tbody tr")).to_have_count(1)
         expect(page.locator("#live-state")).to_have_text("live")
         assert page.evaluate("document.cookie") == ""
+        page.get_by_role("link", name="theirs").click()
+        expect(page.get_by_role("heading", level=1)).to_have_text("theirs")
+        cluster.jobs = [each for each in cluster.jobs if each["metadata"]["name"] != "theirs"]
+        cluster.now += 60
+        expect(page.get_by_text("There is no such job")).to_be_visible(timeout=WAIT_MILLISECONDS)
+        expect(page.locator("#live-state")).to_have_text("live")
+        page.get_by_role("link", name="All jobs").last.click()
+        page.get_by_role("link", name="GPUs").click()
+        expect(page.get_by_text("No agent has reported").or_(page.get_by_text("may not list gpunodes"))).to_be_visible()
+        # What no version has is read again after a time.
+        with page.expect_response(re.compile("/cluster$"), timeout=WAIT_MILLISECONDS):
+            page.evaluate("document.body.dataset.renewSeconds = 1")
+        page.get_by_role("link", name="Jobs", exact=True).click()
         page.get_by_role("button", name="Sign out").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
         page.goto(f"{url}/job?namespace={NAMESPACE}&name={LONGEST}")
         expect(page.get_by_label("Token")).to_be_visible()
-        # Chromium names each response of 401, and says nothing else.
-        assert [each for each in messages if "401" not in each] == []
+        # Chromium names each response of 401 and 404, and says nothing else.
+        assert [each for each in messages if "401" not in each and "404" not in each] == []
         page.close()

@@ -144,16 +144,26 @@ def test_the_view_of_the_gpus_has_the_power_the_limits_and_who_holds_them(served
     found = small.objects.get("TrainingRecurrence", NAMESPACE, RUNNING)
     assert found is not None
     body = running_recurrence(LONGEST, powerLimitWatts=200)
+    recent = {"powerWatts": "180.5", "seconds": "90", "time": "2026-03-02T03:10:00Z"}
+    recent["startTimeSeconds"] = "0"
+    body["status"]["progress"]["gpus"][0] |= {"recent": recent}
     small.objects.replace("TrainingRecurrence", NAMESPACE, RUNNING, body, expected_version=found.resource_version)
     url = served(small)
     view = CLIENT.get(f"{url}/api/cluster").json()
-    assert view["nodes"] == [
-        {"node": "this machine", "gpus": 1, "mean_power_watts": 250.0, "limit_watts": 200.0, "partial_attempts": 0}
-    ]
+    (node,) = view["nodes"]
+    assert (node["node"], node["gpus"], node["limit_watts"], node["partial_attempts"]) == ("this machine", 1, 200.0, 0)
+    assert (node["mean_power_watts"], node["recent_power_watts"]) == (250.0, 180.5)
     (gpu,) = view["gpus"]
     assert (gpu["gpu"], gpu["attempt"], gpu["mean_power_watts"], gpu["limit_watts"]) == ("GPU-0", RUNNING, 250.0, 200)
     html = CLIENT.get(f"{url}/cluster").text
-    for text in ("GPU-0", RUNNING, "NVIDIA A40", "the attempt ends", "wattloop history --database wattloop.db --gpus"):
+    for text in (
+        "GPU-0",
+        RUNNING,
+        "NVIDIA A40",
+        "of 90 s to",
+        "the attempt ends",
+        "wattloop history --database wattloop.db --gpus",
+    ):
         assert text in html
 
 
@@ -169,6 +179,11 @@ def test_the_view_of_a_month_has_the_sums_of_each_team_and_job_also_as_csv(serve
     sheet = CLIENT.get(f"{url}/month.csv", params={"month": "2026-03"})
     rows = list(csv.DictReader(io.StringIO(sheet.text)))
     assert [float(row["energy_joules"]) for row in rows] == [job["energy_joules"] for job in month["jobs"]]
+    focus = CLIENT.get(f"{url}/month.csv", params={"month": "2026-03", "columns": "focus"})
+    assert 'filename="focus-2026-03.csv"' in focus.headers["Content-Disposition"]
+    assert [row["ResourceName"] for row in csv.DictReader(io.StringIO(focus.text))] == [
+        job["name"] for job in month["jobs"]
+    ]
     assert "No attempt ended in 2026-02." in CLIENT.get(f"{url}/month", params={"month": "2026-02"}).text
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from support.databases.many_jobs import LONGEST, NAMESPACE, RUNNING
 from support.reviewed_cluster import OTHERS, ReviewedCluster
-from wattloop_operator.cluster.api import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
+from wattloop_operator.cluster.api import GPU_NODES, SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS, ClusterApi
 from wattloop_operator.cluster.auth.viewers import REVIEWED_SECONDS, RIGHTS_SECONDS, UNKNOWN_TOKENS_OF_ADDRESS, Viewer
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.change_stream import MAX_STREAMS, MAX_STREAMS_OF_VIEWER, OpenStreams
 from wattloop_operator.page.cluster_page import ViewerPages, create_cluster_page
-from wattloop_operator.page.cluster_reader import READ_SECONDS
+from wattloop_operator.page.cluster_reader import MAX_AGE_SECONDS
 from wattloop_operator.page.sessions import MAX_SESSIONS, MAX_SESSIONS_OF_USER, SESSION_SECONDS, Sessions
 from wattloop_operator.reporting.interfaces import BearerToken
 
@@ -73,22 +73,58 @@ def test_a_viewer_of_a_namespace_sees_nothing_of_another(cluster: ReviewedCluste
     assert browser.ask("/api/jobs", "ours").json()["version"] == ours["version"]
 
 
+def test_all_gpus_are_shown_to_viewers_who_may_list_them_and_the_others_read_which_right_it_takes(
+    cluster: ReviewedCluster, browser: Browser
+) -> None:
+    def node(size: int) -> dict[str, Any]:
+        gpus = [{"uuid": f"GPU-{index:090}", "pods": 0} for index in range(size)]
+        return {"metadata": {"name": "secret-node", "uid": "n", "resourceVersion": "1"}, "status": {"gpus": gpus}}
+
+    cluster.gpu_nodes = [node(1)]
+    assert "secret-node" in browser.ask("/cluster", "all").text
+    refused, body = (browser.ask(path, "ours") for path in ("/cluster", "/api/cluster"))
+    assert "secret-node" not in refused.text + body.text
+    assert "ann may not list gpunodes" in refused.text
+    assert "kubectl create clusterrolebinding gpunodes --clusterrole=gpunodes --user=ann" in refused.text
+    assert body.json()["command"] == ""
+    # A review that fails for GPUNodes alone.
+    cluster.now += RIGHTS_SECONDS
+    browser.ask("/api/jobs", "ours")
+    cluster.unreviewed = {GPU_NODES.plural}
+    for path in ("/cluster", "/api/cluster"):
+        unknown = browser.ask(path, "ours")
+        assert unknown.status_code == 200
+        assert RUNNING in unknown.text
+        assert "GPUNodes cannot be read now" in unknown.text
+    cluster.unreviewed = set()
+    # The page's own account lacks the right, or the objects are too many for its memory: all else is shown.
+    narrow = Browser(cluster, namespaces=(NAMESPACE,))
+    cluster.refused = {""}
+    assert "The account of this page may not list gpunodes" in narrow.ask("/cluster", "all").text
+    cluster.refused = set()
+    cluster.gpu_nodes = [node(64)]
+    small = Browser(cluster, namespace_bytes=32 * 1024)
+    assert "GPUNodes take more than 0 MiB" in small.ask("/cluster", "all").text
+    assert small.jobs("all") != []
+
+
 def test_a_namespace_that_the_page_may_not_list_is_missing_for_its_viewers_alone(
     cluster: ReviewedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     browser = Browser(cluster, namespaces=(NAMESPACE, OTHERS))
     cluster.refused = {OTHERS}
     for _ in range(2):
+        cluster.now += MAX_AGE_SECONDS
         assert browser.jobs("ours") == browser.jobs("all") == [LONGEST]
-        cluster.now += READ_SECONDS
     assert OTHERS not in browser.ask("/", "ours").text
     for token in ("all", "theirs"):
         assert f"namespace {OTHERS} is not shown: the page may not list it" in browser.ask("/", token).text
     (logged,) = caplog.messages
     assert f'cannot list resource in the namespace "{OTHERS}"; give this account the right' in logged
     cluster.refused.add(NAMESPACE)
-    cluster.now += READ_SECONDS
-    for path in ("/", "/api/jobs", "/cluster"):
+    cluster.now += MAX_AGE_SECONDS
+    # First the one that waits for newer objects: a page would show the known ones.
+    for path in ("/api/jobs", "/", "/cluster"):
         answer = browser.ask(path, "ours")
         assert answer.status_code == 503
         assert "its log has the reason" in answer.text
@@ -103,7 +139,7 @@ def test_a_namespace_that_is_too_large_is_missing_for_its_viewers_alone(cluster:
     theirs["metadata"]["managedFields"] = [{"fieldsV1": "x" * MEBIBYTE}]
     assert browser.jobs("theirs") == ["theirs"]
     theirs["spec"]["template"]["job"]["filler"] = "x" * MEBIBYTE
-    cluster.now += READ_SECONDS
+    cluster.now += MAX_AGE_SECONDS
     assert browser.jobs("ours") == browser.jobs("all") == [LONGEST]
     assert OTHERS not in browser.ask("/", "ours").text
     for token in ("all", "theirs"):
@@ -135,6 +171,8 @@ def test_reviews_are_asked_for_once_in_their_time(cluster: ReviewedCluster, brow
         browser.jobs("ours")
     # All namespaces, then each of the two; the first refused kind decides.
     assert cluster.reviews == {TOKEN_REVIEWS.path(): 1, SUBJECT_ACCESS_REVIEWS.path(): 1 + 2 + 1}
+    browser.ask("/cluster", "ours")
+    assert cluster.reviews[SUBJECT_ACCESS_REVIEWS.path()] == 1 + 2 + 1 + 1, "GPUNodes are reviewed for their view alone"
 
 
 def test_without_a_token_the_page_says_how_to_get_one(browser: Browser) -> None:
@@ -157,7 +195,8 @@ def test_a_viewer_without_rights_sees_an_empty_page_that_says_why(cluster: Revie
     assert "Run one" not in text
     cluster.jobs.clear()
     cluster.recurrences.clear()
-    cluster.now += 10
+    cluster.now += MAX_AGE_SECONDS
+    assert browser.jobs("all") == []
     assert "There is no job yet." in browser.ask("/", "all").text
 
 

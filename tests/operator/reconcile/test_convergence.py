@@ -8,15 +8,19 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from support.backends.model_backend import KEY, KilledError, ModelBackend, job, pod_energy
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase
-from wattloop_operator.driver import MAX_ROUNDS
+from wattloop_operator.driver import MAX_ROUNDS, reconcile
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.next_actions import next_actions
+
+# 30 s of processor time: more than the usual limit on a busy machine.
+pytestmark = pytest.mark.timeout(400)
 
 TRIGGERS: list[dict[str, Any]] = [
     {"interval": {"seconds": 600}},
@@ -80,11 +84,11 @@ class RecurringJob(RuleBasedStateMachine):
                 assert key in self.backend.records
                 assert job_observations.late_usage_of(recurrence) in (None, self.backend.late_usages.get(key))
 
-    @rule(actions=st.integers(0, 6), after=st.booleans())
-    def operator_is_killed(self, actions: int, after: bool) -> None:
+    @rule(actions=st.integers(0, 6), after=st.booleans(), others_wait=st.booleans())
+    def operator_is_killed(self, actions: int, after: bool, others_wait: bool) -> None:
         self.backend.actions_until_killed, self.backend.killed_after = actions, after
         with contextlib.suppress(KilledError):
-            self.backend.reconcile()
+            reconcile(self.backend, KEY, self.backend.clock, lambda: others_wait)
         self.backend.actions_until_killed = None
 
     @rule(seconds=st.sampled_from([1, 31, 61, 600, 1300, 90_000]))

@@ -17,6 +17,7 @@ from wattloop.errors import OperationError
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.records import PodEnergy
+from wattloop_operator.reconcile.attempt.output_report import ObservedGpus, OutputReport
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reporting.interfaces import UnknownRecurrenceError
 from wattloop_operator.reporting.progress_writer import ProgressWriter, ProgressWriterThread
@@ -53,6 +54,16 @@ def test_reports_within_a_second_are_merged_into_one_write(progress_store: Memor
     writer.write_due()
     assert [progress.epoch for progress in progress_store.writes] == [1, 49]
     assert progress_store.progress().gpus[0].energy_millijoules == 49_000
+
+
+def test_gpus_that_are_read_from_outside_of_the_training_have_a_recent_power(
+    progress_store: MemoryProgressStore,
+) -> None:
+    seen = OutputReport(0, gpus=ObservedGpus((GpuEnergy("GPU-0", 0, 500_000, 1.0, 3.0),)))
+    writer_of(progress_store).merge("team", "run", ReceivedReport(seen, NOW))
+    (gpu,) = progress_store.progress().gpus
+    assert gpu.recent is not None
+    assert gpu.recent.power_watts == 250
 
 
 def test_a_report_after_the_interval_also_writes_waiting_reports(progress_store: MemoryProgressStore) -> None:

@@ -32,6 +32,19 @@ def test_an_object_is_read_as_it_was_created(store: Store) -> None:
     assert created.body == {"spec": {"batchSize": 32}}
 
 
+def test_only_objects_of_the_kind_and_of_the_namespaces_and_names_are_read(store: Store) -> None:
+    for kind, namespace, name in (
+        (KIND, "a", "x"),
+        (KIND, "a", "y"),
+        (KIND, "b", "x"),
+        (KIND, "b", "y"),
+        ("J", "a", "x"),
+    ):
+        store.objects.create(kind, namespace, name, {})
+    found = store.objects.named(KIND, [("a", "x"), ("b", "y"), ("c", "z"), *(("n", str(i)) for i in range(600))])
+    assert [(each.kind, each.namespace, each.name) for each in found] == [(KIND, "a", "x"), (KIND, "b", "y")]
+
+
 json_values = st.recursive(
     st.none()
     | st.booleans()

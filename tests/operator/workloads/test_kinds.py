@@ -12,10 +12,12 @@ from wattloop.wire.environment import RunEnvironment
 from wattloop_operator.api.manifests import check_file
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.command_line.validate import not_supported
+from wattloop_operator.domain.names import recurrence_name
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.kinds import KINDS, kind_named, kind_of_template
-from wattloop_operator.workloads.workload_manifest import check_stored, devices_of, manifest
+from wattloop_operator.workloads.workload_manifest import MAX_NAMES, check_stored, devices_of, manifest
 from wattloop_operator.workloads.workload_state import state_of
 
 MakeJob = Callable[..., RecurringTrainingJob]
@@ -24,6 +26,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "workloads"
 ADDRESSES = ClusterAddresses("https://reports:8080", "certificates", "/run/wattloop")
 NAME = "digits-00000-1772323200-0"
 EARLY, LATE = "2026-03-01T10:00:05Z", "2026-03-01T10:00:09Z"
+# With characters of a shell.
+PROBES = '{"at": [0.5], "it": "is $(not) a word"}'
 GPUS = {"limits": {"nvidia.com/gpu": 2}}
 API_VERSIONS = {
     "Job": "batch/v1",
@@ -124,6 +128,18 @@ def test_each_pod_that_trains_gets_environment_token_certificate_and_socket(kind
 
 
 @pytest.mark.parametrize("kind", SPECS)
+def test_the_callback_of_hugging_face_finds_the_reporting_api_in_each_kind(
+    kind: str, make_job: MakeJob, recurrence_of: RecurrenceOf
+) -> None:
+    reporting = {"source": "KubeflowTrainer", "metricName": "eval_accuracy"}
+    job = make_job(template=template_of(kind), reporting=reporting)
+    spec = manifest(job, recurrence_of(job), ADDRESSES)["spec"]
+    variables = spec["trainer"]["env"] if kind == "TrainJob" else container_of(pods_made(kind, spec)[0])["env"]
+    found = {each["name"] for each in variables}
+    assert {f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "TOKEN", "CA_CERT")} <= found
+
+
+@pytest.mark.parametrize("kind", SPECS)
 def test_the_batch_is_shared_by_the_gpus_of_all_pods(kind: str, make_job: MakeJob) -> None:
     job = make_job(template=template_of(kind))
     assert devices_of(job) == 10
@@ -208,6 +224,7 @@ def test_retries_of_the_kinds_own_are_switched_off(made: Made) -> None:
     assert pytorch["runPolicy"] == {"cleanPodPolicy": "Running"}
     ray = made("RayJob")
     assert (ray["backoffLimit"], ray["shutdownAfterJobFinishes"]) == (0, True)
+    assert [each["spec"]["restartPolicy"] for each in pods_made("RayJob", ray)] == ["Never", "Never"]
 
 
 def test_retries_that_the_user_chose_stay(made: Made) -> None:
@@ -215,7 +232,44 @@ def test_retries_that_the_user_chose_stay(made: Made) -> None:
     job["spec"]["backoffLimit"] = 3
     made_job = made("JobSet", replicatedJobs=[{"name": "a", "template": job}])["replicatedJobs"][0]["template"]["spec"]
     assert (made_job["backoffLimit"], "podFailurePolicy" in made_job) == (3, False)
-    assert made("RayJob", backoffLimit=2, shutdownAfterJobFinishes=False)["shutdownAfterJobFinishes"] is False
+    ray = made("RayJob", backoffLimit=2, shutdownAfterJobFinishes=False)
+    assert ray["shutdownAfterJobFinishes"] is False
+    assert not any("restartPolicy" in each["spec"] for each in pods_made("RayJob", ray))
+
+
+@pytest.mark.parametrize(("name", "most"), [("a" * 26, None), ("a" * 27, 26), ("9-digits", 8)])
+def test_a_name_that_kuberay_would_ignore_is_refused(make_job: MakeJob, name: str, most: int | None) -> None:
+    job = make_job(template=template_of("RayJob"))
+    job = job.model_copy(update={"metadata": job.metadata.model_copy(update={"name": name})})
+    if most is None:
+        assert not_supported(job) is None
+        # More than the limit of retries: attempts that never started count as none.
+        assert len(recurrence_name(name, 0, "1772323200", 999)) == MAX_NAMES["ray.io", "RayJob"]
+    else:
+        assert f"expected at most {most} characters that begin with a letter" in (not_supported(job) or "")
+
+
+def test_the_program_of_a_ray_job_gets_the_values_of_wattloops_variables(made: Made) -> None:
+    """The shell that would look them up is that of the pod that submits it, which does not have them."""
+    program = "python train.py --batch-size $(WATTLOOP_BATCH_SIZE) --lr $(LR) $(WATTLOOP_UNKNOWN) $WATTLOOP_SEED"
+    expected = program.replace("$(WATTLOOP_BATCH_SIZE)", "60")
+    assert made("RayJob", entrypoint=program)["entrypoint"] == expected
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        {"apiGroup": "../api/v1/namespaces/x/pods?y="},
+        {"kind": "Pod"},
+        {"name": ".."},
+        {"name": 7},
+        {"name": "a/b"},
+        {"kind": ["TrainingRuntime"]},
+    ],
+)
+def test_a_reference_to_anything_but_a_runtime_is_none(reference: dict[str, Any], make_job: MakeJob) -> None:
+    job = make_job(template=template_of("TrainJob", runtimeRef={"name": "torch"} | reference))
+    assert kind_of_template(job.spec.template).runtime(job.spec.template) is None
 
 
 def test_the_pod_that_submits_a_ray_job_gets_no_token_and_a_running_cluster_is_refused(made: Made) -> None:
@@ -255,6 +309,8 @@ def state(found: dict[str, Any], *pods: dict[str, Any]) -> WorkloadState:
     return state_of(kind_named(found["apiVersion"], found["kind"]), found, pods, "recurrence-uid", "node")
 
 
+PROGRAM_FAILED = {"jobDeploymentStatus": "Running", "jobStatus": "FAILED"}
+TWICE = {"backoffLimit": 1}
 ONE_NODE = {"trainer": {"numNodes": 1}}
 NEVER = {"pytorchReplicaSpecs": {"Master": {"restartPolicy": "Never", "template": pod_template()}}}
 ON_FAILURE = {"pytorchReplicaSpecs": {"Master": {"restartPolicy": "OnFailure", "template": pod_template()}}}
@@ -287,6 +343,16 @@ ON_FAILURE = {"pytorchReplicaSpecs": {"Master": {"restartPolicy": "OnFailure", "
         ),
         (body("RayJob", {"jobDeploymentStatus": "Initializing"}), [RUNS], WorkloadPhase.PENDING, None),
         (body("RayJob", {"jobDeploymentStatus": "Running"}), [RUNS], WorkloadPhase.RUNNING, None),
+        (body("RayJob", {"jobDeploymentStatus": "Running"}), [EVICTED], WorkloadPhase.FAILED, Failure.DISRUPTED),
+        (body("RayJob", {"jobDeploymentStatus": "Running"}, **TWICE), [EVICTED], WorkloadPhase.RUNNING, None),
+        (body("RayJob", PROGRAM_FAILED), [RUNS], WorkloadPhase.FAILED, Failure.CRASHED),
+        (body("RayJob", PROGRAM_FAILED, **TWICE), [RUNS], WorkloadPhase.RUNNING, None),
+        (
+            body("RayJob", {"jobDeploymentStatus": "Complete", "jobStatus": "STOPPED"}),
+            [RUNS],
+            WorkloadPhase.FAILED,
+            Failure.DISRUPTED,
+        ),
         (
             body("RayJob", {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}),
             [],
@@ -346,6 +412,23 @@ def test_a_failed_train_job_may_run_again_until_it_is_deleted() -> None:
     assert failed.must_be_ended
     assert not state(body("TrainJob", condition("Complete"), **ONE_NODE)).must_be_ended
     assert not state(body("JobSet", condition("Failed")), FAILED).must_be_ended
+
+
+def ray_pod(node_type: str, found: dict[str, Any]) -> dict[str, Any]:
+    return found | {"metadata": {"name": "p", "uid": "p-uid", "labels": {"ray.io/node-type": node_type}}}
+
+
+def test_a_worker_that_rays_autoscaler_ends_neither_ends_nor_explains_an_attempt() -> None:
+    scaled = {"rayClusterSpec": {"enableInTreeAutoscaling": True}}
+    running = body("RayJob", {"jobDeploymentStatus": "Running"}, **scaled)
+    head, idle = ray_pod("head", RUNS), ray_pod("worker", FAILED)
+    idle["metadata"]["deletionTimestamp"] = LATE
+    assert state(running, head, idle).phase is WorkloadPhase.RUNNING
+    assert state(body("RayJob", PROGRAM_FAILED, **scaled), head, idle).failure is Failure.CRASHED
+    assert state(running, ray_pod("head", FAILED), idle).failure is Failure.CRASHED
+    assert state(running, head, ray_pod("worker", EVICTED)).failure is Failure.DISRUPTED
+    fixed = body("RayJob", {"jobDeploymentStatus": "Running"})
+    assert state(fixed, head, idle).failure is Failure.DISRUPTED
 
 
 PREEMPTED = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": LATE}

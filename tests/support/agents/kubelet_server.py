@@ -27,7 +27,9 @@ MESSAGES: dict[str, list[tuple[str, int, int, str, bool]]] = {
         ("name", 1, TEXT, "", False),
         ("devices", 2, MESSAGE, "ContainerDevices", True),
         ("cpu_ids", 3, INT64, "", True),
+        ("dynamic_resources", 5, MESSAGE, "DynamicResource", True),
     ],
+    "DynamicResource": [("claim_name", 2, TEXT, "", False)],
     "PodResources": [
         ("name", 1, TEXT, "", False),
         ("namespace", 2, TEXT, "", False),
@@ -57,15 +59,22 @@ def _classes() -> dict[str, Any]:
 CLASSES = _classes()
 
 
-def listing(pods: Mapping[tuple[str, str], Sequence[str]]) -> bytes:
-    """The encoded answer for pods by (namespace, name), each with its device ids."""
+def listing(
+    pods: Mapping[tuple[str, str], Sequence[str]],
+    resource: str = "rdma/card",
+    claims: Sequence[str] = (),
+    device: str = "card-1",
+) -> bytes:
+    """The encoded answer for pods by (namespace, name), each with its device ids, one of a resource, and claims."""
     answer = CLASSES["ListPodResourcesResponse"]()
     for (namespace, name), ids in pods.items():
         pod = answer.pod_resources.add(name=name, namespace=namespace)
         container = pod.containers.add(name="main", cpu_ids=[1, 2, 300])
         devices = container.devices.add(resource_name="nvidia.com/gpu", device_ids=ids)
         devices.topology.nodes.add(ID=1)
-        container.devices.add(resource_name="example.com/card", device_ids=["card-1"])
+        container.devices.add(resource_name=resource, device_ids=[device])
+        for claim in claims:
+            container.dynamic_resources.add(claim_name=claim)
     encoded: bytes = answer.SerializeToString()
     return encoded
 
@@ -75,6 +84,9 @@ class KubeletServer:
     """The kubelet's answers."""
 
     pods: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    resource: str = "rdma/card"
+    device: str = "card-1"
+    claims: tuple[str, ...] = ()
     calls: int = 0
     fails: bool = False
 
@@ -83,7 +95,7 @@ class KubeletServer:
         self.calls += 1
         if self.fails:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests")
-        return listing(self.pods)
+        return listing(self.pods, self.resource, self.claims, self.device)
 
 
 @contextmanager

@@ -83,6 +83,7 @@ class ModelBackend:
     refusal: str = ""
     pod_energies: dict[str, tuple[PodEnergy, ...]] = field(default_factory=dict)
     devices: int = 0
+    runtime_digest: str | None = ""
     observed_since: datetime | None = None
     agent_report_timeout_seconds: int = 0
     reads_output: bool = True
@@ -99,9 +100,9 @@ class ModelBackend:
         """Advance the clock; a negative number sets it back."""
         self.now += timedelta(seconds=seconds)
 
-    def reconcile(self) -> None:
-        """Carry out actions until none are due."""
-        reconcile(self, KEY, self.clock)
+    def reconcile(self) -> datetime | None:
+        """Carry out actions until none are due; returns when time alone makes another one due."""
+        return reconcile(self, KEY, self.clock)
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         """See `Backend`."""
@@ -116,6 +117,7 @@ class ModelBackend:
             refusal=self.refusal,
             pod_energies=dict(self.pod_energies),
             devices=self.devices,
+            runtime_digest=self.runtime_digest,
             agent_report_timeout_seconds=self.agent_report_timeout_seconds,
             observed_since=self.observed_since,
             reads_output=self.reads_output,

@@ -21,6 +21,7 @@ KINDS = [
     {"group": "trainer.kubeflow.org", "kind": "TrainJob", "resource": "trainjobs"},
     {"group": "kubeflow.org", "kind": "PyTorchJob", "resource": "pytorchjobs"},
     {"group": "ray.io", "kind": "RayJob", "resource": "rayjobs"},
+    {"group": "ray.io", "kind": "RayCluster", "resource": "rayclusters", "readOnly": True},
 ]
 
 

@@ -6,6 +6,7 @@ RBAC, token signing and admission are on, so it rejects what a cluster rejects. 
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ipaddress
 import shutil
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -54,14 +56,18 @@ class ControlPlane:
         programs: Path of each program.
         folder: Folder for its keys, logs and data.
         nodes: Network of real nodes; None: it has no nodes and listens only on the loopback.
+        controllers_port: Port of the metrics of kube-controller-manager; 0: it serves none.
     """
 
-    def __init__(self, programs: Mapping[str, Path], folder: Path, nodes: NodeNetwork | None = None) -> None:
+    def __init__(
+        self, programs: Mapping[str, Path], folder: Path, nodes: NodeNetwork | None = None, *, controllers_port: int = 0
+    ) -> None:
         self.programs = programs
         """Path of each program by name."""
         self.folder = folder
         """Folder of its keys, logs and data."""
         self.nodes = nodes
+        self._controllers_port = controllers_port
         self.authority = CertificateAuthority()
         etcd_port, peer_port, self.port = free_port(), free_port(), free_port()
         self.url = f"https://127.0.0.1:{self.port}"
@@ -128,11 +134,23 @@ class ControlPlane:
 
     def compact_etcd(self) -> int:
         """Remove all but the newest revision of each key; returns that of the compaction."""
-        status = httpx.post(f"{self._etcd_url}/v3/maintenance/status", json={}, timeout=60.0, trust_env=False)
-        revision = int(status.raise_for_status().json()["header"]["revision"])
-        body = {"revision": str(revision), "physical": True}
-        httpx.post(f"{self._etcd_url}/v3/kv/compaction", json=body, timeout=60.0, trust_env=False).raise_for_status()
+        revision = int(self._etcd("maintenance/status", {})["header"]["revision"])
+        self._etcd("kv/compaction", {"revision": str(revision), "physical": True})
         return revision
+
+    def remove_jobs(self, namespace: str) -> int:
+        """Remove the RecurringTrainingJobs of a namespace from etcd at once; returns how many there were.
+
+        To delete hundreds of large ones, the API server takes half a minute of processor time.
+        """
+        prefix = f"/registry/wattloop.dev/recurringtrainingjobs/{namespace}/".encode()
+        begin, end = (base64.b64encode(key).decode() for key in (prefix, prefix[:-1] + b"0"))
+        return int(self._etcd("kv/deleterange", {"key": begin, "range_end": end}).get("deleted", 0))
+
+    def _etcd(self, call: str, body: dict[str, Any]) -> dict[str, Any]:
+        answer = httpx.post(f"{self._etcd_url}/v3/{call}", json=body, timeout=60.0, trust_env=False)
+        found: dict[str, Any] = answer.raise_for_status().json()
+        return found
 
     def check_alive(self) -> None:
         """Raise an error if a part has ended."""
@@ -236,19 +254,26 @@ class ControlPlane:
             f"--service-account-private-key-file={self.folder / 'tokens.key'}",
             f"--root-ca-file={self.folder / 'authority.crt'}",
             "--leader-elect=false",
-            "--secure-port=0",
+            f"--secure-port={self._controllers_port}",
+            *(self._flags_of_metrics() if self._controllers_port else []),
         ]
+
+    def _flags_of_metrics(self) -> list[str]:
+        return ["--bind-address=127.0.0.1", "--authorization-always-allow-paths=/metrics", f"--cert-dir={self.folder}"]
 
 
 @contextlib.contextmanager
-def running_control_plane(programs: Mapping[str, Path], folder: Path) -> Iterator[ControlPlane]:
+def running_control_plane(
+    programs: Mapping[str, Path], folder: Path, *, controllers_port: int = 0
+) -> Iterator[ControlPlane]:
     """A context with a running control plane.
 
     Args:
         programs: Paths of kube-apiserver, kube-controller-manager and etcd.
         folder: An empty folder for keys, logs and data.
+        controllers_port: Port of the metrics of kube-controller-manager; 0: it serves none.
     """
-    plane = ControlPlane(programs, folder)
+    plane = ControlPlane(programs, folder, controllers_port=controllers_port)
     try:
         plane.start()
         yield plane

@@ -12,7 +12,9 @@ from support.control_plane.driven_job import DrivenJob
 from support.control_plane.kind_controller import (
     JOB_SET_CONTROLLER,
     PYTORCH_JOB_CONTROLLER,
+    RAY_JOB_CONTROLLER,
     TRAIN_JOB_CONTROLLER,
+    TRAIN_JOB_CONTROLLER_2_3,
     KindController,
 )
 from support.control_plane.objects import apply_object, list_objects
@@ -32,20 +34,25 @@ class Example:
         controllers: Its controllers beside those of Kubernetes.
         policy: Place in the spec of `suspend` and `ttlSecondsAfterFinished`.
         deadline: Place in the spec of `activeDeadlineSeconds`.
+        is_submitted: Whether a pod of its own submits the program to the others, and ends with it.
     """
 
     pods: int
     controllers: tuple[KindController, ...] = ()
     policy: Place = ()
     deadline: Place = ()
+    is_submitted: bool = False
 
 
-# By the name of the manifest in examples/workloads.
+# By the name of the manifest in examples/workloads, `@` and a version follow if a controller is tried in two.
 EXAMPLES = {
     "job": Example(1),
     "job-set": Example(2, (JOB_SET_CONTROLLER,), deadline=("replicatedJobs", 0, "template", "spec")),
     "train-job": Example(2, (JOB_SET_CONTROLLER, TRAIN_JOB_CONTROLLER)),
     "pytorch-job": Example(2, (PYTORCH_JOB_CONTROLLER,), policy=("runPolicy",), deadline=("runPolicy",)),
+    "ray-job": Example(2, (RAY_JOB_CONTROLLER,), is_submitted=True),
+    # The last one, as its controllers take the place of others.
+    "train-job@2.3": Example(2, (JOB_SET_CONTROLLER, TRAIN_JOB_CONTROLLER_2_3)),
 }
 _MANIFESTS = REPOSITORY / "examples" / "workloads"
 _ENDED = {"Succeeded", "Failed"}
@@ -105,13 +112,36 @@ class ExampleJob:
     def run(self, attempt: int = 0) -> list[Object]:
         """Run the pods of an attempt, and reconcile."""
         pods = [self.driven.kubelet.run(pod) for pod in self.pods_of(attempt)]
+        if self.example.is_submitted:
+            self.driven.kubelet.run(self.submitter(attempt))
         self.driven.reconcile()
         return pods
 
-    def succeed(self, pods: list[Object]) -> None:
-        """End pods without an error, the first one last: with its master, a PyTorchJob ends, and the other pods go."""
-        for pod in reversed(pods):
+    def submitter(self, attempt: int = 0) -> Object:
+        """Wait for the pod that submits the program of an attempt."""
+        (pod,) = self.driven.kubelet.pods_of_job(self.driven.name_of(attempt), self.driven.key.namespace)
+        return pod
+
+    def succeed(self, pods: list[Object], attempt: int = 0) -> None:
+        """End pods without an error, the first one last: with its master, a PyTorchJob ends, and the other pods go.
+
+        The pods of a Ray cluster outlive the program.
+        """
+        for pod in [self.submitter(attempt)] if self.example.is_submitted else reversed(pods):
             self.driven.kubelet.succeed(pod)
+
+    def fail(self, pod: Object) -> None:
+        """End a pod by exit code 3."""
+        self._notice(self.driven.kubelet.fail(pod, exit_code=3))
+
+    def preempt(self, pod: Object) -> None:
+        """End a pod as the scheduler does for one of higher priority."""
+        self._notice(self.driven.kubelet.preempt(pod))
+
+    def _notice(self, ended: Object) -> None:
+        """Show the operator a pod that its kind's controller deletes at once, as its watch does."""
+        if self.example.is_submitted:
+            self.driven.operator.cache.put_pod(ended)
 
     def await_end(self, attempt: int = 0) -> None:
         """Wait until the workload of an attempt has ended as Wattloop reads it, and reconcile."""
@@ -119,6 +149,8 @@ class ExampleJob:
 
         def ended(bodies: list[Object]) -> bool:
             pods = list_objects(self.driven.cluster, ("v1", "Pod"), namespace, f"{RECURRENCE_LABEL}={name}")
+            if self.example.is_submitted:
+                pods += [each.value for each in self.driven.operator.cache.pods.of_group((namespace, name))]
             return any(kind_named(*self.kind).observe(body, pods).phase.ended for body in bodies)
 
         wait_until(
@@ -156,11 +188,12 @@ def example_job(name: str, driven: DrivenJob, **spec: Any) -> ExampleJob:
     """The job of an example, which runs on request, with some fields of its spec replaced; not yet applied.
 
     Args:
-        name: Name of the manifest in examples/workloads.
+        name: Its name in `EXAMPLES`.
         driven: A job with the operator and in the namespace of this one.
         spec: The fields.
     """
-    manifest: dict[str, Any] = yaml.safe_load((_MANIFESTS / f"{name}.yaml").read_text(encoding="utf-8"))
+    path = _MANIFESTS / f"{name.partition('@')[0]}.yaml"
+    manifest: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     manifest["spec"] |= {"trigger": {"manual": {}}, "runRequest": "first", **spec}
     key = JobKey(driven.key.namespace, manifest["metadata"]["name"])
     return ExampleJob(replace(driven, key=key), manifest, EXAMPLES[name])

@@ -42,10 +42,12 @@ class KillingTransport:
         fatal = len(self.calls) == self._at
         if fatal and not self._after:
             raise KilledError(self.calls[-1])
-        answer = self._transport(request)
-        if fatal:
-            raise KilledError(self.calls[-1])
-        return answer
+        try:
+            return self._transport(request)
+        finally:
+            # An error is a response, too.
+            if fatal:
+                raise KilledError(self.calls[-1])
 
 
 class TestClock:

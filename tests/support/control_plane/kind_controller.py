@@ -6,19 +6,20 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 from kubernetes.dynamic import DynamicClient
 
-from support.binaries.build import JOBSET, TRAINER, TRAINING_OPERATOR, Module
+from support.binaries.build import JOBSET, KUBERAY, TRAINER, TRAINER_2_3, TRAINING_OPERATOR, Module
 from support.chart.rendering import documents
 from support.control_plane.certificates import CertificateAuthority
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.processes import ServerProcess
+from support.control_plane.ray_heads import ray_heads
 from support.control_plane.waiting import Object, wait_until
 from support.free_ports import free_port
 
@@ -26,6 +27,7 @@ _READY_SECONDS = 120.0
 # Where a controller looks for its certificate, below its folder for temporary files.
 _CERTIFICATES = Path("k8s-webhook-server") / "serving-certs"
 Arguments = Callable[[Path, int, int], Sequence[str]]
+Companion = Callable[[DynamicClient], contextlib.AbstractContextManager[Mapping[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class KindController:
         arguments: Returns its arguments, by a folder for files and the ports of its webhooks and its health.
         webhooks: Manifest of its webhooks; empty: none.
         objects: Manifest of objects that workloads need; empty: none.
+        beside: Runs what it needs beside it, and yields its environment variables.
     """
 
     program: str
@@ -47,6 +50,7 @@ class KindController:
     arguments: Arguments
     webhooks: str = ""
     objects: str = ""
+    beside: Companion = lambda _: contextlib.nullcontext({})
 
 
 def _by_configuration(api_version: str, certificates: str) -> Arguments:
@@ -74,6 +78,10 @@ def _by_configuration(api_version: str, certificates: str) -> Arguments:
     return arguments
 
 
+def _by_health_address(_folder: Path, _port: int, health: int) -> Sequence[str]:
+    return [f"--health-probe-bind-address=127.0.0.1:{health}"]
+
+
 JOB_SET_CONTROLLER = KindController(
     "jobset",
     JOBSET,
@@ -89,12 +97,14 @@ TRAIN_JOB_CONTROLLER = KindController(
     "manifests/base/webhook/manifests.yaml",
     "manifests/base/runtimes/torch_distributed.yaml",
 )
+TRAIN_JOB_CONTROLLER_2_3 = replace(TRAIN_JOB_CONTROLLER, program="trainer-2.3", module=TRAINER_2_3)
 PYTORCH_JOB_CONTROLLER = KindController(
     "training-operator",
     TRAINING_OPERATOR,
     "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
-    lambda _folder, _port, health: [f"--health-probe-bind-address=127.0.0.1:{health}"],
+    _by_health_address,
 )
+RAY_JOB_CONTROLLER = KindController("kuberay", KUBERAY, "config/crd/bases", _by_health_address, beside=ray_heads)
 
 
 @contextlib.contextmanager
@@ -118,17 +128,18 @@ def running_controller(
         at_port(each, controller.program, port, authority.certificate) for each in _read(sources, controller.webhooks)
     ]
     objects = _read(sources, controller.objects)
-    with defined(kubectl, cluster, definitions):
-        command = ["/usr/bin/env", f"TMPDIR={folder}", program, f"--kubeconfig={kubectl.kubeconfig}"]
+    with contextlib.ExitStack() as running:
+        environment = {"TMPDIR": str(folder), **running.enter_context(controller.beside(cluster))}
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        command = ["/usr/bin/env", *variables, program, f"--kubeconfig={kubectl.kubeconfig}"]
         arguments = controller.arguments(folder, port, health)
-        process = ServerProcess(controller.program, [*command, *arguments], folder)
-        try:
+        with defined(kubectl, cluster, definitions):
+            process = ServerProcess(controller.program, [*command, *arguments], folder)
+            # It runs until the definitions are deleted: it removes the finalizers of its objects.
+            running.callback(process.stop)
             await_ready(process, health)
-            # What it keeps by a finalizer until nobody uses it is deleted while it runs.
             with applied(kubectl, webhooks), applied(kubectl, objects):
                 yield
-        finally:
-            process.stop()
 
 
 def read_definitions(place: Path) -> list[dict[str, Any]]:

@@ -27,8 +27,21 @@ _DEFINITIONS = ("config", "components", "crd", "bases")
 _WEBHOOKS = ("config", "components", "webhook", "manifests.yaml")
 _CONVERTED = {"localqueues", "clusterqueues", "workloads", "cohorts", "multikueueclusters"}
 # Webhooks of other kinds would call it for every object of the other tests.
-_WEBHOOKS_USED = ("kueue-x-k8s-io", "batch-v1-job", "jobset-x-k8s-io", "trainer-kubeflow-org")
-_FRAMEWORKS = ("batch/job", "jobset.x-k8s.io/jobset", "trainer.kubeflow.org/trainjob")
+_WEBHOOKS_USED = (
+    "kueue-x-k8s-io",
+    "batch-v1-job",
+    "jobset-x-k8s-io",
+    "trainer-kubeflow-org",
+    "kubeflow-org-v1-pytorchjob",
+    "ray-io-v1-rayjob",
+)
+_FRAMEWORKS = (
+    "batch/job",
+    "jobset.x-k8s.io/jobset",
+    "trainer.kubeflow.org/trainjob",
+    "kubeflow.org/pytorchjob",
+    "ray.io/rayjob",
+)
 
 
 @contextlib.contextmanager
@@ -66,19 +79,23 @@ def kueue_controller(program: Path, kubectl: ClusterCommand, cluster: DynamicCli
         try:
             _copy_certificate(cluster, folder)
             await_ready(process, health)
-            yield
-            # They have finalizers.
-            kubectl("delete", "localqueues,workloads,clusterqueues,resourceflavors", "--all", "--all-namespaces")
+            try:
+                yield
+            finally:
+                # They have finalizers.
+                kubectl("delete", "localqueues,workloads,clusterqueues,resourceflavors", "--all", "--all-namespaces")
         finally:
             process.stop()
 
 
-def queue_objects(namespace: str, *, pods: int) -> list[dict[str, Any]]:
+def queue_objects(namespace: str, *, quota: int, resource: str = "pods") -> list[dict[str, Any]]:
     """A ResourceFlavor, a ClusterQueue with this quota in which a higher priority preempts, and its LocalQueue `team`.
 
-    All have the name of the namespace, and so have two priority classes beside it, low and high.
+    All have the name of the namespace, and so have two priority classes beside it, low and high. Processors and memory
+    suffice for the pod that submits a RayJob, which requests some.
     """
-    flavor = {"name": namespace, "resources": [{"name": "pods", "nominalQuota": pods}]}
+    quotas = {resource: quota, "cpu": "100", "memory": "100Gi"}
+    resources = [{"name": name, "nominalQuota": amount} for name, amount in quotas.items()]
     return [
         {"apiVersion": API_VERSION, "kind": "ResourceFlavor", "metadata": {"name": namespace}},
         {
@@ -87,7 +104,9 @@ def queue_objects(namespace: str, *, pods: int) -> list[dict[str, Any]]:
             "metadata": {"name": namespace},
             "spec": {
                 "namespaceSelector": {},
-                "resourceGroups": [{"coveredResources": ["pods"], "flavors": [flavor]}],
+                "resourceGroups": [
+                    {"coveredResources": list(quotas), "flavors": [{"name": namespace, "resources": resources}]}
+                ],
                 "preemption": {"withinClusterQueue": "LowerPriority"},
             },
         },

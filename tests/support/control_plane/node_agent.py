@@ -80,6 +80,7 @@ class NodeAgent:
             5.0,
             limits=lambda: limits,
             orders=self.orders,
+            are_assignments_known=lambda: True,
         )
 
     def advance(self, seconds: float, *assignments: Assignment) -> None:

@@ -68,6 +68,10 @@ class OperatorProcess(ServerProcess):
         self._log_start = self.log.stat().st_size
         return PreloadedOperator(list(map(str, self.command[1:])), self.log) if self._preloaded else super()._started()
 
+    def stop(self, *, timeout_seconds: float = 60.0) -> None:
+        """Terminate it and wait for it; a busy machine gives it longer than other servers, for its exit code counts."""
+        super().stop(timeout_seconds=timeout_seconds)
+
     def lines(self) -> list[dict[str, Any]]:
         """Its log lines since its start."""
         with self.log.open("rb") as log:

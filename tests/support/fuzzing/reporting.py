@@ -50,7 +50,7 @@ MAX_REQUESTS = 16
 SECONDS_PER_INPUT = 3600.0
 MAX_ANSWER_BYTES = 64 * 1024
 # Twice the maximum size of an attempt's progress in a cluster.
-MAX_OBJECT_BYTES = 512 * 1024
+MAX_OBJECT_BYTES = 768 * 1024
 # The documented responses, and those of HTTP for an unknown path or method.
 CODES = {200, 307, 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 503}
 # Epochs are written with twelve digits.

@@ -1,4 +1,4 @@
-"""A cluster to play with: `python -m kubernetes_node up`, `down` and `status` (make cluster, make cluster-down).
+"""A cluster to play with: `python -m kubernetes_node up`, `load`, `down` and `status` (make cluster, cluster-image, …).
 
 `up` starts the node in the background, installs Wattloop on it and says how to use it. A machine runs one at a time.
 """
@@ -18,6 +18,8 @@ from support.binaries.build import NODE, BinariesUnavailableError, BuildFailedEr
 from support.control_plane.commands import CommandError
 from support.images import ImagesUnavailableError, built_images
 from support.kubernetes_node.clean_up import clean_up
+from support.kubernetes_node.containerd import control
+from support.kubernetes_node.folders import NodeFolders
 from support.kubernetes_node.installation import OPERATORS, RELEASE, install, prepare
 from support.kubernetes_node.node import About
 from support.kubernetes_node.record import Record, machine_is_locked
@@ -32,11 +34,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m kubernetes_node", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("verb", choices=["up", "down", "status"])
+    parser.add_argument("verb", choices=["up", "load", "down", "status"])
+    parser.add_argument("archive", nargs="?", type=Path, help="load: an image, as docker save or buildah push wrote it")
     parser.add_argument("--gpus", type=int, default=4, help="simulated GPUs of the node; default: 4")
     arguments = parser.parse_args()
     if arguments.verb == "up":
         return up(arguments.gpus)
+    if arguments.verb == "load":
+        return load(arguments.archive)
     return down() if arguments.verb == "down" else status()
 
 
@@ -56,6 +61,20 @@ def up(gpus: int) -> int:
     except (BinariesUnavailableError, BuildFailedError, ImagesUnavailableError, CommandError) as error:
         return _could_not(str(error))
     _say_how_to_use(about)
+    return 0
+
+
+def load(archive: Path | None) -> int:
+    """Gives the node that runs an own image, under the name that is in its archive."""
+    record = Record.read()
+    if record is None or not machine_is_locked():
+        return _could_not("no node runs here: make cluster starts one")
+    if archive is None or not archive.is_file():
+        return _could_not(f"found no image at {archive}, expected a file of docker save: ARCHIVE=image.tar")
+    try:
+        print(control(NodeFolders(record.folder), "images", "import", str(archive)), end="")
+    except subprocess.CalledProcessError as error:
+        return _could_not(f"{archive} is no image: {error.stderr.strip()}")
     return 0
 
 
@@ -114,6 +133,11 @@ A node with simulated GPUs runs, and Wattloop on it (namespace {OPERATORS}).
     kubectl apply -f examples/digits/job.yaml
     kubectl patch rtj digits --type=merge --patch '{{"spec": {{"runRequest": "1"}}}}'
     kubectl get rtj,trec
+
+An own image: docker save --output image.tar NAME, then make cluster-image ARCHIVE=image.tar, and
+imagePullPolicy: Never or a tag other than latest in the template, since the node reaches no registry.
+Time passes on its GPUs by simulated work alone (nvml_simulator.occupy, as in examples/digits): a script without it
+runs, but has no energy, so nothing is learned from it.
 
 make cluster-down ends it and leaves nothing.""")
 

@@ -86,8 +86,10 @@ def _shims(folders: NodeFolders) -> set[int]:
 def _processes_of_pods() -> set[int]:
     found: set[int] = set()
     for root in cgroup_roots():
-        for listing in (root / PODS_CGROUP).rglob("cgroup.procs"):
-            with contextlib.suppress(FileNotFoundError):
+        # A cgroup may be removed while it is looked at: its folder is gone, or its file has no device.
+        for folder, _, _ in os.walk(root / PODS_CGROUP):
+            with contextlib.suppress(OSError):
+                listing = Path(folder) / "cgroup.procs"
                 found.update(int(line) for line in listing.read_text(encoding="ascii").split())
     return found
 

@@ -58,6 +58,10 @@ def values_of(about: About) -> dict[str, str]:
         "agent.podLogsFolder": str(folders.pod_logs),
         # For trainings whose metric is in their log.
         "operator.readPodLogs": "true",
+        # For trainings that wait in a queue.
+        "operator.kueue": "true",
+        # All the time, since to enable it for one test takes two upgrades.
+        "ui.enabled": "true",
     }
 
 

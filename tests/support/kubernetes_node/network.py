@@ -91,11 +91,16 @@ def remove_network() -> None:
     links = json.loads(_ip("-json", "link", "show", "type", "veth") or "[]")
     for link in links:
         if link.get("master") == BRIDGE:
-            _ip("link", "delete", link["ifname"])
+            try:
+                _ip("link", "delete", link["ifname"])
+            except subprocess.CalledProcessError:
+                # It goes by itself with the network namespace of a pod that has ended.
+                if (Path("/sys/class/net") / link["ifname"]).exists():
+                    raise
     if (Path("/sys/class/net") / BRIDGE).exists():
         _ip("link", "delete", BRIDGE)
     for remembered in CNI_STATE.glob(f"*/{NETWORK_NAME}-*"):
-        remembered.unlink()
+        remembered.unlink(missing_ok=True)
 
 
 def _setting(name: str) -> Path:

@@ -32,7 +32,12 @@ def observations_of(status: Object) -> int:
 
 
 def await_status(
-    cluster: DynamicClient, namespace: str, job: str, holds: Callable[[Object], bool], what: str
+    cluster: DynamicClient,
+    namespace: str,
+    job: str,
+    holds: Callable[[Object], bool],
+    what: str,
+    timeout_seconds: float = SLOWEST_SECONDS,
 ) -> Object:
     """Waits until a job's status is as wanted: it is written after that of its recurrence. Returns it."""
 
@@ -47,7 +52,7 @@ def await_status(
         namespace=namespace,
         condition=found,
         what=f"{job} {what}",
-        timeout_seconds=SLOWEST_SECONDS,
+        timeout_seconds=timeout_seconds,
     )
 
 

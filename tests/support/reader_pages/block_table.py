@@ -65,7 +65,7 @@ ELSEWHERE = {
     ),
     (
         "live-page.md",
-        "kubectl wattloop ui",
+        "kubectl wattloop ui --open",
     ): "tests/cluster/commands/test_ui.py::test_an_administrator_sees_all_namespaces_and_changes_as_they_come",
     ("configuration.md", "helm upgrade"): CHART,
     ("configuration.md", "kubectl --namespace wattloop create secret"): CHART,
@@ -83,8 +83,8 @@ NOT_RUN = {
     ("live-page.md", "wattloop ui "): "the quickstart's command",
     (
         "live-page.md",
-        "kubectl --namespace wattloop port-forward",
-    ): "needs a node for the page's pod; tests/cluster/commands/test_ui.py signs in with such a token",
+        "kubectl wattloop ui --forward",
+    ): "needs a node for the page's pod; tests/cluster/commands/test_ui.py has all until the port is forwarded",
     ("local-mode.md", "run batch@W"): "a moment of a terminal; tests/operator/local/test_live_view.py has the form",
     ("parameters.md", "slope·u"): "a formula",
     ("probes.md", "(η·E"): "a formula",

@@ -116,7 +116,7 @@ train.main()
 
 # Attempts are numbered from 0. In those of PLANNED, the example's pipeline has the plan of a file.
 SCRIPT = """
-import functools, json, os, signal, socket, struct
+import functools, json, os, signal, socket, struct, time
 import torch.distributed.pipelining.schedules as schedules
 import train
 from wattloop.integrations.torch_pipelining import attach
@@ -143,6 +143,8 @@ class Schedule(train.Schedule1F1B):
     def _step_microbatches(self, *args, **named):
         self.steps += 1
         if KILLED and int(os.environ["RANK"]) == RANK and self.steps == STEP and attempt == PLANNED[0]:
+            if KILLED == "run":
+                time.sleep(600)
             os.kill(agent() if KILLED == "agent" else os.getpid(), signal.SIGKILL)
         return super()._step_microbatches(*args, **named)
 
@@ -219,8 +221,9 @@ def write_job(
         clocks: The plan.
         planned: Numbers of the attempts with the plan.
         steps: Iterations of an attempt.
-        killed: ``rank`` or ``agent``: kill it in the first attempt with the plan.
-        rank: The rank that kills itself or the agent.
+        killed: ``rank`` or ``agent``: kill it in the first attempt with the plan; ``run``: the rank waits there for
+            the test to kill the run.
+        rank: The rank that kills itself or the agent, or waits.
         step: The training step in which that happens, from 1.
     """
     test = json.dumps([planned, killed, rank, step])

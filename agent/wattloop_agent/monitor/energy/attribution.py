@@ -53,12 +53,14 @@ class AssignmentObservation:
         assignments: The assignments.
         first_processes: By pod uid, when the first process of a pod that was not observed before
             began.
+        is_complete: Whether these are all: nothing that was listed and may be a GPU was left out.
     """
 
     begin_seconds: float
     end_seconds: float
     assignments: tuple[Assignment, ...]
     first_processes: Mapping[str, float] = field(default_factory=dict)
+    is_complete: bool = False
 
 
 @dataclass(frozen=True)

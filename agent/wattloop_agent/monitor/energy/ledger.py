@@ -114,11 +114,17 @@ class Ledger:
         self._state = state or LedgerState()
         self._lock = threading.Lock()
         self._pending: deque[AssignmentObservation] = deque(maxlen=MAX_PENDING_OBSERVATIONS)
+        self._is_complete = False
 
     @property
     def id(self) -> str:
         """Id of the ledger; numbers of ledgers with different ids are independent and add up."""
         return self._state.id
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the usages have all assignments of the observation that was applied last; False before the first."""
+        return self._is_complete
 
     def usages(self) -> tuple[PodGpuUsage, ...]:
         """Return the usage of each (pod uid, container, GPU) that was not forgotten."""
@@ -161,7 +167,7 @@ class Ledger:
     def replace(self, state: LedgerState) -> None:
         """Replace the state."""
         with self._lock:
-            self._state = state
+            self._state, self._is_complete = state, False
             self._pending.clear()
 
     def read(self, function: Callable[[LedgerState], Result]) -> Result:
@@ -227,6 +233,7 @@ class Ledger:
         state.intervals = {interval.assignment.key: interval for interval in intervals}
         state.observed = {uuid: window.observed for uuid, window in windows.items()}
         state.observed_seconds = observation.begin_seconds
+        self._is_complete = observation.is_complete and windows.keys() >= {each.gpu for each in observation.assignments}
         if dropped:
             state.dropped += dropped
             logger.error("ledger full: the oldest ended usages were dropped unreported", extra={"dropped": dropped})

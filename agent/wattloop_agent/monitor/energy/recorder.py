@@ -215,6 +215,12 @@ class EnergyRecorder:
         self._on_change = on_change
         self.rapl = Rapl()
         self.problem = ""
+        self._is_answered = False
+
+    @property
+    def are_assignments_known(self) -> bool:
+        """Whether the ledger has all assignments: they are observed, and the ledger has applied an observation."""
+        return self._is_answered and self._writer.ledger.is_complete
 
     async def run(self) -> None:
         """Update the ledger until cancelled."""
@@ -236,6 +242,7 @@ class EnergyRecorder:
                 # One lost observation is better than an end of the accounting that goes unnoticed.
                 logger.exception("unexpected failure of an observation of GPU assignments; retrying")
                 self.problem = f"{type(error).__name__}: {error}"
+                self._is_answered = False
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL_SECONDS):
                     await due.wait()
@@ -253,8 +260,10 @@ class EnergyRecorder:
                 self._on_change()
             ledger.observe(observation)
             self._set_problem("")
+            self._is_answered = True
         except RequestError as error:
             self._set_problem(error.message)
+            self._is_answered = False
 
     def _set_problem(self, problem: str) -> None:
         if problem != self.problem:

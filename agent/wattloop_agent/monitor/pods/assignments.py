@@ -72,6 +72,27 @@ class PodLiveness:
         self._search({uid for uid in pod_uids if not self._runs(uid)}, now)
         return {uid for uid in pod_uids if uid in self._pids or self._may_start(uid, now)}
 
+    def have_ended(self, pod_uids: set[str], has_started: Callable[[str], bool]) -> bool:
+        """Whether each of these, which `among` has left out, is known to have run; another one may not have begun yet.
+
+        Args:
+            pod_uids: The pods.
+            has_started: Whether a container of a pod has started since the node did, maybe before this agent.
+
+        Raises:
+            OSError: It is unknown for one of them.
+        """
+        # A pod that only waits for its volumes, its network or its image has a GPU, too, but no container has started.
+        # A pod with one keeps a process, at least that of its sandbox, until it ends; a reboot ends that as well, and
+        # the pod starts again, so that what it did before says nothing.
+        started = {uid for uid in pod_uids - self._started if has_started(uid)}
+        has_ended = pod_uids <= self._started
+        self._started |= started
+        for uid in started:
+            # It may have started since the last search, so the next call of `among` searches first.
+            self._searched_seconds.pop(uid, None)
+        return has_ended
+
     def _runs(self, uid: str) -> bool:
         pid = self._pids.get(uid)
         try:
@@ -132,7 +153,8 @@ class PodAssignments:
         def joined() -> AssignmentObservation:
             uids = uids_by_name(answer.names, self._running, {each.pod_uid for each in before})
             devices = assignments_of(answer.devices, uids, names)
-            running = self._pods.among({each.pod_uid for each in devices})
+            listed_uids = {each.pod_uid for each in devices}
+            running = self._pods.among(listed_uids)
             listed = [each for each in devices if each.pod_uid in running]
             listed_keys = {each.key for each in devices}
             missing = [each for each in before if each.key not in listed_keys]
@@ -140,7 +162,14 @@ class PodAssignments:
             new = {each.pod_uid for each in assigned} - {each.pod_uid for each in before}
             first = self._processes.first_processes(new) if new else {}
             end = max(time.monotonic(), answer.requested_seconds)
-            return AssignmentObservation(answer.requested_seconds, end, assigned, first)
+            is_complete = (
+                not answer.has_other_devices
+                and all_assigned(answer.devices, uids, names)
+                and self._pods.have_ended(
+                    listed_uids - running, lambda uid: self._authenticator.has_started(uid, answer.names[uid])
+                )
+            )
+            return AssignmentObservation(answer.requested_seconds, end, assigned, first, is_complete)
 
         try:
             return await asyncio.to_thread(joined)
@@ -196,6 +225,20 @@ def assignments_of(
                     for uid in uids.get(pod, [])
                 ]
     return found
+
+
+def all_assigned(
+    devices: Mapping[PodName, Mapping[str, frozenset[str]]],
+    uids: Mapping[PodName, list[str]],
+    names: Mapping[str, str],
+) -> bool:
+    """Whether `assignments_of` has each listed device: its id names a GPU, and its pod has a uid."""
+    return all(
+        uids.get(pod) and not gpus_of(ids, names).unknown
+        for pod, containers in devices.items()
+        for ids in containers.values()
+        if ids
+    )
 
 
 def unlisted(

@@ -18,9 +18,14 @@ LIST = "/v1.PodResourcesLister/List"
 # Fields of the messages of k8s.io/kubelet/pkg/apis/podresources/v1/api.proto.
 _POD_RESOURCES = 1
 _POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
-_CONTAINER_NAME, _CONTAINER_DEVICES = 1, 2
+_CONTAINER_NAME, _CONTAINER_DEVICES, _CONTAINER_CLAIMS = 1, 2, 5
 _RESOURCE_NAME, _DEVICE_IDS = 1, 2
 _VENDOR = "nvidia.com/"
+# Adapters of RDMA networks, which pods with GPUs often have, and which may be named after their GPU.
+_NO_GPUS = "rdma/"
+# Names of resources and ids of devices of others that may be GPUs, as amd.com/gpu, gpu.intel.com/i915,
+# volcano.sh/vgpu-number and tencent.com/vcuda-core; network adapters, /dev/kvm and /dev/fuse have none of these.
+_MAY_BE_GPU = re.compile("gpu|cuda|mig-|nvidia", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -31,25 +36,50 @@ class PodName:
     name: str
 
 
-def devices_by_pod(socket: Path, timeout_seconds: float) -> dict[PodName, dict[str, frozenset[str]]]:
-    """The ids of the NVIDIA devices assigned to each container of each pod of this node.
+@dataclass(frozen=True)
+class ContainerDevices:
+    """The devices of a container.
+
+    Attributes:
+        ids: The ids of the NVIDIA devices.
+        has_others: Whether it has a resource claim or a device of another resource that may be a GPU.
+    """
+
+    ids: frozenset[str]
+    has_others: bool
+
+
+@dataclass(frozen=True)
+class PodDevices:
+    """The devices of the pods of this node.
+
+    Attributes:
+        ids: By pod, by container, the ids of the NVIDIA devices.
+        has_others: Whether a container has a resource claim or a device of another resource that may be a GPU.
+    """
+
+    ids: dict[PodName, dict[str, frozenset[str]]]
+    has_others: bool
+
+
+def devices_by_pod(socket: Path, timeout_seconds: float) -> PodDevices:
+    """The devices assigned to each container of each pod of this node.
 
     Args:
         socket: The kubelet's, ``/var/lib/kubelet/pod-resources/kubelet.sock``.
         timeout_seconds: For the call.
-
-    Returns:
-        By pod, by container, the ids.
 
     Raises:
         GrpcCallError: The kubelet does not answer.
         ValueError: Its answer is no protobuf message.
     """
     answer = unary_call(socket, LIST, b"", timeout_seconds)
-    return dict(_pod(content) for number, content in fields(answer) if number == _POD_RESOURCES)
+    pods = dict(_pod(content) for number, content in fields(answer) if number == _POD_RESOURCES)
+    ids = {pod: {name: each.ids for name, each in containers.items()} for pod, containers in pods.items()}
+    return PodDevices(ids, any(each.has_others for containers in pods.values() for each in containers.values()))
 
 
-def _pod(message: bytes) -> tuple[PodName, dict[str, frozenset[str]]]:
+def _pod(message: bytes) -> tuple[PodName, dict[str, ContainerDevices]]:
     name, namespace, containers = "", "", {}
     for number, content in fields(message):
         if number == _POD_NAME:
@@ -57,26 +87,32 @@ def _pod(message: bytes) -> tuple[PodName, dict[str, frozenset[str]]]:
         elif number == _POD_NAMESPACE:
             namespace = content.decode()
         elif number == _POD_CONTAINERS:
-            container, ids = _container(content)
-            containers[container] = ids
+            container, devices = _container(content)
+            containers[container] = devices
     return PodName(namespace, name), containers
 
 
-def _container(message: bytes) -> tuple[str, frozenset[str]]:
-    name, ids = "", set()
+def _container(message: bytes) -> tuple[str, ContainerDevices]:
+    name, ids, has_others = "", set[str](), False
     for number, content in fields(message):
         if number == _CONTAINER_NAME:
             name = content.decode()
+        elif number == _CONTAINER_CLAIMS:
+            has_others = True
         elif number == _CONTAINER_DEVICES:
-            ids |= _ids(content)
-    return name, frozenset(ids)
+            resource, listed = _ids(content)
+            if resource.startswith(_VENDOR):
+                ids |= listed
+            elif listed and not resource.startswith(_NO_GPUS):
+                has_others = has_others or any(map(_MAY_BE_GPU.search, (resource, *listed)))
+    return name, ContainerDevices(frozenset(ids), has_others)
 
 
-def _ids(message: bytes) -> set[str]:
+def _ids(message: bytes) -> tuple[str, set[str]]:
+    """The resource and the ids of devices."""
     content = list(fields(message))
-    if not any(number == _RESOURCE_NAME and value.decode().startswith(_VENDOR) for number, value in content):
-        return set()
-    return {value.decode() for number, value in content if number == _DEVICE_IDS}
+    resource = next((value.decode() for number, value in content if number == _RESOURCE_NAME), "")
+    return resource, {value.decode() for number, value in content if number == _DEVICE_IDS}
 
 
 def names_by_uid(log_folder: Path) -> dict[str, PodName]:
@@ -88,6 +124,23 @@ def names_by_uid(log_folder: Path) -> dict[str, PodName]:
     # Namespaces and pod names contain no underscore.
     parts = [folder.name.split("_") for folder in log_folder.iterdir()]
     return {part[2]: PodName(part[0], part[1]) for part in parts if len(part) == 3}
+
+
+def has_container_log(log_folder: Path, uid: str, pod: PodName, since: float) -> bool:
+    """Whether a container of the pod has written its log, which its runtime makes at its start, since then.
+
+    Args:
+        log_folder: See `names_by_uid`.
+        uid: The pod's uid.
+        pod: The pod's name.
+        since: Seconds since the epoch.
+
+    Raises:
+        OSError: A log can't be read.
+    """
+    logs = (log_folder / f"{pod.namespace}_{pod.name}_{uid}").glob("*/*.log")
+    # Some runtimes make a link.
+    return any(log.lstat().st_mtime >= since for log in logs)
 
 
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5

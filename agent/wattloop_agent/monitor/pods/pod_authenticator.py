@@ -19,7 +19,15 @@ from wattloop_agent.monitor.identity import (
     process_of_peer,
 )
 from wattloop_agent.monitor.pods.grpc_call import GrpcCallError
-from wattloop_agent.monitor.pods.kubelet import PodName, devices_by_pod, gpus_of, names_by_uid, needs_names
+from wattloop_agent.monitor.pods.kubelet import (
+    PodDevices,
+    PodName,
+    devices_by_pod,
+    gpus_of,
+    has_container_log,
+    names_by_uid,
+    needs_names,
+)
 from wattloop_agent.monitor.pods.pod_processes import PodProcesses
 from wattloop_agent.monitor.watched_process import WatchedProcess
 from wattloop_agent.refusals import Reason, RequestError
@@ -54,11 +62,13 @@ class KubeletAnswer:
 
     Attributes:
         devices: By pod and container, the ids of the assigned devices.
+        has_other_devices: See `PodDevices.has_others`.
         names: By uid, the pods that have logs on this node.
         requested_seconds: Time of the request, on the monotonic clock.
     """
 
     devices: Mapping[PodName, Mapping[str, frozenset[str]]]
+    has_other_devices: bool
     names: Mapping[str, PodName]
     requested_seconds: float
 
@@ -212,6 +222,15 @@ class PodAuthenticator:
                         return WatchedProcess.opened(pid)
         return None
 
+    def has_started(self, pod_uid: str, pod: PodName) -> bool:
+        """Whether a container of the pod has started since this node did.
+
+        Raises:
+            OSError: It is unknown.
+        """
+        booted = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+        return has_container_log(self._node.pod_logs, pod_uid, pod, booted)
+
     def _any_runs(self, pod_uids: set[str]) -> bool:
         try:
             return any(self.processes.find(pod_uids))
@@ -242,10 +261,10 @@ class PodAuthenticator:
                     message = f"the kubelet does not report which pods have which GPUs: {error}; try again"
                     self._failed = time.monotonic(), RequestError(Reason.UNAVAILABLE, message)
                     raise RequestError(Reason.UNAVAILABLE, message) from error
-                self._answer = KubeletAnswer(devices, names, requested)
+                self._answer = KubeletAnswer(devices.ids, devices.has_others, names, requested)
             return self._answer
 
-    def _read_kubelet(self) -> tuple[Mapping[PodName, Mapping[str, frozenset[str]]], Mapping[str, PodName]]:
+    def _read_kubelet(self) -> tuple[PodDevices, Mapping[str, PodName]]:
         # Names first: a pod that starts between the two reads has devices but no uid, so its caller
         # asks again.
         names = names_by_uid(self._node.pod_logs)

@@ -127,6 +127,7 @@ class Pusher:
         interval_seconds: Interval of the pushes.
         limits: Returns the power limits of the GPUs, as far as they are known.
         orders: Carries out power limits that the operator orders for pods; None: they are ignored.
+        are_assignments_known: Whether the ledger has every pod that holds a GPU now.
         clock: Monotonic clock.
         chance: Returns a random number from 0 to 1.
 
@@ -144,6 +145,7 @@ class Pusher:
         *,
         limits: Callable[[], Iterable[GpuStatus]] = tuple,
         orders: LimitOrderHandler | None = None,
+        are_assignments_known: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -154,6 +156,7 @@ class Pusher:
         self._interval_seconds = interval_seconds
         self._limits = limits
         self._orders = orders
+        self._are_assignments_known = are_assignments_known
         self._pushed_revision = 0
         self._ignored_orders = False
         self._clock = clock
@@ -190,16 +193,21 @@ class Pusher:
         return wait_seconds(self._interval_seconds, self._consecutive_failures, self._chance())
 
     def _push_pages(self) -> None:
+        # Asked first: what is known after the ledger was read may be missing in it.
+        is_known = self._are_assignments_known()
         ledger, gpus, usages = self._read_ledger()
         gpus = with_limits(gpus, self._limits())
         active = {usage.pod_uid for usage in usages if not usage.ended}
         if self._orders is not None:
             self._pushed_revision = self._orders.revision
             self._orders.forget_all_but(active)
-        for page in pages(usages):
+        sent = pages(usages)
+        for page in sent:
             pods = active.intersection(usage.pod_uid for usage in page)
             states = () if self._orders is None else self._orders.states(pods)
-            answer = self._api.send(NodeReport(self._node, ledger, next(self._sequence), gpus, page, states))
+            is_complete = is_known and len(sent) == 1
+            report = NodeReport(self._node, ledger, next(self._sequence), gpus, page, states, is_complete)
+            answer = self._api.send(report)
             self._apply([each for each in answer.limits if each.pod_uid in pods])
             # Only pods of this page: the operator can't have stored what was not sent.
             self._ledger.forget({each.pod_uid for each in page}.intersection(answer.acknowledged))

@@ -48,6 +48,11 @@
 - apiGroups: [{{ .group | quote }}]
   resources: [{{ .resource }}]
   verbs: [{{ if .readOnly }}get{{ else }}get, create, delete{{ end }}]
+{{- if eq .kind "TrainJob" }}
+- apiGroups: [{{ .group | quote }}]
+  resources: [trainingruntimes]
+  verbs: [get]
+{{- end }}
 {{- end }}
 {{- with .Values.rbac.extraRules }}
 {{ toYaml . }}

@@ -42,7 +42,7 @@ UNKNOWN_TOKENS = Rate(per_second=20.0, burst=400.0)
 # Of the peer's address, so that one caller leaves reviews to others.
 UNKNOWN_TOKENS_OF_ADDRESS = Rate(per_second=2.0, burst=40.0)
 MAX_ADDRESSES = 10_000
-# Of a viewer and a namespace.
+# Of a viewer, a namespace and the kinds.
 MAX_RIGHTS = 50_000
 LISTED = (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)
 ALL_NAMESPACES = ""
@@ -136,7 +136,7 @@ class ViewerTokens:
 
 
 class ViewerRights:
-    """Whether viewers may list jobs and recurrences of namespaces. Thread-safe.
+    """Whether viewers may list kinds. Thread-safe.
 
     Args:
         api: The API server.
@@ -146,7 +146,9 @@ class ViewerRights:
     def __init__(self, api: ClusterApi, clock: Callable[[], float]) -> None:
         self._api = api
         self._lock = threading.Lock()
-        self._allowed: TTLCache[tuple[Viewer, str], bool] = TTLCache(MAX_RIGHTS, RIGHTS_SECONDS, clock)
+        self._allowed: TTLCache[tuple[Viewer, str, tuple[ResourceType, ...]], bool] = TTLCache(
+            MAX_RIGHTS, RIGHTS_SECONDS, clock
+        )
 
     def readable(self, viewer: Viewer, namespaces: Iterable[str]) -> tuple[str, ...]:
         """Those of the namespaces that the viewer may list.
@@ -158,13 +160,13 @@ class ViewerRights:
             return tuple(namespaces)
         return tuple(each for each in namespaces if self.may_list(viewer, each))
 
-    def may_list(self, viewer: Viewer, namespace: str) -> bool:
-        """Whether the viewer may list both kinds in a namespace; `ALL_NAMESPACES`: in all of them."""
-        key = viewer, namespace
+    def may_list(self, viewer: Viewer, namespace: str, kinds: tuple[ResourceType, ...] = LISTED) -> bool:
+        """Whether the viewer may list all the kinds in a namespace; `ALL_NAMESPACES`: in all, or of the cluster."""
+        key = viewer, namespace, kinds
         with self._lock:
             known = self._allowed.get(key)
         if known is None:
-            known = all(self._is_allowed(viewer, namespace, each) for each in LISTED)
+            known = all(self._is_allowed(viewer, namespace, each) for each in kinds)
             with self._lock:
                 self._allowed[key] = known
         return known

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pydantic import ValidationError
 
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS
+from wattloop_operator.cluster.bounded_json import UnreadableError
 from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
-from wattloop_operator.cluster.informer.stored_parts import Body
+from wattloop_operator.cluster.informer.stored_parts import Body, unpack
 from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
@@ -25,6 +27,7 @@ class EventDispatcher:
         job_deleted: Called with each deleted job and its uid.
         heartbeat: Called with a kind at each of its events.
         all_listed: Called once, when all objects of all kinds have been listed.
+        namespaces: The watched namespaces, each with a list of each kind; empty: one list of a kind has them all.
     """
 
     def __init__(
@@ -35,13 +38,25 @@ class EventDispatcher:
         job_deleted: Callable[[JobKey, str], None],
         heartbeat: Callable[[str], None],
         all_listed: Callable[[], None],
+        namespaces: Sequence[str] = (),
     ) -> None:
         self.kinds = kinds
         self._enqueue = enqueue
         self._job_deleted = job_deleted
         self._heartbeat = heartbeat
         self._all_listed = all_listed
+        self._lists = len(kinds) * max(len(namespaces), 1)
+        self._listed: set[str] = set()
         self._synced = threading.Event()
+
+    def on_packed(self, kind: WatchedKind, body: Mapping[str, Any]) -> None:
+        """Store or refuse an object in the form in which a response has it."""
+        try:
+            found = unpack(body)
+        except UnreadableError as error:
+            self.on_unreadable(kind, dict(body), str(error))
+        else:
+            self.on_object(kind, found)
 
     def on_object(self, kind: WatchedKind, body: Body) -> None:
         """Store an object, and enqueue its job unless the version is known, such as that of an own write."""
@@ -74,9 +89,10 @@ class EventDispatcher:
         else:
             self._enqueue(key)
 
-    def on_listed(self) -> None:
-        """Record that all kinds have been listed, so that the cache is complete."""
-        if not self._synced.is_set():
+    def on_listed(self, path: str) -> None:
+        """Record that all objects of a path have been received; after the last path the cache is complete."""
+        self._listed.add(path)
+        if len(self._listed) >= self._lists and not self._synced.is_set():
             # Other threads expect of a synced dispatcher that the work runs; if it cannot start, they notice.
             try:
                 self._all_listed()

@@ -47,7 +47,8 @@ class ObjectCache:
         workloads: batch/v1 Jobs without unused fields, grouped by their RecurringTrainingJob.
         pods: Pods without unused fields, grouped by their recurrence. A deleted pod stays in its
             last state as long as its Job exists: it may be the only source of the Job's failure.
-        deleted_recurrences: Ended recurrences that were deleted while their job is kept.
+        deleted_recurrences: Recurrences that were deleted while their job is kept: ended ones, and those that the
+            job's status does not state yet.
     """
 
     def __init__(self, namespace_bytes: int = sys.maxsize) -> None:
@@ -207,15 +208,18 @@ class ObjectCache:
         return not is_full or store.known_version(key) > 0
 
     def _bytes_of(self, namespace: str) -> int:
-        stores = (self.jobs, self.recurrences, self.workloads, self.pods)
+        stores = (self.jobs, self.recurrences, self.workloads, self.pods, self.deleted_recurrences)
         return sum(each.bytes_of(namespace) for each in stores)
 
     def _on_recurrence_removed(self, removed: CachedObject[TrainingRecurrence]) -> None:
         job, recurrence = self.jobs.get(removed.group), removed.value
         if job is None or job.uid != recurrence.spec.job_ref.uid or job.value.metadata.deletion_timestamp is not None:
             return
-        if recurrence.status.result is not None:
-            self.deleted_recurrences.add(recurrence)
+        active = {each.name for each in job.value.status.active}
+        is_unstated = recurrence.status.result is not None or recurrence.metadata.name not in active
+        # Nothing starts in a full namespace, so no slot runs twice before there is room.
+        if is_unstated and self._bytes_of(removed.key[0]) <= self._namespace_bytes:
+            self.deleted_recurrences.add(removed)
 
     def _forget_pods(self, group: Key) -> None:
         for cached in self.pods.of_group(group):
@@ -343,22 +347,31 @@ class DeletedRecurrences:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._by_uid: dict[str, TrainingRecurrence] = {}
+        self._by_uid: dict[str, CachedObject[TrainingRecurrence]] = {}
+        self._bytes = NamespaceBytes()
 
-    def add(self, recurrence: TrainingRecurrence) -> None:
+    def add(self, removed: CachedObject[TrainingRecurrence]) -> None:
         """Remember a recurrence."""
         with self._lock:
-            self._by_uid[recurrence.metadata.uid] = recurrence
+            self._by_uid[removed.uid] = removed
+            self._bytes.set((removed.key[0], removed.uid), removed.size_bytes)
 
     def of_job(self, uid: str) -> tuple[TrainingRecurrence, ...]:
         """Those of the job with this uid."""
         with self._lock:
-            return tuple(each for each in self._by_uid.values() if each.spec.job_ref.uid == uid)
+            remembered = [each.value for each in self._by_uid.values()]
+        return tuple(each for each in remembered if each.spec.job_ref.uid == uid)
+
+    def bytes_of(self, namespace: str) -> int:
+        """Bytes of memory that those of a namespace count."""
+        return self._bytes.of_namespace(namespace)
 
     def discard(self, uid: str) -> None:
         """Forget the recurrence with this uid."""
         with self._lock:
-            self._by_uid.pop(uid, None)
+            removed = self._by_uid.pop(uid, None)
+            if removed is not None:
+                self._bytes.set((removed.key[0], uid), 0)
 
     def discard_job(self, uid: str) -> None:
         """Forget those of the job with this uid."""

@@ -59,7 +59,7 @@ class Resync:
             items, list_version = self._api.list(
                 kind.resource, namespace=namespace, labels=kind.labels, metadata_only=True, part=metadata_part
             )
-            listed |= {identity(each)[0]: each for each in items if kind.wanted(each) and kind.has_room(each)}
+            listed |= self._wanted(items)
             here = [each for each in cached if namespace in ("", each.key[0])]
             deleted += [each for each in here if each.key not in listed and each.version <= int(list_version)]
         late = {key for key, body in listed.items() if self._is_behind(body)}
@@ -75,29 +75,49 @@ class Resync:
         key, _, version = identity(body)
         return self._kind.object_store.known_version(key) < version
 
+    def _wanted(self, items: Sequence[Body]) -> dict[Key, Body]:
+        """The objects of a list that are stored. One that fails is as if it were not listed: a known one is fetched."""
+        wanted: dict[Key, Body] = {}
+        for each in items:
+            try:
+                if self._kind.wanted(each) and self._kind.has_room(each):
+                    wanted[identity(each)[0]] = each
+            except Exception:  # the other objects are compared
+                namespace, name = (each["metadata"].get(part, "") for part in ("namespace", "name"))
+                logger.exception(
+                    "%s %s/%s: unexpected failure at a listed object", self._kind.resource.kind, namespace, name
+                )
+        return wanted
+
     def _repair(self, keys: set[Key], listed: Mapping[Key, Body]) -> set[JobKey]:
         jobs: set[JobKey] = set()
         for key in sorted(keys):
-            before = self._kind.object_store.get(key)
+            before, body, problem = self._kind.object_store.get(key), None, None
             try:
                 body = self._api.find(self._kind.resource, *key)
             except UnreadableResponseError as error:
-                if key in listed and self._kind.refuse(listed[key], error.problem):
+                problem = error.problem
+            try:
+                if problem is None:
+                    self._store(key, before, body, jobs)
+                elif key in listed and self._kind.refuse(listed[key], problem):
                     jobs.add(self._kind.job_of(listed[key]))
-                continue
-            deleted = before is not None and (body is None or identity(body)[1] != before.uid)
-            if before is not None and deleted and self._kind.object_store.remove(key, before.uid):
-                # Only Jobs and recurrences get here; the name of their group is that of the job.
-                jobs.add(JobKey(key[0], before.group[1]))
-            if body is not None and self._put(body):
-                jobs.add(self._kind.job_of(body))
-                logger.warning("%s %s/%s: fetched a change that the watch missed", self._kind.resource.kind, *key)
+            except ValidationError as error:
+                # The dispatcher has warned of it.
+                logger.debug("%s: %s", key, error)
+            except Exception:  # the other objects are repaired
+                logger.exception("%s %s/%s: unexpected failure at a missed change", self._kind.resource.kind, *key)
         return jobs
 
-    def _put(self, body: Body) -> bool:
-        try:
-            return self._kind.put(body)
-        except ValidationError as error:
-            # The dispatcher has warned of it.
-            logger.debug("%s: %s", identity(body)[0], error)
-            return False
+    def _store(self, key: Key, before: CachedObject[Any] | None, body: Body | None, jobs: set[JobKey]) -> None:
+        """Store a fetched object, or remove one that is gone; adds its job to `jobs` if that changes anything."""
+        deleted = before is not None and (body is None or identity(body)[1] != before.uid)
+        if before is not None and deleted and self._kind.object_store.remove(key, before.uid):
+            # Only Jobs and recurrences get here; the name of their group is that of the job.
+            jobs.add(JobKey(key[0], before.group[1]))
+        if body is None:
+            return
+        job = self._kind.job_of(body)
+        if self._kind.put(body):
+            jobs.add(job)
+            logger.warning("%s %s/%s: fetched a change that the watch missed", self._kind.resource.kind, *key)

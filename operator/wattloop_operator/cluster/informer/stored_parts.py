@@ -67,8 +67,8 @@ def stored_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
         {'name': 'x'}
     """
     labels = _part(metadata.get("labels") or {}, STORED_LABELS)
-    # The API server admits one controller.
-    owners = [each for each in metadata.get("ownerReferences") or () if each.get("controller")][:1]
+    # The API server admits one controller. The upper levels of an event have null for each owner.
+    owners = [each for each in metadata.get("ownerReferences") or () if each and each.get("controller")][:1]
     kept = _part(metadata, STORED_METADATA)
     return kept | ({"labels": labels} if labels else {}) | ({"ownerReferences": owners} if owners else {})
 
@@ -110,13 +110,27 @@ def packed(data: bytes, part: Part = own_part) -> dict[str, Any]:
 def packed_response(data: bytes, part: Part = own_part, wanted: Wanted = lambda _: True) -> Any:
     """The body of a response; of a list, with those items packed that are wanted.
 
+    An item that fails is passed over. kopf would end the watch for good.
+
     Raises:
         UnreadableError: The text is not JSON, or is too large.
     """
-    found = parse_list(data, lambda item: _packed(item, part), lambda text: _packed_item(text, part))
-    if isinstance(found, dict) and isinstance(found.get("items"), list):
-        found["items"] = [each for each in found["items"] if wanted(each)]
-    return found
+
+    def wanted_item(pack: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+        try:
+            item = pack()
+            return item if wanted(item) else None
+        except UnreadableError as error:
+            logger.warning("an object in a list is passed over: %s", error)
+        except Exception:  # the other objects are listed, and the next resync fetches this one
+            logger.exception("unexpected failure at an object in a list, which is passed over")
+        return None
+
+    return parse_list(
+        data,
+        lambda body: wanted_item(lambda: _packed(body, part)),
+        lambda text: wanted_item(lambda: packed(text, part)),
+    )
 
 
 def packed_event(line: bytes, part: Part = own_part, wanted: Wanted = lambda _: True) -> bytes:
@@ -155,14 +169,6 @@ def unpack(body: Mapping[str, Any]) -> dict[str, Any]:
         raise UnreadableError("it was read before")
     found: dict[str, Any] = parse(body[TEXT].pop().encode())
     return found
-
-
-def _packed_item(data: bytes, part: Part) -> dict[str, Any] | None:
-    try:
-        return packed(data, part)
-    except UnreadableError as error:
-        logger.warning("an object of %d bytes in a list is passed over: %s", len(data), error)
-        return None
 
 
 def _packed(body: Any, part: Part) -> dict[str, Any]:

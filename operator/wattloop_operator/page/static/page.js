@@ -13,6 +13,7 @@
   let paused = false;
   let reading = false;
   let lost = 0;
+  let renewed = Date.now();
 
   function say(text, failed = false) {
     if (state.textContent !== text) state.textContent = text;
@@ -47,10 +48,16 @@
     };
   }
 
+  // What is in no version, as the GPUs of a cluster, is read again after a time.
+  function isDue() {
+    return latest !== handled || Date.now() - renewed >= 1000 * Number(document.body.dataset.renewSeconds || Infinity);
+  }
+
   async function renew() {
-    if (reading || paused || latest === handled || document.hidden) return;
+    if (reading || paused || !isDue() || document.hidden) return;
     if (main.contains(document.activeElement) && document.activeElement.tagName === "INPUT") return;
     reading = true;
+    renewed = Date.now();
     const version = latest;
     try {
       const answer = await fetch(location.href, { cache: "no-store" });
@@ -61,9 +68,13 @@
       main.replaceChildren(...fresh.childNodes);
       restore();
       document.title = page.title;
-      // After an error of the server the page is read again, although the version stays.
-      if (answer.status < 500) handled = version;
-      say(answer.ok ? "live" : "the page cannot be read", !answer.ok);
+      // After an error of the server, or if what it shows is old, the page is read again, although the version stays.
+      // What is not found has no version, and is not found until something changes.
+      const isGone = answer.status === 404;
+      if (answer.ok) handled = page.body.dataset.version && version;
+      else if (isGone) handled = version;
+      const isRead = answer.ok || isGone;
+      say(isRead ? "live" : "the page cannot be read", !isRead);
     } catch {
       say("not connected; what is shown may be old", true);
     } finally {

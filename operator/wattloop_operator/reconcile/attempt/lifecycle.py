@@ -13,6 +13,7 @@ from wattloop_operator.api.training_recurrence import (
     TrainingRecurrenceStatus,
     WorkloadReference,
 )
+from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.snapshot import Snapshot, WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.actions import (
     Action,
@@ -60,8 +61,7 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
         abandons = (EndWorkload(recurrence),) if workload is not None and workload.must_be_ended else ()
         return ReconcileResult((*abandons, *with_late_usage(snapshot, recurrence, now)))
     if workload is None and recurrence.status.workload_ref is None:
-        # A refused template would be refused again. The job's status gives the reason.
-        return ReconcileResult(() if snapshot.refusal else (StartWorkload(recurrence),))
+        return ReconcileResult(_start_actions(snapshot, recurrence, now))
     replaced = "" if workload is None else _replaced(snapshot, recurrence, workload)
     if replaced:
         return ReconcileResult((_write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, replaced), now),))
@@ -102,25 +102,52 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
 
 
 def never_starts(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState) -> bool:
-    """Whether an attempt has not started, and the job has another template by now.
+    """Whether an attempt has not started, and the job has another template by now, or its runtime has changed.
 
     Something hinders its pods: nothing would end its wait, for an image that does not exist for example, and the job's
     next run waits for it. Or it waits in a queue, at the end of which the new template is wanted.
     """
-    decided = recurrence.spec.template_digest
     hindered = workload.owned and workload.phase is WorkloadPhase.PENDING and (workload.wait_reason or workload.queue)
     if not hindered or workload.started_at is not None or recurrence.status.start_time is not None:
         return False
-    return decided not in (None, training_digest(snapshot.job, warm_start=recurrence.spec.warm_start))
+    return _trains_another(snapshot, recurrence)
+
+
+def _trains_another(snapshot: Snapshot, recurrence: TrainingRecurrence) -> bool:
+    """Whether a workload that is created now trains something else than what the attempt was decided for."""
+    decided = recurrence.spec.template_digest
+    if decided is None or snapshot.runtime_digest is None:
+        return False
+    return decided != training_digest(snapshot, warm_start=recurrence.spec.warm_start)
+
+
+def _start_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: datetime) -> tuple[Action, ...]:
+    """Create the workload of an attempt, unless it would not train what the attempt's digest says.
+
+    Long may pass since the decision: the operator was away, or a quota refused the workload.
+    """
+    if snapshot.refusal:
+        # A refused template would be refused again. The job's status gives the reason.
+        return ()
+    if _trains_another(snapshot, recurrence):
+        message = _replacement_message(snapshot, recurrence, "its workload did not exist yet")
+        return (_write_outcome(snapshot, recurrence, Ended(Result.DISRUPTED, message), now),)
+    return (StartWorkload(recurrence),)
 
 
 def _replaced(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
     """Why another attempt takes the place of one that has not started; empty if none does."""
     if not never_starts(snapshot, recurrence, workload):
         return outdated(snapshot, recurrence, workload)
+    return _replacement_message(snapshot, recurrence, workload.message)
+
+
+def _replacement_message(snapshot: Snapshot, recurrence: TrainingRecurrence, wait: str) -> str:
+    what = "spec.template or its training runtime" if snapshot.runtime_digest else "spec.template"
+    follows = "run" if recurrence.spec.attempt >= MAX_ATTEMPT else "attempt"
     return (
-        f"it never started ({workload.message}), and spec.template has changed: the next attempt starts with the new "
-        "template, and this one counts as none"
+        f"it never started ({wait}), and {what} has changed: the next {follows} starts with the new one, "
+        "and this one counts as none"
     )
 
 

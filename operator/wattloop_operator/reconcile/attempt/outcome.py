@@ -13,6 +13,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.domain.training_output import OutputReader
+from wattloop_operator.domain.unread_lines import LINE_REMEDY
 from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices
 from wattloop_operator.reconcile.attempt.early_stop import DIVERGED, divergence_reason, is_at_plateau
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
@@ -31,8 +32,7 @@ MAX_MESSAGE_CHARACTERS = 4096
 # What to do if the metric is missing.
 _REMEDIES = {
     ReportingSource.PUSH: "call run.report(metric=…) after each evaluation",
-    ReportingSource.LOGS: "print a line such as epoch=1 {metric}=0.5 after each evaluation, or set "
-    "spec.reporting.pattern or metricName to what the script prints",
+    ReportingSource.LOGS: f"print a line {LINE_REMEDY}",
     ReportingSource.TERMINATION_MESSAGE: "write a line such as epoch=12 {metric}=0.5 into terminationMessagePath "
     "(/dev/termination-log) before the end",
     ReportingSource.KUBEFLOW_TRAINER: "log it after each evaluation, or set spec.reporting.metricName to the name that "

@@ -182,6 +182,7 @@ def _merge_readings(
             # The clock of another process may be behind. Time only rises.
             time_seconds=max(time, time if known is None else known.time_seconds),
             uncertainty_millijoules=gpu.uncertainty_millijoules,
+            recent=None if known is None else known.recent,
         )
     return tuple(merged[uuid] for uuid in sorted(merged))
 

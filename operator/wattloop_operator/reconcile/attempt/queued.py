@@ -15,6 +15,7 @@ from datetime import datetime
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
+from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.snapshot import QueueWait, Snapshot, WorkloadState
 from wattloop_operator.reconcile.attempt.attempt_conditions import COMPLETE
 from wattloop_operator.reconcile.conditions import condition, true_since
@@ -63,7 +64,8 @@ def outdated(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: Workl
     spec = recurrence.spec
     if workload.queue is None or not workload.owned or recurrence.status.start_time is not None:
         return ""
-    if spec.decision.kind is DecisionKind.COMPARISON or not _result_arrived(snapshot, recurrence):
+    is_last = spec.attempt >= MAX_ATTEMPT
+    if is_last or spec.decision.kind is DecisionKind.COMPARISON or not _result_arrived(snapshot, recurrence):
         # A comparison needs the default batch size, whatever is known of the others.
         return ""
     others = tuple(each for each in snapshot.recurrences if each.metadata.name != recurrence.metadata.name)

@@ -210,6 +210,12 @@ def attempt_figures(usage: Usage | None, cost: AttemptCost | None, progress: Pro
 
 
 def unmeasured_message(recurrence: TrainingRecurrence, result: Result, usage: Usage | None) -> str:
+    """That nothing is learned from an attempt that ended without a cost, and why; empty if it has one."""
+    cause = unmeasured_cause(recurrence, result, usage)
+    return f"no energy was measured, so nothing is learned from it: {cause}" if cause else ""
+
+
+def unmeasured_cause(recurrence: TrainingRecurrence, result: Result, usage: Usage | None) -> str:
     """Why no energy of an ended attempt was measured, and what to do; empty if it was, or if nothing is lost."""
     progress = recurrence.progress
     max_power = max_power_of(progress, usage)
@@ -217,7 +223,7 @@ def unmeasured_message(recurrence: TrainingRecurrence, result: Result, usage: Us
     seconds = 0.0 if usage is None else float(usage.duration_seconds)
     if result not in _LEARNED or has_cost(energy, seconds, max_power):
         return ""
-    return f"no energy was measured, so nothing is learned from it: {_cause(recurrence, usage, energy, seconds)}"
+    return _cause(recurrence, usage, energy, seconds)
 
 
 def without_unmeasured_message(recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> str:

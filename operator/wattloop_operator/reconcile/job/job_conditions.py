@@ -21,6 +21,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
 from wattloop_operator.reconcile.attempt.queued import QUEUED
 from wattloop_operator.reconcile.conditions import condition
+from wattloop_operator.reconcile.energy.attempt_usage import unmeasured_cause
 from wattloop_operator.reconcile.job.job_state import PODS_STARTED, RunFailure, outcome_message, run_failure
 from wattloop_operator.reconcile.job.start import Readiness, is_new_request
 from wattloop_operator.reconcile.job.target import (
@@ -47,8 +48,10 @@ NOT_FOUND, NO_PLAN = "FrequencyPlanNotFound", "NoFrequencyPlan"
 # A message names at most this many batch sizes.
 MAX_SHORTFALLS_NAMED = 16
 SHORTFALL_REMEDY = (
-    "It is not chosen until the target, the template or objective.metricGuard changes, or spec.policy.forget names it"
+    "It is not chosen until the target, the template, its training runtime or objective.metricGuard changes, or "
+    "spec.policy.forget names it"
 )
+SAME_TRAINING = "this target, template and training runtime"
 # Whether a condition as it was before and as it is now is an Event, by its type: while it holds, there is no second.
 BEGINS: dict[str, Callable[[Condition | None, Condition], bool]] = {
     PODS_STARTED: lambda before, after: before is None or before.reason != after.reason,
@@ -169,12 +172,16 @@ def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[
     if latest.attribution == Attribution.SHARED.value:
         yield LEARNS, False, "SharedGpus", f"{text}other pods could use its GPUs too, so their energy is not its own"
         return
-    text += (
-        "it has no cost, because neither its training nor a node agent reported its GPUs and their maximum power; "
+    causes = (
+        unmeasured_cause(each, Result.REACHED, each.status.usage)
+        for each in snapshot.recurrences
+        if each.metadata.name == latest.recurrence_name
+    )
+    remedy = (
         "check that it has a GPU, and that an agent runs on its node (the chart's agent.enabled; without "
         "agent.mountSocket it must run for the whole attempt)"
     )
-    yield LEARNS, False, "CostNotKnown", text
+    yield LEARNS, False, "CostNotKnown", f"{text}it has no cost: {next(causes, '') or remedy}"
 
 
 def _metric(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
@@ -195,9 +202,9 @@ def _metric(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
         )
     elif guard.default_runs < MIN_DEFAULT_RUNS:
         text = f"the default batch size {default} has {guard.default_runs} of {MIN_DEFAULT_RUNS} final metrics needed"
-        yield METRIC, None, "WaitsForDefault", f"{text} with this target and template; nothing is excluded until then"
+        yield METRIC, None, "WaitsForDefault", f"{text} with {SAME_TRAINING}; nothing is excluded until then"
     elif not guard.comparable:
-        text = f"no other batch size has the {MIN_RUNS} final metrics needed with this target and template"
+        text = f"no other batch size has the {MIN_RUNS} final metrics needed with {SAME_TRAINING}"
         yield METRIC, None, "WaitsForOthers", f"{text}; nothing is excluded until then"
     else:
         sizes = ", ".join(str(each) for each in in_order(guard.comparable))

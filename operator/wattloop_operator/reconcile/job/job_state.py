@@ -66,7 +66,8 @@ def outcome_message(snapshot: Snapshot, record: ObservationRecord) -> str:
 def _is_present(snapshot: Snapshot, record: ObservationRecord) -> bool:
     """Whether an attempt trained what the next one trains."""
     job = snapshot.job
-    same_template = record.template_digest in (None, job.spec.template.digest, training_digest(job))
+    present = (training_digest(snapshot, warm_start=False), training_digest(snapshot))
+    same_template = record.template_digest in (None, *present)
     same_target = record.target == job.spec.objective.target.run_target
     return same_template and same_target and bool(not_forgotten(job, (record,)))
 

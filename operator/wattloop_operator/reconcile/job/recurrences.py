@@ -62,7 +62,7 @@ def next_index(snapshot: Snapshot) -> int:
 
     It is above every index in the objects, the store and the status.
     """
-    known = [each.spec.index for each in snapshot.recurrences]
+    known = [each.spec.index for each in _created(snapshot)]
     known += [record.recurrence for record in snapshot.records]
     return max(max(known, default=-1) + 1, snapshot.job.status.counts.recurrences)
 
@@ -70,7 +70,7 @@ def next_index(snapshot: Snapshot) -> int:
 def latest_slot_time(snapshot: Snapshot) -> datetime | None:
     """The latest scheduled time that was started or skipped, in objects, store and status."""
     status = snapshot.job.status
-    known = [each.spec.scheduled_time for each in snapshot.recurrences if not is_run_request(each.spec.slot)]
+    known = [each.spec.scheduled_time for each in _created(snapshot) if not is_run_request(each.spec.slot)]
     known += [record.scheduled_at for record in snapshot.records if not is_run_request(slot_of_record(record))]
     known += [moment for moment in (status.last_schedule_time, status.last_missed_time) if moment is not None]
     return max(known, default=None)
@@ -78,8 +78,13 @@ def latest_slot_time(snapshot: Snapshot) -> datetime | None:
 
 def used_slots(snapshot: Snapshot) -> frozenset[str]:
     """The slots that have a recurrence."""
-    slots = {each.spec.slot for each in snapshot.recurrences}
+    slots = {each.spec.slot for each in _created(snapshot)}
     return frozenset(slots | {slot_of_record(each) for each in snapshot.records})
+
+
+def _created(snapshot: Snapshot) -> tuple[TrainingRecurrence, ...]:
+    """The recurrences that exist, and the deleted ones that the status may not state yet."""
+    return *snapshot.recurrences, *snapshot.deleted_recurrences
 
 
 def slot_of_record(record: ObservationRecord) -> str:
@@ -94,21 +99,24 @@ def last_end(snapshot: Snapshot) -> datetime | None:
     return max(ends, default=None)
 
 
-def deleted_events(snapshot: Snapshot) -> Iterator[EmitEvent]:
-    """The events of attempts that a user deleted: active ones, as the job's status states them, and ended ones."""
+def deleted_active_events(snapshot: Snapshot) -> Iterator[EmitEvent]:
+    """The events of attempts that a user deleted while the job's status states them as active."""
     job = snapshot.job
-    subject = job.metadata.full_name
-    stored = {each.recurrence_name for each in snapshot.records}
-    existing = {each.metadata.name for each in (*snapshot.recurrences, *snapshot.deleted_recurrences)}
+    known = {each.recurrence_name for each in snapshot.records} | {each.metadata.name for each in _created(snapshot)}
     for each in job.status.active:
-        if each.name not in existing | stored:
+        if each.name not in known:
             text = f"{each.name} was deleted while it was active: its workload ends, and nothing is learned from it"
-            yield EmitEvent(True, RECURRENCE_DELETED, f"{subject}: {text}")
+            yield EmitEvent(True, RECURRENCE_DELETED, f"{job.metadata.full_name}: {text}")
+
+
+def deleted_events(snapshot: Snapshot) -> Iterator[EmitEvent]:
+    """The events of attempts that a user deleted and that are remembered."""
+    stored = {each.recurrence_name for each in snapshot.records}
     for deleted in snapshot.deleted_recurrences:
         name = deleted.metadata.name
         learned = "what was learned from it is kept" if name in stored else "nothing is learned from it"
         text = f"recurrence {deleted.spec.index} ({name}) was deleted, and not by a history limit; {learned}"
-        yield EmitEvent(False, RECURRENCE_DELETED, f"{subject}: {text}", deleted)
+        yield EmitEvent(False, RECURRENCE_DELETED, f"{snapshot.job.metadata.full_name}: {text}", deleted)
 
 
 def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> Iterator[TrainingRecurrence]:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import CreateRecurrence
@@ -49,6 +50,9 @@ def is_retry_due(snapshot: Snapshot, recurrence: Recurrence) -> bool:
     retries = latest.spec.attempt - sum(_never_started(each) for each in recurrence.attempts)
     if latest.status.result is None or retries >= snapshot.job.spec.retry_policy.limit:
         return False
+    # Attempts that never started count as no retry, so no other limit bounds their number.
+    if latest.spec.attempt >= MAX_ATTEMPT:
+        return False
     if latest.status.result is Result.START_FAILED:
         failed = sum(_failed_alike(each, latest) for each in recurrence.attempts)
         return failed == 1 and not _failed_at_start_before(snapshot, recurrence)
@@ -77,7 +81,7 @@ def wait_after_mistakes(snapshot: Snapshot) -> tuple[Result, datetime] | None:
 
     A backend that began to observe the job after the last failure tries at once: somebody started it again.
     """
-    digest, ended, records = training_digest(snapshot.job), last_end(snapshot), job_observations.known_records(snapshot)
+    digest, ended, records = training_digest(snapshot), last_end(snapshot), job_observations.known_records(snapshot)
     mistakes = list(itertools.takewhile(lambda each: _is_mistake(each, digest), reversed(records)))
     if not mistakes or ended is None or (snapshot.observed_since is not None and ended < snapshot.observed_since):
         return None

@@ -22,7 +22,7 @@ from wattloop_operator.domain.training_output import pattern_problem
 from wattloop_operator.reconcile.actions import Action, CreateRecurrence, EmitEvent
 from wattloop_operator.reconcile.attempt.lifecycle import cancel_attempt
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, latest_slot_time, next_index, used_slots
-from wattloop_operator.reconcile.job.retry import is_retry_due, retry_actions, wait_after_mistakes
+from wattloop_operator.reconcile.job.retry import MISTAKES, is_retry_due, retry_actions, wait_after_mistakes
 from wattloop_operator.reconcile.job.schedule import MAX_MISSED_COUNTED, Slots, find_slots
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 from wattloop_planner.bandit.policy import NoFeasibleArmError
@@ -31,12 +31,17 @@ MAX_ACTIVE = 64
 # Reasons for starting nothing.
 SUSPENDED = "Suspended"
 ALL_STARTED = "AllStarted"
+NO_ARM_LEFT = "NoArmLeft"
+# Those that a change of what is trained ends at once.
+CORRECTED_BY_A_CHANGE = MISTAKES | {NO_ARM_LEFT}
 # With missedRunPolicy Skip, a start that is later than this is missed.
 SKIP_SECONDS = 60
 MISTAKE = (
     "the training fails at its start or reports nothing, as status.message of the latest TrainingRecurrence shows; fix "
-    "it. A change of spec.template or a run request starts it at once"
+    "it. A change of spec.template or a run request starts it at once, a change of its training runtime within half a "
+    "minute"
 )
+CRASHES_COUNT = "Crashes count until spec.template, its training runtime or spec.policy.forget.token changes"
 OUTPUT_NOT_READ = (
     "spec.reporting.source Logs: this operator does not read the logs of pods; start it with --read-pod-logs yes (in "
     "the chart, operator.readPodLogs: true)"
@@ -100,10 +105,8 @@ def start_actions(
             return list(retries), ready
         return _start_due(snapshot, open_now, slots, ready, now)
     except NoFeasibleArmError as error:
-        message = f"{error}. Crashes count until spec.template or spec.policy.forget.token changes"
-        return [*_event_once(snapshot, "NoArmLeft", message)], Readiness(
-            ready=False, reason="NoArmLeft", message=message
-        )
+        message = f"{error}. {CRASHES_COUNT}"
+        return [*_event_once(snapshot, NO_ARM_LEFT, message)], Readiness(False, NO_ARM_LEFT, message)
 
 
 def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness | None:

@@ -78,7 +78,7 @@ def job_status(
         next_schedule_time=readiness.next_start,
         last_schedule_time=_last_schedule_time(snapshot),
         last_missed_time=readiness.last_missed or before.last_missed_time,
-        last_run_request=readiness.last_run_request or before.last_run_request,
+        last_run_request=readiness.last_run_request or _started_run_request(snapshot) or before.last_run_request,
         **_ended_run_request(snapshot, ended),
         forgotten=before.forgotten,
         learning=_learning(snapshot),
@@ -99,6 +99,12 @@ def job_status(
         advice_check=advice_check(snapshot.job, attempts.records, costs, next_index(snapshot)),
         **_arms(snapshot, recent),
     )
+
+
+def _started_run_request(snapshot: Snapshot) -> str | None:
+    """The run request if its recurrence exists: the status write of the round that created it may have failed."""
+    request = snapshot.job.spec.run_request
+    return request if request is not None and slot_of_request(request) in used_slots(snapshot) else None
 
 
 def _ended_run_request(snapshot: Snapshot, ended: list[RecurrenceHistory]) -> dict[str, Any]:
@@ -166,12 +172,12 @@ def _learning(snapshot: Snapshot) -> Learning | None:
         ),
         None,
     )
-    other_training = _with_other_training(training_digest(snapshot.job), found)
+    other_training = _with_other_training(training_digest(snapshot), found)
     parts = (
-        (other_training, "{} with another image or template count until later runs differ from them"),
+        (other_training, "{} with another image, template or training runtime count until later runs differ from them"),
         (converted, "{} with another target count through the curve of their metric"),
         (other_target, "of {} with another target, only the cost of an epoch counts"),
-        (other_template, "{} that crashed with another template do not count"),
+        (other_template, "{} that crashed with another template or training runtime do not count"),
         (len(known.records) - len(kept), "{} are forgotten"),
     )
     return Learning(

@@ -9,7 +9,8 @@ crashed. What the user forgot by `spec.policy.forget` says nothing.
 
 An attempt that begins with a trained model needs fewer epochs than one that begins without, at every batch size. So
 warm and cold starts are two trainings, like two templates: the digest that distinguishes attempts differs, the
-epochs of one count for the other only until they are found to differ, and its crashes do not count.
+epochs of one count for the other only until they are found to differ, and its crashes do not count. The same holds
+for a training runtime that has changed, of which a TrainJob takes what its template does not have.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def known_attempts(snapshot: Snapshot) -> KnownAttempts:
     """What is known of the attempts of a job, given its present spec and status."""
     records, profiles = known_records(snapshot), known_profiles(snapshot)
     kept = _without_excused(not_forgotten(snapshot.job, records))
-    present = _present_training(snapshot.job)
+    present = _present_training(snapshot)
     counted, converted = [], []
     for record in at_policy_limits(snapshot.job.spec, kept, profiles):
         observation = _counted(record, present)
@@ -105,7 +106,7 @@ def source_observations(snapshot: Snapshot) -> tuple[Observation, ...]:
     threshold are converted by their curves. A job whose next attempt starts warm learns only from one whose
     next attempt does, and a job that starts cold only from one that starts cold.
     """
-    present, source = _present_training(snapshot.job), snapshot.source_job
+    present, source = _present_training(snapshot), snapshot.source_job
     if is_warm_start(snapshot.job) != (source is not None and is_warm_start(source)):
         return ()
     found = []
@@ -147,7 +148,7 @@ class _PresentTraining(NamedTuple):
 
     Attributes:
         target: Its target.
-        template_digest: Digest of its template and of its kind of start.
+        template_digest: Digest of its template, its training runtime and its kind of start.
         converts: Whether the policy uses attempts with another target, converted to this one.
     """
 
@@ -156,9 +157,9 @@ class _PresentTraining(NamedTuple):
     converts: bool
 
 
-def _present_training(job: RecurringTrainingJob) -> _PresentTraining:
-    spec = job.spec
-    return _PresentTraining(spec.objective.target.run_target, training_digest(job), spec.policy.name.models_cost)
+def _present_training(snapshot: Snapshot) -> _PresentTraining:
+    spec = snapshot.job.spec
+    return _PresentTraining(spec.objective.target.run_target, training_digest(snapshot), spec.policy.name.models_cost)
 
 
 @once_per_record
@@ -202,14 +203,25 @@ def is_warm_start(job: RecurringTrainingJob) -> bool:
     return output is not None and output.warm_start and job.status.published is not None
 
 
-def training_digest(job: RecurringTrainingJob, *, warm_start: bool | None = None) -> str:
-    """Digest of what an attempt trains: of the template, and whether it begins with the current model.
+def training_digest(snapshot: Snapshot, *, warm_start: bool | None = None) -> str:
+    """Digest of what an attempt trains: of the template, its runtime, and whether it begins with the current model.
+
+    A runtime that is not known is no change: the digest is that of the latest attempt that has ended. Nothing is
+    decided with it.
 
     Args:
-        job: The job.
+        snapshot: The state of the job.
         warm_start: Whether it begins with that; None: as the next attempt does.
     """
-    digest = job.spec.template.digest
-    if not (is_warm_start(job) if warm_start is None else warm_start):
-        return digest
-    return hashlib.blake2b(f"warm start of {digest}".encode(), digest_size=DIGEST_BYTES).hexdigest()
+    digest = snapshot.job.spec.template.digest
+    if snapshot.runtime_digest is None:
+        records = known_records(snapshot)
+        return (records[-1].template_digest if records else None) or digest
+    if snapshot.runtime_digest:
+        digest = _digest(f"{digest} in runtime {snapshot.runtime_digest}")
+    warm = is_warm_start(snapshot.job) if warm_start is None else warm_start
+    return _digest(f"warm start of {digest}") if warm else digest
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()

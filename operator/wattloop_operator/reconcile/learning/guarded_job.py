@@ -91,5 +91,5 @@ def _comparable(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     return tuple(
         record
         for record in known_attempts(snapshot).current
-        if record.template_digest in (None, training_digest(snapshot.job))
+        if record.template_digest in (None, training_digest(snapshot))
     )

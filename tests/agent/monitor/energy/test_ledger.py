@@ -25,6 +25,22 @@ def restarted(ledger: Ledger, now: float, boot: str = "boot") -> Ledger:
     return Ledger(LedgerState.from_record(record, boot, now))
 
 
+def test_the_usages_are_complete_once_a_complete_observation_is_applied() -> None:
+    gpu, ledger = TrueGpu(), Ledger()
+
+    def observe(moment: float, *assignments: Assignment, is_complete: bool = True) -> bool:
+        ledger.observe(replace(observation_at(moment, *assignments), is_complete=is_complete))
+        ledger.add_samples([gpu.sample(moment + 1.0)], moment + 1.0)
+        return ledger.is_complete
+
+    ledger.observe(replace(observation_at(0.0), is_complete=True))
+    assert not ledger.is_complete, "no sample was added after it"
+    assert observe(1.0)
+    assert observe(2.0, pod("u"))
+    assert not observe(4.0, is_complete=False)
+    assert not observe(6.0, replace(pod("u"), gpu="GPU-without-samples"))
+
+
 class Day:
     """A monitor that samples a GPU every 0.1 s and observes its assignments every 2 s."""
 

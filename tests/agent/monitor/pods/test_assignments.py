@@ -13,6 +13,7 @@ from wattloop_agent.monitor.pods.assignments import (
     SEARCH_SECONDS,
     START_SECONDS,
     PodLiveness,
+    all_assigned,
     assignments_of,
     uids_by_name,
     unlisted,
@@ -48,6 +49,10 @@ def test_each_container_has_its_gpus_and_parts_of_gpus_are_shared() -> None:
         ("side", GPUS[2], True),
     ]
     assert {(each.pod_uid, each.namespace, each.pod) for each in found} == {("u", "default", "trainer")}
+    assert not all_assigned(devices, {TRAINER: ["u"]}, {mig: GPUS[2]}), "a pod without a uid has a GPU"
+    del devices[PodName("default", "unnamed")]
+    assert all_assigned(devices, {TRAINER: ["u"]}, {mig: GPUS[2]})
+    assert not all_assigned(devices, {TRAINER: ["u"]}, {}), "a part of an unknown GPU"
 
 
 def test_names_with_one_uid_need_no_scan_of_processes() -> None:
@@ -136,6 +141,7 @@ def test_a_pod_that_has_completed_and_is_still_listed_has_ended() -> None:
     del node.processes.pods[1]
     for _ in range(100):
         assert node.among("u", "v") == {"v"}
+    assert node.liveness.have_ended({"u"}, lambda _: False)
     assert node.processes.searches <= 2 + 200 / SEARCH_SECONDS
 
 
@@ -157,8 +163,20 @@ def test_a_starting_pod_counts_as_running_for_a_limited_time() -> None:
     node = Node(Processes({1: "v"}))
     assert node.among("u", "v") == {"u", "v"}
     assert node.among("u", "v", after=START_SECONDS) == {"v"}
+    assert not node.liveness.have_ended({"u"}, lambda _: False), "its volumes may still be mounted"
     node.processes.pods[2] = "u"
     assert node.among("u", "v", after=SEARCH_SECONDS) == {"u", "v"}
+
+
+def test_of_the_pods_that_have_completed_before_the_agent_started_those_that_had_a_container_have_ended() -> None:
+    node = Node(Processes({1: "v"}))
+    node.among("u", "v", "w", "x")
+    assert node.among("u", "v", "w", "x", after=START_SECONDS) == {"v"}
+    node.processes.pods[2] = "x"
+    assert not node.liveness.have_ended({"u", "x"}, lambda uid: uid != "w"), "one may have started since the search"
+    assert node.among("u", "v", "w", "x", after=1.0) == {"v", "x"}
+    assert node.liveness.have_ended({"u"}, lambda _: False), "its log may be deleted meanwhile"
+    assert not node.liveness.have_ended({"u", "w"}, lambda _: False)
 
 
 def test_if_no_pods_process_is_visible_the_list_decides() -> None:

@@ -15,6 +15,7 @@ from support.agents.kubelet_server import KubeletServer, listing, serving
 from wattloop_agent.monitor.pods.grpc_call import GrpcCallError, unary_call
 from wattloop_agent.monitor.pods.kubelet import (
     LIST,
+    PodDevices,
     PodGpus,
     PodName,
     devices_by_pod,
@@ -34,16 +35,38 @@ def kubelet(folder: Path) -> Iterator[tuple[Path, KubeletServer]]:
 def test_each_pod_has_the_ids_of_nvidias_devices(kubelet: tuple[Path, KubeletServer]) -> None:
     path, server = kubelet
     server.pods = {("default", "trainer"): ["GPU-a", "GPU-b"], ("other", "idle"): []}
-    assert devices_by_pod(path, 5.0) == {
+    ids = {
         PodName("default", "trainer"): {"main": frozenset({"GPU-a", "GPU-b"})},
-        PodName("other", "idle"): {"main": frozenset()},
+        PodName("other", "idle"): {"main": frozenset[str]()},
     }
+    assert devices_by_pod(path, 5.0) == PodDevices(ids, has_others=False)
+    server.claims = ("gpu",)
+    assert devices_by_pod(path, 5.0) == PodDevices(ids, has_others=True)
+    server.claims, server.resource = (), "example.com/gpu-memory"
+    assert devices_by_pod(path, 5.0) == PodDevices(ids, has_others=True)
+
+
+def test_devices_of_others_may_be_gpus_by_the_name_of_their_resource_or_their_id(
+    kubelet: tuple[Path, KubeletServer],
+) -> None:
+    path, server = kubelet
+    server.pods = {("default", "trainer"): []}
+
+    def may_be_gpus(resource: str, device: str) -> bool:
+        server.resource, server.device = resource, device
+        return devices_by_pod(path, 5.0).has_others
+
+    gpus = ("amd.com/gpu", "gpu.intel.com/i915", "volcano.sh/vgpu-number", "tencent.com/vcuda-core")
+    assert all(may_be_gpus(each, "0") for each in gpus)
+    assert may_be_gpus("example.com/accelerator", f"{A}-0")
+    others = ("vpc.amazonaws.com/efa", "devices.kubevirt.io/kvm", "github.com/fuse", "intel.com/sriov", "rdma/gpu0")
+    assert not any(may_be_gpus(each, "0000:3b:02.1") for each in others)
 
 
 def test_an_answer_larger_than_every_http2_window_arrives_completely(kubelet: tuple[Path, KubeletServer]) -> None:
     path, server = kubelet
     server.pods = {("default", f"pod-{number}"): [f"GPU-{number}-{k}" for k in range(16)] for number in range(2000)}
-    devices = devices_by_pod(path, 5.0)
+    devices = devices_by_pod(path, 5.0).ids
     assert len(devices) == 2000
     assert devices[PodName("default", "pod-1999")] == {"main": {f"GPU-1999-{k}" for k in range(16)}}
 

@@ -19,6 +19,7 @@ from wattloop_agent.monitor.energy.attribution import Assignment
 from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.pods import pod_authenticator
 from wattloop_agent.monitor.pods.assignments import PodAssignments
+from wattloop_agent.monitor.pods.kubelet import PodName
 from wattloop_agent.monitor.pods.pod_authenticator import Node, PodAuthenticator, PodPeer
 from wattloop_agent.refusals import Reason, RequestError
 
@@ -312,6 +313,37 @@ def test_a_pod_whose_process_cannot_be_read_counts_as_alive(node: PretendNode, f
         assert not authenticator.alive(f"pod:{OTHER}")
         assert authenticator.processes.process_by_pod({UID}) == {UID: process.pid}
         peer.close()
+
+
+def test_an_observation_is_complete_unless_something_that_the_kubelet_lists_was_left_out(node: PretendNode) -> None:
+    def observed() -> bool:
+        return asyncio.run(PodAssignments(node.authenticator()).observe(())).is_complete
+
+    node.pod(UID, "trainer", [GPUS[0]])
+    assert observed()
+    node.kubelet.claims = ("gpu",)
+    assert not observed()
+    node.kubelet.claims = ()
+    node.kubelet.pods["default", "web"] = [GPUS[1]]
+    assert not observed(), "it has no uid yet"
+    (node.folder / "logs" / f"default_web_{OTHER}").mkdir()
+    assert observed()
+
+
+def test_a_pod_has_started_once_a_container_of_it_has_a_log_that_is_not_from_before_the_nodes_start(
+    node: PretendNode,
+) -> None:
+    node.pod(UID, "trainer", [GPUS[0]])
+    authenticator, trainer = node.authenticator(), PodName("default", "trainer")
+    container = node.folder / "logs" / f"default_trainer_{UID}" / "main"
+    container.mkdir()
+    assert not authenticator.has_started(UID, trainer)
+    log = container / "0.log"
+    # Docker's is a link.
+    log.symlink_to("elsewhere")
+    assert authenticator.has_started(UID, trainer)
+    os.utime(log, (0, 0), follow_symlinks=False)
+    assert not authenticator.has_started(UID, trainer)
 
 
 def test_if_processes_cannot_be_read_no_pod_counts_as_gone_and_none_is_served(node: PretendNode) -> None:

@@ -21,7 +21,7 @@ from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, NodeApi, running_node_api
 from wattloop.errors import OperationError
-from wattloop.wire.node_energy import GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
+from wattloop.wire.node_energy import MAX_POD_GPU_USAGES, GpuBounds, NodeAnswer, NodeGpu, NodeReport, PodGpuUsage
 from wattloop_agent.monitor.gpu_sampler import GpuStatus
 from wattloop_agent.monitor.push.node_report_api import NodeReportApi
 from wattloop_agent.monitor.push.pusher import MAX_WAIT_SECONDS, Pusher, pages, wait_seconds, with_limits
@@ -82,6 +82,18 @@ def test_a_report_has_the_power_limits_that_are_known(operator: NodeApi, token: 
     known, unknown = with_limits(gpus, limits)
     assert (known.max_power_limit_watts, known.enforced_power_limit_watts) == (700.0, 500.0)
     assert unknown == gpus[1]
+
+
+def test_a_report_is_complete_if_the_assignments_are_known_and_it_has_all_of_them(token: Path) -> None:
+    ledger, known = MemoryLedger(), [False]
+    with running_operator() as operator:
+        pusher = pusher_of(operator.url, token, ledger, are_assignments_known=lambda: known[0])
+        pusher.push()
+        known[0] = True
+        pusher.push()
+        ledger.entries = [replace(USAGE, pod_uid=str(index)) for index in range(MAX_POD_GPU_USAGES + 1)]
+        pusher.push()
+    assert [each["complete"] for each in operator.reports] == [False, True, False, False]
 
 
 class OperatorByName:

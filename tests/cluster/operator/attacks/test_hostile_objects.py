@@ -11,6 +11,7 @@ from kubernetes import client
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.commands import ClusterCommand
+from support.control_plane.control_plane import ControlPlane
 from support.control_plane.driven_job import first_of
 from support.control_plane.fixtures import MakeJob, Operators
 from support.control_plane.job_manifest import job_manifest
@@ -39,7 +40,9 @@ Send = Callable[[str, str, str, bytes], None]
 
 
 @pytest.fixture
-def other(kubectl: ClusterCommand, cluster: DynamicClient, namespace: str) -> Iterator[str]:
+def other(
+    kubectl: ClusterCommand, cluster: DynamicClient, control_plane: ControlPlane, namespace: str
+) -> Iterator[str]:
     """The attacker's namespace."""
     name = f"{namespace}-hostile"
     kubectl("create", "namespace", name)
@@ -47,6 +50,7 @@ def other(kubectl: ClusterCommand, cluster: DynamicClient, namespace: str) -> It
         cluster, api_version="v1", kind="ServiceAccount", namespace=name, condition=bool, what="a service account"
     )
     yield name
+    control_plane.remove_jobs(name)
     kubectl("delete", "namespace", name, "--wait=false")
 
 
@@ -161,3 +165,5 @@ def test_a_namespace_of_many_objects_is_read_up_to_its_share_and_the_operator_st
     second = start()
     make_job(runRequest="second")
     assert_within_memory(second, container, cluster, key, 2)
+    # It would handle the end of each of them.
+    second.stop()

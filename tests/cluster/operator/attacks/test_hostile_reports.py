@@ -51,9 +51,9 @@ def gpus(uuid: Callable[[int], str], first: int, count: int) -> list[dict[str, A
     return [
         {
             "uuid": uuid(number),
-            "start_energy_millijoules": 200_000_000_000_000,
+            "start_energy_millijoules": 100_000_000_000_000,
             "energy_millijoules": 200_000_000_000_000,
-            "start_time_seconds": 9_999_999_999.99,
+            "start_time_seconds": 9_999_999_998.44,
             "time_seconds": 9_999_999_999.99,
         }
         for number in range(first, first + count)

@@ -169,6 +169,24 @@ def test_recurrences_count_and_are_always_read_because_their_operator_made_them(
     assert cache.recurrences.bytes_of("team") == 0
 
 
+def test_recurrences_that_are_deleted_before_their_job_states_them_take_no_more_than_the_share() -> None:
+    cache = ObjectCache(SHARE)
+    owner = job(0)
+    put(cache, "RecurringTrainingJob", owner)
+    for number in range(200):
+        made = recurrence(number)
+        made["spec"]["jobRef"] = {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+        put(cache, "TrainingRecurrence", made)
+        cache.remove_recurrence(made)
+    remembered = cache.deleted_recurrences
+    assert 0 < len(remembered.of_job("job-0")) < 200
+    assert remembered.bytes_of("team") < SHARE + 20_000
+    assert cache.crowded("team"), "a slot that is not remembered does not start again"
+    for each in remembered.of_job("job-0"):
+        remembered.discard(each.metadata.uid)
+    assert (remembered.bytes_of("team"), cache.crowded("team")) == (0, "")
+
+
 def test_a_quarter_of_the_share_is_left_for_what_runs() -> None:
     cache = ObjectCache(SHARE)
     number = 0

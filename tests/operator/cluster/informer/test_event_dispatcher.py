@@ -109,12 +109,30 @@ def test_a_deleted_job_is_forgotten(fixture: DispatcherFixture) -> None:
 
 
 def test_work_starts_once_when_all_objects_are_listed(fixture: DispatcherFixture) -> None:
+    paths = [f"/{kind.resource.plural}" for kind in fixture.dispatcher.kinds]
+    for path in [*paths[:-1], *paths[:-1]]:
+        fixture.dispatcher.on_listed(path)
     assert not fixture.dispatcher.synced
-    fixture.dispatcher.on_listed()
-    fixture.dispatcher.on_listed()
+    for _ in range(2):
+        fixture.dispatcher.on_listed(paths[-1])
     assert fixture.dispatcher.synced
     assert fixture.syncs == 1
     assert fixture.synced_in_call == [False], "other threads take work that is still being started for ended"
+
+
+def test_with_namespaces_work_starts_when_each_of_them_is_listed() -> None:
+    synced: list[bool] = []
+    dispatcher = EventDispatcher(
+        watched_kinds(ObjectCache())[:1],
+        enqueue=lambda _: None,
+        job_deleted=lambda *_: None,
+        heartbeat=lambda _: None,
+        all_listed=lambda: synced.append(True),
+        namespaces=("team-a", "team-b"),
+    )
+    for namespace, expected in (("team-a", []), ("team-a", []), ("team-b", [True])):
+        dispatcher.on_listed(f"/namespaces/{namespace}/jobs")
+        assert synced == expected
 
 
 def test_work_that_cannot_start_is_noticed() -> None:
@@ -125,7 +143,7 @@ def test_work_that_cannot_start_is_noticed() -> None:
         (), enqueue=lambda _: None, job_deleted=lambda *_: None, heartbeat=lambda _: None, all_listed=fail
     )
     with pytest.raises(RuntimeError):
-        dispatcher.on_listed()
+        dispatcher.on_listed("/pods")
     assert dispatcher.synced
 
 
@@ -133,16 +151,17 @@ def test_work_that_cannot_start_is_noticed() -> None:
     ("result", "job_change", "remembered"),
     [
         ("Reached", {}, True),
-        (None, {}, False),
-        ("Reached", {"deletionTimestamp": "2026-03-01T10:00:00Z"}, False),
-        ("Reached", {"uid": "a later job of this name"}, False),
+        (None, {}, True),
+        (None, {"status": {"active": [{"name": recurrence(None)["metadata"]["name"]}]}}, False),
+        ("Reached", {"metadata": {"deletionTimestamp": "2026-03-01T10:00:00Z"}}, False),
+        ("Reached", {"metadata": {"uid": "a later job of this name"}}, False),
     ],
 )
-def test_an_ended_recurrence_is_remembered_if_it_is_deleted_and_its_job_is_not(
-    fixture: DispatcherFixture, result: str | None, job_change: dict[str, str], remembered: bool
+def test_a_deleted_recurrence_is_remembered_if_its_job_is_not_deleted_and_does_not_state_it_as_active(
+    fixture: DispatcherFixture, result: str | None, job_change: dict[str, Any], remembered: bool
 ) -> None:
     job, kind = copy.deepcopy(JOB), fixture.kind("TrainingRecurrence")
-    job["metadata"] |= job_change
+    job = {**job, "metadata": job["metadata"] | job_change.get("metadata", {}), "status": job_change.get("status", {})}
     fixture.dispatcher.on_object(fixture.kind("RecurringTrainingJob"), job)
     fixture.dispatcher.on_object(kind, recurrence(result))
     for _ in range(2):

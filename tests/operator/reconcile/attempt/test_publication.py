@@ -126,7 +126,10 @@ def test_attempts_start_warm_once_a_model_is_published_and_are_another_training_
     assert specs[0].template_digest == backend.job.spec.template.digest != specs[1].template_digest
     learning = backend.job.status.learning
     assert learning is not None
-    assert "1 attempt(s) with another image or template count until later runs differ" in learning.carried_over
+    assert (
+        "1 attempt(s) with another image, template or training runtime count until later runs differ"
+        in learning.carried_over
+    )
 
 
 def test_a_crash_of_a_cold_start_does_not_count_for_warm_ones() -> None:

@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import START, ModelBackend
+from support.backends.model_backend import KEY, START, KilledError, ModelBackend
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.domain.snapshot import Failure, QueueWait, WorkloadPhase
+from wattloop_operator.reconcile.job.recurrences import Recurrence
+from wattloop_operator.reconcile.job.retry import is_retry_due
+from wattloop_operator.reconcile.learning.changed_job import training_digest
 from wattloop_operator.reconcile.learning.job_observations import observations
 
 WAIT = QueueWait("team", "WaitingForQuota", "1 more nvidia.com/gpu needed", START)
@@ -251,3 +255,67 @@ def test_a_changed_template_replaces_an_attempt_that_waits(backend: ModelBackend
     assert backend.recurrences[name].status.result == "Disrupted"
     (retried,) = backend.running
     assert backend.recurrences[retried].spec.template_digest != backend.recurrences[name].spec.template_digest
+
+
+def test_attempts_that_never_start_are_at_most_a_thousand(backend: ModelBackend) -> None:
+    found = backend.recurrences[queued_attempt(backend)]
+    replaced = found.status.model_copy(update={"result": Result.DISRUPTED})
+    attempts = [
+        found.model_copy(update={"spec": found.spec.model_copy(update={"attempt": number}), "status": replaced})
+        for number in range(1000)
+    ]
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    assert is_retry_due(snapshot, Recurrence(0, tuple(attempts[:999])))
+    assert not is_retry_due(snapshot, Recurrence(0, tuple(attempts)))
+
+
+def test_the_last_attempt_is_replaced_by_the_next_run(backend: ModelBackend) -> None:
+    name = queued_attempt(backend)
+    found = backend.recurrences[name]
+    last = found.spec.model_copy(update={"attempt": 999, "template_digest": "0" * 32})
+    backend.recurrences[name] = found.model_copy(update={"spec": last})
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result == "Disrupted"
+    assert "the next run starts with the new one" in status.message
+    assert backend.running == []
+
+
+def test_a_changed_runtime_replaces_an_attempt_that_waits(backend: ModelBackend) -> None:
+    backend.runtime_digest = "before"
+    name = queued_attempt(backend)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is None
+    backend.runtime_digest = None
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is None, "a runtime that is not known has not changed"
+    backend.runtime_digest = "after"
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result == "Disrupted"
+    assert "spec.template or its training runtime has changed" in status.message
+
+
+def test_a_runtime_that_changes_before_the_workload_exists_replaces_the_attempt(backend: ModelBackend) -> None:
+    """The operator was killed between the two, or a quota refused the workload for a while."""
+    backend.runtime_digest, backend.actions_until_killed = "before", 1
+    with pytest.raises(KilledError, match="StartWorkload"):
+        backend.reconcile()
+    (name,) = backend.recurrences
+    backend.runtime_digest, backend.actions_until_killed = "after", None
+    backend.refusal = "exceeded quota"
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is None, "its successor could not start either"
+    backend.refusal = ""
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert (status.result, status.usage, backend.started[name]) == ("Disrupted", None, 0)
+    assert status.message == (
+        "it never started (its workload did not exist yet), and spec.template or its training runtime has changed: "
+        "the next attempt starts with the new one, and this one counts as none"
+    )
+    (replacement,) = backend.running
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    assert backend.recurrences[replacement].spec.template_digest == training_digest(snapshot)

@@ -17,11 +17,14 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.progress_store import MAX_PROGRESS_BYTES
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.progress import MAX_GPUS_OF_ATTEMPT, MAX_GPUS_PER_DEVICE, progress_after
+from wattloop_operator.reconcile.energy.recent_power import with_recent_power
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
 
-DECISION = decide(Snapshot(job()), Attempt(0, 0, "slot", datetime(2026, 3, 1, tzinfo=UTC)))
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+DECISION = decide(Snapshot(job()), Attempt(0, 0, "slot", NOW))
 # The longest representation of each kind of number.
 LONG_TIME = 1e10 - 0.01
+EARLIER = LONG_TIME - 1.55
 LARGEST = Report(
     sequence=2**63 - 1,
     epoch=training_messages.MAX_NUMBER / 3,
@@ -45,7 +48,7 @@ def hostile_reports(count: int) -> list[Report]:
             sequence=LARGEST.sequence - count + report,
             epoch=LARGEST.epoch + 1e3 * report,
             evaluations=LARGEST.evaluations - count + report,
-            gpus=tuple(GpuEnergy(next(uuids), energy, energy, LONG_TIME, LONG_TIME) for _ in range(64)),
+            gpus=tuple(GpuEnergy(next(uuids), energy // 2, energy, EARLIER, LONG_TIME) for _ in range(64)),
         )
         for report in range(count)
     ]
@@ -53,7 +56,9 @@ def hostile_reports(count: int) -> list[Report]:
 
 def after(recurrence: TrainingRecurrence, reports: list[Report]) -> TrainingRecurrence:
     for report in reports:
-        progress = progress_after(recurrence, Report.from_json(report.to_json()))
+        received = Report.from_json(report.to_json())
+        progress = progress_after(recurrence, received)
+        progress = with_recent_power(recurrence.progress, progress, received.gpus, NOW)
         status = recurrence.status.model_copy(update={"progress": progress})
         recurrence = recurrence.model_copy(update={"status": status})
     return recurrence
@@ -90,6 +95,7 @@ def test_the_largest_progress_leaves_room_for_the_outcome() -> None:
     assert progress is not None
     wire = progress.to_wire()
     assert len(wire["gpus"]) == MAX_GPUS_OF_ATTEMPT
+    assert all("recent" in gpu for gpu in wire["gpus"])
     assert len(wire["curve"]) == MAX_CURVE_POINTS
     assert len(json.dumps(wire["curve"])) < 4096
     assert len(json.dumps({"progress": wire})) <= MAX_PROGRESS_BYTES

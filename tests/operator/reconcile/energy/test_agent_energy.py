@@ -227,6 +227,7 @@ def test_an_attempt_on_gpus_of_unknown_maximum_power_has_energy_but_no_cost_and_
     learns = next(each for each in snapshot.job.status.conditions if each.type == "Learns")
     assert (learns.status, learns.reason) == (ConditionStatus.FALSE, "CostNotKnown")
     assert "nothing is learned from recurrence 2" in learns.message
+    assert "it has no cost: the maximum power limit of its GPUs is not known" in learns.message
     assert {each.spec.batch_size for each in backend.recurrences.values()} == {snapshot.job.spec.batch_size.default}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import ModelBackend, job, report
-from wattloop.wire.probe_messages import ProbeChoice, ProbeReport
+from wattloop.wire.probe_messages import MAX_PROBE_BATCH_SIZE, ProbeChoice, ProbeReport
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
@@ -119,6 +119,13 @@ def test_trials_of_a_process_that_was_killed_count_beside_those_of_its_successor
     assert probes is not None
     assert (probes.trials, probes.energy_joules, probes.time_seconds) == (6, 350, 3.5)
     assert [choice.threshold for choice in probes.choices] == [0.5]
+
+
+def test_the_largest_batch_size_that_a_training_may_report_is_in_the_status(attempt: TrainingRecurrence) -> None:
+    choices = (replace(TRIALS.choices[0], batch_size=MAX_PROBE_BATCH_SIZE),)
+    probes = after(attempt, 1, 3, ProbeReport(2, 100.0, 1.0, choices)).progress.probes
+    assert probes is not None
+    assert [choice.batch_size for choice in probes.choices] == [MAX_PROBE_BATCH_SIZE]
 
 
 def test_an_attempt_is_not_stopped_for_the_cost_of_its_trials(attempt: TrainingRecurrence) -> None:

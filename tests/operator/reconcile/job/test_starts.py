@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from support.backends.model_backend import KEY, START, ModelBackend
+from support.backends.model_backend import KEY, START, ModelBackend, job
+from wattloop.errors import OperationError
 from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.domain.names import JobKey
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.driver import reconcile
+from wattloop_operator.reconcile.actions import (
+    Action,
+    CreateRecurrence,
+    EmitEvent,
+    StartWorkload,
+    WriteJobStatus,
+    WriteRecurrenceStatus,
+)
 from wattloop_operator.reconcile.next_actions import next_actions
 
 Backends = Callable[..., ModelBackend]
@@ -15,6 +28,151 @@ Backends = Callable[..., ModelBackend]
 
 def reason(backend: ModelBackend) -> str:
     return next(each.reason for each in backend.job.status.conditions if each.type == "Ready")
+
+
+class StatusWrites(ModelBackend):
+    """Counts the writes of the job's status."""
+
+    count = 0
+
+    def carry_out(self, snapshot: Snapshot, action: Action) -> None:
+        self.count += isinstance(action, WriteJobStatus)
+        super().carry_out(snapshot, action)
+
+
+def test_a_start_writes_the_status_of_its_job_once_and_after_the_starts_of_jobs_that_wait() -> None:
+    backend = StatusWrites(job())
+    assert reconcile(backend, KEY, backend.clock, others_wait=lambda: True) == backend.now
+    (name,) = backend.workloads
+    assert backend.recurrences[name].status.workload_ref is not None, "a deleted workload would start again"
+    assert (backend.count, backend.job.status.active) == (0, ())
+    reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
+    assert (backend.count, [each.name for each in backend.job.status.active]) == (1, [name])
+    alone = StatusWrites(job())
+    alone.reconcile()
+    assert (alone.count, alone.job.status) == (1, backend.job.status)
+
+
+def test_a_status_that_waits_is_written_with_the_next_start_at_the_latest() -> None:
+    backend = StatusWrites(job(concurrencyPolicy="Allow"))
+    reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
+    first = backend.running[:1]
+    backend.advance(3600)
+    reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
+    assert ([each.name for each in backend.job.status.active], len(backend.running)) == (first, 2)
+
+
+def test_a_recurrence_that_is_deleted_before_the_status_states_it_is_not_run_again(backend: ModelBackend) -> None:
+    reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    deleted = replace(snapshot, recurrences=(), workloads={}, deleted_recurrences=snapshot.recurrences)
+    written, event = next_actions(deleted, backend.now).actions
+    assert isinstance(written, WriteJobStatus), "its Event ends the memory of it, and the write may fail"
+    assert isinstance(event, EmitEvent)
+    assert written.status.counts.recurrences == 1
+    assert written.status.last_schedule_time == START
+
+
+class DeletedAtOnce(StatusWrites):
+    """Its user deletes a recurrence as soon as it runs; it is remembered until its Event."""
+
+    def snapshot(self, key: JobKey) -> Snapshot | None:
+        snapshot = super().snapshot(key)
+        assert snapshot is not None
+        started = tuple(each for each in snapshot.recurrences if each.status.workload_ref is not None)
+        remembered = () if self.events else started
+        return replace(snapshot, recurrences=(), deleted_recurrences=remembered) if started else snapshot
+
+
+def test_the_status_of_a_recurrence_that_is_deleted_while_it_starts_waits_for_no_other_job() -> None:
+    backend = DeletedAtOnce(job())
+    reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
+    assert (backend.job.status.counts.recurrences, backend.job.status.last_schedule_time) == (1, START)
+
+
+def test_a_status_that_waits_is_written_with_the_next_change_that_is_no_step_of_a_start(backend: ModelBackend) -> None:
+    reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
+    backend.run_workload(backend.running[0])
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    assert [type(each) for each in next_actions(snapshot, START).actions] == [WriteRecurrenceStatus, WriteJobStatus]
+
+
+class FailingStarts(StatusWrites):
+    """Can start no workload."""
+
+    def carry_out(self, snapshot: Snapshot, action: Action) -> None:
+        if isinstance(action, StartWorkload):
+            raise OperationError("the API server rejects it")
+        super().carry_out(snapshot, action)
+
+
+def test_the_status_states_a_recurrence_whose_workload_cannot_be_started() -> None:
+    backend = FailingStarts(job())
+    for _ in range(2):
+        with pytest.raises(OperationError, match="rejects"):
+            backend.reconcile()
+    assert [each.name for each in backend.job.status.active] == backend.running
+    assert backend.count == 1
+
+
+class FailingCreation(StatusWrites):
+    """Can create no TrainingRecurrence while it is broken."""
+
+    broken = True
+
+    def carry_out(self, snapshot: Snapshot, action: Action) -> None:
+        if isinstance(action, CreateRecurrence) and self.broken:
+            raise OperationError("the API server rejects it")
+        super().carry_out(snapshot, action)
+
+
+@pytest.mark.parametrize(
+    ("changes", "missed"), [({"trigger": {"manual": {}}, "runRequest": "now"}, 0), ({"concurrencyPolicy": "Allow"}, 3)]
+)
+def test_a_creation_that_fails_leaves_a_status_without_the_run_request_or_missed_slots(
+    changes: dict[str, object], missed: int
+) -> None:
+    backend = FailingCreation(job(**changes))
+    backend.advance(missed * 3600)
+    for _ in range(2):
+        with pytest.raises(OperationError, match="rejects"):
+            backend.reconcile()
+    status = backend.job.status
+    assert (reason(backend), status.last_run_request, status.counts.missed) == ("Scheduled", None, 0)
+    assert backend.count == 1
+    backend.broken = False
+    backend.reconcile()
+    status = backend.job.status
+    assert (status.counts.missed, status.last_run_request) == (missed, changes.get("runRequest"))
+    assert status.counts.active == 1
+
+
+class FailingFirstStatus(StatusWrites):
+    """Cannot write the job's status the first time."""
+
+    def carry_out(self, snapshot: Snapshot, action: Action) -> None:
+        super().carry_out(snapshot, action)
+        if isinstance(action, WriteJobStatus) and self.count == 1:
+            self.job = snapshot.job
+            raise OperationError("timed out")
+
+
+def test_a_run_request_whose_first_status_write_fails_is_not_run_again_when_it_is_deleted() -> None:
+    backend = FailingFirstStatus(job(trigger={"manual": {}}, runRequest="now"))
+    with pytest.raises(OperationError, match="timed out"):
+        backend.reconcile()
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    deleted = replace(snapshot, recurrences=(), deleted_recurrences=snapshot.recurrences)
+    written = next_actions(deleted, backend.now).actions[0]
+    assert isinstance(written, WriteJobStatus)
+    assert written.status.last_run_request == "now"
+    backend.reconcile()
+    backend.delete(backend.running[0])
+    backend.reconcile()
+    assert backend.running == []
 
 
 def test_with_forbid_a_due_run_waits_for_the_running_one(backend: ModelBackend) -> None:

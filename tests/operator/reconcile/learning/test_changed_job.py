@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.meta import ConditionStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.reconcile.job.start import CRASHES_COUNT
 from wattloop_operator.reconcile.learning.decision import Attempt, decide, decision_context
 from wattloop_planner.bandit.policy import NoFeasibleArmError
 from wattloop_planner.observations import Outcome
@@ -80,7 +82,7 @@ def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
     crash_until_blocked(backend)
     status, reason, message = ready_reason(backend)
     assert (status, reason) == (ConditionStatus.FALSE, "NoArmLeft")
-    assert message.endswith("Crashes count until spec.template or spec.policy.forget.token changes")
+    assert message.endswith(CRASHES_COUNT)
     assert isinstance(same_decision_from_either_memory(backend), str)
     crashed = len(backend.records)
 
@@ -95,12 +97,62 @@ def test_a_corrected_template_frees_a_job_whose_batch_sizes_all_crashed(
 
     learning = backend.job.status.learning
     assert learning is not None
-    assert learning.carried_over == f"{crashed} attempt(s) that crashed with another template do not count"
+    assert (
+        learning.carried_over
+        == f"{crashed} attempt(s) that crashed with another template or training runtime do not count"
+    )
 
     # The corrected template has a crash budget of its own.
     crash_until_blocked(backend)
     assert ready_reason(backend)[1] == "NoArmLeft"
     assert len(backend.records) == 2 * crashed
+
+
+def test_a_corrected_runtime_frees_a_job_too_within_seconds(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(**TWO_SIZES, failedHistoryLimit=1000, trigger={"continuous": {}})
+    backend.runtime_digest = "crashes"
+    crash_until_blocked(backend)
+    blocked = decision_or_error(backend)
+    assert isinstance(blocked, str)
+    backend.runtime_digest = "corrected"
+    assert isinstance(same_decision_from_either_memory(backend), TrainingRecurrence)
+    backend.runtime_digest = "crashes"
+    assert decision_or_error(backend) == blocked
+    # Nothing reports the change, so the job looks for it.
+    wake_at = backend.reconcile()
+    assert wake_at is not None
+    assert wake_at - backend.now <= timedelta(seconds=10)
+    backend.runtime_digest, backend.now = "corrected", wake_at
+    backend.reconcile()
+    assert len(backend.running) == 1
+
+
+def test_a_mistake_in_a_runtime_that_is_corrected_ends_the_wait(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(trigger={"continuous": {}})
+    backend.runtime_digest = "mistake"
+    backend.reconcile()
+    for _ in range(2):
+        (name,) = backend.running
+        backend.run_workload(name)
+        backend.end_workload(name, Failure.NOT_STARTED, "no such file", exit_code=127)
+        wake_at = backend.reconcile()
+    assert backend.running == []
+    assert ready_reason(backend)[1] == "StartFailed"
+    assert wake_at is not None
+    assert wake_at - backend.now <= timedelta(seconds=10)
+    backend.runtime_digest, backend.now = "corrected", wake_at
+    backend.reconcile()
+    assert len(backend.running) == 1
+
+
+def test_a_runtime_that_is_not_known_changes_nothing(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(**TWO_SIZES, failedHistoryLimit=1000)
+    backend.runtime_digest = "known"
+    crash_until_blocked(backend)
+    before = backend.job.status
+    backend.runtime_digest = None
+    backend.reconcile()
+    assert backend.job.status == before
 
 
 def test_the_original_template_gets_its_crashes_back(backend_with: Callable[..., ModelBackend]) -> None:
@@ -338,7 +390,7 @@ def test_after_another_image_or_template_all_counts_and_the_policy_knows_where_i
     learning = backend.job.status.learning
     assert learning is not None
     assert learning.attempts == 4
-    expected = "2 attempt(s) with another image or template count until later runs differ from them"
+    expected = "2 attempt(s) with another image, template or training runtime count until later runs differ from them"
     assert learning.carried_over == expected
 
     backend.change_spec(template=CORRECTED)
@@ -352,4 +404,4 @@ def test_after_another_image_or_template_all_counts_and_the_policy_knows_where_i
     learning = backend.job.status.learning
     assert learning is not None
     assert learning.attempts == 5
-    assert learning.carried_over.startswith("4 attempt(s) with another image or template")
+    assert learning.carried_over.startswith("4 attempt(s) with another image, template or training runtime")

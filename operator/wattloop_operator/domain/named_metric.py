@@ -1,0 +1,160 @@
+"""Finds the number that a line gives a metric by its name.
+
+A script often writes one name for the training data and for the evaluation: ``train Acc: 0.99`` and then
+``val Acc: 0.71``, or both in one line. Only the evaluation counts, since a target that the training data reaches is
+not reached. What a line says of the training data, and a value whose meaning is not known, is therefore left out, with
+the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import re2
+
+from wattloop_operator.domain.training_data import EVALUATION, is_of_training_data, names_data
+
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity|infinity)"
+# A name, not part of a longer one, in quotes or not; a separator; a number, in quotes or not; what may follow it.
+NAMED_VALUE = r"""(?:^|[^A-Za-z0-9_./-])["']?({name})["']?{separator}["']?(?P<{group}>{number})(?:{end})"""
+# 9825/10000 is no value: whether it means 9825 or 0.9825 is not known.
+_VALUE_END = r"\s*$|\s+[^/\s]|[^A-Za-z0-9_./\s]|\s*/\s*(?:$|[^0-9.\s])|\.(?:$|\s)"
+_SEPARATOR, _SPACE = r"\s*[=:]\s*", r"\s+"
+# "epoch 3 | accuracy 0.9", but not the prose "training until accuracy 0.9".
+_COLUMN = r"(?:^|[|,;:)\]-])\s*"
+# The name and a number: accuracy, Accuracy, val_accuracy, but not accuracyA or inaccuracy.
+_NAME_AND_NUMBER = r"(?i)(?:^|[^A-Za-z]){name}(?:[^A-Za-z].*)?[0-9]"
+# The name of an evaluation of the metric: val_accuracy, "Val accuracy", eval/accuracy.
+_EVALUATION_OF = r"(?i)(?:^|[^A-Za-z0-9_./-])((?:{evaluation})[ _/-]{name})[\"']?\s*[=:]"
+# Colours of a terminal.
+_ESCAPES = re.compile("\x1b\\[[0-9;]*m")
+_METRIC = "metric"
+# RE2 gives the positions of groups by their numbers.
+_NAME_GROUP, _NUMBER_GROUP = 1, 2
+# More values in a line are not looked at, which bounds the time for a line that a tenant wrote.
+_MAX_VALUES = 16
+_MAX_WORDS_CHARACTERS = 100
+_WORDS_BEFORE = re.compile(r"(?:([A-Za-z]+)\s+)?([A-Za-z]+(?:-[A-Za-z]+)?)\s+$")
+# An earlier evaluation, as in "best val accuracy".
+_RECORDS = {"best", "highest", "lowest", "max", "min", "previous", "last"}
+_IS_EVALUATION = re.compile(rf"(?i)(?:{EVALUATION})")
+_TRAINING_REMEDY = (
+    "print the one of the evaluation, name it by spec.reporting.metricName, "
+    "or read this one with spec.reporting.pattern"
+)
+_PERCENT = re.compile(r"\s*(?:%|percent\b|pct\b)")
+
+
+@dataclass(frozen=True)
+class NamedValue:
+    """What a line says of a metric.
+
+    Attributes:
+        number: The number that counts, as written; None if there is none.
+        doubt: Why a number after the name does not count, and what to do; empty if there is no such number.
+        is_certain: Whether the doubt holds for every line of this form; else another one may have the evaluation.
+    """
+
+    number: str | None = None
+    doubt: str = ""
+    is_certain: bool = False
+
+
+class NamedMetric:
+    """A metric that is found by its name.
+
+    Args:
+        name: The name in the output; of other data than the training's, unless the name says so.
+        is_fraction: Whether the target is met by a value from 0 to 1 and any larger one.
+
+    Example:
+        >>> accuracy = NamedMetric("accuracy", is_fraction=True)
+        >>> accuracy.value("train accuracy: 0.99, val accuracy: 0.71").number
+        '0.71'
+        >>> accuracy.value("train loss: 0.1 accuracy: 0.99").number is None
+        True
+        >>> accuracy.value("accuracy: 71%").doubt
+        "in percent where the threshold is a fraction: write the threshold in percent, such as '90' for '0.9'"
+    """
+
+    def __init__(self, name: str, *, is_fraction: bool) -> None:
+        self._name = name
+        self._is_fraction = is_fraction
+        self._says_data = names_data(name)
+        escaped = re2.escape(name)
+        self._after_separator = _compiled(escaped, _SEPARATOR)
+        self._after_space = _compiled(escaped, _SPACE, before=_COLUMN)
+        self._named = re2.compile(_NAME_AND_NUMBER.format(name=escaped))
+        self._evaluation = re2.compile(_EVALUATION_OF.format(evaluation=EVALUATION, name=escaped))
+
+    def value(self, text: str) -> NamedValue:
+        """The value after a separator, such as ``accuracy=0.9``."""
+        return self._value(self._after_separator, text)
+
+    def column(self, text: str) -> NamedValue:
+        """The value in a column, such as ``| accuracy 0.9``."""
+        return self._value(self._after_space, text)
+
+    def is_named(self, text: str) -> bool:
+        """Whether a line has the name and a number, in whatever form."""
+        return self._named.search(text) is not None
+
+    def _value(self, compiled: Any, text: str) -> NamedValue:
+        text = _ESCAPES.sub("", text) if "\x1b" in text else text
+        found = compiled.search(text)
+        if found is None:
+            return NamedValue()
+        by_word = self._not_of_training(islice(_and_later(compiled, found, text), _MAX_VALUES), text)
+        evaluation = None if self._says_data else self._evaluation.search(text)
+        if evaluation is not None:
+            # What has no such word beside it is then of the training data: "accuracy: 0.99 val_accuracy: 0.71".
+            by_word = {word: match for word, match in by_word.items() if _IS_EVALUATION.fullmatch(word)}
+        if not by_word:
+            name = "" if evaluation is None else f", beside {evaluation.group(1)}"
+            return NamedValue(doubt=f"of the training data{name}: {_TRAINING_REMEDY}")
+        first = next(iter(by_word))
+        if "" not in by_word and len(by_word) > 1:
+            remedy = f"set spec.reporting.metricName to the whole name of one, such as '{first} {self._name}'"
+            return NamedValue(doubt=f"of {' and of '.join(by_word)}: {remedy}")
+        return self._counted(by_word.get("") or by_word[first], text)
+
+    def _not_of_training(self, matches: Iterable[Any], text: str) -> dict[str, Any]:
+        """The first match after each word; of earlier evaluations only if there are no others."""
+        found: dict[str, Any] = {}
+        records: dict[str, Any] = {}
+        for match in matches:
+            before, after = text[: match.start(_NAME_GROUP)], text[match.end(_NUMBER_GROUP) :]
+            if self._says_data or not is_of_training_data(before, after):
+                words = _words_before(before)
+                (found if _RECORDS.isdisjoint(words) else records).setdefault(words[-1], match)
+        return found or records
+
+    def _counted(self, match: Any, text: str) -> NamedValue:
+        if self._is_fraction and _PERCENT.match(text[match.end(_NUMBER_GROUP) :]):
+            remedy = "write the threshold in percent, such as '90' for '0.9'"
+            return NamedValue(doubt=f"in percent where the threshold is a fraction: {remedy}", is_certain=True)
+        return NamedValue(match.group(_NUMBER_GROUP))
+
+
+def _compiled(name: str, separator: str, before: str = "") -> Any:
+    pattern = NAMED_VALUE.format(name=name, group=_METRIC, separator=separator, number=NUMBER, end=_VALUE_END)
+    return re2.compile(before + pattern)
+
+
+def _and_later(compiled: Any, first: Any, text: str) -> Iterator[Any]:
+    """A match and those after it; what ends a value may begin the next one's name."""
+    found = first
+    while found is not None:
+        yield found
+        found = compiled.search(text, found.end(_NUMBER_GROUP))
+
+
+def _words_before(text: str) -> tuple[str, ...]:
+    """The two words directly before a name, in lower case; empty where there is none."""
+    # Only the end, since a search from each position to the end would take long.
+    found = _WORDS_BEFORE.search(text[-_MAX_WORDS_CHARACTERS:])
+    return ("",) if found is None else tuple((word or "").lower() for word in found.groups())

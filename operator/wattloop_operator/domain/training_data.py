@@ -1,0 +1,83 @@
+"""Whether a line says of a value that it is of the training data.
+
+The nearest word before the value that names a part of the data decides: ``train Loss: 0.4 Acc: 0.99``,
+``{"mode": "train", "acc": 0.99}``, ``Training Results - Avg accuracy: 0.99``. Without one before it, a field such as
+``phase=train`` after it does. In doubt a value is of the training data: what does not count is named to the user, and
+what counts wrongly is a target that is not reached.
+"""
+
+from __future__ import annotations
+
+import re
+
+_TRAINING = r"train(?:ing)?|trn"
+EVALUATION = (
+    r"val|vali|valid|validate|validation|validating|test|testing|eval|evaluation|evaluating|dev|held-?out|holdout"
+    r"|inference"
+)
+# The levels of logging; a word next to one may be the name of a logger.
+_LEVEL = r"DEBUG|INFO|WARNING|ERROR"
+# Python's engine, for its look-around; each of these patterns needs time in proportion to the length of the line.
+# A word of its own, or the beginning of a name that is no value's: val_loss, train_inner, but not train_loss, train.py
+# or pre-training, nor what logging writes of a logger or a module of this name: INFO:train: and train:main:30.
+_PHASE = re.compile(
+    rf"(?i)(?<![\w./-])(?:"
+    rf"(?P<training>(?:{_TRAINING})(?:_(?:inner|step|epoch|batch)(?!\w|[\"']?\s*[=:]))?)"
+    rf"(?!\w|/|:\w+:\d+\s[-|]|[.-](?!set\b)\S|[\"']?\s*[=:]\s*[\"']?(?:false|no|0)\b)"
+    rf"|(?:{EVALUATION})(?![A-Za-z0-9]|[.-]\S))"
+)
+_LOGGER_BEFORE = re.compile(rf"\b(?:{_LEVEL}):$")
+_LEVEL_AFTER = re.compile(rf"\b(?:{_LEVEL})\b")
+_LOGGER_CHARACTERS = 20
+# What directly follows makes a time, a number of samples or a sentence of the word.
+_OTHER_VALUE = re.compile(r"(?i)\s+(?:time|samples|examples|took|finish(?:ed)?|done|ended|over|complete[d]?|until)\b")
+_FIELD = re.compile(
+    rf"(?i)\b(?:mode|phase|split|stage|subset|set|prefix)[\"']?\s*[=:]\s*[\"']?(?:{_TRAINING})(?![\w./-])"
+)
+_AFTER_NUMBER = re.compile(rf"(?i)\s*%?\s*(?:[(\[]\s*(?:{_TRAINING})\s*[)\]]|on\s+(?:the\s+)?(?:{_TRAINING})\b)")
+_NAMED_DATA = re.compile(rf"(?i)(?<![a-z])(?:{_TRAINING}|{EVALUATION})(?![a-z])")
+
+
+def names_data(name: str) -> bool:
+    """Whether a metric's name says of what data it is.
+
+    Example:
+        >>> [names_data(name) for name in ("val_acc", "train accuracy", "valid/loss", "accuracy", "contrast")]
+        [True, True, True, False, False]
+    """
+    return _NAMED_DATA.search(name) is not None
+
+
+def is_of_training_data(before: str, after: str) -> bool:
+    """Whether a value is of the training data.
+
+    Args:
+        before: What stands in the line before the metric's name.
+        after: What follows its number.
+
+    Example:
+        >>> is_of_training_data("train Loss: 0.4 ", "")
+        True
+        >>> is_of_training_data("train Loss: 0.4 Acc: 0.99 val Loss: 0.9 ", "")
+        False
+        >>> is_of_training_data("Training finished, ", "")
+        False
+        >>> is_of_training_data("epoch=3 ", " phase=train")
+        True
+    """
+    if _AFTER_NUMBER.match(after):
+        return True
+    latest = None
+    for found in _PHASE.finditer(before):
+        if not _is_loggers(before, found):
+            latest = found
+    if latest is None:
+        return _FIELD.search(after) is not None
+    return latest.group("training") is not None and _OTHER_VALUE.match(before, latest.end()) is None
+
+
+def _is_loggers(before: str, found: re.Match[str]) -> bool:
+    """Whether the word is the name of a logger: ``INFO:train:``, ``train - INFO - ``."""
+    if before.startswith(":", found.end()) and _LOGGER_BEFORE.search(before, max(found.start() - 10, 0), found.start()):
+        return True
+    return _LEVEL_AFTER.search(before, found.end(), found.end() + _LOGGER_CHARACTERS) is not None

@@ -1,0 +1,78 @@
+"""What the recurrences that a cluster keeps as objects used in a month."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from wattloop.errors import InputError
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.training_recurrence import Usage
+from wattloop_operator.cluster.api import Body
+from wattloop_operator.history.history_sources import read_object
+from wattloop_operator.history.month_usage import MonthUsage, next_month, usage_of_job
+from wattloop_operator.page.cluster_objects import ClusterObjects
+from wattloop_operator.store import AttemptUsage
+
+
+def kept_usages(objects: ClusterObjects, begin: datetime) -> tuple[MonthUsage, ...]:
+    """The jobs with kept attempts that ended in the month that begins then, by namespace and name.
+
+    Raises:
+        InputError: An object does not match this version's API.
+    """
+    end = next_month(begin)
+    found: defaultdict[tuple[str, str], list[AttemptUsage]] = defaultdict(list)
+    for job, recurrence in _ended(objects):
+        if begin <= _ended_at(recurrence) < end:
+            key = job["metadata"]["namespace"], job["metadata"]["name"]
+            found[key].append(_attempt_usage(*key, recurrence))
+    return tuple(
+        usage_of_job(
+            *key,
+            read_object(RecurringTrainingJob, objects.namespaces[key[0]].jobs[key[1]], "/".join(key)),
+            found[key],
+        )
+        for key in sorted(found)
+    )
+
+
+def kept_ends(objects: ClusterObjects) -> tuple[datetime, datetime] | None:
+    """When the first and the last of the kept attempts ended; None if none has."""
+    ends = [_ended_at(recurrence) for _, recurrence in _ended(objects)]
+    return (min(ends), max(ends)) if ends else None
+
+
+def _ended(objects: ClusterObjects) -> Iterator[tuple[Body, Body]]:
+    """Each job with each of its recurrences that has ended."""
+    for namespace in objects.namespaces.values():
+        for job in namespace.jobs.values():
+            for recurrence in namespace.recurrences.get(str(job["metadata"]["uid"]), ()):
+                if (recurrence.get("status") or {}).get("result"):
+                    yield job, recurrence
+
+
+def _ended_at(recurrence: Body) -> datetime:
+    text = recurrence["status"].get("completionTime") or recurrence["spec"]["scheduledTime"]
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        metadata = recurrence["metadata"]
+        raise InputError(f"{metadata['namespace']}/{metadata['name']}", f"the time {text!r}", "RFC 3339") from error
+
+
+def _attempt_usage(namespace: str, job: str, recurrence: Body) -> AttemptUsage:
+    """The usage as the operator's database has it, late usage included; a model of all of an object takes too long."""
+    status, subject = recurrence["status"], f"{namespace}/{recurrence['metadata']['name']}"
+    usage = read_object(Usage, status["usage"], subject) if status.get("usage") else None
+    progress = status.get("progress") or {}
+    agents = progress.get("agents") or {}
+    return AttemptUsage(
+        namespace,
+        job,
+        energy_joules=0.0 if usage is None else float(usage.gpu_energy_joules),
+        time_seconds=0.0 if usage is None else float(usage.duration_seconds),
+        gpu_product="",
+        gpu_count=len(progress.get("gpus") or ()) or agents.get("devices") or (0 if usage is None else usage.devices),
+    )
