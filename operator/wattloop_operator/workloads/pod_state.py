@@ -43,13 +43,14 @@ GLOBAL_JOB_INDEX_LABEL = "jobset.sigs.k8s.io/job-global-index"
 # Labels of the pods of a PyTorchJob. A master has both. The index of the workers starts at 0 as well.
 MASTER_LABEL = "training.kubeflow.org/job-role"
 REPLICA_INDEX_LABEL = "training.kubeflow.org/replica-index"
+RAY_NODE_LABEL, RAY_HEAD = "ray.io/node-type", "head"
 # Labels of the other pods of a training, each with the value that the first pod has: of a Job, of a PyTorchJob and
 # of a Ray cluster.
 RANK_0_LABELS = {
     INDEX_LABEL: "0",
     MASTER_LABEL: "master",
     REPLICA_INDEX_LABEL: "0",
-    "ray.io/node-type": "head",
+    RAY_NODE_LABEL: RAY_HEAD,
 }
 # The kubelet writes this as the start of a container that never started.
 NEVER = datetime.fromtimestamp(0, UTC)
@@ -188,6 +189,24 @@ def all_running_since(pods: Iterable[Pod], count: int) -> datetime | None:
         return None
     starts = (time_of(state["running"].get("startedAt")) for state in states if state.get("running"))
     return max((start for start in starts if start is not None), default=None)
+
+
+def succeeded_at(pods: Iterable[Pod], count: int) -> datetime | None:
+    """When the last container of as many pods ended; None while fewer have succeeded, or if that is not known.
+
+    Args:
+        pods: The pods of one workload, ended ones included.
+        count: How many have to succeed.
+    """
+    succeeded = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
+    if not count or len(succeeded) < count:
+        return None
+    ended = (
+        time_of(((status.get("state") or {}).get("terminated") or {}).get("finishedAt"))
+        for pod in succeeded
+        for status in _container_statuses(pod)
+    )
+    return max((end for end in ended if end is not None), default=None)
 
 
 def parallelism(spec: Mapping[str, Any]) -> int:

@@ -222,6 +222,32 @@ def test_the_state_of_a_job_follows_from_its_conditions_and_pods(
 
 
 @pytest.mark.parametrize(
+    ("spec", "phases", "phase"),
+    [
+        ({}, ["Succeeded"], WorkloadPhase.SUCCEEDED),
+        ({}, ["Failed", "Succeeded"], WorkloadPhase.SUCCEEDED),
+        ({}, ["Failed"], WorkloadPhase.PENDING),
+        ({"parallelism": 2}, ["Succeeded", "Succeeded"], WorkloadPhase.SUCCEEDED),
+        ({"parallelism": 2}, ["Succeeded", "Running"], WorkloadPhase.RUNNING),
+        ({"parallelism": 1, "completions": 2}, ["Succeeded"], WorkloadPhase.PENDING),
+        ({"completions": 0}, ["Succeeded"], WorkloadPhase.PENDING),
+        ({"suspend": True}, ["Succeeded"], WorkloadPhase.PENDING),
+    ],
+)
+def test_a_job_has_succeeded_with_all_its_pods_although_its_controller_does_not_say_so_yet(
+    spec: dict[str, Any], phases: list[str], phase: WorkloadPhase
+) -> None:
+    pods = [
+        pod(f"a-{index}", each, **(terminated(0, LATE if index else EARLY) if each == "Succeeded" else {}))
+        for index, each in enumerate(phases)
+    ]
+    state = state_of(JOB, job() | {"spec": spec}, pods, "recurrence-uid")
+    assert state.phase is phase
+    last = LATE if phases[1:] == ["Succeeded"] else EARLY
+    assert state.ended_at == (datetime.fromisoformat(last) if phase is WorkloadPhase.SUCCEEDED else None)
+
+
+@pytest.mark.parametrize(
     "text", ["\x1b[2J\r\n\u202e" * 200_000, "\x00" * 1_000_000, "\u2028\ud800" * 500_000], ids=["ansi", "nul", "lines"]
 )
 def test_a_megabyte_of_control_characters_in_a_status_is_a_bounded_printable_message(text: str) -> None:
