@@ -21,8 +21,8 @@ import time
 from datetime import datetime
 from pathlib import Path
 
+from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
-from wattloop_operator.api.training_recurrence import DecisionKind
 from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot

@@ -27,6 +27,24 @@ class PolicyName(StrEnum):
         return self in {PolicyName.KNOWLEDGE_GRADIENT, PolicyName.THOMPSON_SAMPLING}
 
 
+class DecisionKind(StrEnum):
+    """The kind of a decision."""
+
+    TRIAL = "Trial"
+    SAMPLE = "Sample"
+    INCUMBENT = "Incumbent"
+    PRUNE = "Prune"
+    DEFAULT = "Default"
+    ADVISE = "Advise"
+    COMPARISON = "Comparison"
+
+
+KIND: DecisionKind = Field(
+    description="Trial: to learn about a batch size. Sample: drawn with the probability of being the cheapest. "
+    "Incumbent: the batch size with the lowest expected cost. Prune: a pruning step of the published policy. "
+    "Default: the default batch size. Advise: the default configuration, because of spec.mode Advise; reason "
+    "states the advice. Comparison: the default batch size, whose final metric spec.objective.metricGuard needs."
+)
 Seed = Annotated[
     int,
     Field(

@@ -271,6 +271,13 @@ class RecurringTrainingJob(ApiModel):
             PrinterColumn("Batch", ".status.recentRecurrences[0].batchSize", "Batch size of the latest run", "integer"),
             PrinterColumn("Best", ".status.bestBatchSize", "Batch size with the lowest expected cost", "integer"),
             PrinterColumn(
+                "Next batch",
+                ".status.nextDecision.batchSize",
+                "Batch size of the next run, by what is known now",
+                "integer",
+                wide=True,
+            ),
+            PrinterColumn(
                 "Advised", ".status.advice.batchSize", "Batch size advised in mode Advise", "integer", wide=True
             ),
             PrinterColumn(

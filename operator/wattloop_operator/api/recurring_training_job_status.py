@@ -10,6 +10,7 @@ from pydantic import Field
 from wattloop_operator.api.applied_plan import JobFrequencyPlan
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import ParametersByName
+from wattloop_operator.api.batch_size_policy import KIND, DecisionKind
 from wattloop_operator.api.field_types import DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions
 from wattloop_operator.api.model import ATOMIC, ApiModel, list_map
@@ -263,6 +264,20 @@ class Advice(ApiModel):
     )
 
 
+class NextDecision(ApiModel):
+    """What the policy would decide for the next recurrence by what is known now."""
+
+    recurrence: int = Field(description="Index of that recurrence, from 0.", ge=0)
+    batch_size: int = Field(description="The batch size.", ge=1)
+    parameters: ParametersByName = PARAMETERS
+    power_limit_watts: int | None = Field(
+        default=None, description="Power limit of each GPU, in watts. Absent for none, or if limits are measured.", ge=1
+    )
+    profile_power_limits: bool = Field(default=False, description="Whether its first attempt measures power limits.")
+    kind: DecisionKind = KIND
+    reason: str = Field(default="", description="Why the policy would choose the batch size.", max_length=1024)
+
+
 class AdviceCheck(ApiModel):
     """What mode Advise expected when it ended, and what its configuration was measured to save since."""
 
@@ -350,6 +365,11 @@ class RecurringTrainingJobStatus(ApiModel):
         default=(),
         description="What the policy has learned about each batch size. With further parameters, about at most 64 "
         "combinations: those that ran, and those of the lowest expected cost.",
+    )
+    next_decision: NextDecision | None = Field(
+        default=None,
+        description="What would be decided for the next recurrence by what is known now. A recurrence that runs, and "
+        "a change of the job, may change it. Absent if no batch size is left, or no recurrence follows.",
     )
     advice: Advice | None = Field(
         default=None, description="The decision for the next recurrence in mode Advise. Absent in mode Optimize."

@@ -10,7 +10,7 @@ from pydantic import Field
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.batch_size import ParametersByName
-from wattloop_operator.api.batch_size_policy import PolicyName
+from wattloop_operator.api.batch_size_policy import KIND, DecisionKind, PolicyName
 from wattloop_operator.api.field_types import BatchSizeNumber, DecimalString, NonNegativeDecimalString, Time
 from wattloop_operator.api.meta import Conditions, ObjectMeta
 from wattloop_operator.api.model import (
@@ -34,18 +34,6 @@ MAX_PODS = 256
 # The algorithms that the OCI image specification registers for digests of content.
 IMAGE_DIGEST_PATTERN = r"^(sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$"
 MAX_IMAGE_DIGEST_CHARACTERS = 135
-
-
-class DecisionKind(StrEnum):
-    """The kind of a decision."""
-
-    TRIAL = "Trial"
-    SAMPLE = "Sample"
-    INCUMBENT = "Incumbent"
-    PRUNE = "Prune"
-    DEFAULT = "Default"
-    ADVISE = "Advise"
-    COMPARISON = "Comparison"
 
 
 class Attribution(StrEnum):
@@ -74,12 +62,7 @@ class DecisionRecord(ApiModel):
     """The decision for a batch size, with all that is needed to reproduce it."""
 
     policy: PolicyName = Field(description="Policy that made the decision.")
-    kind: DecisionKind = Field(
-        description="Trial: to learn about a batch size. Sample: drawn with the probability of being the cheapest. "
-        "Incumbent: the batch size with the lowest expected cost. Prune: a pruning step of the published policy. "
-        "Default: the default batch size. Advise: the default configuration, because of spec.mode Advise; reason "
-        "states the advice. Comparison: the default batch size, whose final metric spec.objective.metricGuard needs."
-    )
+    kind: DecisionKind = KIND
     reason: str = Field(description="Why the policy chose the batch size.", max_length=1024)
     seed: str = Field(description="Seed of the random draws, a decimal integer.", max_length=20, pattern=r"^[0-9]+$")
     digest: str = Field(description="Digest of the observations that the decision is based on.", max_length=128)

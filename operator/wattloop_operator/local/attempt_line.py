@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from wattloop_operator.api.training_recurrence import DecisionKind
+from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.domain.quantities import NONE, energy_text, metric_text, time_text
 from wattloop_operator.history.history_table import saving_cell
 from wattloop_operator.history.job_history import JobHistory

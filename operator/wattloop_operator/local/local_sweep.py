@@ -18,11 +18,11 @@ from wattloop import interruption
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.api.batch_size_policy import FixedPolicySpec, PolicyChoice
+from wattloop_operator.api.batch_size_policy import DecisionKind, FixedPolicySpec, PolicyChoice
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.power_fields import Power, PowerLimit, PowerLimitMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RetryPolicy
-from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.api.trigger import ManualTrigger, Trigger
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import energy_note

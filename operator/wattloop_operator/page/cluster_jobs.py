@@ -35,7 +35,6 @@ LATEST_ALONE = (
     "A cluster keeps only the latest recurrences as objects, which the table and the plots have. State, beliefs and "
     "savings are the operator's, of all recurrences."
 )
-OPERATOR_DECIDES = "The operator decides it when it is due, from its database, which has more than the objects."
 MONTH_PARTIAL = (
     "These are the recurrences that the cluster keeps as objects, the latest ones of each job that exists{since}. The "
     "operator's database has all of a month: wattloop ui --database URL, or the command below."
@@ -96,7 +95,7 @@ class ClusterJobs:
         snapshot = Snapshot(job=job, recurrences=tuple(_recurrence(each) for each in bodies))
         history = JobHistory.of_snapshot(snapshot)
         version = _history_version(job, history, bodies)
-        return SourcedJob(key, history, snapshot, version, LATEST_ALONE, OPERATOR_DECIDES)
+        return SourcedJob(key, history, snapshot, version, LATEST_ALONE)
 
     def held_gpus(self) -> tuple[HeldGpu, ...]:
         """See `JobSource`."""

@@ -27,7 +27,6 @@ class SourcedJob:
         snapshot: Its state; None if the source has only observations.
         version: A text that changes with the history.
         note: What is shown instead of sentences about the history, because it is a part; empty if it is whole.
-        next_unknown: Why the next decision is not known; empty if it follows from the snapshot.
     """
 
     key: JobKey
@@ -35,7 +34,6 @@ class SourcedJob:
     snapshot: Snapshot | None
     version: str
     note: str = ""
-    next_unknown: str = ""
 
 
 @dataclass(frozen=True)

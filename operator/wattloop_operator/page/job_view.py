@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from datetime import UTC, datetime
-
 from wattloop_operator.api.recurring_training_job_status import ArmStatus, RecurringTrainingJobStatus
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
@@ -30,11 +27,12 @@ from wattloop_operator.page.views import (
 )
 from wattloop_operator.plots.tradeoff import pareto_front, tradeoff_points
 from wattloop_operator.reconcile.job.recurrences import next_index
-from wattloop_operator.reconcile.learning.decision import SAMPLE_SLOT, Attempt, decide
-from wattloop_planner.bandit.policy import NoFeasibleArmError
 from wattloop_planner.estimate import Estimate
 
 ATTEMPTS_OF_PAGE = 50
+NONE_FOLLOWS = "None follows: the job has had all recurrences of spec.maxRecurrences."
+NONE_LEFT = "No batch size is left that could run; the conditions say why."
+NOT_YET = "Not known yet; it comes with the next status of the job."
 
 
 def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
@@ -55,7 +53,7 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
     rows = rows_of(history)
     page, pages, shown = page_of(rows[::-1], ATTEMPTS_OF_PAGE, page)
     overviews = source.overviews((key,))
-    following, unknown = (None, job.next_unknown) if job.next_unknown else _next_decision(snapshot)
+    following, unknown = next_decision(snapshot)
     return JobView(
         namespace=key.namespace,
         name=key.name,
@@ -86,19 +84,29 @@ def running_attempts(job: SourcedJob) -> tuple[RunningAttempt, ...]:
     return tuple(running_attempt(each, job.history) for each in running)
 
 
-def _next_decision(snapshot: Snapshot | None) -> tuple[DecisionView | None, str]:
-    """The decision of the next recurrence by what is known now, or why it is not known.
-
-    What runs now will have ended by then, unless recurrences overlap. What it teaches may change the decision.
-    """
+def next_decision(snapshot: Snapshot | None) -> tuple[DecisionView | None, str]:
+    """The decision of the next recurrence by what the status knows, or why it is not known."""
     if snapshot is None:
         return None, NO_JOB
-    ended = replace(snapshot, recurrences=tuple(each for each in snapshot.recurrences if each.status.result))
-    try:
-        decided = decide(ended, Attempt(next_index(snapshot), 0, SAMPLE_SLOT, datetime.now(UTC)))
-    except NoFeasibleArmError as error:
-        return None, str(error)
-    return _decision(decided), ""
+    status, limit, following = snapshot.job.status, snapshot.job.spec.max_recurrences, next_index(snapshot)
+    if limit is not None and following >= limit:
+        return None, NONE_FOLLOWS
+    found = status.next_decision
+    if found is None or found.recurrence < following:
+        return None, NOT_YET if status.arms or status.observed_generation is None else NONE_LEFT
+    return (
+        DecisionView(
+            recurrence=found.recurrence,
+            attempt=0,
+            batch_size=found.batch_size,
+            parameters=found.parameters,
+            power_limit_watts=found.power_limit_watts,
+            measures_limits=found.profile_power_limits,
+            kind=found.kind.value,
+            reason=found.reason,
+        ),
+        "",
+    )
 
 
 def _last_decision(job: SourcedJob, rows: tuple[RecurrenceRow, ...]) -> DecisionView | None:

@@ -15,7 +15,6 @@ from cachetools import LRUCache
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.domain.policy_cache import PolicyCache
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.gpu_holders import RECURRENCE, HeldGpu, gpus_unknown, held_gpus
 from wattloop_operator.history.history_sources import JobSelector, stored_history
@@ -24,7 +23,6 @@ from wattloop_operator.history.job_overview import JOB, JobOverview, job_keys, o
 from wattloop_operator.history.month_usage import MonthUsage, month_usages
 from wattloop_operator.page.job_source import GpuNodes, SourcedJob, command_line
 from wattloop_operator.store.store import Store
-from wattloop_operator.store.store_cache import StoreCache
 
 # A job with the most observations takes 40 MB.
 MAX_JOBS_KEPT = 8
@@ -50,7 +48,6 @@ class StoredJobs:
         self._address = store.name if address is None else address
         # Browsers keep plots by the version, and another database may be served at the same address next.
         self._nonce = secrets.token_hex(4)
-        self._policies = PolicyCache()
         self._lock = threading.Lock()
         self._lists: LRUCache[tuple[Any, ...], tuple[str, Any]] = LRUCache(MAX_LISTS_KEPT)
         self._histories: LRUCache[JobKey, tuple[str, JobHistory]] = LRUCache(MAX_JOBS_KEPT)
@@ -182,23 +179,11 @@ class StoredJobs:
         return history
 
     def _snapshot(self, job: RecurringTrainingJob, history: JobHistory) -> Snapshot:
-        namespace, learn_from = job.metadata.namespace, job.spec.batch_size.learn_from
-        stored = self._store.objects.list(RECURRENCE, namespace, prefix=f"{job.metadata.name}-")
+        stored = self._store.objects.list(RECURRENCE, job.metadata.namespace, prefix=f"{job.metadata.name}-")
         recurrences = (each.read_as(TrainingRecurrence) for each in stored)
-        snapshot = Snapshot(
+        return Snapshot(
             job=job,
             recurrences=tuple(each for each in recurrences if each.spec.job_ref.uid == job.metadata.uid),
             records=history.records,
             profiles=history.profiles,
-            late_usages=self._store.late_usages.of_job(job.metadata.uid),
-            measures_limits_by_output=True,
-            policies=self._policies,
-        )
-        if not learn_from:
-            return snapshot
-        source = self._store.objects.get(JOB, namespace, learn_from)
-        return replace(
-            snapshot,
-            source_records=StoreCache(self._store).source_records(namespace, learn_from),
-            source_job=None if source is None else source.read_as(RecurringTrainingJob),
         )

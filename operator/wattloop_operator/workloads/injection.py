@@ -21,11 +21,12 @@ from wattloop.wire.environment import PREFIX, RunEnvironment
 from wattloop.wire.message_fields import shown
 from wattloop.wire.probe_messages import ProbedParameter, ProbePlan
 from wattloop_operator.api.batch_size import BatchSizeScope
+from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.power_fields import BaselineMethod, MeasuredBaseline
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.template_checks import requested_gpus, wrong_gpu_request
-from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import attempt_output
 from wattloop_operator.workloads.ownership import labels_of
 

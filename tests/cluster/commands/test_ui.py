@@ -30,7 +30,8 @@ from wattloop_operator.workloads.injection import AUDIENCE
 
 RESOURCES = ("recurringtrainingjobs", "trainingrecurrences")
 RUNNING = "mine-00003-1-0"
-STATE = {"state": "Running", "conditions": []}
+NEXT = {"recurrence": 4, "batchSize": 64, "kind": "Incumbent", "reason": "64 is the cheapest so far"}
+STATE = {"state": "Running", "conditions": [], "nextDecision": NEXT}
 UI_RIGHTS: dict[str, set[str]] = {
     "recurringtrainingjobs.wattloop.dev": {"list"},
     "trainingrecurrences.wattloop.dev": {"list"},
@@ -100,8 +101,8 @@ def test_a_reader_of_one_namespace_sees_nothing_of_another(kubectl: ClusterComma
             assert team.others not in answer.text
         mine = {"namespace": team.namespace, "name": "mine"}
         job = page.get("/api/job", params=mine).json()
-        assert job["next_decision"] is None
-        assert "The operator decides it" in job["next_unknown"]
+        assert (job["next_decision"]["batch_size"], job["next_unknown"]) == (64, "")
+        assert "64 is the cheapest so far" in page.get("/job", params=mine).text
         assert [each["name"] for each in job["running"]] == [RUNNING]
         (condition,) = page.get("/api/conditions", params=mine).json()["conditions"]
         assert (condition["subject"], condition["message"]) == (RUNNING, "it runs")

@@ -38,8 +38,13 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:_ended_run_request": {"rtj.status": "endedRunRequest endedRunResult failedRunRequest"},
     "reconcile.job.status:_published": {"rtj.status.published": "path digest recurrence batchSize metric time"},
     "reconcile.job.status:_learning": {"rtj.status.learning": "sinceRecurrence since attempts carriedOver"},
-    "reconcile.job.status:_arms": {
-        "rtj.status": "bestBatchSize bestParameters arms advice",
+    "reconcile.job.policy_status:policy_status": {
+        "rtj.status": "bestBatchSize bestParameters arms nextDecision advice",
+    },
+    "reconcile.learning.decision:next_decision": {
+        "rtj.status.nextDecision": "recurrence batchSize parameters powerLimitWatts profilePowerLimits kind reason",
+    },
+    "reconcile.job.policy_status:_arm_statuses": {
         "rtj.status.arms[]": "batchSize parameters observations meanCostJoules lowCostJoules highCostJoules crashes "
         "pruned note",
     },

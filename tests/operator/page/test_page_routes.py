@@ -88,7 +88,9 @@ def test_a_view_as_json_has_the_figures_of_the_page(served: Serve, small: Store)
     assert (running["cost_joules"], running["limit_joules"]) == (550.0, 4000.0)
     assert running["limit_epochs"] == pytest.approx(4 * 4000 / 550)
     assert job["last_decision"]["reason"] == "a trial of 64"
-    assert job["next_decision"]["recurrence"] == 4
+    following = job["next_decision"]
+    assert (following["recurrence"], following["batch_size"], following["power_limit_watts"]) == (4, 64, 200.0)
+    assert (following["reason"], job["next_unknown"]) == ("64 is the cheapest so far", "")
     assert [each["state"] for each in job["beliefs"]] == ["untried", "tried", "incumbent", "excluded"]
     assert [mark["kind"] for mark in job["marks"]] == ["image", "image"]
     html = CLIENT.get(f"{url}/job", params=JOB).text

@@ -71,6 +71,13 @@ STATUS: dict[str, Any] = {
         }
         for index, size in enumerate(SIZES)
     ],
+    "nextDecision": {
+        "recurrence": 4,
+        "batchSize": 64,
+        "powerLimitWatts": 200,
+        "kind": "Incumbent",
+        "reason": "64 is the cheapest so far",
+    },
     "recentRecurrences": [
         {"name": "digits-1", "index": 1, "batchSize": 32, "result": "Reached", "costJoules": "2500.0", "metric": "0.97"}
     ],

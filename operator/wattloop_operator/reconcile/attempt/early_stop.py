@@ -16,8 +16,9 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from wattloop_operator.api.attempt_state import FinalMetricPrediction, Progress
+from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.field_types import to_decimal
-from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence, TrainingRecurrenceSpec
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceSpec
 from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import cost_of, max_power_of, plausible_cost, usage_of

@@ -19,10 +19,11 @@ from dataclasses import replace
 from wattloop.wire.environment import RunTarget
 from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
 from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
+from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.field_types import format_decimal, to_decimal
 from wattloop_operator.api.model_output import AttemptModel
-from wattloop_operator.api.training_recurrence import DecisionKind, TrainingRecurrence
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import attempt_path
 from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
 from wattloop_operator.reconcile.attempt.ended_ranks import ends_after

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.model_output import CurrentModel
-from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.recurring_training_job_status import (
     ActiveRecurrence,
-    ArmStatus,
     Counts,
     JobTotals,
     Learning,
@@ -24,6 +20,7 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money
 from wattloop_operator.reconcile.job.job_conditions import job_conditions, job_frequency_plan
 from wattloop_operator.reconcile.job.job_state import job_state, run_failure
+from wattloop_operator.reconcile.job.policy_status import policy_status
 from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index, slot_of_record, used_slots
 from wattloop_operator.reconcile.job.savings_status import job_figures, recent_saving, savings_of, savings_status
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
@@ -31,17 +28,11 @@ from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_check
 from wattloop_operator.reconcile.learning.changed_job import known_attempts, training_digest
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, histories_of
-from wattloop_operator.reconcile.learning.decision import advice_for, decision_context, policy_decision
-from wattloop_operator.reconcile.learning.guarded_job import guard_of, shortfall_text
 from wattloop_operator.reconcile.learning.job_savings import JobSavings
-from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
-from wattloop_planner.bandit.policy import Arm, NoFeasibleArmError
 from wattloop_planner.observations import Observation, Outcome
 
 MAX_RECENT = 10
 CRASHES = frozenset(result.value for result, outcome in job_observations.OUTCOMES.items() if outcome is Outcome.CRASHED)
-# Of up to 256 configurations.
-MAX_ARMS = 64
 
 
 def job_status(
@@ -97,7 +88,7 @@ def job_status(
         savings=savings_status(snapshot, costs, open_indices),
         figures=job_figures(ended, eta, costs),
         advice_check=advice_check(snapshot.job, attempts.records, costs, next_index(snapshot)),
-        **_arms(snapshot, recent),
+        **policy_status(snapshot, recent),
     )
 
 
@@ -254,67 +245,3 @@ def _totals(snapshot: Snapshot, histories: list[RecurrenceHistory], eta: float) 
             "carbon_grams": carbon_grams(energy, objective.carbon),
         }
     )
-
-
-def _arms(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str, Any]:
-    """The policy's estimates by configuration and, in mode Advise, its advice.
-
-    They are computed again only if an input has changed.
-    """
-    before, job = snapshot.job.status, snapshot.job
-    unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
-    if unchanged and before.arms:
-        return {name: getattr(before, name) for name in ("arms", "best_batch_size", "best_parameters", "advice")}
-    context = decision_context(snapshot, next_index(snapshot), 0)
-    space = context.space
-    crashes = crashes_in_a_row(space, context.observations)
-    guard = guard_of(snapshot)
-    short = {} if guard is None else guard.short
-    try:
-        decision = policy_decision(snapshot, context)
-    except NoFeasibleArmError:
-        return {"arms": (), "best_batch_size": None, "best_parameters": {}, "advice": None}
-    arms = decision.arms
-    statuses = tuple(
-        ArmStatus.model_validate(
-            {
-                "batch_size": arm.batch_size,
-                "parameters": dict(arm.parameters),
-                "observations": arm.observations,
-                "mean_cost_joules": _rounded(arm.mean_cost_joules),
-                "low_cost_joules": _rounded(arm.low_cost_joules),
-                "high_cost_joules": _rounded(arm.high_cost_joules),
-                "crashes": crashes.get(space.arm(arm.batch_size, arm.parameters), 0),
-                "pruned": arm.pruned,
-                "note": (
-                    shortfall_text(configuration, short[configuration], snapshot)
-                    if (configuration := arm.configuration) in short
-                    else arm.note
-                )[:512],
-            }
-        )
-        for arm in _shown(arms)
-    )
-    tried = [arm for arm in arms if arm.observations and arm.mean_cost_joules is not None and not arm.pruned]
-    best = min(tried, key=lambda arm: arm.mean_cost_joules or 0.0, default=None)
-    return {
-        "arms": statuses,
-        "best_batch_size": None if best is None else best.batch_size,
-        "best_parameters": {} if best is None else dict(best.parameters),
-        "advice": advice_for(snapshot, context, decision) if job.spec.mode is Mode.ADVISE else None,
-    }
-
-
-def _shown(arms: Sequence[Arm]) -> list[Arm]:
-    """The arms in the status: those that ran, then those of the lowest expected cost, in the policy's order."""
-
-    def rank(arm: Arm) -> tuple[bool, float]:
-        return not arm.observations, math.inf if arm.mean_cost_joules is None else arm.mean_cost_joules
-
-    shown = {id(arm) for arm in sorted(arms, key=rank)[:MAX_ARMS]}
-    return [arm for arm in arms if id(arm) in shown]
-
-
-def _rounded(cost: float | None) -> float | None:
-    # The Gaussian of the published policy may be negative. A cost is not.
-    return None if cost is None or cost >= 10**15 else round(max(cost, 0.0), 3)

@@ -10,14 +10,13 @@ from datetime import datetime
 
 from wattloop.run.micro_batches import micro_batches
 from wattloop_operator.api.batch_size import BatchSizeScope, LearningRateScaling
-from wattloop_operator.api.batch_size_policy import PolicyName
+from wattloop_operator.api.batch_size_policy import DecisionKind, PolicyName
 from wattloop_operator.api.meta import ObjectMeta, OwnerReference
 from wattloop_operator.api.power_fields import PowerLimitMode
 from wattloop_operator.api.recurring_training_job import Mode, RecurringTrainingJob, RecurringTrainingJobSpec
-from wattloop_operator.api.recurring_training_job_status import Advice
+from wattloop_operator.api.recurring_training_job_status import Advice, NextDecision
 from wattloop_operator.api.reporting_source import ReportingSource
 from wattloop_operator.api.training_recurrence import (
-    DecisionKind,
     DecisionRecord,
     JobReference,
     TrainingRecurrence,
@@ -46,6 +45,7 @@ from wattloop_planner.bandit.named_policies import policy_named
 from wattloop_planner.bandit.policy import Decision, DecisionContext, NoFeasibleArmError, Policy, decision_seed
 
 SAMPLE_SLOT = "dry-run"
+MAX_REASON_CHARACTERS = 1024
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,7 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
         size, parameters = prescribed.configuration.batch_size, prescribed.configuration.parameters
         decision = replace(decision, batch_size=size, parameters=parameters, reason=prescribed.reason)
     job, spec = snapshot.job, snapshot.job.spec
-    advises = kind is DecisionKind.ADVISE
-    limit_watts, profile = (None, False) if advises else _power_limit(snapshot, decision.batch_size)
-    profile = profile and _can_measure_limits(snapshot)
+    limit_watts, profile = _power_limit_of(snapshot, kind, decision)
     return TrainingRecurrence(
         metadata=_metadata(job, attempt),
         spec=TrainingRecurrenceSpec(
@@ -211,6 +209,30 @@ def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None =
     )
 
 
+def next_decision(snapshot: Snapshot, context: DecisionContext, chosen: Decision) -> NextDecision:
+    """What would be decided for the first attempt of a recurrence that does not exist yet.
+
+    Args:
+        snapshot: The state of the job.
+        context: What the recurrence would be decided from.
+        chosen: What the job's policy decides from it.
+
+    Raises:
+        NoFeasibleArmError: Mode Advise runs the default configuration, and it is not feasible.
+    """
+    kind, decision = _decision(snapshot, context, chosen)
+    limit_watts, profile = _power_limit_of(snapshot, kind, decision)
+    return NextDecision(
+        recurrence=context.recurrence,
+        batch_size=decision.batch_size,
+        parameters=dict(decision.parameters),
+        power_limit_watts=limit_watts,
+        profile_power_limits=profile,
+        kind=kind,
+        reason=decision.reason[:MAX_REASON_CHARACTERS],
+    )
+
+
 def _is_offered(context: DecisionContext, configuration: Configuration) -> bool:
     return context.space.index(configuration.batch_size, configuration.parameters) is not None
 
@@ -222,11 +244,19 @@ def _can_measure_limits(snapshot: Snapshot) -> bool:
     return reporting.uses_client or by_output
 
 
-def _decision(snapshot: Snapshot, context: DecisionContext) -> tuple[DecisionKind, Decision]:
-    """The decision to carry out, and its kind."""
+def _decision(
+    snapshot: Snapshot, context: DecisionContext, chosen: Decision | None = None
+) -> tuple[DecisionKind, Decision]:
+    """The decision to carry out, and its kind.
+
+    Args:
+        snapshot: The state of the job.
+        context: What is decided from.
+        chosen: What the job's policy decides from it; None: the policy is asked if it is needed.
+    """
     spec = snapshot.job.spec
     if spec.mode is Mode.ADVISE:
-        return DecisionKind.ADVISE, _default_decision(snapshot, context)
+        return DecisionKind.ADVISE, _default_decision(snapshot, context, chosen)
     if context.attempt == 0 and is_comparison_due(snapshot):
         try:
             decision = policy_named("default", crash_budget=spec.crash_budget).decide(context)
@@ -239,11 +269,11 @@ def _decision(snapshot: Snapshot, context: DecisionContext) -> tuple[DecisionKin
                 "metric with those of the other batch sizes"
             )
             return DecisionKind.COMPARISON, replace(decision, reason=reason)
-    decision = policy_decision(snapshot, context)
+    decision = chosen or policy_decision(snapshot, context)
     return DecisionKind(decision.kind.value.capitalize()), decision
 
 
-def _default_decision(snapshot: Snapshot, context: DecisionContext) -> Decision:
+def _default_decision(snapshot: Snapshot, context: DecisionContext, chosen: Decision | None) -> Decision:
     """The default configuration, with the advice as its reason."""
     try:
         decision = policy_named("default", crash_budget=snapshot.job.spec.crash_budget).decide(context)
@@ -255,7 +285,7 @@ def _default_decision(snapshot: Snapshot, context: DecisionContext) -> Decision:
             "mode Advise runs no other; check the logs of the last attempts, then fix the training"
         ) from None
     try:
-        text = advice_text(advice_for(snapshot, context, policy_decision(snapshot, context)))
+        text = advice_text(advice_for(snapshot, context, chosen or policy_decision(snapshot, context)))
     except NoFeasibleArmError as error:
         text = f"nothing ({error})"
     return replace(decision, reason=f"mode Advise runs the default configuration; advised is {text}")
@@ -313,7 +343,7 @@ def _decision_record(
     return DecisionRecord(
         policy=policy,
         kind=kind,
-        reason=decision.reason[:1024],
+        reason=decision.reason[:MAX_REASON_CHARACTERS],
         seed=str(context.seed),
         digest=context_digest(context),
         last_attempt=decision.last_attempt,
@@ -346,6 +376,14 @@ def learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int, devices
             return math.sqrt(ratio)
         case _:
             return 1.0
+
+
+def _power_limit_of(snapshot: Snapshot, kind: DecisionKind, decision: Decision) -> tuple[int | None, bool]:
+    """The power limit to set for a decision, and whether its attempt measures limits."""
+    if kind is DecisionKind.ADVISE:
+        return None, False
+    limit_watts, profile = _power_limit(snapshot, decision.batch_size)
+    return limit_watts, profile and _can_measure_limits(snapshot)
 
 
 def _power_limit(snapshot: Snapshot, batch_size: int) -> tuple[int | None, bool]:

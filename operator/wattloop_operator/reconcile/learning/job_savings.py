@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from wattloop.wire.environment import RunTarget
-from wattloop_operator.api.training_recurrence import DecisionKind
+from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.reconcile.energy.attempt_usage import plausible_cost
 from wattloop_operator.reconcile.learning.costs import (

@@ -1,0 +1,108 @@
+"""What the policy believes of each configuration, and what it would decide next, in the status of a job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from wattloop_operator.api.recurring_training_job import Mode
+from wattloop_operator.api.recurring_training_job_status import ArmStatus, NextDecision, RecentRecurrence
+from wattloop_operator.domain.snapshot import Snapshot
+from wattloop_operator.reconcile.job.recurrences import next_index
+from wattloop_operator.reconcile.learning.decision import (
+    advice_for,
+    decision_context,
+    next_decision,
+    policy_decision,
+)
+from wattloop_operator.reconcile.learning.guarded_job import guard_of, shortfall_text
+from wattloop_planner.bandit.feasible_arms import crashes_in_a_row
+from wattloop_planner.bandit.policy import Arm, Decision, DecisionContext, NoFeasibleArmError
+
+# Of up to 256 configurations.
+MAX_ARMS = 64
+FIELDS = ("arms", "best_batch_size", "best_parameters", "next_decision", "advice")
+
+
+def policy_status(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> dict[str, Any]:
+    """The policy's estimates by configuration, its next decision and, in mode Advise, its advice.
+
+    They are computed again only if an input has changed. What runs will have ended when the next recurrence is decided,
+    unless recurrences overlap, so the policy does not decide beside it.
+
+    Args:
+        snapshot: The state of the job.
+        recent: The latest recurrences, as in the new status.
+    """
+    before, job = snapshot.job.status, snapshot.job
+    unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
+    if unchanged and before.arms:
+        return {name: getattr(before, name) for name in FIELDS}
+    context = replace(decision_context(snapshot, next_index(snapshot), 0), running=())
+    try:
+        decision = policy_decision(snapshot, context)
+    except NoFeasibleArmError:
+        return dict.fromkeys(FIELDS) | {"arms": (), "best_parameters": {}}
+    tried = [arm for arm in decision.arms if arm.observations and arm.mean_cost_joules is not None and not arm.pruned]
+    best = min(tried, key=lambda arm: arm.mean_cost_joules or 0.0, default=None)
+    return {
+        "arms": _arm_statuses(snapshot, context, decision),
+        "best_batch_size": None if best is None else best.batch_size,
+        "best_parameters": {} if best is None else dict(best.parameters),
+        "next_decision": _next_decision(snapshot, context, decision),
+        "advice": advice_for(snapshot, context, decision) if job.spec.mode is Mode.ADVISE else None,
+    }
+
+
+def _next_decision(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> NextDecision | None:
+    spec = snapshot.job.spec
+    if spec.max_recurrences is not None and context.recurrence >= spec.max_recurrences:
+        return None
+    try:
+        return next_decision(snapshot, context, decision)
+    except NoFeasibleArmError:
+        return None
+
+
+def _arm_statuses(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> tuple[ArmStatus, ...]:
+    space = context.space
+    crashes = crashes_in_a_row(space, context.observations)
+    guard = guard_of(snapshot)
+    short = {} if guard is None else guard.short
+    return tuple(
+        ArmStatus.model_validate(
+            {
+                "batch_size": arm.batch_size,
+                "parameters": dict(arm.parameters),
+                "observations": arm.observations,
+                "mean_cost_joules": _rounded(arm.mean_cost_joules),
+                "low_cost_joules": _rounded(arm.low_cost_joules),
+                "high_cost_joules": _rounded(arm.high_cost_joules),
+                "crashes": crashes.get(space.arm(arm.batch_size, arm.parameters), 0),
+                "pruned": arm.pruned,
+                "note": (
+                    shortfall_text(configuration, short[configuration], snapshot)
+                    if (configuration := arm.configuration) in short
+                    else arm.note
+                )[:512],
+            }
+        )
+        for arm in _shown(decision.arms)
+    )
+
+
+def _shown(arms: Sequence[Arm]) -> list[Arm]:
+    """The arms in the status: those that ran, then those of the lowest expected cost, in the policy's order."""
+
+    def rank(arm: Arm) -> tuple[bool, float]:
+        return not arm.observations, math.inf if arm.mean_cost_joules is None else arm.mean_cost_joules
+
+    shown = {id(arm) for arm in sorted(arms, key=rank)[:MAX_ARMS]}
+    return [arm for arm in arms if id(arm) in shown]
+
+
+def _rounded(cost: float | None) -> float | None:
+    # The Gaussian of the published policy may be negative. A cost is not.
+    return None if cost is None or cost >= 10**15 else round(max(cost, 0.0), 3)

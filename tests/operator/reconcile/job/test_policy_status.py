@@ -1,0 +1,84 @@
+"""The next decision in the status of a job is the one that its next recurrence starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support.backends.model_backend import KEY, ModelBackend
+from wattloop.wire.training_messages import LimitMeasurement
+from wattloop_operator.api.recurring_training_job_status import NextDecision
+from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.page.job_view import NONE_FOLLOWS, NONE_LEFT, NOT_YET, next_decision
+
+BackendWith = Callable[..., ModelBackend]
+EPOCHS = {16: 14, 32: 10, 64: 12, 128: 30}
+PROFILE = tuple(LimitMeasurement(watts, joules, 10.0, 0.1) for watts, joules in ((200.0, 80.0), (300.0, 100.0)))
+POLICIES: list[dict[str, Any]] = [{each: {}} for each in ("knowledgeGradient", "thompsonSampling", "zeus", "fixed")]
+GUARD = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 50, "metricGuard": {"margin": "0.01"}}
+
+
+def decided(recurrence: TrainingRecurrence) -> NextDecision:
+    spec = recurrence.spec
+    return NextDecision(
+        recurrence=spec.index,
+        batch_size=spec.batch_size,
+        parameters=spec.parameters,
+        power_limit_watts=spec.power_limit_watts,
+        profile_power_limits=spec.profile_power_limits,
+        kind=spec.decision.kind,
+        reason=spec.decision.reason,
+    )
+
+
+def run_recurrence(backend: ModelBackend) -> TrainingRecurrence:
+    """Start the recurrence that is due and let it reach its target; returns it as it was decided."""
+    name = backend.start_attempt()
+    recurrence = backend.recurrences[name]
+    epochs = EPOCHS[recurrence.spec.batch_size]
+    measured = PROFILE if recurrence.spec.profile_power_limits else ()
+    backend.report(
+        name, epoch=epochs, metric=0.95, joules=900.0 * epochs, seconds=9.0 * epochs, finished=True, profile=measured
+    )
+    backend.reconcile()
+    backend.end_workload(name)
+    backend.reconcile()
+    return recurrence
+
+
+@pytest.mark.parametrize("spec", [*({"policy": each} for each in POLICIES), {"mode": "Advise"}, {"objective": GUARD}])
+def test_the_next_decision_is_the_one_that_the_next_recurrence_starts_with(
+    backend_with: BackendWith, spec: dict[str, Any]
+) -> None:
+    backend = backend_with(**spec, power={"limit": {"mode": "Auto"}})
+    backend.reconcile()
+    run_recurrence(backend)
+    kinds = set()
+    for _ in range(12):
+        expected = backend.job.status.next_decision
+        backend.advance(3600)
+        assert decided(run_recurrence(backend)) == expected
+        assert expected is not None
+        kinds.add((expected.kind, expected.power_limit_watts))
+    assert len(kinds) > 1 or "fixed" in spec.get("policy", {}) or "mode" in spec
+
+
+def text_of(backend: ModelBackend) -> str:
+    snapshot = backend.snapshot(KEY)
+    found, text = next_decision(snapshot)
+    assert (found is None) == bool(text)
+    return text
+
+
+def test_the_page_says_why_no_next_decision_is_known(backend_with: BackendWith) -> None:
+    backend = backend_with(maxRecurrences=1, crashBudget=1, batchSize={"default": 64, "candidates": [64]})
+    assert text_of(backend) == NOT_YET
+    name = backend.start_attempt()
+    assert text_of(backend) == NONE_FOLLOWS
+    backend.end_workload(name, Failure.CRASHED, exit_code=1)
+    backend.change_spec(maxRecurrences=3)
+    backend.reconcile()
+    assert text_of(backend) == NONE_LEFT
