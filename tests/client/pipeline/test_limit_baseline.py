@@ -106,10 +106,9 @@ def opened(node: SimulatedNode, **options: Any) -> None:
 
 TRAINING = """
 import sys
+import threading
 from nvml_simulator import Machine
 from wattloop.pipeline import Pipeline
-from wattloop.gpus.agent import GpuDescription, PowerLimits
-from wattloop.pipeline.limit_series import LimitSeries, global_limits, stage_series
 
 machine = Machine(sys.argv[1])
 with Pipeline(
@@ -122,6 +121,9 @@ with Pipeline(
                 for microbatch in range(4):
                     with pipeline.instruction(kind, microbatch=microbatch):
                         machine.occupy(0, work, 0.6)
+        if "waits" in sys.argv and machine.describe().gpus[0].power_limit_watts == 200:
+            # The test kills it now, however late it looks.
+            threading.Event().wait()
 """
 
 
@@ -132,7 +134,7 @@ def test_a_training_that_is_killed_leaves_no_limit_and_goes_on_at_the_next_run(t
         environment = {**os.environ, "WATTLOOP_AGENT_SOCKET": str(node.socket), "CUDA_VISIBLE_DEVICES": "0"}
         environment |= nvml_simulator.environment(node.state)
         command = [sys.executable, "-c", TRAINING, str(node.state), str(tmp_path)]
-        with subprocess.Popen(command, env=environment) as process:
+        with subprocess.Popen([*command, "waits"], env=environment) as process:
             until((everyone / "1.prof.json").exists, "the first run is dumped", 120.0)
             until(lambda: in_force(node) == [200], "the lower limit is held", 120.0)
             process.kill()

@@ -45,7 +45,6 @@ def await_reached(cluster: DynamicClient, key: JobKey) -> None:
         field_selector=f"metadata.name={key.name}",
         condition=reached,
         what="the recurrence to reach its target",
-        timeout_seconds=180.0,
     )
 
 

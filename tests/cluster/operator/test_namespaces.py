@@ -160,7 +160,6 @@ def await_reached(cluster: DynamicClient, namespace: str) -> None:
         namespace=namespace,
         condition=reached,
         what=f"the job of {namespace} to reach its target",
-        timeout_seconds=180.0,
     )
 
 

@@ -455,6 +455,5 @@ def await_recurrence(cluster: DynamicClient, namespace: str, holds: Callable[[Ob
         namespace=namespace,
         condition=held,
         what=what,
-        timeout_seconds=180,
     )
     return found

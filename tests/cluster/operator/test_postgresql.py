@@ -67,7 +67,6 @@ def reached(cluster: DynamicClient, key: JobKey, recurrences: int) -> None:
         namespace=key.namespace,
         condition=enough,
         what=f"{recurrences} recurrences to reach their target",
-        timeout_seconds=180,
     )
 
 

@@ -11,7 +11,8 @@ from kubernetes import client
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient
 
-IN_FORCE_WITHIN_SECONDS = 60.0
+from support.control_plane.waiting import PATIENCE_SECONDS
+
 REFUSED = frozenset({403, 422})
 
 
@@ -43,7 +44,7 @@ def await_refusal(ask: Callable[[], str], expected: str) -> None:
     Raises:
         AssertionError: It is not.
     """
-    deadline = time.monotonic() + IN_FORCE_WITHIN_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while expected not in (message := ask()):
         assert time.monotonic() < deadline, f"not refused with {expected!r}: {message or 'accepted'}"
         time.sleep(0.1)

@@ -20,10 +20,9 @@ from support.control_plane.certificates import CertificateAuthority
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.processes import ServerProcess
 from support.control_plane.ray_heads import ray_heads
-from support.control_plane.waiting import Object, wait_until
+from support.control_plane.waiting import PATIENCE_SECONDS, Object, wait_until
 from support.free_ports import free_port
 
-_READY_SECONDS = 120.0
 # Where a controller looks for its certificate, below its folder for temporary files.
 _CERTIFICATES = Path("k8s-webhook-server") / "serving-certs"
 Arguments = Callable[[Path, int, int], Sequence[str]]
@@ -218,7 +217,7 @@ def at_port(configuration: dict[str, Any], program: str, port: int, authority: b
 
 def await_ready(process: ServerProcess, health_port: int) -> None:
     """Wait until a controller says that it is ready."""
-    deadline = time.monotonic() + _READY_SECONDS
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         process.check_alive()
         with contextlib.suppress(httpx.TransportError):

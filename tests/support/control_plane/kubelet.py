@@ -51,7 +51,7 @@ class Kubelet:
     def __exit__(self, *_: object) -> None:
         self._terminations.stop()
 
-    def pods_of_job(self, job: str, namespace: str, *, count: int = 1, timeout_seconds: float = 120.0) -> list[Object]:
+    def pods_of_job(self, job: str, namespace: str, *, count: int = 1) -> list[Object]:
         """Wait until a Job has `count` pods that have neither ended nor been deleted; returns them."""
 
         def active(pods: list[Object]) -> list[Object] | None:
@@ -71,7 +71,6 @@ class Kubelet:
             label_selector=f"batch.kubernetes.io/job-name={job}",
             condition=active,
             what=f"{count} active pod(s) of the Job {namespace}/{job}",
-            timeout_seconds=timeout_seconds,
         )
 
     def run(self, pod: Object) -> Object:

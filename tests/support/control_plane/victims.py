@@ -23,7 +23,6 @@ def await_reached(cluster: DynamicClient, key: JobKey, count: int) -> None:
             for each in jobs
         ),
         what=f"{count} runs of the victim",
-        timeout_seconds=180.0,
     )
 
 

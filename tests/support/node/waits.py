@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from kubernetes.dynamic import DynamicClient
 
 from support.control_plane.waiting import Object, wait_until
+from support.load_aware_clock import LoadAwareClock
 from support.node.digits import API_VERSION, await_recurrences
 
-SLOWEST_SECONDS = 180.0
+SLOWEST_SECONDS = 300.0
 """How long anything that takes a few seconds may take on a machine that does much else."""
 CAUSE_NAMED_WITHIN_SECONDS = 60.0
 """The promised bound; it took at most 10 s at nine times the load that the machine can handle."""
@@ -81,27 +81,27 @@ def await_condition(
     message: str,
     index: int = 0,
     attempt: int = 0,
-    timeout_seconds: float = CAUSE_NAMED_WITHIN_SECONDS,
 ) -> Object:
-    """Waits until an attempt's condition has this status, and its reason or message these words."""
-    begun = time.monotonic()
+    """Waits until an attempt's condition has this status, and its reason or message these words.
+
+    On a machine that does much else it may come later than `CAUSE_NAMED_WITHIN_SECONDS`, by the share of the time in
+    which this process waits for a processor as well.
+    """
 
     def found(recurrences: list[Object]) -> Object | None:
         recurrence = attempt_of(recurrences, job, index, attempt)
         for condition in recurrence.get("status", {}).get("conditions", []) if recurrence else []:
             words = f"{condition['reason']}: {condition.get('message', '')}"
             if condition["type"] == type_ and condition["status"] == status and message in words:
-                print(f"{type_} of {job}: {words} (after {time.monotonic() - begun:.0f} s)")
+                print(f"{type_} of {job}: {words} (after {clock.seconds():.0f} s)")
                 return condition
         return None
 
-    return await_recurrences(
-        cluster,
-        namespace,
-        found,
-        what=f"attempt {attempt} of {job} {index} to have the condition {type_}={status} that says {message!r}",
-        timeout_seconds=timeout_seconds,
-    )
+    what = f"attempt {attempt} of {job} {index} to have the condition {type_}={status} that says {message!r}"
+    with LoadAwareClock() as clock:
+        condition = await_recurrences(cluster, namespace, found, what=what, timeout_seconds=SLOWEST_SECONDS)
+        assert clock.seconds() < CAUSE_NAMED_WITHIN_SECONDS, f"not within {CAUSE_NAMED_WITHIN_SECONDS:.0f} s: {what}"
+    return condition
 
 
 def await_epoch(

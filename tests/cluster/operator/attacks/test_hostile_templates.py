@@ -103,7 +103,6 @@ def refusals(cluster: DynamicClient, namespace: str, count: int) -> dict[str, st
         namespace=namespace,
         condition=found,
         what=f"{count} Events of refused jobs",
-        timeout_seconds=180.0,
     )
     return result
 
