@@ -119,6 +119,7 @@ class WorkloadState:
         suspended: Whether it is suspended, by its user or by a queue, so that it has no pods.
         unhealthy: The unhealthy devices of its containers, as a sentence; empty if none is known.
         pods: Its pods that are bound to a node.
+        pods_ended: Whether all of its pods have ended. Its controller may say so minutes later.
         image_digest: Digest of the image of its training container; None if it is not known.
         queue: Its wait in a queue; None if it waits in none.
         may_run_again: Whether its controller may run it again although it has failed, so that it has to be deleted.
@@ -145,6 +146,7 @@ class WorkloadState:
     suspended: bool = False
     unhealthy: str = ""
     pods: tuple[WorkloadPod, ...] = ()
+    pods_ended: bool = False
     image_digest: str | None = None
     queue: QueueWait | None = None
     may_run_again: bool = False

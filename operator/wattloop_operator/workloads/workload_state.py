@@ -13,6 +13,7 @@ from wattloop_operator.workloads.pod_state import (
     Pod,
     all_running_since,
     bound_pods,
+    has_ended,
     image_digest,
     killed_ranks,
     started_at,
@@ -68,6 +69,7 @@ def state_of(
         suspended=observed.suspended,
         unhealthy=unhealthy,
         pods=tuple(map(distinct, bound_pods(pods))),
+        pods_ended=bool(pods) and all(map(has_ended, pods)),
         image_digest=image_digest(pods, container),
         may_run_again=observed.may_run_again,
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.backends.model_backend import KEY, START, ModelBackend, job
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AWAITED
-from wattloop_operator.reconcile.attempt.outcome import GRACE_SECONDS
+from wattloop_operator.reconcile.attempt.outcome import CONTROLLER_GRACE_SECONDS, GRACE_SECONDS
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, agent_report_deadline
 from wattloop_operator.reconcile.next_actions import next_actions
@@ -132,6 +132,25 @@ def test_a_finished_process_has_exactly_its_grace_period(
     backend.reconcile()
     assert not waits(backend, name)
     assert name not in backend.workloads
+
+
+def test_a_workload_whose_pods_have_ended_has_longer_for_its_controller_to_say_so(
+    backend: ModelBackend, name: str
+) -> None:
+    backend.workloads[name] = replace(backend.workloads[name], pods_ended=True)
+    backend.report(name, sequence=1, epoch=5, metric=0.95, finished=True)
+    backend.reconcile()
+    backend.advance(CONTROLLER_GRACE_SECONDS - 1)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is None
+    assert name in backend.workloads
+    backend.advance(1)
+    backend.reconcile()
+    backend.advance(TIMEOUT_SECONDS)
+    backend.reconcile()
+    status = backend.recurrences[name].status
+    assert status.result == "Reached"
+    assert "its pods ended, but not its Job within 300 s; see its controller" in status.message
 
 
 def moments() -> st.SearchStrategy[datetime]:

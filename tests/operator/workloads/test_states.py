@@ -245,6 +245,7 @@ def test_a_job_has_succeeded_with_all_its_pods_although_its_controller_does_not_
     assert state.phase is phase
     last = LATE if phases[1:] == ["Succeeded"] else EARLY
     assert state.ended_at == (datetime.fromisoformat(last) if phase is WorkloadPhase.SUCCEEDED else None)
+    assert state.pods_ended == ("Running" not in phases)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,9 @@ from wattloop_operator.reconcile.attempt.start_failure import (
 )
 
 GRACE_SECONDS = 60
+# Of a controller, to say that its workload has ended: after an API server that was away it lists again up to a minute
+# late, and a workload that is deleted earlier has no log any more.
+CONTROLLER_GRACE_SECONDS = 300
 MAX_MESSAGE_CHARACTERS = 4096
 # What to do if the metric is missing.
 _REMEDIES = {
@@ -100,7 +103,8 @@ def assess(
     deadline = None
     if deadline_seconds is not None and started_at is not None:
         deadline = started_at + timedelta(seconds=deadline_seconds)
-    grace_end = None if ending_since is None else ending_since + timedelta(seconds=GRACE_SECONDS)
+    grace_seconds = CONTROLLER_GRACE_SECONDS if workload.pods_ended else GRACE_SECONDS
+    grace_end = None if ending_since is None else ending_since + timedelta(seconds=grace_seconds)
     hang = hung_at(recurrence, workload, observed_since)
     return _running(recurrence, workload, deadline=deadline, grace_end=grace_end, hang=hang, now=now)
 
@@ -210,7 +214,12 @@ def _running(
         return Ended(Result.DEADLINE_EXCEEDED, text)
     if grace_end is not None and now >= grace_end:
         ended = _from_reports(recurrence, progress)
-        return Ended(ended.result, f"{ended.message}; its process did not end within {GRACE_SECONDS} s")
+        late = f"its process did not end within {GRACE_SECONDS} s"
+        if workload.pods_ended:
+            late = (
+                f"its pods ended, but not its {workload.kind} within {CONTROLLER_GRACE_SECONDS} s; see its controller"
+            )
+        return Ended(ended.result, f"{ended.message}; {late}")
     if hang is not None and now >= hang:
         return _hung(recurrence, progress, workload)
     return Ongoing(min((end for end in (deadline, grace_end, hang) if end is not None), default=None))
