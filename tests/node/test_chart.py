@@ -21,6 +21,7 @@ from support.control_plane.waiting import Object
 from support.kubernetes_node.installation import OPERATORS, RELEASE
 from support.kubernetes_node.node import About
 from support.kubernetes_node.users import PERSON, make_editor
+from support.node.waits import SLOWEST_SECONDS
 from support.ui_command import serving
 from wattloop_operator.cluster.auth.viewers import UI_AUDIENCE
 
@@ -95,7 +96,7 @@ def test_helm_test_runs_a_tiny_recurrence_over_https(helm: ClusterCommand, kubec
     assert "Phase:          Succeeded" in said
     left = ("get", "rtj,pods", "--selector=app.kubernetes.io/component=check", "--output=name", "--all-namespaces")
     # The kubelet removes a pod after its deletion.
-    until(lambda: kubectl(*left) == "", "nothing of the check is left")
+    until(lambda: kubectl(*left) == "", "nothing of the check is left", SLOWEST_SECONDS)
     deployment = kubectl.json("get", "deployment", SERVICE, namespace=OPERATORS)
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert f"--report-url=https://{SERVICE}.{OPERATORS}.svc:8080" in container["args"]

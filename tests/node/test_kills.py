@@ -311,11 +311,11 @@ def test_no_job_pod_lease_or_file_remains(aftermath: Aftermath, node: About) -> 
     assert aftermath.orphans == []
     state = NodeFolders(Path(node.folder)).host / "state"
     leases = state / "agent" / "leases.json"
-    until(lambda: '"leases": []' in leases.read_text(encoding="utf-8"), "no lease is left")
+    until(lambda: '"leases": []' in leases.read_text(encoding="utf-8"), "no lease is left", SLOWEST_SECONDS)
     kept = {"agent/leases.json", "monitor/energy.json", "monitor/bounds.json"}
 
     def others() -> set[str]:
         return {str(path.relative_to(state)) for path in state.rglob("*") if path.is_file()} - kept
 
     # The monitor runs on, and each of its writes makes a temporary file for a moment.
-    until(lambda: not others(), "only the files that an agent keeps are there")
+    until(lambda: not others(), "only the files that an agent keeps are there", SLOWEST_SECONDS)

@@ -15,7 +15,7 @@ from support.kubernetes_node.users import RESTRICTED_SECURITY, make_editor, rest
 from support.node.digits import Runs, container_of
 from support.node.limit_observer import LimitObserver
 from support.node.paced import paced_job, put_scripts
-from support.node.waits import await_status, observations_of
+from support.node.waits import SLOWEST_SECONDS, await_status, observations_of
 
 MOUNTS_SOCKETS = False
 NAMESPACE = "confined"
@@ -77,7 +77,11 @@ def test_the_decided_limit_is_held_by_the_agent_and_restored(ended: Ended, gpus:
         assert (held["status"], held["reason"]) == ("True", "Held")
         assert recurrence["status"]["progress"]["powerLimitWatts"] == HELD_WATTS
     # The agent looks for the end of pods by itself.
-    until(lambda: {gpu.power_limit_watts for gpu in gpus.describe().gpus} == {FOUND_WATTS}, "every limit is restored")
+    until(
+        lambda: {gpu.power_limit_watts for gpu in gpus.describe().gpus} == {FOUND_WATTS},
+        "every limit is restored",
+        SLOWEST_SECONDS,
+    )
 
 
 def test_its_pods_have_no_volume_of_the_host(ended: Ended, kubectl: ClusterCommand) -> None:

@@ -401,7 +401,7 @@ def test_the_status_has_the_agents_energy_even_if_the_operator_was_killed(
     url = operator.url_of("reporting API")
     key = make_job(template=with_gpu())
     (pod,) = kubelet.pods_of_job(first_of(key), namespace)
-    training = Training(kubelet.run(pod), token_of_pod, tmp_path, timeout_seconds=60.0)
+    training = Training(kubelet.run(pod), token_of_pod, tmp_path)
     mine = agent_pod(core, namespace, NODE_NAME)
     gpu = TrueGpu(changes=POWER, uuid=f"GPU-{pod['metadata']['uid']}")
     agent = NodeAgent(NODE_NAME, url, mine, token_of_pod, tmp_path, gpu)

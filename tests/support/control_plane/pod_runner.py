@@ -94,8 +94,7 @@ class PodRunner:
     def _run(self, pod: Object) -> None:
         try:
             running = self._kubelet.run(pod)
-            # An operator that was killed on a busy machine needs more than a minute until it answers again.
-            self._train(Training(running, self._token_of_pod, self._folder, timeout_seconds=240.0))
+            self._train(Training(running, self._token_of_pod, self._folder))
             self._kubelet.succeed(running)
         except ApiException as error:
             # Its recurrence ended meanwhile.

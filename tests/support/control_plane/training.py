@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.control_plane.waiting import Object
+from support.control_plane.waiting import PATIENCE_SECONDS, Object
 from wattloop.run.report_channel import ReportChannel
 from wattloop.wire.environment import RunEnvironment
 from wattloop.wire.training_messages import Answer, GpuEnergy, LimitMeasurement, Report
@@ -44,7 +44,7 @@ class Training:
     token_of_pod: TokenOfPod
     folder: Path
     url: str = ""
-    timeout_seconds: float = 60.0
+    timeout_seconds: float = PATIENCE_SECONDS
 
     def __post_init__(self) -> None:
         self.environment = RunEnvironment.read(environment_of(self.pod))
