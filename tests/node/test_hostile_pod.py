@@ -22,6 +22,7 @@ from support.node.digits import Runs
 from support.node.limit_observer import LimitObserver
 from support.node.paced import paced_job, put_scripts
 from support.node.waits import await_epoch
+from wattloop_operator.reporting.report_limits import CLUSTER_RATES
 
 VICTIMS, ATTACKERS = "victims", "attackers"
 HELD_WATTS = 250
@@ -153,10 +154,11 @@ def test_each_report_of_a_flood_is_rejected(attack: Attack) -> None:
 
 
 def test_a_flood_of_its_own_reports_is_limited(attack: Attack) -> None:
-    answers = attack.answers["flood of its own reports"]
-    assert set(answers) <= {"200", "429", "503"}, answers
-    # A burst of 60 and then 5 a second: 800 requests would take two and a half minutes.
-    assert answers["429"] > sum(answers.values()) / 2, answers
+    flood = attack.answers["flood of its own reports"]
+    assert set(flood["answers"]) <= {"200", "429", "503"}, flood
+    # A machine that does much else takes a minute or two for 800 requests, for which more are allowed.
+    rate = CLUSTER_RATES.token
+    assert flood["answers"].get("200", 0) <= rate.burst + rate.per_second * (flood["seconds"] + 1), flood
 
 
 def test_a_flood_of_connections_gets_a_bounded_share(attack: Attack) -> None:
