@@ -21,7 +21,6 @@ from wattloop_operator.workloads.pod_state import (
     first_failure,
     parallelism,
     pod_wait,
-    succeeded_at,
     time_of,
 )
 from wattloop_operator.workloads.templated_kind import PodTemplate, first_named, pod_template_in
@@ -85,10 +84,6 @@ class KubernetesJob:
         suspended = bool((body.get("spec") or {}).get("suspend"))
         # Its last pods may still end.
         is_taken = suspended and _true_condition(body, "Suspended") is not None
-        # The Job controller may say so minutes later: it waits ever longer for an API server that was away.
-        succeeded = None if suspended else succeeded_at(pods, _completions(body.get("spec") or {}))
-        if succeeded is not None:
-            return ObservedPhase(WorkloadPhase.SUCCEEDED, succeeded, started)
         if not is_taken and (any_running(pods) or status.get("ready")):
             return ObservedPhase(WorkloadPhase.RUNNING, started_at=started)
         return ObservedPhase(WorkloadPhase.PENDING, wait=_wait(suspended, pods), suspended=suspended)
@@ -132,12 +127,6 @@ def _failure(failed: Mapping[str, Any], pods: Sequence[Pod]) -> PodFailure:
         return known if first is None else first.caused_by(known.failure, known.message)
     gone = f"its pods are gone and left no record of how they ended ({failed.get('reason')})"
     return PodFailure(Failure.DISRUPTED, LATEST, gone)
-
-
-def _completions(spec: Mapping[str, Any]) -> int:
-    """How many pods of a Job have to succeed. Without a number, all that run at a time: no fewer may still run."""
-    completions = spec.get("completions")
-    return completions if isinstance(completions, int) else parallelism(spec)
 
 
 def _wait(suspended: bool, pods: Sequence[Pod]) -> PodWait:

@@ -191,24 +191,6 @@ def all_running_since(pods: Iterable[Pod], count: int) -> datetime | None:
     return max((start for start in starts if start is not None), default=None)
 
 
-def succeeded_at(pods: Iterable[Pod], count: int) -> datetime | None:
-    """When the last container of as many pods ended; None while fewer have succeeded, or if that is not known.
-
-    Args:
-        pods: The pods of one workload, ended ones included.
-        count: How many have to succeed.
-    """
-    succeeded = [pod for pod in pods if (pod.get("status") or {}).get("phase") == "Succeeded"]
-    if not count or len(succeeded) < count:
-        return None
-    ended = (
-        time_of(((status.get("state") or {}).get("terminated") or {}).get("finishedAt"))
-        for pod in succeeded
-        for status in _container_statuses(pod)
-    )
-    return max((end for end in ended if end is not None), default=None)
-
-
 def parallelism(spec: Mapping[str, Any]) -> int:
     """How many pods of a Job run at a time.
 
