@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from wattloop.errors import OperationError
@@ -119,33 +120,38 @@ class OutputCollector:
         self._collected: dict[Key, _Collected] = {}
 
     def collect(self) -> None:
-        """Start and restart readers as the attempts and their pods are now."""
-        wanted = {
-            cached.key: cached.value
-            for cached in self._cache.recurrences.all()
-            if cached.value.spec.reporting.reads_output and _is_open(cached.value)
-        }
-        for key in self._collected.keys() - wanted.keys():
+        """Read what has ended, and start and restart readers, as the attempts and their pods are now."""
+        logs: dict[Key, TrainingRecurrence] = {}
+        for cached in self._cache.recurrences.all():
+            source = cached.value.spec.reporting.source
+            if source is ReportingSource.TERMINATION_MESSAGE and _is_open(cached.value):
+                # It needs no reader, so however many attempts are open, none waits for another.
+                self._try(cached.key, partial(self._read_message, cached.key, cached.value))
+            elif source is ReportingSource.LOGS and _is_open(cached.value):
+                logs[cached.key] = cached.value
+        for key in self._collected.keys() - logs.keys():
             self._collected.pop(key).stopping.set()
-        for key, recurrence in wanted.items():
-            if key not in self._collected:
-                if len(self._collected) >= MAX_FOLLOWED:
-                    logger.warning("%s/%s: its log waits: %d others are read", *key, MAX_FOLLOWED)
-                    continue
-                self._collected[key] = _Collected()
-            try:
-                if recurrence.spec.reporting.source is ReportingSource.TERMINATION_MESSAGE:
-                    self._read_message(key, recurrence)
-                elif self._open_log is not None:
-                    self._advance(key, recurrence, self._collected[key], self._open_log)
-            except (OperationError, RejectedError, TooManyRequestsError, ProgressTooLargeError, PatternError) as error:
-                logger.warning("%s/%s: its output is not read now: %s", *key, error)
-                self._delay(self._collected[key])
-            except UnknownRecurrenceError:
-                logger.debug("%s/%s was deleted", *key)
-            except Exception:  # the output of other attempts is read
-                logger.exception("%s/%s: unexpected failure while its output was read", *key)
-                self._delay(self._collected[key])
+        for key, recurrence in logs.items():
+            if key not in self._collected and len(self._collected) >= MAX_FOLLOWED:
+                logger.warning("%s/%s: its log waits: %d others are read", *key, MAX_FOLLOWED)
+            elif self._open_log is not None:
+                collected = self._collected.setdefault(key, _Collected())
+                if not self._try(key, partial(self._advance, key, recurrence, collected, self._open_log)):
+                    self._delay(collected)
+
+    def _try(self, key: Key, read: Callable[[], None]) -> bool:
+        """Read an output; False if that failed, which the log says."""
+        try:
+            read()
+        except (OperationError, RejectedError, TooManyRequestsError, ProgressTooLargeError, PatternError) as error:
+            logger.warning("%s/%s: its output is not read now: %s", *key, error)
+            return False
+        except UnknownRecurrenceError:
+            logger.debug("%s/%s was deleted", *key)
+        except Exception:  # the output of other attempts is read
+            logger.exception("%s/%s: unexpected failure while its output was read", *key)
+            return False
+        return True
 
     def stop(self) -> None:
         """End all readers."""

@@ -11,6 +11,7 @@ import pytest
 from support.backends.model_backend import job
 from support.recurrence_objects import recurrence_object
 from wattloop_operator.api.attempt_state import Progress
+from wattloop_operator.cluster import output_collector
 from wattloop_operator.cluster.api import ClusterApi, NotFoundError, RejectedError
 from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
@@ -287,6 +288,15 @@ def test_the_final_metric_is_read_from_the_termination_message(message: str, exp
         cluster.collect()
     assert cluster.observed == expected
     assert cluster.opened == []
+
+
+def test_a_termination_message_waits_for_no_log_that_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_collector, "MAX_FOLLOWED", 0)
+    cluster = Cluster("TerminationMessage")
+    cluster.workload("Complete")
+    cluster.pod("Succeeded", message="accuracy=1")
+    cluster.collect()
+    assert cluster.observed[-1] == OutputReport(2, finished=True)
 
 
 def test_the_termination_message_of_a_pod_that_another_owns_is_not_read() -> None:
