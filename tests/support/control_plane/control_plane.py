@@ -138,12 +138,16 @@ class ControlPlane:
         self._etcd("kv/compaction", {"revision": str(revision), "physical": True})
         return revision
 
-    def remove_jobs(self, namespace: str) -> int:
-        """Remove the RecurringTrainingJobs of a namespace from etcd at once; returns how many there were.
+    def remove_objects(self, resource: str, namespace: str) -> int:
+        """Remove the objects of a kind and namespace from etcd at once; returns how many there were.
 
         To delete hundreds of large ones, the API server takes half a minute of processor time.
+
+        Args:
+            resource: Their place in etcd, such as `jobs` or `wattloop.dev/recurringtrainingjobs`.
+            namespace: The namespace.
         """
-        prefix = f"/registry/wattloop.dev/recurringtrainingjobs/{namespace}/".encode()
+        prefix = f"/registry/{resource}/{namespace}/".encode()
         begin, end = (base64.b64encode(key).decode() for key in (prefix, prefix[:-1] + b"0"))
         return int(self._etcd("kv/deleterange", {"key": begin, "range_end": end}).get("deleted", 0))
 

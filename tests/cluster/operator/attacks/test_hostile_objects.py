@@ -50,7 +50,7 @@ def other(
         cluster, api_version="v1", kind="ServiceAccount", namespace=name, condition=bool, what="a service account"
     )
     yield name
-    control_plane.remove_jobs(name)
+    control_plane.remove_objects("wattloop.dev/recurringtrainingjobs", name)
     kubectl("delete", "namespace", name, "--wait=false")
 
 

@@ -69,7 +69,7 @@ def hostile(
         # First, and whatever follows: the next tests need it.
         metadata = {name: binding["metadata"][name] for name in ("name", "labels", "annotations")}
         kubectl.apply({**binding, "metadata": metadata})
-    removed = control_plane.remove_jobs(other)
+    removed = control_plane.remove_objects("wattloop.dev/recurringtrainingjobs", other)
     kubectl("delete", "namespace", other, "--wait=false")
     assert removed == len(created)
 
