@@ -246,7 +246,7 @@ def ended(cluster: Cluster, count: int, due: datetime, operator: OperatorProcess
 
     await_count("recurrences have a result", count, lambda: len(statuses()), alive=operator.check_alive)
     complete = [each for status in statuses() for each in status["conditions"] if each["type"] == "Complete"]
-    written = skew([seconds_after(due, each["lastTransitionTime"]) for each in complete])
+    written = spread([seconds_after(due, each["lastTransitionTime"]) for each in complete])
     return {"results": Counter(each["reason"] for each in complete), "results_written": written}
 
 
@@ -267,10 +267,14 @@ def seconds_after(moment: datetime, timestamp: str) -> float:
 
 
 def skew(delays: Sequence[float]) -> dict[str, float]:
-    """Median, 99th percentile and maximum of the delays, in seconds."""
+    """Number and spread of the delays of starts."""
+    return {"started": len(delays), **spread(delays)}
+
+
+def spread(delays: Sequence[float]) -> dict[str, float]:
+    """Median, 99th percentile and maximum of delays, in seconds."""
     ordered = sorted(delays)
     return {
-        "started": len(ordered),
         "median_seconds": round(statistics.median(ordered), 2),
         "p99_seconds": round(ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))], 2),
         "last_seconds": round(ordered[-1], 2),

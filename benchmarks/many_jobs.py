@@ -44,7 +44,7 @@ from due_jobs import Load, compared, controllers_skew  # noqa: E402
 from kubernetes import client, config  # noqa: E402
 from kubernetes.dynamic import DynamicClient  # noqa: E402
 from measured_operator import TERMINATION_MESSAGE, Cluster, say  # noqa: E402
-from recurrence_steps import Rounds, steps  # noqa: E402
+from recurrence_steps import Rounds, remove_unqueued, steps  # noqa: E402
 
 from support.binaries.build import USED_BY_TESTS, ensure  # noqa: E402
 from support.control_plane.commands import ClusterCommand  # noqa: E402
@@ -79,10 +79,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             quota = options.quota or options.steps
             rounds = Rounds(options.steps, options.recurrences, quota, options.workers)
             found["steps"] = vars(rounds) | {"training_seconds": options.training_seconds}
-            found["without_queue"] = steps(cluster, plane, rounds, queued=False)
-            with kueue_controller(programs["kueue"], cluster.kubectl, DynamicClient(cluster.api), folder):
+            found["without_queue"] = steps(cluster, rounds, queued=False)
+            remove_unqueued(plane)
+            dynamic = DynamicClient(cluster.api)
+            with kueue_controller(programs["kueue"], cluster.kubectl, dynamic, folder, clean_up=False):
                 say("Kueue is ready")
-                found["through_kueue"] = steps(cluster, plane, rounds, queued=True)
+                found["through_kueue"] = steps(cluster, rounds, queued=True)
         return found
 
 

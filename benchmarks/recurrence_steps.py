@@ -36,10 +36,11 @@ WORKLOADS = ResourceType(API_VERSION, "workloads", "Workload")
 QUEUE = {"queue": {"name": "team"}}
 # All are kept, so that the times of each can be read at the end.
 KEPT = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000}
-# Places in etcd.
+# Namespaces.
+QUEUED, UNQUEUED = "queued", "unqueued"
+# Places in etcd of what runs without a queue.
 LEFT_BEHIND = (
     *(f"{GROUP}/{each.plural}" for each in (RECURRING_TRAINING_JOBS, TRAINING_RECURRENCES)),
-    "kueue.x-k8s.io/workloads",
     "jobs",
     "pods",
 )
@@ -66,16 +67,15 @@ class Rounds:
     workers: int
 
 
-def steps(cluster: Cluster, plane: ControlPlane, rounds: Rounds, *, queued: bool) -> dict[str, Any]:
+def steps(cluster: Cluster, rounds: Rounds, *, queued: bool) -> dict[str, Any]:
     """Run recurrences, and measure their steps.
 
     Args:
         cluster: The cluster, in which somebody runs and ends the pods.
-        plane: Its control plane.
         rounds: What runs.
         queued: Whether it runs in a queue of Kueue, which is installed.
     """
-    namespace = "queued" if queued else "unqueued"
+    namespace = QUEUED if queued else UNQUEUED
     create_namespaces(cluster, [namespace])
     if queued:
         cluster.kubectl.apply(*queue_objects(namespace, quota=rounds.quota))
@@ -98,8 +98,6 @@ def steps(cluster: Cluster, plane: ControlPlane, rounds: Rounds, *, queued: bool
         reached, failed = map(sum, zip(*ended_recurrences(cluster, namespace), strict=True))
         taken = consumption.per_recurrence(reached + failed) | memory(operator.pid)
     found = list(ways(cluster, namespace, queued=queued))
-    for place in LEFT_BEHIND:
-        plane.remove_objects(place, namespace)
     say(f"{reached + failed} recurrences ({namespace}) in {seconds:.0f} s")
     return {
         "reached": reached,
@@ -110,11 +108,17 @@ def steps(cluster: Cluster, plane: ControlPlane, rounds: Rounds, *, queued: bool
     }
 
 
+def remove_unqueued(plane: ControlPlane) -> None:
+    """Remove what ran without a queue, so that it takes nothing of what runs next."""
+    for place in LEFT_BEHIND:
+        plane.remove_objects(place, UNQUEUED)
+
+
 def ended_recurrences(cluster: Cluster, namespace: str) -> list[tuple[int, int]]:
     """How many recurrences of each job have reached the target, and how many have failed."""
     jobs, _ = cluster.objects.list(RECURRING_TRAINING_JOBS, namespace=namespace)
-    totals = (each.get("status", {}).get("totals", {}) for each in jobs)
-    return [(each.get("reached", 0), each.get("failed", 0)) for each in totals]
+    counts = (each.get("status", {}).get("counts", {}) for each in jobs)
+    return [(each.get("reached", 0), each.get("failed", 0)) for each in counts]
 
 
 def ways(cluster: Cluster, namespace: str, *, queued: bool) -> Iterator[Times]:

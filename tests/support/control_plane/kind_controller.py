@@ -153,8 +153,10 @@ def _read(sources: Path, manifest: str) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def defined(kubectl: ClusterCommand, cluster: DynamicClient, definitions: Sequence[dict[str, Any]]) -> Iterator[None]:
-    """A context in which definitions are established."""
+def defined(
+    kubectl: ClusterCommand, cluster: DynamicClient, definitions: Sequence[dict[str, Any]], *, clean_up: bool = True
+) -> Iterator[None]:
+    """A context in which definitions are established; with `clean_up` they are deleted at its end."""
     names = {each["metadata"]["name"] for each in definitions}
     kubectl.apply(*definitions)
     # kubectl wait fails on one that has no conditions yet.
@@ -168,7 +170,8 @@ def defined(kubectl: ClusterCommand, cluster: DynamicClient, definitions: Sequen
     try:
         yield
     finally:
-        kubectl("delete", "crd", *names)
+        if clean_up:
+            kubectl("delete", "crd", *names)
 
 
 def is_established(definition: Object) -> bool:
@@ -181,14 +184,14 @@ def is_established(definition: Object) -> bool:
 
 
 @contextlib.contextmanager
-def applied(kubectl: ClusterCommand, objects: Sequence[dict[str, Any]]) -> Iterator[None]:
-    """A context in which objects exist."""
+def applied(kubectl: ClusterCommand, objects: Sequence[dict[str, Any]], *, clean_up: bool = True) -> Iterator[None]:
+    """A context in which objects exist; with `clean_up` they are deleted at its end."""
     if objects:
         kubectl.apply(*objects)
     try:
         yield
     finally:
-        for each in objects:
+        for each in objects if clean_up else ():
             kubectl("delete", each["kind"], each["metadata"]["name"], "--ignore-not-found")
 
 

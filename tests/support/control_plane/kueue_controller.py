@@ -45,7 +45,9 @@ _FRAMEWORKS = (
 
 
 @contextlib.contextmanager
-def kueue_controller(program: Path, kubectl: ClusterCommand, cluster: DynamicClient, folder: Path) -> Iterator[None]:
+def kueue_controller(
+    program: Path, kubectl: ClusterCommand, cluster: DynamicClient, folder: Path, *, clean_up: bool = True
+) -> Iterator[None]:
     """Install Kueue, as its own manifests have it, but the controller is a process of this machine.
 
     It makes its certificate itself: without that, it reads one for its metrics from /etc. Its Service leads to this
@@ -56,6 +58,7 @@ def kueue_controller(program: Path, kubectl: ClusterCommand, cluster: DynamicCli
         kubectl: An administrator's, who is also the controller's user.
         cluster: The same, for watches.
         folder: For its certificate and log.
+        clean_up: Whether what it installs and manages is deleted at the end; thousands of Workloads take minutes.
     """
     port, health, sources = free_port(), free_port(), KUEUE.sources()
     definitions = [_converted(each, port) for each in read_definitions(sources.joinpath(*_DEFINITIONS))]
@@ -74,7 +77,10 @@ def kueue_controller(program: Path, kubectl: ClusterCommand, cluster: DynamicCli
     )
     command = [program, f"--kubeconfig={kubectl.kubeconfig}", f"--config={_configuration(folder, port, health)}"]
     # It writes its authority into the webhooks before it is ready, so they exist before.
-    with defined(kubectl, cluster, definitions), applied(kubectl, webhooks):
+    with (
+        defined(kubectl, cluster, definitions, clean_up=clean_up),
+        applied(kubectl, webhooks, clean_up=clean_up),
+    ):
         process = ServerProcess("kueue", command, folder)
         try:
             _copy_certificate(cluster, folder)
@@ -83,7 +89,10 @@ def kueue_controller(program: Path, kubectl: ClusterCommand, cluster: DynamicCli
                 yield
             finally:
                 # They have finalizers.
-                kubectl("delete", "localqueues,workloads,clusterqueues,resourceflavors", "--all", "--all-namespaces")
+                if clean_up:
+                    kubectl(
+                        "delete", "localqueues,workloads,clusterqueues,resourceflavors", "--all", "--all-namespaces"
+                    )
         finally:
             process.stop()
 
