@@ -4,7 +4,7 @@ Run from the repository's root, with the programs of the cluster tests (docs/int
 
     python benchmarks/many_jobs.py --jobs 1000 --others 9000
     python benchmarks/many_jobs.py --jobs 1000 --kwok
-    python benchmarks/many_jobs.py --jobs 0 --steps 200
+    python benchmarks/many_jobs.py --jobs 0 --steps 100
 
 The benchmark starts a separate control plane. The RecurringTrainingJobs have a cron schedule of the same minute, and
 `--others` more have one of another hour. It measures the time from that minute to the creation of each Job, in whole
@@ -127,7 +127,7 @@ def main() -> int:
         help="measure the steps of recurrences of as many jobs that run one after another on a node of kwok, without a "
         "queue and through Kueue (default: 0, not measured)",
     )
-    parser.add_argument("--recurrences", type=int, default=5, help="with --steps: recurrences of each job (default: 5)")
+    parser.add_argument("--recurrences", type=int, default=3, help="with --steps: recurrences of each job (default: 3)")
     parser.add_argument(
         "--quota",
         type=int,
