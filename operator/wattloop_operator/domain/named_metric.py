@@ -24,7 +24,7 @@ NAMED_VALUE = r"""(?:^|[^A-Za-z0-9_./-])["']?({name})["']?{separator}["']?(?P<{g
 # 9825/10000 is no value: whether it means 9825 or 0.9825 is not known.
 _VALUE_END = r"\s*$|\s+[^/\s]|[^A-Za-z0-9_./\s]|\s*/\s*(?:$|[^0-9.\s])|\.(?:$|\s)"
 _SEPARATOR, _SPACE = r"\s*[=:]\s*", r"\s+"
-# "epoch 3 | accuracy 0.9", but not the prose "training until accuracy 0.9".
+# "epoch 3 | accuracy 0.9" and "step 250: train loss 1.9, val loss 2.1", but not "training until accuracy 0.9".
 _COLUMN = r"(?:^|[|,;:)\]-])\s*"
 # The name and a number: accuracy, Accuracy, val_accuracy, but not accuracyA or inaccuracy.
 _NAME_AND_NUMBER = r"(?i)(?:^|[^A-Za-z]){name}(?:[^A-Za-z].*)?[0-9]"
@@ -98,6 +98,11 @@ class NamedMetric:
     def column(self, text: str) -> NamedValue:
         """The value in a column, such as ``| accuracy 0.9``."""
         return self._value(self._after_space, text)
+
+    @property
+    def says_data(self) -> bool:
+        """Whether the name says of what data the metric is, as ``val loss`` does."""
+        return self._says_data
 
     def is_named(self, text: str) -> bool:
         """Whether a line has the name and a number, in whatever form."""

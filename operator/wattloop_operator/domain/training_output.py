@@ -40,6 +40,10 @@ _EPOCH = NAMED_VALUE.format(
     number=NUMBER,
     end=r"$|[^A-Za-z0-9_.%]|\.(?:$|\s)",
 )
+# Scripts without epochs, such as nanoGPT, write "step 250: train loss 1.9, val loss 2.1".
+_STEP = NAMED_VALUE.format(
+    name="(?i:step|iter|iteration)", group="step", separator=r"[\s=:#\[]*", number="[0-9]+", end=r"$|[^A-Za-z0-9_.%]"
+)
 
 
 class PatternError(ValueError):
@@ -87,7 +91,7 @@ class OutputReader:
         if reporting.pattern is None:
             is_fraction = target.direction is Direction.MAXIMIZE and 0 < float(target.threshold) <= 1
             self._named = NamedMetric(name, is_fraction=is_fraction)
-            self._epoch = _compiled(_EPOCH)
+            self._epoch, self._step = _compiled(_EPOCH), _compiled(_STEP)
         else:
             self._pattern = self._epoch = compiled_pattern(reporting.pattern)
         self._bars = _BarEvaluations()
@@ -137,9 +141,16 @@ class OutputReader:
         # A line before any epoch, such as "initial accuracy: 0.1", does not show how evaluations are written.
         self._has_separator |= value.number is not None and self._latest_epoch is not None and bar is None
         # Beside lines with a separator, one without is hardly another evaluation.
-        if value == NamedValue() and epoch is not None and not self._has_separator:
+        if value == NamedValue() and not self._has_separator and (epoch is not None or self._is_step(named, text)):
             return named.column(text)
         return value
+
+    def _is_step(self, named: NamedMetric, text: str) -> bool:
+        """Whether a line of an output without epochs is of a step, and the metric's name says of what data it is.
+
+        Another name may be that of the training's loss, which is written at many steps.
+        """
+        return named.says_data and self._latest_epoch is None and self._step.search(text) is not None
 
     def _note_unread(
         self, named: NamedMetric, text: str, epoch: float | None, value: NamedValue, bar: ProgressBar | None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rich.cells import cell_len
 
 from wattloop_operator.api.batch_size_policy import DecisionKind
-from wattloop_operator.domain.quantities import NONE, energy_text, metric_text, time_text
+from wattloop_operator.domain.quantities import NONE, energy_text, energy_unit, metric_text, time_text
 from wattloop_operator.history.history_table import saving_cell
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
@@ -19,6 +19,7 @@ from wattloop_planner.bandit.configuration import Configuration
 
 # Width of the table if it is not shown in a terminal.
 PLAIN_WIDTH = 80
+ENERGY_WIDTH = 8
 # Codes of decisions whose kind is not a short word by itself.
 CODES = {DecisionKind.COMPARISON.value: "compare"}
 RETRY = "retry"
@@ -115,6 +116,15 @@ def _outcome(line: AttemptLine) -> str:
     return OUTCOMES.get(line.row.outcome, line.row.outcome)
 
 
+def _energy(joules: float) -> str:
+    """An energy with four significant digits, or three where these do not fit the column, as "10.17 kWh" does not."""
+    text = energy_text(joules)
+    if len(text) <= ENERGY_WIDTH:
+        return text
+    size, _ = energy_unit(joules)
+    return energy_text(float(f"{joules / size:.3g}") * size)
+
+
 def _known(value: float | None, text: Callable[[float], str]) -> str:
     """The text of a measured value; 0 is no measurement."""
     return text(value) if value else NONE
@@ -127,9 +137,9 @@ COLUMNS = (
     ),
     Column("epo.", 4, True, lambda line: f"{line.row.epochs:.3g}", 2),
     Column("metric", 7, True, lambda line: metric_text(line.metric) or NONE, 6),
-    Column("energy", 8, True, lambda line: _known(line.row.energy_joules, energy_text), 4),
+    Column("energy", ENERGY_WIDTH, True, lambda line: _known(line.row.energy_joules, _energy), 4),
     Column("time", 8, True, lambda line: _known(line.row.time_seconds, time_text), 3),
-    Column("cost", 8, True, lambda line: _known(line.row.cost_joules, energy_text), 7),
+    Column("cost", ENERGY_WIDTH, True, lambda line: _known(line.row.cost_joules, _energy), 7),
     Column("saved%", 6, True, lambda line: saving_cell(line.row, 6), 5),
     Column("result", 9, False, _outcome, 9),
     Column("why", 9, False, lambda line: line.why, 8),

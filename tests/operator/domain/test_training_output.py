@@ -64,6 +64,26 @@ def test_a_metric_after_a_space_counts_only_where_no_evaluation_has_a_separator(
     assert lines.read(b"epoch 2 | step 100 | loss 0.49") is None
 
 
+NANO_GPT = b"2026-11-26 23:20:47,494 | INFO | step 250: train loss 1.9, val loss 2.1"
+
+
+def test_an_evaluation_after_a_space_counts_beside_a_step_where_its_name_says_of_what_data_it_is() -> None:
+    lines = reader("val_loss", metricName="val loss")
+    assert lines.read(NANO_GPT) == Evaluation(2.1, None)
+    assert lines.read(b"iter 250 | val loss 1.8") == Evaluation(1.8, None)
+    assert lines.read(b"training until val loss 2.1") is None
+    assert lines.read(b"footstep 5, val loss 2.1") is None
+    # The loss of the training, which is written at many steps, has no such name.
+    assert reader("loss").read(b"iter 250: loss 2.0, time 8.21ms") is None
+    assert reader("loss").read(NANO_GPT) is None
+
+
+def test_a_step_does_not_count_in_an_output_with_epochs() -> None:
+    lines = reader("val_loss", metricName="val loss")
+    assert lines.read(b"epoch 1 | val loss 0.7") == Evaluation(0.7, 1)
+    assert lines.read(b"step 100 | val loss 0.6") is None
+
+
 def test_a_line_that_names_the_metric_in_another_form_is_noticed_when_the_third_epoch_begins() -> None:
     lines = reader()
     start = (b"Resuming from epoch 7 (best accuracy 0.81)", b"metric: accuracy", b"in 3 accuracys")

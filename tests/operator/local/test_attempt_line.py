@@ -65,6 +65,16 @@ def test_figures_that_were_not_measured_are_dashes() -> None:
     assert line_text(attempt, 80).split()[4:8] == ["–", "90", "s", "–"]
 
 
+@pytest.mark.parametrize(
+    ("joules", "cell"),
+    [(999.94e3, "999.9 kJ"), (4.3e6, "1.19 kWh"), (36.6e6, "10.2 kWh"), (3.5998e9, "1 MWh"), (45.1e9, "12.5 MWh")],
+)
+def test_an_energy_that_is_too_long_for_its_column_has_three_digits(joules: float, cell: str) -> None:
+    record = dataclasses.replace(RECORD, energy_joules=joules)
+    (attempt,) = ended_attempts(JobHistory("team", "digits", 0.5, 32, (record,)))
+    assert " ".join(line_text(attempt, 80).split()[4:6]) == cell
+
+
 def test_a_wide_terminal_shows_all_parameters() -> None:
     configuration = Configuration(64, (("learning_rate", "0.000125"), ("optimizer", "adamw")))
     record = dataclasses.replace(RECORD, batch_size=64, parameters=configuration.parameters)

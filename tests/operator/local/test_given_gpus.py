@@ -91,3 +91,20 @@ def test_a_training_sees_as_many_gpus_of_its_machine_as_the_manifest_requests(
     seen, measured = json.loads((local_job.folder / "gpus").read_text())
     assert measured == [uuids[index] for index in indices]
     assert seen == (devices or uuids[0])
+
+
+def test_a_training_whose_variables_hide_the_gpu_says_so(
+    local_job: LocalJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    state = nvml_simulator.create(tmp_path / "gpus", model="A100", count=1, clock="virtual", permission="anyone")
+    for name, value in nvml_simulator.environment(state).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    container = {"name": "train", "image": "none", "command": ["python", "train.py"]}
+    hidden = container | {"env": [{"name": "CUDA_VISIBLE_DEVICES", "value": ""}]}
+    pod = {"restartPolicy": "Never", "containers": [hidden]}
+    local_job.job(ONE_PROCESS, template={"job": {"template": {"spec": pod}}})
+    assert main(["run", str(local_job.manifest), "--output", str(local_job.output), "--recurrences", "1"]) == 0
+    assert "check that CUDA_VISIBLE_DEVICES hides none of them" in capsys.readouterr().err
+    (row,) = local_job.rows()
+    assert (row["energy_joules"], row["cost_joules"], row["saving_percent"]) == ("", "", "")

@@ -237,7 +237,10 @@ def _cause(recurrence: TrainingRecurrence, usage: Usage | None, energy: float, s
     if usage is None or not usage.devices:
         if not recurrence.status.devices:
             return "neither its processes nor a node agent saw a GPU; request one in its template"
-        return "neither its processes nor a node agent reported its GPUs; check that the node agent runs on its node"
+        return (
+            "neither its processes nor a node agent reported its GPUs; check that CUDA_VISIBLE_DEVICES hides none of "
+            "them, and that the node agent runs on its node"
+        )
     if usage.gpu_product == PROCESSORS_PRODUCT:
         return f"this machine has no GPU, and the energy of its processors cannot be read; {READ_PROCESSORS}"
     if seconds <= 0:
