@@ -23,7 +23,7 @@ from support.control_plane.control_plane import running_control_plane
 from support.control_plane.kubelet import NODE_NAME, Kubelet
 from support.control_plane.memory_cgroup import memory_cgroup, missing_requirement
 from support.control_plane.training import TokenOfPod
-from support.control_plane.waiting import PATIENCE_SECONDS, Object, WaitTimeoutError, wait_until
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object, WaitTimeoutError, wait_until
 
 
 def job_manifest(name: str = "train", **spec: Any) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def test_a_role_grants_only_its_rights(
     )
     someone = kubectl.as_user(service_account_kubeconfig(namespace, "default"))
     # A role takes effect after a moment.
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     while True:
         try:
             assert someone.json("get", "pods", namespace=namespace)["items"] == []

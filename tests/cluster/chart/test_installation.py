@@ -16,7 +16,7 @@ from support.chart.rendering import chosen, documents, render
 from support.chart.training_jobs import JOB, job
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import ClusterCommand, CommandError
-from support.control_plane.waiting import PATIENCE_SECONDS, Object, wait_until
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object, wait_until
 from wattloop_operator.cluster_check import check_job
 
 AGENTS = "wattloop-agent"
@@ -186,7 +186,7 @@ def test_an_upgrade_applies_changed_values_brings_new_fields_of_the_definitions_
     assert empty.kubectl("get", "gpp", "--output=name").strip() == "gpupowerpolicy.wattloop.dev/kept"
     assert empty.kubectl.json("get", "secret", "wattloop-reporting-authority", namespace=HOME)["data"] == authority
 
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     while True:
         try:
             empty.kubectl.apply(bounded, namespace="default")

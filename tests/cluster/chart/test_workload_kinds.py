@@ -16,7 +16,7 @@ from support.chart.rights import granted_soon
 from support.chart.training_jobs import job
 from support.control_plane.chart import CHART, REPOSITORY
 from support.control_plane.commands import CommandError
-from support.control_plane.waiting import PATIENCE_SECONDS
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS
 
 GROUP = "stand-in.example.com"
 CONTROLLER = "system:serviceaccount:stand-in:controller"
@@ -105,7 +105,7 @@ def applied(cluster: EmptyCluster, body: dict[str, Any], *command: str) -> str:
 
 def applied_soon(cluster: EmptyCluster, body: dict[str, Any], *command: str) -> bool:
     """Whether it is accepted once the server's caches have caught up with a role just bound."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     while message := applied(cluster, body, *command):
         assert time.monotonic() < deadline, message
         time.sleep(0.1)

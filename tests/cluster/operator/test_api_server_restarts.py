@@ -17,7 +17,7 @@ from support.control_plane.objects import JOB, list_objects
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.processes import ProcessEndedError
 from support.control_plane.training import Training
-from support.control_plane.waiting import PATIENCE_SECONDS, Object, wait_until
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object, wait_until
 from support.free_ports import free_port
 from support.load_aware_clock import LoadAwareClock
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
@@ -49,7 +49,7 @@ def status_of(operator: OperatorProcess, path: str) -> int:
 
 def await_readiness(operator: OperatorProcess, status: int) -> None:
     """Wait until readiness has this status; meanwhile the operator must be alive."""
-    within_seconds = PATIENCE_SECONDS if status == 200 else NOT_READY_WITHIN_SECONDS
+    within_seconds = LONGEST_WAIT_SECONDS if status == 200 else NOT_READY_WITHIN_SECONDS
     with LoadAwareClock() as clock:
         while status_of(operator, "/readyz") != status:
             assert clock.seconds() < within_seconds, operator.health("/readyz").text

@@ -19,7 +19,7 @@ from support.control_plane.kubelet import Kubelet
 from support.control_plane.operator_process import OperatorProcess
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.training import TokenOfPod
-from support.control_plane.waiting import PATIENCE_SECONDS, Object, wait_until
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object, wait_until
 from support.free_ports import free_port
 from wattloop_operator.store import open_store
 
@@ -69,7 +69,7 @@ def await_jobs(
     namespace: str,
     holds: Callable[[Object], Any],
     what: str,
-    timeout_seconds: float = PATIENCE_SECONDS,
+    timeout_seconds: float = LONGEST_WAIT_SECONDS,
 ) -> list[Object]:
     def all_hold(jobs: list[Object]) -> list[Object] | None:
         return jobs if jobs and all(holds(job.get("status") or {}) for job in jobs) else None

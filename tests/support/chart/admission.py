@@ -11,7 +11,7 @@ from kubernetes import client
 from kubernetes.client import ApiException
 from kubernetes.dynamic import DynamicClient
 
-from support.control_plane.waiting import PATIENCE_SECONDS
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS
 
 REFUSED = frozenset({403, 422})
 
@@ -44,7 +44,7 @@ def await_refusal(ask: Callable[[], str], expected: str) -> None:
     Raises:
         AssertionError: It is not.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     while expected not in (message := ask()):
         assert time.monotonic() < deadline, f"not refused with {expected!r}: {message or 'accepted'}"
         time.sleep(0.1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from kubernetes import client
 
-from support.control_plane.waiting import PATIENCE_SECONDS
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS
 
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
@@ -38,7 +38,7 @@ def granted(admin: client.ApiClient, namespace: str, service_account: str, resou
 
 def granted_soon(expected: set[str], **access: Any) -> set[str]:
     """The granted verbs once the API server's caches include new roles and bindings."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     while (verbs := granted(**access)) != expected and time.monotonic() < deadline:
         time.sleep(0.02)
     return verbs
@@ -50,7 +50,7 @@ def await_right_to_create(admin: client.ApiClient, namespace: str, service_accou
     Raises:
         AssertionError: It may not.
     """
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     for resource in resources:
         while not may(admin, namespace, service_account, "create", resource, namespace):
             assert time.monotonic() < deadline, f"{namespace}/{service_account} may not create {resource}"

@@ -20,7 +20,7 @@ from support.control_plane.certificates import CertificateAuthority
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.processes import ServerProcess
 from support.control_plane.ray_heads import ray_heads
-from support.control_plane.waiting import PATIENCE_SECONDS, Object, wait_until
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object, wait_until
 from support.free_ports import free_port
 
 # Where a controller looks for its certificate, below its folder for temporary files.
@@ -220,7 +220,7 @@ def at_port(configuration: dict[str, Any], program: str, port: int, authority: b
 
 def await_ready(process: ServerProcess, health_port: int) -> None:
     """Wait until a controller says that it is ready."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
     while True:
         process.check_alive()
         with contextlib.suppress(httpx.TransportError):

@@ -15,7 +15,7 @@ import httpx
 from support.control_plane.memory_cgroup import MemoryCgroup
 from support.control_plane.preloaded import PreloadedOperator
 from support.control_plane.processes import ServerProcess
-from support.control_plane.waiting import PATIENCE_SECONDS
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS
 
 WATTLOOP = Path(sys.executable).parent / "wattloop"
 
@@ -80,7 +80,7 @@ class OperatorProcess(ServerProcess):
             text = log.read().decode("utf-8", "replace")
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
-    def await_line(self, message: str, timeout_seconds: float = PATIENCE_SECONDS) -> dict[str, Any]:
+    def await_line(self, message: str, timeout_seconds: float = LONGEST_WAIT_SECONDS) -> dict[str, Any]:
         """Wait for a line of its log.
 
         Raises:
@@ -117,6 +117,6 @@ class OperatorProcess(ServerProcess):
         """Send SIGCONT."""
         self._process.send_signal(signal.SIGCONT)
 
-    def await_exit(self, timeout_seconds: float = PATIENCE_SECONDS) -> int:
+    def await_exit(self, timeout_seconds: float = LONGEST_WAIT_SECONDS) -> int:
         """Wait until it ends by itself; returns its exit code."""
         return self._process.wait(timeout_seconds)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from support.control_plane.waiting import PATIENCE_SECONDS, Object
+from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object
 from wattloop.run.report_channel import ReportChannel
 from wattloop.wire.environment import RunEnvironment
 from wattloop.wire.training_messages import Answer, GpuEnergy, LimitMeasurement, Report
@@ -44,7 +44,7 @@ class Training:
     token_of_pod: TokenOfPod
     folder: Path
     url: str = ""
-    timeout_seconds: float = PATIENCE_SECONDS
+    timeout_seconds: float = LONGEST_WAIT_SECONDS
 
     def __post_init__(self) -> None:
         self.environment = RunEnvironment.read(environment_of(self.pod))

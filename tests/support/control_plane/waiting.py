@@ -14,7 +14,7 @@ Found = TypeVar("Found")
 Object = dict[str, Any]
 _EXPIRED, _TOO_MANY_REQUESTS, _SERVER_ERROR = 410, 429, 500
 _RETRY_SECONDS = 0.2
-PATIENCE_SECONDS = 240.0
+LONGEST_WAIT_SECONDS = 240.0
 """How long a wait for something that takes seconds lasts at most, where nothing is promised.
 
 A controller lists again up to a minute after an API server that was away has come back, and one that waits for it later
@@ -36,7 +36,7 @@ def wait_until(
     field_selector: str | None = None,
     condition: Callable[[list[Object]], Found | None],
     what: str,
-    timeout_seconds: float = PATIENCE_SECONDS,
+    timeout_seconds: float = LONGEST_WAIT_SECONDS,
 ) -> Found:
     """Watch the objects of a kind until `condition` returns neither None nor False.
 
