@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -74,7 +75,7 @@ def _draw(history: JobHistory, theme: Theme = LIGHT) -> Figure:
     drawn, step = thinned(costs)
     every = "each recurrence" if step == 1 else f"1 in {step} of {len(costs):,} recurrences"
     above.set_title(f"{label_of(history.title)}: cost of {every}")
-    _draw_costs(above, drawn, savings.default, theme, width=0.8 * step)
+    _draw_costs(above, drawn, savings, theme, width=0.8 * step)
     _draw_marks(above, marks_of(history), theme)
     below.set_title("cumulative savings against the default configuration, with their interval of 90 %")
     if savings.is_known:
@@ -87,10 +88,9 @@ def _draw(history: JobHistory, theme: Theme = LIGHT) -> Figure:
     return figure
 
 
-def _draw_costs(
-    axes: Axes, costs: Sequence[RecurrenceCost], default: Estimate | None, theme: Theme, width: float
-) -> None:
-    largest = max(*(each.cost_joules for each in costs), 0.0 if default is None else default.value)
+def _draw_costs(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings, theme: Theme, width: float) -> None:
+    default = savings.default
+    largest = _largest(costs, savings)
     size, unit = energy_unit(largest)
     colours = colours_of((configuration for each in costs for configuration, _ in each.attempts), theme)
     for each in costs:
@@ -115,11 +115,7 @@ def _draw_costs(
     if any(len(each.attempts) > 1 or not each.reached for each in costs):
         handles.append(Patch(facecolor=theme.faint, edgecolor=theme.paper, hatch="////", label="target missed"))
     if default is not None:
-        label = f"default configuration,\n{default.value / size:.3g} {unit}"
-        axes.axhspan(default.low / size, default.high / size, color=theme.faint, alpha=0.15, linewidth=0, zorder=0)
-        handles.append(
-            axes.axhline(default.value / size, color=theme.ink, linestyle=DASHES, linewidth=1.4, label=label)
-        )
+        handles.append(_draw_default(axes, costs, savings, theme))
     axes.legend(handles=handles, title="batch size", alignment="left", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.grid(visible=False, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -127,6 +123,29 @@ def _draw_costs(
     axes.set_ylim(0.0, 1.1 * min(max(largest, 0.0 if default is None else default.high), 2 * largest) / size)
     axes.set_xlim(costs[0].recurrence - 0.75 * width, costs[-1].recurrence + 0.75 * width)
     axes.set_ylabel(f"cost ({unit})")
+
+
+def _draw_default(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings, theme: Theme) -> Artist:
+    """The cost of the default configuration: a level line, or one that changes with the data."""
+    default = savings.default
+    assert default is not None
+    size, unit = energy_unit(_largest(costs, savings))
+    band: dict[str, Any] = {"color": theme.faint, "alpha": 0.15, "linewidth": 0, "zorder": 0}
+    line: dict[str, Any] = {"color": theme.ink, "linestyle": DASHES, "linewidth": 1.4}
+    cost = f"{default.value / size:.3g} {unit}"
+    if not savings.default_changes:
+        axes.axhspan(default.low / size, default.high / size, **band)
+        return axes.axhline(default.value / size, label=f"default configuration,\n{cost}", **line)
+    then = [(each.recurrence, found) for each in costs if (found := savings.default_at(each.recurrence)) is not None]
+    low, value, high = ([getattr(found, name) / size for _, found in then] for name in ("low", "value", "high"))
+    at = [recurrence for recurrence, _ in then]
+    axes.fill_between(at, low, high, step="mid", **band)
+    return axes.step(at, value, where="mid", label=f"default configuration,\nnow {cost}", **line)[0]
+
+
+def _largest(costs: Sequence[RecurrenceCost], savings: JobSavings) -> float:
+    """The largest cost that is drawn, in joules."""
+    return max(*(each.cost_joules for each in costs), 0.0 if savings.default is None else savings.default.value)
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], theme: Theme) -> None:

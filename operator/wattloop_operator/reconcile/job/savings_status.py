@@ -9,7 +9,7 @@ from wattloop_operator.domain.quantities import energy_text, metric_text, percen
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, carbon_grams, money
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost_with
+from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost_shares_with, default_cost_with
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_planner.estimate import Estimate
@@ -33,6 +33,7 @@ def savings_of(snapshot: Snapshot, eta: float, left_out: frozenset[int] = frozen
         configuration=default_configuration(spec),
         eta=eta,
         default=default_cost_with(snapshot, eta),
+        default_shares=default_cost_shares_with(snapshot, eta),
         left_out=left_out,
     )
 

@@ -9,7 +9,7 @@ delivered nothing, so it saved nothing: what its trials cost is a cost of learni
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -55,6 +55,7 @@ class RecurrenceSaving:
         of_default: Whether all its attempts ran the default batch size and parameters.
         cost_joules: Cost of all its attempts; None if that of one is not known.
         lost_joules: What it cost without result: of attempts with another configuration, if it missed the target.
+        default_share: What the default configuration would have cost then, relative to now.
     """
 
     index: int
@@ -63,6 +64,7 @@ class RecurrenceSaving:
     of_default: bool
     cost_joules: float | None
     lost_joules: float = 0.0
+    default_share: float = 1.0
 
     @property
     def is_compared(self) -> bool:
@@ -80,7 +82,7 @@ class JobSavings:
     """The recurrences of a job towards one target, compared with its default configuration.
 
     Attributes:
-        default: Expected cost in joules of a recurrence in the default configuration; None if not known yet.
+        default: Expected cost in joules of a recurrence in the default configuration now; None if not known yet.
         recurrences: The recurrences, by rising index.
     """
 
@@ -91,6 +93,16 @@ class JobSavings:
     def is_known(self) -> bool:
         """Whether a saving can be stated: the default's cost and that of another configuration are known."""
         return self.default is not None and any(each.has_saving for each in self.recurrences)
+
+    @property
+    def default_changes(self) -> bool:
+        """Whether the default configuration cost another amount at some recurrence than now, as data grow."""
+        return any(each.default_share != 1.0 for each in self.recurrences)
+
+    def default_at(self, index: int) -> Estimate | None:
+        """Expected cost of the default configuration at a recurrence; None if it is not compared or not known."""
+        found = self._by_index.get(index)
+        return None if found is None else self._of_default(lambda default: found.default_share * default)
 
     def of(self, index: int) -> Estimate | None:
         """Saving of one recurrence in percent of the default's cost; None for a baseline, or if it is not known."""
@@ -153,7 +165,7 @@ class JobSavings:
 
     def running(self) -> tuple[tuple[int, Estimate], ...]:
         """Index of each compared recurrence, and the joules saved up to and including it."""
-        found, count, paid = [], 0, 0.0
+        found, count, paid = [], 0.0, 0.0
         for each in self.compared:
             more, cost = _paid((each,))
             count, paid = count + more, paid + cost
@@ -165,7 +177,7 @@ class JobSavings:
     def _joules(self, recurrences: Sequence[RecurrenceSaving]) -> Estimate | None:
         return self._saved(*_paid(recurrences))
 
-    def _saved(self, count: int, paid: float) -> Estimate | None:
+    def _saved(self, count: float, paid: float) -> Estimate | None:
         return self._of_default(lambda default: count * default - paid)
 
     def _percent(self, recurrences: Sequence[RecurrenceSaving]) -> Estimate | None:
@@ -192,6 +204,7 @@ def job_savings(
     configuration: Configuration,
     eta: float,
     default: Estimate | None,
+    default_shares: Mapping[int, float],
     left_out: frozenset[int] = frozenset(),
 ) -> JobSavings:
     """Compare the recurrences of a job with its default configuration.
@@ -202,7 +215,8 @@ def job_savings(
         target: The target; recurrences with another one are not compared.
         configuration: The default configuration.
         eta: Weight of energy in the cost, 0 to 1.
-        default: Expected cost of that configuration.
+        default: Expected cost of that configuration now.
+        default_shares: The same at each recurrence, relative to now; 1 for others.
         left_out: Indices of recurrences that have not ended.
     """
     purposes = _Purposes(profiles, configuration)
@@ -215,7 +229,8 @@ def job_savings(
         others = [each for each in history.records if not purposes.is_default(each)]
         lost = 0.0 if history.reached else known_cost(others, eta) or 0.0
         of_default = all(ran(each, configuration) for each in history.records)
-        compared.append(RecurrenceSaving(history.index, purpose, history.reached, of_default, cost, lost))
+        share = default_shares.get(history.index, 1.0)
+        compared.append(RecurrenceSaving(history.index, purpose, history.reached, of_default, cost, lost, share))
     return JobSavings(default, tuple(compared))
 
 
@@ -260,12 +275,12 @@ def _key(record: ObservationRecord) -> tuple[int, str, int]:
     return record.batch_size, record.gpu_product, record.gpu_count
 
 
-def _paid(recurrences: Iterable[RecurrenceSaving]) -> tuple[int, float]:
-    """Number of recurrences that reached the target, and what all of them cost."""
-    count, paid = 0, 0.0
+def _paid(recurrences: Iterable[RecurrenceSaving]) -> tuple[float, float]:
+    """What the recurrences that reached the target would have cost, in costs of the default now, and what all cost."""
+    count, paid = 0.0, 0.0
     for each in recurrences:
         if each.is_compared:
-            count += 1
+            count += each.default_share
             paid += each.cost_joules or 0.0
         else:
             paid += each.lost_joules
