@@ -39,6 +39,8 @@ class Result(StrEnum):
     CRASHED: Its process failed by itself (an exception, out of memory).
     START_FAILED: It failed before its first epoch by a mistake in its command, script or files; no batch size is
         blamed, and the policy learns nothing from it.
+    SCRIPT_ERROR: It failed later by an error in its script that no batch size causes, such as NameError; the policy
+        learns nothing from it.
     HUNG: It sent no report for progressDeadlineSeconds and was terminated; counts as a crash.
     DEADLINE_EXCEEDED: It was still running at the active deadline and was terminated.
     MISSING_METRIC: It succeeded without reporting the metric; the policy learns nothing from it.
@@ -54,12 +56,17 @@ class Result(StrEnum):
     DIVERGED = "Diverged"
     CRASHED = "Crashed"
     START_FAILED = "StartFailed"
+    SCRIPT_ERROR = "ScriptError"
     HUNG = "Hung"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     MISSING_METRIC = "MissingMetric"
     DISRUPTED = "Disrupted"
     CANCELLED = "Cancelled"
     NAME_CONFLICT = "NameConflict"
+
+
+# Failures that repeat with every batch size until their user has corrected the script, the command or a file.
+SCRIPT_FAILURES = frozenset({Result.START_FAILED, Result.SCRIPT_ERROR})
 
 
 class RecentPower(ApiModel):

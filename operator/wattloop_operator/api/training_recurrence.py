@@ -277,10 +277,11 @@ class TrainingRecurrenceStatus(ApiModel):
         description="Result of the attempt. Absent while it is active. Reached: it reached the target. Stopped: it "
         "became too expensive. Exhausted: it ran all epochs without reaching the target. Plateaued: it was stopped at "
         "its plateau, predicted to end below the target. Crashed: its process failed. StartFailed: it failed before "
-        "its first epoch by a mistake in its command, script or files. Hung: it sent no report for "
-        "progressDeadlineSeconds. DeadlineExceeded: it exceeded activeDeadlineSeconds. MissingMetric: it did not "
-        "report the metric. Disrupted: the cluster terminated it. Cancelled: a user or concurrencyPolicy Replace "
-        "cancelled it. NameConflict: an object that Wattloop did not create has the name of its workload.",
+        "its first epoch by a mistake in its command, script or files. ScriptError: it failed later by an error "
+        "in its script that no batch size causes. Hung: it sent no report for progressDeadlineSeconds. "
+        "DeadlineExceeded: it exceeded activeDeadlineSeconds. MissingMetric: it did not report the metric. "
+        "Disrupted: the cluster terminated it. Cancelled: a user or concurrencyPolicy Replace cancelled it. "
+        "NameConflict: an object that Wattloop did not create has the name of its workload.",
     )
     epochs: NonNegativeDecimalString | None = Field(default=None, description="Number of epochs run.")
     failure_place: str = Field(

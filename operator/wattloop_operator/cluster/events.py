@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.meta import ConditionStatus, ObjectMeta
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.recurring_training_job_status import RecurringTrainingJobStatus
@@ -36,7 +36,7 @@ MAX_NOTE_BYTES = 1024
 WARNING_RESULTS = frozenset(
     {
         Result.CRASHED,
-        Result.START_FAILED,
+        *SCRIPT_FAILURES,
         Result.HUNG,
         Result.DEADLINE_EXCEEDED,
         Result.MISSING_METRIC,

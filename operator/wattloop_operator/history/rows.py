@@ -30,7 +30,7 @@ class RecurrenceRow:
         batch_size: The chosen batch size.
         power_limit_watts: The power limit of each GPU at the end; None if there was none.
         epochs: Epochs run.
-        outcome: Its result: reached, stopped, exhausted, plateaued, diverged, crashed, start-failed,
+        outcome: Its result: reached, stopped, exhausted, plateaued, diverged, crashed, start-failed, script-error,
             hung, deadline-exceeded, missing-metric, disrupted, cancelled or name-conflict.
         energy_joules: Energy of all its GPUs; None if it is not known.
         time_seconds: Its duration; None if it is not known.

@@ -31,6 +31,7 @@ OUTCOMES = {
     "missing-metric": "no metric",
     "name-conflict": "conflict",
     "start-failed": "no start",
+    "script-error": "script",
 }
 
 

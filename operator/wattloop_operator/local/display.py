@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import IO
 
-from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.job_history import JobHistory
@@ -25,7 +25,7 @@ EXPECTED_RESULTS = frozenset({Result.REACHED, Result.STOPPED, Result.DIVERGED, R
 INFORMATIVE_RESULTS = EXPECTED_RESULTS | {Result.EXHAUSTED, Result.DEADLINE_EXCEEDED}
 
 # Mistakes of a user repeat, with a message of many lines.
-MISTAKES = frozenset({Result.START_FAILED, Result.CRASHED, Result.MISSING_METRIC})
+MISTAKES = SCRIPT_FAILURES | {Result.CRASHED, Result.MISSING_METRIC}
 
 
 class _EndedSince:

@@ -17,7 +17,7 @@ from pathlib import Path
 from wattloop import interruption
 from wattloop.errors import OperationError, UsageError
 from wattloop.files.atomic_write import open_atomic
-from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.batch_size_policy import DecisionKind, FixedPolicySpec, PolicyChoice
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.power_fields import Power, PowerLimit, PowerLimitMode
@@ -209,14 +209,15 @@ def _check_held(snapshot: Snapshot) -> None:
 
 
 def _check_started(snapshot: Snapshot, name: str) -> None:
-    """Check that a run did not fail at its start: those of all other points would fail too.
+    """Check that a run did not fail by its script: those of all other points would fail too.
 
     Raises:
-        OperationError: It failed there.
+        OperationError: It failed so.
     """
     ended = next((each.status for each in snapshot.recurrences if each.metadata.name == name), None)
-    if ended is not None and ended.result is Result.START_FAILED:
-        raise OperationError("the training fails at its start (see above); fix it, then run the same command again")
+    if ended is not None and ended.result in SCRIPT_FAILURES:
+        where = "at its start" if ended.result is Result.START_FAILED else "by an error in its script"
+        raise OperationError(f"the training fails {where} (see above); fix it, then run the same command again")
 
 
 def _training_digest(job: RecurringTrainingJob) -> str:

@@ -23,6 +23,7 @@ DONE_REASONS = frozenset({ALL_STARTED, *Result})
 # Reasons with which a job waits for its user to correct a mistake.
 MISTAKES = {
     Result.START_FAILED.value: "the training fails at its start",
+    Result.SCRIPT_ERROR.value: "the training's script has an error",
     Result.MISSING_METRIC.value: "the training reports nothing",
 }
 

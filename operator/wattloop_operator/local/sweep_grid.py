@@ -12,7 +12,7 @@ from typing import IO
 
 from rich.table import Table
 
-from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.domain.names import slot_in_name
 from wattloop_operator.domain.quantities import number_text
 from wattloop_operator.domain.records import ObservationRecord
@@ -23,7 +23,7 @@ from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front
 SLOT = re.compile(r"b([0-9]{1,18})-(p([0-9]{1,9})|free)-r([0-9]{1,9})")
 MAX_RUNS = 10_000
 # Results that say nothing about a point: it is run again.
-REPEATED_RESULTS = frozenset({Result.DISRUPTED.value, Result.CANCELLED.value, Result.START_FAILED.value})
+REPEATED_RESULTS = frozenset(each.value for each in SCRIPT_FAILURES | {Result.DISRUPTED, Result.CANCELLED})
 
 
 @dataclass(frozen=True, order=True)

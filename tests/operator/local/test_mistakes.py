@@ -110,6 +110,21 @@ def test_the_same_signal_at_two_batch_sizes_ends_the_run(
     assert "tiny: the training fails at its start (see above); fix it, then run the same command again" in stderr
 
 
+def test_a_typo_at_the_end_of_a_script_costs_one_attempt_and_blames_no_batch_size(
+    local_job: LocalJob, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local_job.job(RUN.format(statement="if epoch == 2: print(histroy)"))
+    assert local_job.run("--recurrences", "20") == 1
+    assert local_job.outcomes() == [("0", "0", "script-error")]
+    stderr = capsys.readouterr().err
+    assert "NameError: name 'histroy' is not defined" in stderr
+    assert "fix the script; no batch size is blamed; see " in stderr
+    assert "tiny: the training's script has an error (see above); fix it, then run the same command again" in stderr
+    local_job.job()
+    assert local_job.run("--recurrences", "3") == 0
+    assert {outcome for _, _, outcome in local_job.outcomes()[1:]} == {"reached"}
+
+
 def test_a_training_that_reports_nothing_ends_the_run_and_shows_what_it_printed(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:

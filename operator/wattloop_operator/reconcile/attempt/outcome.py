@@ -24,6 +24,7 @@ from wattloop_operator.reconcile.attempt.start_failure import (
     BLAMES_NONE,
     failure_place,
     repeated_failure,
+    script_error,
     start_failure,
 )
 
@@ -141,6 +142,16 @@ def _failed(
     if unhealthy:
         # A broken device must not count against the batch size.
         return Ended(Result.DISRUPTED, f"{unhealthy}; {workload.message}; nothing is learned from it")
+    return _failed_by_itself(recurrence, progress, workload, places_before, now)
+
+
+def _failed_by_itself(
+    recurrence: TrainingRecurrence,
+    progress: Progress,
+    workload: WorkloadState,
+    places_before: Collection[str],
+    now: datetime,
+) -> Ended:
     started, ended = workload.started_at or recurrence.status.start_time, workload.ended_at or now
     place = failure_place(progress, workload, started, ended)
     mistake = start_failure(progress, workload, started, ended)
@@ -149,6 +160,10 @@ def _failed(
     if mistake:
         text = f"it failed at its start: {workload.message or 'its process died'}; {mistake}; {BLAMES_NONE}"
         return Ended(Result.START_FAILED, f"{text}{_output_of(workload)}", place)
+    error = script_error(progress, workload)
+    if error:
+        text = f"it failed by its script: {workload.message or 'its process died'}; {error}; {BLAMES_NONE}"
+        return Ended(Result.SCRIPT_ERROR, f"{text}{_output_of(workload)}")
     causes = (first_failed(progress, workload), workload.message or "its process died")
     text = f"batch size {recurrence.spec.batch_size}: {'; '.join(filter(None, causes))}"
     return Ended(Result.CRASHED, f"{text}{_output_of(workload)}", place)

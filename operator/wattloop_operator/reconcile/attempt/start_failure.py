@@ -1,7 +1,9 @@
-"""Whether an attempt failed at its start by a mistake of its user, which no batch size is to blame for.
+"""Whether an attempt failed by a mistake of its user, which no batch size is to blame for.
 
 A missing program, package or file, a mistake in the script's text and an unknown flag end a training within seconds
 at every batch size. A lack of memory ends it too, and is the fault of its batch size, whatever else the output shows.
+A name or a package that only the end of the script needs ends a training after all of its epochs, as expensively at
+every batch size.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError"})
 FILE_ERRORS = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirectoryError", "PermissionError"})
 SCRIPT_ERRORS = frozenset({"SyntaxError", "IndentationError", "TabError", "NameError"})
 START_ERRORS = IMPORT_ERRORS | FILE_ERRORS | SCRIPT_ERRORS
+LATE_ERRORS = IMPORT_ERRORS | SCRIPT_ERRORS
 MODULE_WITHOUT_ATTRIBUTE = "AttributeError: module '"
 # Of a shell and of Python's argparse: wrong arguments, a program without permission, a program that does not exist.
 START_EXIT_CODES = {2: "wrong arguments", 126: "not executable", 127: "command not found"}
@@ -65,6 +68,29 @@ def start_failure(progress: Progress, workload: WorkloadState, started: datetime
     return _printed_mistake(error, workload.exit_code) or _reported_mistake(error, progress)
 
 
+def script_error(progress: Progress, workload: WorkloadState) -> str:
+    """The error that ended an attempt after its start and that no batch size causes, with its remedy; empty for none.
+
+    A missing file is none: a process that loads data misses one if another was killed for its memory.
+
+    Args:
+        progress: What the attempt reported.
+        workload: Its workload, which has failed.
+    """
+    if workload.failure is not Failure.CRASHED or _may_lack_memory(workload):
+        return ""
+    error, code = printed_error(workload.output), workload.exit_code
+    if code is None or not 0 < code <= MAX_EXIT_CODE:
+        return ""
+    if error is None or not error.name:
+        first = progress.first_failure
+        of_script = first is not None and not first.consequence and first.failure in LATE_ERRORS
+        return f"{first.failure}; {_remedy(first.failure, '')}" if first is not None and of_script else ""
+    if error.name in LATE_ERRORS or error.text.startswith(MODULE_WITHOUT_ATTRIBUTE):
+        return f"{error.text}; {_remedy(error.name, error.text)}"
+    return ""
+
+
 def failure_place(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> str:
     """Where an attempt failed at its start; empty if it failed late or by a lack of memory, or if that is not known.
 
@@ -106,8 +132,12 @@ def _crashed_at_start(progress: Progress, workload: WorkloadState, started: date
         return False
     if started is not None and ended - started > timedelta(seconds=START_SECONDS):
         return False
+    return not _may_lack_memory(workload)
+
+
+def _may_lack_memory(workload: WorkloadState) -> bool:
     lacks_memory = is_out_of_memory(workload.message) or is_out_of_memory(workload.output)
-    return not (workload.killed_ranks or lacks_memory)
+    return bool(workload.killed_ranks) or lacks_memory
 
 
 def _printed_mistake(error: PrintedError | None, exit_code: int | None) -> str:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.records import ObservationRecord
@@ -34,7 +34,7 @@ RETRIED_RESULTS = frozenset(
 # Results after which a retry follows even if the decision ends the recurrence with the attempt.
 ALWAYS_RETRIED_RESULTS = frozenset({Result.CRASHED, Result.HUNG, Result.DISRUPTED})
 # Results of which every attempt costs as much and tells nothing, until the user corrects a mistake.
-MISTAKES = frozenset({Result.START_FAILED.value, Result.MISSING_METRIC.value})
+MISTAKES = frozenset(each.value for each in SCRIPT_FAILURES | {Result.MISSING_METRIC})
 # After them a job without a calendar waits, twice as long after each.
 FIRST_WAIT_SECONDS = 30
 MAX_WAIT_SECONDS = 3600
@@ -44,7 +44,8 @@ def is_retry_due(snapshot: Snapshot, recurrence: Recurrence) -> bool:
     """Whether another attempt of this recurrence must start.
 
     A failure at the start is retried once, since a file system may have been away. If the recurrence before failed
-    there too, with the same template, it is not retried: the mistake is still there.
+    there too, with the same template, it is not retried: the mistake is still there. An error in the script that shows
+    after epochs is not retried: it would cost a training again.
     """
     latest = recurrence.latest
     retries = latest.spec.attempt - sum(_never_started(each) for each in recurrence.attempts)
@@ -91,8 +92,9 @@ def wait_after_mistakes(snapshot: Snapshot) -> tuple[Result, datetime] | None:
 
 
 def _is_mistake(record: ObservationRecord, digest: str) -> bool:
-    """Whether an attempt with this template ended by a mistake before it had reported an epoch."""
-    return record.result in MISTAKES and record.epochs == 0 and record.template_digest == digest
+    """Whether an attempt with this template ended by a mistake, of most kinds before it had reported an epoch."""
+    is_mistake = record.result in MISTAKES and (record.epochs == 0 or record.result == Result.SCRIPT_ERROR.value)
+    return is_mistake and record.template_digest == digest
 
 
 def _never_started(attempt: TrainingRecurrence) -> bool:

@@ -37,9 +37,9 @@ CORRECTED_BY_A_CHANGE = MISTAKES | {NO_ARM_LEFT}
 # With missedRunPolicy Skip, a start that is later than this is missed.
 SKIP_SECONDS = 60
 MISTAKE = (
-    "the training fails at its start or reports nothing, as status.message of the latest TrainingRecurrence shows; fix "
-    "it. A change of spec.template or a run request starts it at once, a change of its training runtime within half a "
-    "minute"
+    "the training fails at its start or by its script, or reports nothing, as status.message of the latest "
+    "TrainingRecurrence shows; fix it. A change of spec.template or a run request starts it at once, a change of "
+    "its training runtime within half a minute"
 )
 CRASHES_COUNT = "Crashes count until spec.template, its training runtime or spec.policy.forget.token changes"
 OUTPUT_NOT_READ = (

@@ -113,8 +113,8 @@ def at_once(_backend: ModelBackend, _name: str) -> None:
 @pytest.mark.parametrize(
     ("when", "exit_code", "output"),
     [
-        (after_an_epoch, 1, IMPORT),
-        (after_a_quarter_of_an_hour, 1, IMPORT),
+        (after_an_epoch, 1, MISSING_FILE),
+        (after_a_quarter_of_an_hour, 1, MISSING_FILE),
         (after_a_quarter_of_an_hour, 127, ""),
         (at_once, 1, OUT_OF_MEMORY),
         (at_once, 2, f"{OUT_OF_MEMORY}{IMPORT}"),

@@ -1,0 +1,105 @@
+"""An error in a script that shows after epochs: no batch size is blamed for it, and no retry pays for it again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from support.backends.model_backend import ModelBackend
+from wattloop_operator.api.attempt_state import FailedRank, Progress, Result
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.reconcile.learning import job_observations
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 90, in <module>\n    plot()\n'
+TYPO = f"{TRACEBACK}NameError: name 'histroy' is not defined\n"
+
+
+def fail_after_epochs(backend: ModelBackend, output: str = TYPO, exit_code: int = 1, **state: Any) -> str:
+    """Start the oldest attempt without a result, and let it fail after three epochs; returns its name."""
+    name = backend.start_attempt()
+    backend.advance(300)
+    backend.report(name, epoch=3, metric=0.5)
+    backend.end_workload(name, Failure.CRASHED, f"exit code {exit_code}", exit_code=exit_code, output=output)
+    backend.workloads[name] = replace(backend.workloads[name], **state)
+    backend.reconcile()
+    return name
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (TYPO, "NameError: name 'histroy' is not defined; fix the script"),
+        (f"{TRACEBACK}ModuleNotFoundError: No module named 'matplotlib'\n", "'matplotlib'; install the package"),
+        (f"{TRACEBACK}AttributeError: module 'torch' has no attribute 'sav'\n", "'sav'; fix the script"),
+    ],
+)
+def test_an_error_of_the_script_alone_blames_no_batch_size_and_is_not_retried(
+    backend: ModelBackend, output: str, message: str
+) -> None:
+    status = backend.recurrences[fail_after_epochs(backend, output)].status
+    assert status.result is Result.SCRIPT_ERROR
+    assert message in status.message
+    assert "no batch size is blamed" in status.message
+    assert backend.running == []
+    assert job_observations.observations(tuple(backend.records.values())) == ()
+    for index in range(1, 5):
+        backend.advance(3600)
+        fail_after_epochs(backend, output)
+        assert backend.running == []
+        assert len(backend.recurrences) == index + 1
+    assert {each.spec.batch_size for each in backend.recurrences.values()} == {backend.job.spec.batch_size.default}
+    assert (backend.job.status.state, backend.job.status.failure) == ("Failing", "ScriptError")
+
+
+@pytest.mark.parametrize(
+    ("output", "exit_code", "state"),
+    [
+        (f"{TRACEBACK}KeyError: 'x'\n", 1, {}),
+        (f"{TRACEBACK}AttributeError: 'NoneType' object has no attribute 'x'\n", 1, {}),
+        # A process that loads data misses a file of another one, which was killed for its memory.
+        (f"{TRACEBACK}FileNotFoundError: [Errno 2] No such file or directory: '/torch_91'\n", 1, {}),
+        (f"{TRACEBACK}RuntimeError: CUDA out of memory\n\nDuring handling:\n\n{TYPO}", 1, {}),
+        (TYPO, 1, {"killed_ranks": (1,)}),
+        (TYPO, 137, {}),
+        ("", 2, {}),
+        ("", 1, {}),
+    ],
+)
+def test_what_a_batch_size_may_cause_counts_against_it(
+    backend: ModelBackend, output: str, exit_code: int, state: dict[str, Any]
+) -> None:
+    name = fail_after_epochs(backend, output, exit_code, **state)
+    assert backend.recurrences[name].status.result is Result.CRASHED
+
+
+@pytest.mark.parametrize(
+    ("failed", "result"),
+    [
+        (FailedRank(rank=0, failure="NameError"), Result.SCRIPT_ERROR),
+        (FailedRank(rank=0, failure="NameError", consequence=True), Result.CRASHED),
+        (FailedRank(rank=0, failure="KeyError"), Result.CRASHED),
+    ],
+)
+def test_what_the_client_reported_tells_where_there_is_no_output(
+    backend: ModelBackend, failed: FailedRank, result: Result
+) -> None:
+    name = backend.start_attempt()
+    recurrence = backend.recurrences[name]
+    progress = Progress(epoch=3.0, first_failure=failed)
+    status = recurrence.status.model_copy(update={"progress": progress})
+    backend.recurrences[name] = recurrence.model_copy(update={"status": status})
+    backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1)
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is result
+
+
+def test_a_job_without_a_calendar_waits_after_it(backend_with: Callable[..., ModelBackend]) -> None:
+    backend = backend_with(trigger={"continuous": {}})
+    fail_after_epochs(backend)
+    assert backend.running == []
+    ready = next(each for each in backend.job.status.conditions if each.type == "Ready")
+    assert (ready.status, ready.reason) == ("False", "ScriptError")
+    assert backend.job.status.next_schedule_time is not None
