@@ -40,10 +40,9 @@ _EPOCH = NAMED_VALUE.format(
     number=NUMBER,
     end=r"$|[^A-Za-z0-9_.%]|\.(?:$|\s)",
 )
-# Scripts without epochs, such as nanoGPT, write "step 250: train loss 1.9, val loss 2.1".
-_STEP = NAMED_VALUE.format(
-    name="(?i:step|iter|iteration)", group="step", separator=r"[\s=:#\[]*", number="[0-9]+", end=r"$|[^A-Za-z0-9_.%]"
-)
+# Scripts without epochs, such as nanoGPT, write "step 250: train loss 1.9, val loss 2.1", after what logging puts
+# before it. A line such as "loaded checkpoint: step 250, val loss 2.1" is no evaluation.
+_STEP = r"(?i)(?:(?:^|[|\]])\s*|[A-Za-z]:)(?:step|iter|iteration)[\s=:#\[]*[0-9]+(?:$|[^A-Za-z0-9_.%])"
 
 
 class PatternError(ValueError):

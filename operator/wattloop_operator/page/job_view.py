@@ -92,8 +92,10 @@ def next_decision(snapshot: Snapshot | None) -> tuple[DecisionView | None, str]:
     if limit is not None and following >= limit:
         return None, NONE_FOLLOWS
     found = status.next_decision
-    if found is None or found.recurrence < following:
-        return None, NOT_YET if status.arms or status.observed_generation is None else NONE_LEFT
+    if found is None:
+        return None, NOT_YET if status.observed_generation is None else NONE_LEFT
+    if found.recurrence < following:
+        return None, NOT_YET
     return (
         DecisionView(
             recurrence=found.recurrence,

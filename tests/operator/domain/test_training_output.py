@@ -72,7 +72,13 @@ def test_an_evaluation_after_a_space_counts_beside_a_step_where_its_name_says_of
     assert lines.read(NANO_GPT) == Evaluation(2.1, None)
     assert lines.read(b"iter 250 | val loss 1.8") == Evaluation(1.8, None)
     assert lines.read(b"training until val loss 2.1") is None
-    assert lines.read(b"footstep 5, val loss 2.1") is None
+    assert lines.read(b"INFO:root:step 250: train loss 1.9, val loss 2.2") == Evaluation(2.2, None)
+    for other in (
+        b"footstep 5, val loss 2.1",
+        b"loaded checkpoint: step 5000, val loss 1.8",
+        b"saving checkpoint at step 250: val loss 2.1",
+    ):
+        assert lines.read(other) is None, other
     # The loss of the training, which is written at many steps, has no such name.
     assert reader("loss").read(b"iter 250: loss 2.0, time 8.21ms") is None
     assert reader("loss").read(NANO_GPT) is None

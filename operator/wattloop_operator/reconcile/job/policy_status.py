@@ -37,8 +37,7 @@ def policy_status(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> d
         recent: The latest recurrences, as in the new status.
     """
     before, job = snapshot.job.status, snapshot.job
-    unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
-    if unchanged and before.arms:
+    if _is_current(snapshot, recent):
         return {name: getattr(before, name) for name in FIELDS}
     context = replace(decision_context(snapshot, next_index(snapshot), 0), running=())
     try:
@@ -56,9 +55,25 @@ def policy_status(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> d
     }
 
 
+def _is_current(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> bool:
+    """Whether the job's status has what would be computed now."""
+    before, job = snapshot.job.status, snapshot.job
+    if job.spec.batch_size.learn_from:
+        # The job that it learns from may have run since.
+        return False
+    unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
+    known = before.next_decision is not None or not _follows(snapshot, next_index(snapshot))
+    return unchanged and known and bool(before.arms)
+
+
+def _follows(snapshot: Snapshot, index: int) -> bool:
+    """Whether the job may have a recurrence of this index."""
+    limit = snapshot.job.spec.max_recurrences
+    return limit is None or index < limit
+
+
 def _next_decision(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> NextDecision | None:
-    spec = snapshot.job.spec
-    if spec.max_recurrences is not None and context.recurrence >= spec.max_recurrences:
+    if not _follows(snapshot, context.recurrence):
         return None
     try:
         return next_decision(snapshot, context, decision)
