@@ -15,6 +15,7 @@ from wattloop_operator.reconcile.energy.attempt_usage import money
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
 
+OUTDATED = "an epoch costs another amount than when the default configuration ran last"
 UNKNOWN_ENERGY = "No energy was measured, so no costs are known."
 
 
@@ -62,9 +63,10 @@ def saving_sentence(history: JobHistory) -> str:
     if default is None:
         # One that an interruption ended goes on with the next run, so this is not what it will have cost.
         unreached = "" if costs[-1].reached else " and has not reached the target"
+        cause = OUTDATED if savings.outdated else "the default configuration has not reached the target"
         return (
             f"The latest recurrence cost {energy_text(costs[-1].cost_joules)}{unreached}. What was saved is not known "
-            "yet: the default configuration has not reached the target."
+            f"yet: {cause}."
         )
     baseline = energy_estimate_text(default)
     if not savings.is_known:

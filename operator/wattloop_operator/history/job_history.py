@@ -17,8 +17,9 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import ANNOTATION
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_check_text, advice_text
-from wattloop_operator.reconcile.learning.costs import default_cost_of, default_cost_shares
+from wattloop_operator.reconcile.learning.costs import default_cost_of
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
+from wattloop_operator.reconcile.learning.outdated_default import is_default_outdated
 from wattloop_operator.reconcile.learning.policy_configurations import default_values
 from wattloop_planner.bandit.configuration import Configuration
 
@@ -116,15 +117,15 @@ class JobHistory:
         if self.default_batch_size is None or not self.records:
             return JobSavings(None)
         configuration = Configuration(self.default_batch_size, tuple(self.default_parameters.items()))
-        known = self.comparable_records, self.profiles, configuration, eta
+        records = self.comparable_records
         return job_savings(
             self.records,
             self.profiles,
             target=self.records[-1].target,
             configuration=configuration,
             eta=eta,
-            default=default_cost_of(*known),
-            default_shares=default_cost_shares(*known),
+            default=default_cost_of(records, self.profiles, configuration, eta),
+            outdated=is_default_outdated(records, configuration, eta),
         )
 
 

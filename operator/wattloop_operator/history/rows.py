@@ -146,7 +146,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             metric=record.metric,
             **_bounded(
                 ("low_default_cost_joules", "default_cost_joules", "high_default_cost_joules"),
-                savings.default_at(record.recurrence) if record.recurrence in purposes else None,
+                savings.default if record.recurrence in purposes else None,
             ),
             **_bounded(
                 ("low_saving_percent", "saving_percent", "high_saving_percent"),

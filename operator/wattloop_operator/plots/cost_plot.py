@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -16,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from wattloop_operator.domain.quantities import energy_unit, metric_text, saving_text
-from wattloop_operator.history.cost_history import RecurrenceCost, costs_of
+from wattloop_operator.history.cost_history import OUTDATED, RecurrenceCost, costs_of
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.marks import Mark, marks_of
@@ -75,22 +74,29 @@ def _draw(history: JobHistory, theme: Theme = LIGHT) -> Figure:
     drawn, step = thinned(costs)
     every = "each recurrence" if step == 1 else f"1 in {step} of {len(costs):,} recurrences"
     above.set_title(f"{label_of(history.title)}: cost of {every}")
-    _draw_costs(above, drawn, savings, theme, width=0.8 * step)
+    _draw_costs(above, drawn, savings.default, theme, width=0.8 * step)
     _draw_marks(above, marks_of(history), theme)
     below.set_title("cumulative savings against the default configuration, with their interval of 90 %")
     if savings.is_known:
         _draw_saving(below, savings, theme)
     else:
-        why = "other configuration has" if savings.default is not None else "default configuration has not"
-        text = f"Not known yet: {'no ' if savings.default is not None else 'the '}{why} reached the target."
-        show_text(below, text, theme)
+        show_text(below, f"Not known yet: {_unknown_cause(savings)}.", theme)
     _draw_metric(metric, history, rows, theme)
     return figure
 
 
-def _draw_costs(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings, theme: Theme, width: float) -> None:
-    default = savings.default
-    largest = _largest(costs, savings)
+def _unknown_cause(savings: JobSavings) -> str:
+    if savings.outdated:
+        return OUTDATED
+    if savings.default is None:
+        return "the default configuration has not reached the target"
+    return "no other configuration has reached the target"
+
+
+def _draw_costs(
+    axes: Axes, costs: Sequence[RecurrenceCost], default: Estimate | None, theme: Theme, width: float
+) -> None:
+    largest = max(*(each.cost_joules for each in costs), 0.0 if default is None else default.value)
     size, unit = energy_unit(largest)
     colours = colours_of((configuration for each in costs for configuration, _ in each.attempts), theme)
     for each in costs:
@@ -115,7 +121,11 @@ def _draw_costs(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings
     if any(len(each.attempts) > 1 or not each.reached for each in costs):
         handles.append(Patch(facecolor=theme.faint, edgecolor=theme.paper, hatch="////", label="target missed"))
     if default is not None:
-        handles.append(_draw_default(axes, costs, savings, theme))
+        label = f"default configuration,\n{default.value / size:.3g} {unit}"
+        axes.axhspan(default.low / size, default.high / size, color=theme.faint, alpha=0.15, linewidth=0, zorder=0)
+        handles.append(
+            axes.axhline(default.value / size, color=theme.ink, linestyle=DASHES, linewidth=1.4, label=label)
+        )
     axes.legend(handles=handles, title="batch size", alignment="left", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.grid(visible=False, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -123,29 +133,6 @@ def _draw_costs(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings
     axes.set_ylim(0.0, 1.1 * min(max(largest, 0.0 if default is None else default.high), 2 * largest) / size)
     axes.set_xlim(costs[0].recurrence - 0.75 * width, costs[-1].recurrence + 0.75 * width)
     axes.set_ylabel(f"cost ({unit})")
-
-
-def _draw_default(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings, theme: Theme) -> Artist:
-    """The cost of the default configuration: a level line, or one that changes with the data."""
-    default = savings.default
-    assert default is not None
-    size, unit = energy_unit(_largest(costs, savings))
-    band: dict[str, Any] = {"color": theme.faint, "alpha": 0.15, "linewidth": 0, "zorder": 0}
-    line: dict[str, Any] = {"color": theme.ink, "linestyle": DASHES, "linewidth": 1.4}
-    cost = f"{default.value / size:.3g} {unit}"
-    if not savings.default_changes:
-        axes.axhspan(default.low / size, default.high / size, **band)
-        return axes.axhline(default.value / size, label=f"default configuration,\n{cost}", **line)
-    then = [(each.recurrence, found) for each in costs if (found := savings.default_at(each.recurrence)) is not None]
-    low, value, high = ([getattr(found, name) / size for _, found in then] for name in ("low", "value", "high"))
-    at = [recurrence for recurrence, _ in then]
-    axes.fill_between(at, low, high, step="mid", **band)
-    return axes.step(at, value, where="mid", label=f"default configuration,\nnow {cost}", **line)[0]
-
-
-def _largest(costs: Sequence[RecurrenceCost], savings: JobSavings) -> float:
-    """The largest cost that is drawn, in joules."""
-    return max(*(each.cost_joules for each in costs), 0.0 if savings.default is None else savings.default.value)
 
 
 def _draw_marks(axes: Axes, marks: Sequence[Mark], theme: Theme) -> None:

@@ -9,8 +9,9 @@ from wattloop_operator.domain.quantities import energy_text, metric_text, percen
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, carbon_grams, money
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, default_cost_shares_with, default_cost_with
+from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, comparable_records, default_cost_with
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
+from wattloop_operator.reconcile.learning.outdated_default import is_default_outdated
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_planner.estimate import Estimate
 
@@ -26,14 +27,15 @@ def savings_of(snapshot: Snapshot, eta: float, left_out: frozenset[int] = frozen
         left_out: Indices of recurrences that have not ended.
     """
     spec = snapshot.job.spec
+    configuration = default_configuration(spec)
     return job_savings(
         job_observations.records_with_late_usage(snapshot),
         job_observations.known_profiles(snapshot),
         target=spec.objective.target.run_target,
-        configuration=default_configuration(spec),
+        configuration=configuration,
         eta=eta,
         default=default_cost_with(snapshot, eta),
-        default_shares=default_cost_shares_with(snapshot, eta),
+        outdated=is_default_outdated(comparable_records(snapshot), configuration, eta),
         left_out=left_out,
     )
 

@@ -14,7 +14,6 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import measured_cost, plausible_cost
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
-from wattloop_operator.reconcile.learning.epoch_cost_level import EpochCostLevels
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, differs_from
 from wattloop_planner.bandit.configuration import Configuration
@@ -109,21 +108,14 @@ def default_cost(snapshot: Snapshot) -> Estimate | None:
 
 def default_cost_with(snapshot: Snapshot, eta: float) -> Estimate | None:
     """The same for another weight of energy: with all weight on energy, the cost is the energy."""
-    return default_cost_of(*_of_job(snapshot), eta)
+    profiles = known_attempts(snapshot).profiles
+    return default_cost_of(comparable_records(snapshot), profiles, default_configuration(snapshot.job.spec), eta)
 
 
-def default_cost_shares_with(snapshot: Snapshot, eta: float) -> dict[int, float]:
-    """`default_cost_shares` of a job, for a weight of energy."""
-    return default_cost_shares(*_of_job(snapshot), eta)
-
-
-def _of_job(
-    snapshot: Snapshot,
-) -> tuple[Sequence[ObservationRecord], Sequence[PowerProfileRecord], Configuration]:
-    """The records towards the job's present target, its profiles and its default configuration."""
+def comparable_records(snapshot: Snapshot) -> list[ObservationRecord]:
+    """The records that count towards the job's present target, ordered by (recurrence, attempt)."""
     known = known_attempts(snapshot)
-    records = [record for record in known.records if record.target == known.target]
-    return records, known.profiles, default_configuration(snapshot.job.spec)
+    return [record for record in known.records if record.target == known.target]
 
 
 def has_parameters_of(record: ObservationRecord, configuration: Configuration) -> bool:
@@ -142,17 +134,14 @@ def default_cost_of(
     profiles: Sequence[PowerProfileRecord],
     default: Configuration,
     eta: float,
-    *,
-    times: float = 1.0,
 ) -> Estimate | None:
-    """Expected cost in joules of one recurrence in the default configuration, if it ran now.
+    """Expected cost in joules of one recurrence in the default configuration.
 
     Args:
         records: Of one job and one target, ordered by (recurrence, attempt).
         profiles: Of the same job.
         default: The job's default configuration.
         eta: Weight of energy in the cost, 0 to 1.
-        times: How many times as much its epochs cost as now.
     """
     default_records = [record for record in records if ran(record, default)]
     if not default_records:
@@ -164,9 +153,7 @@ def default_cost_of(
     # The first run of a configuration compiles and fills caches. Within its only epoch, nobody knows what that cost;
     # later runs show it by the spread.
     hides_start = len(counted) == 1 and parts.hides_start(counted[0])
-    runs = [
-        DefaultRun(run.outcome is Outcome.REACHED, run.epochs, times * parts.epochs_joules_now(run)) for run in counted
-    ]
+    runs = [DefaultRun(run.outcome is Outcome.REACHED, run.epochs, parts.epochs_joules(run)) for run in counted]
     gpus = job_observations.latest_gpus(records)
     epoch_cost = _advised_epoch_joules(parts, gpus)
     if epoch_cost is None:
@@ -178,42 +165,9 @@ def default_cost_of(
             highest = max(profile.measurements, key=lambda each: each.power_limit_watts)
             model = CostModel(eta, parts.default_runs()[-1][1].max_power_watts)
             epoch_cost = model.cost_joules(highest.energy_joules, highest.time_seconds) / highest.epochs
-            epoch_cost *= parts.levels.factor(_measured_in(profile, default_records).order)
     spreads = _spread(records), parts.epoch_cost_spread()
-    epoch_cost = None if epoch_cost is None else times * epoch_cost
     cost = default_cost_joules(runs, epoch_cost, parts.expected_start(gpus[0]), *spreads, hides_start=hides_start)
     return None if cost is None or plausible_cost(cost.value) is None else cost
-
-
-def default_cost_shares(
-    records: Sequence[ObservationRecord],
-    profiles: Sequence[PowerProfileRecord],
-    default: Configuration,
-    eta: float,
-) -> dict[int, float]:
-    """What the default configuration cost at each recurrence, relative to now; empty if that does not change.
-
-    Args:
-        records: As of `default_cost_of`, like the others.
-        profiles: Of the same job.
-        default: The job's default configuration.
-        eta: Weight of energy in the cost, 0 to 1.
-    """
-    levels = EpochCostLevels(records, eta)
-    if not levels.changes:
-        return {}
-    now, doubled = (default_cost_of(records, profiles, default, eta, times=times) for times in (1.0, 2.0))
-    if now is None or doubled is None or now.value <= 0:
-        return {}
-    # Starts cost the same whatever an epoch costs.
-    of_epochs = (doubled.value - now.value) / now.value
-    return {record.recurrence: 1 + of_epochs * (1 / levels.factor(record.order) - 1) for record in records}
-
-
-def _measured_in(profile: PowerProfileRecord, of_default: Sequence[ObservationRecord]) -> ObservationRecord:
-    """The attempt of the default configuration that measured a profile."""
-    image = profile.key.image_digest
-    return next((record for record in of_default if (record.image_digest or "") == image), of_default[0])
 
 
 def _spread(records: Sequence[ObservationRecord]) -> Spread:
@@ -238,7 +192,7 @@ def _advised_epoch_joules(parts: RunParts, gpus: tuple[str, int]) -> float | Non
         and run.outcome is not Outcome.CRASHED
     ][-MAX_ADVISE_ATTEMPTS:]
     epochs = sum(each.epochs for each in latest)
-    return sum(parts.epochs_joules_now(each) for each in latest) / epochs if epochs else None
+    return sum(parts.epochs_joules(each) for each in latest) / epochs if epochs else None
 
 
 class RunParts:
@@ -258,7 +212,6 @@ class RunParts:
         from wattloop_planner.bandit.start_ups import StartUps  # noqa: PLC0415 - it needs NumPy
 
         self._eta = eta
-        self.levels = EpochCostLevels(records, eta)
         self._known = [
             (record, observation) for record in records for observation in job_observations.observations((record,))
         ]
@@ -284,10 +237,6 @@ class RunParts:
         """What an attempt of the default configuration cost without its start, if any start is known."""
         return run.cost_joules(self._eta) - self._starts.cost_of(DEFAULT_ARM, run, run.gpu_model)
 
-    def epochs_joules_now(self, run: Observation) -> float:
-        """The same if the epochs ran now."""
-        return self.epochs_joules(run) * self.levels.factor((run.recurrence, run.attempt))
-
     def hides_start(self, run: Observation) -> bool:
         """Whether nothing is known of an attempt's start: it ended with its first epoch, and no other has shown one."""
         return run.start_up is None and run.epochs <= 1 and not self._starts.knows(run.gpu_model)
@@ -311,7 +260,6 @@ class RunParts:
         costs: dict[tuple[int, float | None], list[float]] = {}
         for arm, (record, each) in zip(self._arms, self._known, strict=True):
             cost = (each.cost_joules(self._eta) - self._starts.cost_of(arm, each, each.gpu_model)) / max(each.epochs, 1)
-            cost *= self.levels.factor(record.order)
             if each.epochs >= 1 and cost > 0:
                 costs.setdefault((arm, record.power_limit_watts), []).append(cost)
         return pooled_spread(costs.values())

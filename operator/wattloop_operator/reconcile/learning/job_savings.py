@@ -9,7 +9,7 @@ delivered nothing, so it saved nothing: what its trials cost is a cost of learni
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -55,7 +55,6 @@ class RecurrenceSaving:
         of_default: Whether all its attempts ran the default batch size and parameters.
         cost_joules: Cost of all its attempts; None if that of one is not known.
         lost_joules: What it cost without result: of attempts with another configuration, if it missed the target.
-        default_share: What the default configuration would have cost then, relative to now.
     """
 
     index: int
@@ -64,7 +63,6 @@ class RecurrenceSaving:
     of_default: bool
     cost_joules: float | None
     lost_joules: float = 0.0
-    default_share: float = 1.0
 
     @property
     def is_compared(self) -> bool:
@@ -82,27 +80,19 @@ class JobSavings:
     """The recurrences of a job towards one target, compared with its default configuration.
 
     Attributes:
-        default: Expected cost in joules of a recurrence in the default configuration now; None if not known yet.
+        default: Expected cost in joules of a recurrence in the default configuration; None if not known yet.
         recurrences: The recurrences, by rising index.
+        outdated: Whether it is not known because the cost of an epoch has changed since that configuration ran.
     """
 
     default: Estimate | None
     recurrences: tuple[RecurrenceSaving, ...] = ()
+    outdated: bool = False
 
     @cached_property
     def is_known(self) -> bool:
         """Whether a saving can be stated: the default's cost and that of another configuration are known."""
         return self.default is not None and any(each.has_saving for each in self.recurrences)
-
-    @property
-    def default_changes(self) -> bool:
-        """Whether the default configuration cost another amount at some recurrence than now, as data grow."""
-        return any(each.default_share != 1.0 for each in self.recurrences)
-
-    def default_at(self, index: int) -> Estimate | None:
-        """Expected cost of the default configuration at a recurrence; None if it is not compared or not known."""
-        found = self._by_index.get(index)
-        return None if found is None else self._of_default(lambda default: found.default_share * default)
 
     def of(self, index: int) -> Estimate | None:
         """Saving of one recurrence in percent of the default's cost; None for a baseline, or if it is not known."""
@@ -165,7 +155,7 @@ class JobSavings:
 
     def running(self) -> tuple[tuple[int, Estimate], ...]:
         """Index of each compared recurrence, and the joules saved up to and including it."""
-        found, count, paid = [], 0.0, 0.0
+        found, count, paid = [], 0, 0.0
         for each in self.compared:
             more, cost = _paid((each,))
             count, paid = count + more, paid + cost
@@ -177,7 +167,7 @@ class JobSavings:
     def _joules(self, recurrences: Sequence[RecurrenceSaving]) -> Estimate | None:
         return self._saved(*_paid(recurrences))
 
-    def _saved(self, count: float, paid: float) -> Estimate | None:
+    def _saved(self, count: int, paid: float) -> Estimate | None:
         return self._of_default(lambda default: count * default - paid)
 
     def _percent(self, recurrences: Sequence[RecurrenceSaving]) -> Estimate | None:
@@ -204,7 +194,7 @@ def job_savings(
     configuration: Configuration,
     eta: float,
     default: Estimate | None,
-    default_shares: Mapping[int, float],
+    outdated: bool = False,
     left_out: frozenset[int] = frozenset(),
 ) -> JobSavings:
     """Compare the recurrences of a job with its default configuration.
@@ -215,8 +205,8 @@ def job_savings(
         target: The target; recurrences with another one are not compared.
         configuration: The default configuration.
         eta: Weight of energy in the cost, 0 to 1.
-        default: Expected cost of that configuration now.
-        default_shares: The same at each recurrence, relative to now; 1 for others.
+        default: Expected cost of that configuration.
+        outdated: Whether the cost of an epoch has changed since it ran, so that nothing is compared with it.
         left_out: Indices of recurrences that have not ended.
     """
     purposes = _Purposes(profiles, configuration)
@@ -229,9 +219,8 @@ def job_savings(
         others = [each for each in history.records if not purposes.is_default(each)]
         lost = 0.0 if history.reached else known_cost(others, eta) or 0.0
         of_default = all(ran(each, configuration) for each in history.records)
-        share = default_shares.get(history.index, 1.0)
-        compared.append(RecurrenceSaving(history.index, purpose, history.reached, of_default, cost, lost, share))
-    return JobSavings(default, tuple(compared))
+        compared.append(RecurrenceSaving(history.index, purpose, history.reached, of_default, cost, lost))
+    return JobSavings(None if outdated else default, tuple(compared), outdated)
 
 
 class _Purposes:
@@ -275,12 +264,12 @@ def _key(record: ObservationRecord) -> tuple[int, str, int]:
     return record.batch_size, record.gpu_product, record.gpu_count
 
 
-def _paid(recurrences: Iterable[RecurrenceSaving]) -> tuple[float, float]:
-    """What the recurrences that reached the target would have cost, in costs of the default now, and what all cost."""
-    count, paid = 0.0, 0.0
+def _paid(recurrences: Iterable[RecurrenceSaving]) -> tuple[int, float]:
+    """Number of recurrences that reached the target, and what all of them cost."""
+    count, paid = 0, 0.0
     for each in recurrences:
         if each.is_compared:
-            count += each.default_share
+            count += 1
             paid += each.cost_joules or 0.0
         else:
             paid += each.lost_joules

@@ -1,0 +1,72 @@
+"""Whether a job's default configuration ran too long ago to be compared: its data have grown since, for example.
+
+A policy that has found a cheaper configuration may never run the default again. What it cost on the data of the first
+night says nothing of a saving on those of today. Configurations that ran several times since show the change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from wattloop.energy.cost import CostModel
+from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.reconcile.learning import job_observations
+from wattloop_operator.reconcile.learning.costs import ran
+from wattloop_planner.bandit.configuration import Configuration
+from wattloop_planner.observations import Outcome
+
+# Smaller changes may be those of a node, or of what else runs on it.
+CHANGE = math.log(1.25)
+# Of few runs, which chance may have made differ.
+CHANGE_OF_FEW = math.log(1.5)
+FEW = 5
+MAX_COMPARED = 3
+
+
+def is_default_outdated(records: Sequence[ObservationRecord], default: Configuration, eta: float) -> bool:
+    """Whether the cost of an epoch has changed since the default configuration ran last.
+
+    Args:
+        records: Of one job and one target, ordered by (recurrence, attempt).
+        default: The job's default configuration.
+        eta: Weight of energy in the cost, 0 to 1.
+    """
+    since: dict[object, list[float]] = {}
+    for record in records:
+        cost = _log_epoch_cost(record, eta)
+        if cost is None:
+            continue
+        if ran(record, default):
+            since.clear()
+        else:
+            since.setdefault(_conditions(record), []).append(cost)
+    return any(map(_has_changed, since.values()))
+
+
+def _conditions(record: ObservationRecord) -> object:
+    """All but the data that an epoch's cost depends on. An image may carry the data, so it is not among it."""
+    limit = None if record.power_limit_watts is None else round(record.power_limit_watts)
+    training = record.batch_size, record.parameters, record.template_digest
+    return (*training, limit, record.gpu_product, record.gpu_count, record.pipeline is None)
+
+
+def _has_changed(costs: Sequence[float]) -> bool:
+    """Whether the logs of the cost of an epoch, in the order of the attempts, differ from the first to the latest."""
+    if len(costs) < FEW:
+        return abs(costs[-1] - costs[0]) > CHANGE_OF_FEW
+    # The first attempt measures power limits and fills caches.
+    later = costs[1:]
+    count = min(MAX_COMPARED, len(later) // 2)
+    return abs(median(later[-count:]) - median(later[:count])) > CHANGE
+
+
+def _log_epoch_cost(record: ObservationRecord, eta: float) -> float | None:
+    """None if the attempt did not show its epochs apart from its start."""
+    energy, time = record.epoch_energy_joules, record.epoch_time_seconds
+    known = job_observations.observations((record,))
+    if not known or known[0].outcome is Outcome.CRASHED or energy is None or time is None:
+        return None
+    cost = CostModel(eta, known[0].max_power_watts).cost_joules(energy, time)
+    return math.log(cost) if cost > 0 else None

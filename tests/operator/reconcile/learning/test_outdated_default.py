@@ -1,0 +1,101 @@
+"""Data that grow: what the default configuration cost on the first of them says nothing of a saving of today."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from wattloop_operator.history.cost_history import OUTDATED, saving_sentence
+from wattloop_operator.history.rows import rows_of
+from wattloop_operator.reconcile.learning.outdated_default import is_default_outdated
+from wattloop_planner.bandit.configuration import Configuration
+
+Make = Callable[..., Any]
+DEFAULT = Configuration(32)
+# An epoch of batch size 32 takes 100 s and one of 64 takes 50 s, as the data are at first.
+SECONDS = {32: 100.0, 64: 50.0, 128: 60.0}
+EPOCHS = 10
+GROWTH = 1.3
+
+
+def attempts(record: Make, sizes: Sequence[int], factors: Sequence[float], **changes: Any) -> list[Any]:
+    """One attempt a recurrence, whose epochs take a multiple of the usual time at 200 W."""
+    found = []
+    for index, (size, factor) in enumerate(zip(sizes, factors, strict=True)):
+        seconds = SECONDS[size] * factor
+        kind = "Default" if size == 32 else "Trial" if size not in sizes[:index] else "Incumbent"
+        values = {
+            "batch_size": size,
+            "decision_kind": kind,
+            "epochs": float(EPOCHS),
+            "epoch_energy_joules": 200 * seconds,
+            "epoch_time_seconds": seconds,
+            "energy_joules": 200 * seconds * EPOCHS,
+            "time_seconds": seconds * EPOCHS,
+        }
+        found.append(record(index, **values | changes))
+    return found
+
+
+@pytest.mark.parametrize("nights", [3, 4, 5, 12])
+@pytest.mark.parametrize("growth", [GROWTH, 1 / GROWTH])
+def test_no_saving_is_stated_against_a_default_that_ran_before_the_data_grew(
+    history: Make, record: Make, nights: int, growth: float
+) -> None:
+    """The default was said to be 999 % cheaper than runs of which each cost half of what it would have."""
+    sizes = [32, 128, *[64] * nights]
+    shown = history(*attempts(record, sizes, [growth**night for night in range(len(sizes))]))
+    assert (shown.savings.default, shown.savings.outdated, shown.savings.saved_joules) == (None, True, None)
+    assert {row.saving_percent for row in rows_of(shown)} == {None}
+    assert saving_sentence(shown).endswith(f"What was saved is not known yet: {OUTDATED}.")
+
+
+def test_a_default_that_runs_again_is_compared_again(history: Make, record: Make) -> None:
+    sizes = [32, 128, *[64] * 5, 32, 64]
+    shown = history(*attempts(record, sizes, [1.0, *[2.0 * GROWTH**night for night in range(6)], 8.0, 8.0]))
+    assert not shown.savings.outdated
+    assert shown.savings.default is not None
+
+
+def outdated(known: Sequence[Any]) -> bool:
+    return is_default_outdated(known, DEFAULT, 0.5)
+
+
+def test_costs_that_vary_from_run_to_run_are_no_change(record: Make) -> None:
+    generator = np.random.default_rng(1)
+    for length in (3, 5, 8, 40):
+        for _ in range(20):
+            factors = np.exp(0.05 * generator.standard_normal(length)).tolist()
+            assert not outdated(attempts(record, [32, *[64] * (length - 1)], factors))
+
+
+@pytest.mark.parametrize("spike", [1, 3, 6, 7])
+def test_one_expensive_attempt_of_many_is_no_change(record: Make, spike: int) -> None:
+    factors = [1.0] * 8
+    factors[spike] = 2.0
+    assert not outdated(attempts(record, [32, *[64] * 7], factors))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"template_digest": "other"},
+        {"power_limit_watts": 150.0},
+        {"gpu_product": "other"},
+        {"gpu_count": 2},
+        {"parameters": (("rate", "0.1"),)},
+    ],
+)
+def test_another_training_or_another_gpu_is_no_change_of_the_data(record: Make, changes: dict[str, Any]) -> None:
+    before = attempts(record, [32, *[64] * 6], [1.0] * 7)
+    after = attempts(record, [64] * 6, [3.0] * 6, **changes)
+    assert not outdated([*before, *after])
+
+
+def test_attempts_that_do_not_show_their_epochs_tell_nothing(record: Make) -> None:
+    hidden = {"epoch_energy_joules": None, "epoch_time_seconds": None}
+    assert not outdated(attempts(record, [32, *[64] * 6], [2.0**night for night in range(7)], **hidden))
+    assert not outdated([])
