@@ -6,7 +6,6 @@ Kueue is a process beside the node's API server, because its image is not to be 
 from __future__ import annotations
 
 import datetime
-import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -110,13 +109,8 @@ def test_a_training_that_waits_says_how_long_and_starts_when_the_other_one_has_e
 def test_waiting_costs_neither_energy_nor_time(preemption: Preemption) -> None:
     resumed, other = (each["status"]["usage"] for each in (preemption.resumed, preemption.preempting))
     assert float(resumed["gpuEnergyJoules"]) == pytest.approx(float(other["gpuEnergyJoules"]), abs=4 * STEP_JOULES)
-    begin, end = (
-        datetime.datetime.fromisoformat(preemption.resumed["status"][name]) for name in ("startTime", "completionTime")
-    )
-    # The wait was before; an agent notices the end of a pod some seconds late.
-    waited = re.search(r"it waited (\d+) s", condition(preemption.resumed, "Queued")["message"])
-    assert waited is not None
-    assert 0 < float(resumed["durationSeconds"]) <= (end - begin).total_seconds() + max(2, int(waited[1]) / 2)
+    # By the time of the simulated GPUs, to which waiting adds nothing.
+    assert float(resumed["durationSeconds"]) == pytest.approx(float(other["durationSeconds"]), rel=0.1)
     all_three = (preemption.preempted, preemption.resumed, preemption.preempting)
     usages = [each["status"]["usage"] for each in all_three]
     charged = sum(float(usage["gpuEnergyJoules"]) for usage in usages)
