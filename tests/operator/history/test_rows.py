@@ -66,7 +66,7 @@ def test_every_result_has_an_outcome(history: Make, record: Make) -> None:
     outcomes = {row.outcome for result in RESULTS for row in rows_of(history(record(result=result)))}
     assert outcomes == {
         *("reached", "stopped", "exhausted", "diverged", "crashed", "hung", "deadline-exceeded", "missing-metric"),
-        *("disrupted", "cancelled", "name-conflict", "start-failed", "plateaued"),
+        *("disrupted", "cancelled", "name-conflict", "start-failed", "script-error", "plateaued"),
     }
 
 
