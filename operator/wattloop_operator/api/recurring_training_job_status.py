@@ -368,8 +368,9 @@ class RecurringTrainingJobStatus(ApiModel):
     )
     next_decision: NextDecision | None = Field(
         default=None,
-        description="What would be decided for the next recurrence by what is known now. A recurrence that runs, and "
-        "a change of the job, may change it. Absent if no batch size is left, or no recurrence follows.",
+        description="What would be decided for the next recurrence by what is known now, whether or not "
+        "spec.maxRecurrences allows one. A recurrence that runs, and a change of the job, may change it. Absent if no "
+        "batch size is left.",
     )
     advice: Advice | None = Field(
         default=None, description="The decision for the next recurrence in mode Advise. Absent in mode Optimize."

@@ -30,7 +30,6 @@ from wattloop_operator.reconcile.job.recurrences import next_index
 from wattloop_planner.estimate import Estimate
 
 ATTEMPTS_OF_PAGE = 50
-NONE_FOLLOWS = "None follows: the job has had all recurrences of spec.maxRecurrences."
 NONE_LEFT = "No batch size is left that could run; the conditions say why."
 NOT_YET = "Not known yet; it comes with the next status of the job."
 
@@ -88,13 +87,11 @@ def next_decision(snapshot: Snapshot | None) -> tuple[DecisionView | None, str]:
     """The decision of the next recurrence by what the status knows, or why it is not known."""
     if snapshot is None:
         return None, NO_JOB
-    status, limit, following = snapshot.job.status, snapshot.job.spec.max_recurrences, next_index(snapshot)
-    if limit is not None and following >= limit:
-        return None, NONE_FOLLOWS
+    status = snapshot.job.status
     found = status.next_decision
     if found is None:
         return None, NOT_YET if status.observed_generation is None else NONE_LEFT
-    if found.recurrence < following:
+    if found.recurrence < next_index(snapshot):
         return None, NOT_YET
     return (
         DecisionView(

@@ -62,19 +62,10 @@ def _is_current(snapshot: Snapshot, recent: tuple[RecentRecurrence, ...]) -> boo
         # The job that it learns from may have run since.
         return False
     unchanged = before.recent_recurrences == recent and before.observed_generation == job.metadata.generation
-    known = before.next_decision is not None or not _follows(snapshot, next_index(snapshot))
-    return unchanged and known and bool(before.arms)
-
-
-def _follows(snapshot: Snapshot, index: int) -> bool:
-    """Whether the job may have a recurrence of this index."""
-    limit = snapshot.job.spec.max_recurrences
-    return limit is None or index < limit
+    return unchanged and before.next_decision is not None
 
 
 def _next_decision(snapshot: Snapshot, context: DecisionContext, decision: Decision) -> NextDecision | None:
-    if not _follows(snapshot, context.recurrence):
-        return None
     try:
         return next_decision(snapshot, context, decision)
     except NoFeasibleArmError:

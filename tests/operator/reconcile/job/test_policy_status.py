@@ -12,7 +12,7 @@ from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.recurring_training_job_status import NextDecision
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.page.job_view import NONE_FOLLOWS, NONE_LEFT, NOT_YET, next_decision
+from wattloop_operator.page.job_view import NONE_LEFT, NOT_YET, next_decision
 
 BackendWith = Callable[..., ModelBackend]
 EPOCHS = {16: 14, 32: 10, 64: 12, 128: 30}
@@ -74,11 +74,20 @@ def text_of(backend: ModelBackend) -> str:
 
 
 def test_the_page_says_why_no_next_decision_is_known(backend_with: BackendWith) -> None:
-    backend = backend_with(maxRecurrences=1, crashBudget=1, batchSize={"default": 64, "candidates": [64]})
+    backend = backend_with(crashBudget=1, batchSize={"default": 64, "candidates": [64]})
     assert text_of(backend) == NOT_YET
     name = backend.start_attempt()
-    assert text_of(backend) == NONE_FOLLOWS
+    assert text_of(backend) == ""
     backend.end_workload(name, Failure.CRASHED, exit_code=1)
-    backend.change_spec(maxRecurrences=3)
     backend.reconcile()
     assert text_of(backend) == NONE_LEFT
+
+
+def test_a_job_that_has_had_all_its_recurrences_says_what_another_one_would_run(backend_with: BackendWith) -> None:
+    backend = backend_with(maxRecurrences=1)
+    backend.reconcile()
+    run_recurrence(backend)
+    assert backend.job.status.state == "Complete"
+    following = backend.job.status.next_decision
+    assert following is not None
+    assert following.recurrence == 1
