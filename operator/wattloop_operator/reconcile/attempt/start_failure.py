@@ -64,8 +64,13 @@ def start_failure(progress: Progress, workload: WorkloadState, started: datetime
         return INIT_REMEDY
     if not _crashed_at_start(progress, workload, started, ended):
         return ""
-    error = printed_error(workload.output)
-    return _printed_mistake(error, workload.exit_code) or _reported_mistake(error, progress)
+    error, code = printed_error(workload.output), workload.exit_code
+    if not _is_exit_code(code):
+        return _reported_mistake(error, progress, START_ERRORS)
+    printed = _printed_mistake(error, START_ERRORS)
+    if not printed and code in START_EXIT_CODES:
+        printed = f"{START_EXIT_CODES[code] if error is None else error.text}; {COMMAND_REMEDY}"
+    return printed or _reported_mistake(error, progress, START_ERRORS)
 
 
 def script_error(progress: Progress, workload: WorkloadState) -> str:
@@ -77,18 +82,10 @@ def script_error(progress: Progress, workload: WorkloadState) -> str:
         progress: What the attempt reported.
         workload: Its workload, which has failed.
     """
-    if workload.failure is not Failure.CRASHED or _may_lack_memory(workload):
+    if workload.failure is not Failure.CRASHED or _may_lack_memory(workload) or not _is_exit_code(workload.exit_code):
         return ""
-    error, code = printed_error(workload.output), workload.exit_code
-    if code is None or not 0 < code <= MAX_EXIT_CODE:
-        return ""
-    if error is None or not error.name:
-        first = progress.first_failure
-        of_script = first is not None and not first.consequence and first.failure in LATE_ERRORS
-        return f"{first.failure}; {_remedy(first.failure, '')}" if first is not None and of_script else ""
-    if error.name in LATE_ERRORS or error.text.startswith(MODULE_WITHOUT_ATTRIBUTE):
-        return f"{error.text}; {_remedy(error.name, error.text)}"
-    return ""
+    error = printed_error(workload.output)
+    return _printed_mistake(error, LATE_ERRORS) or _reported_mistake(error, progress, LATE_ERRORS)
 
 
 def failure_place(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> str:
@@ -140,27 +137,24 @@ def _may_lack_memory(workload: WorkloadState) -> bool:
     return bool(workload.killed_ranks) or lacks_memory
 
 
-def _printed_mistake(error: PrintedError | None, exit_code: int | None) -> str:
-    """The mistake that the output and the exit code name."""
-    if exit_code is None or not 0 < exit_code <= MAX_EXIT_CODE:
-        return ""
-    if error is not None and _is_mistake(error):
-        return f"{error.text}; {_remedy(error.name, error.text)}"
-    if exit_code not in START_EXIT_CODES:
-        return ""
-    return f"{START_EXIT_CODES[exit_code] if error is None else error.text}; {COMMAND_REMEDY}"
+def _is_exit_code(code: int | None) -> bool:
+    """Whether a program that failed ended by itself, and not by a signal."""
+    return code is not None and 0 < code <= MAX_EXIT_CODE
 
 
-def _reported_mistake(error: PrintedError | None, progress: Progress) -> str:
+def _printed_mistake(error: PrintedError | None, errors: frozenset[str]) -> str:
+    """The mistake that the output names, if it is one of these exceptions; empty for none."""
+    if error is None or not (error.name in errors or error.text.startswith(MODULE_WITHOUT_ATTRIBUTE)):
+        return ""
+    return f"{error.text}; {_remedy(error.name, error.text)}"
+
+
+def _reported_mistake(error: PrintedError | None, progress: Progress, errors: frozenset[str]) -> str:
     """The mistake that the client reported, where the output names no exception."""
     first = progress.first_failure
-    if (error is not None and error.name) or first is None or first.consequence or first.failure not in START_ERRORS:
+    if (error is not None and error.name) or first is None or first.consequence or first.failure not in errors:
         return ""
     return f"{first.failure}; {_remedy(first.failure, '')}"
-
-
-def _is_mistake(error: PrintedError) -> bool:
-    return error.name in START_ERRORS or error.text.startswith(MODULE_WITHOUT_ATTRIBUTE)
 
 
 def _remedy(name: str, text: str) -> str:
