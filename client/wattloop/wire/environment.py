@@ -13,7 +13,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wattloop.errors import InputError
-from wattloop.wire.launcher import PODS_VARIABLE, process_rank
+from wattloop.wire.launcher import (
+    FIRST_POD_VARIABLE,
+    JOB_INDEX_VARIABLE,
+    JOB_PODS_VARIABLE,
+    PODS_VARIABLE,
+    process_rank,
+)
 
 if TYPE_CHECKING:
     from wattloop.wire.probe_messages import ProbePlan
@@ -230,6 +236,18 @@ class RunEnvironment:
             rank=place.rank,
             ranks=place.ranks,
         )
+
+
+def variable_names() -> frozenset[str]:
+    """The variables that Wattloop may set in a training, apart from those of parameters.
+
+    Example:
+        >>> "WATTLOOP_BATCH_SIZE" in variable_names(), "WATTLOOP_BATCHSIZE" in variable_names()
+        (True, False)
+    """
+    with_target = RunEnvironment(target=RunTarget("metric", 1.0)).variables()
+    others = (PODS_VARIABLE, FIRST_POD_VARIABLE, JOB_INDEX_VARIABLE, JOB_PODS_VARIABLE)
+    return frozenset((*(name for name, _ in _variables().values()), *with_target, *others))
 
 
 def _variables() -> dict[str, tuple[str, Reader]]:

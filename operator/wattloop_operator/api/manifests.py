@@ -27,6 +27,7 @@ from wattloop_operator.api.template_checks import (
     wrong_gpu_request,
     wrong_type,
 )
+from wattloop_operator.api.template_spelling import misspelt
 from wattloop_operator.api.trigger import ScheduleError, check_schedule
 
 MAX_PROBLEMS = 200
@@ -162,7 +163,7 @@ def _template_problems(document: Document, kind: str, value: dict[str, Any]) -> 
     exceeded = exceeded_limit(template)
     if exceeded is not None:
         return [document.problem(("spec", "template"), exceeded.found, exceeded.expected)]
-    wrong = wrong_type(template) or wrong_gpu_request(template)
+    wrong = wrong_type(template) or wrong_gpu_request(template) or misspelt(template)
     if wrong is not None:
         return [document.problem(("spec", "template", *wrong.path), format_value(wrong.value), wrong.expected)]
     return []

@@ -31,7 +31,14 @@ NAMESPACE_FULL = (
     "that are no longer needed, or use a further namespace"
 )
 NAMED = {"name": str}
-CONTAINER = {"name": str, "env": [NAMED], "volumeMounts": [{"mountPath": str}]}
+VARIABLE = {"name": str, "value": str}
+CONTAINER = {
+    "name": str,
+    "command": [str],
+    "args": [str],
+    "env": [VARIABLE],
+    "volumeMounts": [{"mountPath": str}],
+}
 # A mapping names the fields of an object that are checked, a list has the form of its items.
 POD_TEMPLATE: Mapping[str, Any] = {
     "metadata": {"labels": {}, "annotations": {}},
@@ -128,7 +135,7 @@ def wrong_type(template: Any) -> WrongValue | None:
         >>> str(wrong_type({"job": {"template": pod}}))
         "spec.template.job.template.spec.containers[0].env: found 'DEBUG=1', expected a list"
     """
-    job, pods = template.get("job"), dict(_pod_templates(template))
+    job, pods = template.get("job"), dict(pod_templates(template))
     if job is not None and ("job", "template") not in pods:
         return WrongValue(("job", "template"), job.get("template"), "an object whose spec has containers")
     forms: list[tuple[Path, Any, Any]] = [] if job is None else [(("job",), job, JOB)]
@@ -198,7 +205,7 @@ def _containers(values: Iterable[Any]) -> list[Any]:
     return [each for each in values if isinstance(each, dict | list)]
 
 
-def _pod_templates(value: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
+def pod_templates(value: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
     """Each object inside a value of JSON types whose spec has containers, with the keys to it."""
     waiting: list[tuple[Path, Any]] = [((), value)]
     while waiting:
@@ -216,7 +223,9 @@ def _pod_templates(value: Any) -> Iterator[tuple[Path, dict[str, Any]]]:
 def _wrong(path: Path, value: Any, form: Any) -> Iterator[WrongValue]:
     if isinstance(form, type):
         if type(value) is not form:
-            yield WrongValue(path, value, EXPECTED_TYPES[form])
+            # YAML reads 0.1, yes and null without quotes as something else.
+            quoted = ", in quotes" if form is str and not isinstance(value, list | dict) else ""
+            yield WrongValue(path, value, EXPECTED_TYPES[form] + quoted)
     elif isinstance(form, list):
         if not isinstance(value, list):
             yield WrongValue(path, value, "a list")

@@ -9,6 +9,7 @@ from wattloop.wire.message_fields import shown
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.template import Template
 from wattloop_operator.api.template_checks import wrong_type
+from wattloop_operator.api.template_spelling import misspelt
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import MAX_ATTEMPT, SLOT_CHARACTERS, recurrence_name
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError, injection_of
@@ -99,7 +100,7 @@ def requested_devices(job: RecurringTrainingJob) -> int:
     _check_name(job, api_version, kind)
     wire = {} if template.job is None else {"job": template.job.value}
     wire |= {} if template.workload is None else {"workload": {"spec": template.workload.spec.value}}
-    wrong = wrong_type(wire)
+    wrong = wrong_type(wire) or misspelt(wire)
     if wrong is not None:
         raise TemplateError(str(wrong))
     found = kind_of_template(template).devices(template)

@@ -88,3 +88,34 @@ def test_validate_bounds_the_templates_of_a_namespace(tmp_path: Path, capsys: py
     assert [line for line in lines if not line.endswith(": valid")] == [lines[-1]]
     assert "bytes together with the templates of its namespace" in lines[-1]
     assert "expected at most 8388608 bytes in all RecurringTrainingJobs of a namespace" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("container", "said"),
+    [
+        ({"args": ["--lr", 0.1]}, "containers[0].args[1]: found 0.1, expected a string, in quotes"),
+        ({"command": "python train.py"}, "containers[0].command: found 'python train.py', expected a list"),
+        ({"env": [{"name": "LR", "value": 1}]}, "containers[0].env[0].value: found 1, expected a string, in quotes"),
+        ({"arg": ["--batch-size=8"]}, "containers[0].arg: found a list of 1, expected args (did you mean it?)"),
+        (
+            {"env": [{"name": "LR", "vlaue": "1"}]},
+            "containers[0].env[0].vlaue: found '1', expected value (did you mean it?)",
+        ),
+        (
+            {"args": ["--batch-size=$(WATTLOOP_BATCHSIZE)"]},
+            "containers[0].args[0]: found '--batch-size=$(WATTLOOP_BATCHSIZE)', expected $(WATTLOOP_BATCH_SIZE) (did",
+        ),
+        ({"args": ["$(WATTLOOP_PARAM_LR) $$(WATTLOOP_BATCHSIZE) $(WATTLOOP_SEED) $(BATCHSIZE)"], "stdin": True}, ""),
+    ],
+)
+def test_a_container_that_would_run_other_than_it_was_written_is_refused(
+    container: dict[str, object], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = json.loads(manifest())
+    (only,) = made["spec"]["template"]["job"]["template"]["spec"]["containers"]
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        json.dumps(made).replace(json.dumps(only), json.dumps({"name": "train"} | container)), encoding="utf-8"
+    )
+    assert main(["validate", str(file)]) == (2 if said else 0)
+    assert said in capsys.readouterr().out
