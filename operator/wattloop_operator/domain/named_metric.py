@@ -26,6 +26,10 @@ _VALUE_END = r"\s*$|\s+[^/\s]|[^A-Za-z0-9_./\s]|\s*/\s*(?:$|[^0-9.\s])|\.(?:$|\s
 _SEPARATOR, _SPACE = r"\s*[=:]\s*", r"\s+"
 # "epoch 3 | accuracy 0.9" and "step 250: train loss 1.9, val loss 2.1", but not "training until accuracy 0.9".
 _COLUMN = r"(?:^|[|,;:)\]-])\s*"
+# "epoch 3 loss 0.2 accuracy 0.9", as print("epoch", epoch, "loss", loss, …) writes it, but not "loaded epoch 3 accuracy
+# 0.9", which is no evaluation, and not "epoch 3: 45% accuracy 0.4".
+_EPOCH_FIRST = r"(?i:(?:^|[|\]])\s*|[A-Za-z]:)(?i:epoch)[\s=:#\[]*[0-9]+(?:\s*/\s*[0-9]+)?\]?:?"
+_ALTERNATING = rf"{_EPOCH_FIRST}(?:,?\s+[A-Za-z][A-Za-z0-9_./-]*\s+(?:{NUMBER}))*,?\s*"
 # The name and a number: accuracy, Accuracy, val_accuracy, but not accuracyA or inaccuracy.
 _NAME_AND_NUMBER = r"(?i)(?:^|[^A-Za-z]){name}(?:[^A-Za-z].*)?[0-9]"
 # The name of an evaluation of the metric: val_accuracy, "Val accuracy", eval/accuracy.
@@ -88,6 +92,7 @@ class NamedMetric:
         escaped = re2.escape(name)
         self._after_separator = _compiled(escaped, _SEPARATOR)
         self._after_space = _compiled(escaped, _SPACE, before=_COLUMN)
+        self._alternating = _compiled(escaped, _SPACE, before=_ALTERNATING)
         self._named = re2.compile(_NAME_AND_NUMBER.format(name=escaped))
         self._evaluation = re2.compile(_EVALUATION_OF.format(evaluation=EVALUATION, name=escaped))
 
@@ -96,8 +101,9 @@ class NamedMetric:
         return self._value(self._after_separator, text)
 
     def column(self, text: str) -> NamedValue:
-        """The value in a column, such as ``| accuracy 0.9``."""
-        return self._value(self._after_space, text)
+        """The value in a column, such as ``| accuracy 0.9``, or in a line of names and numbers after an epoch."""
+        found = self._value(self._after_space, text)
+        return self._value(self._alternating, text) if found == NamedValue() else found
 
     @property
     def says_data(self) -> bool:
