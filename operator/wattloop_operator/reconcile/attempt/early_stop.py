@@ -73,8 +73,14 @@ def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
 
 def divergence_reason(progress: Progress) -> str:
     """What an attempt's end is put down to whose metric diverged."""
-    last = "no finite value" if progress.metric is None else f"at last {metric_text(float(progress.metric))}"
-    return f"{DIVERGED} ({last}) after {epochs_text(progress.epoch or 0)}"
+    epochs, curve = epochs_text(progress.epoch or 0), progress.curve
+    if progress.metric is None:
+        return f"{DIVERGED}: it was NaN or infinite after {epochs}"
+    last = metric_text(float(progress.metric))
+    # An evaluation that is not finite is no point of the curve.
+    if curve is not None and curve.epochs[-1] < float(progress.epoch or 0):
+        return f"{DIVERGED}: from {last} it became NaN or infinite after {epochs}"
+    return f"{DIVERGED} (at last {last}) after {epochs}"
 
 
 def cost_limit(spec: TrainingRecurrenceSpec, progress: Progress) -> Decimal | None:
