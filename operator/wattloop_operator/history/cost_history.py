@@ -12,6 +12,7 @@ from wattloop_operator.history.energy_origin import energy_advice
 from wattloop_operator.history.job_history import JobHistory, once_per_history
 from wattloop_operator.history.rows import RecurrenceRow, rows_of
 from wattloop_operator.reconcile.energy.attempt_usage import money
+from wattloop_operator.reconcile.learning.job_savings import JobSavings
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
 
@@ -63,16 +64,15 @@ def saving_sentence(history: JobHistory) -> str:
     if default is None:
         # One that an interruption ended goes on with the next run, so this is not what it will have cost.
         unreached = "" if costs[-1].reached else " and has not reached the target"
-        cause = OUTDATED if savings.outdated else "the default configuration has not reached the target"
         return (
             f"The latest recurrence cost {energy_text(costs[-1].cost_joules)}{unreached}. What was saved is not known "
-            f"yet: {cause}."
+            f"yet: {unknown_cause(savings)}."
         )
     baseline = energy_estimate_text(default)
     if not savings.is_known:
         return (
-            f"A recurrence in the default configuration costs {baseline}. What was saved is not known yet: no other "
-            "configuration has reached the target."
+            f"A recurrence in the default configuration costs {baseline}. What was saved is not known yet: "
+            f"{unknown_cause(savings)}."
         )
     sentences = []
     if latest is not None:
@@ -96,9 +96,26 @@ def saving_sentence(history: JobHistory) -> str:
             else "what was saved is not known yet"
         )
         sentences.append(
-            f"In all, learning included, {_count(savings.compared_count)} cost {saving_text(percent)}: {known}."
+            f"In all{_since_text(savings)}, learning included, "
+            f"{_count(savings.compared_count)} cost {saving_text(percent)}: {known}."
         )
     return " ".join(sentences)
+
+
+def unknown_cause(savings: JobSavings) -> str:
+    """Why it is not known what was saved."""
+    if savings.outdated:
+        return OUTDATED
+    if savings.default is None:
+        return "the default configuration has not reached the target"
+    return f"no other configuration has reached the target{_since_text(savings)}"
+
+
+def _since_text(savings: JobSavings) -> str:
+    """From which recurrence on the default's cost is known; empty if of all."""
+    if not savings.since:
+        return ""
+    return f" since run {savings.since} (before, an epoch of the default configuration cost another amount)"
 
 
 @once_per_history

@@ -36,8 +36,8 @@ class RecurrenceRow:
         time_seconds: Its duration; None if it is not known.
         cost_joules: Its cost; None if it never had a GPU, or if its energy is not known.
         metric: The last value of the target's metric; None if none was reported.
-        default_cost_joules: Expected cost of a recurrence in the default configuration, from all
-            records; the same in every row. None before the default batch size has reached the
+        default_cost_joules: Expected cost of a recurrence in the default configuration, the same in every row.
+            None in rows before an epoch of it changed its cost, and before the default batch size has reached the
             target.
         low_default_cost_joules: Lower end of its interval of 90 %.
         high_default_cost_joules: Upper end of it.

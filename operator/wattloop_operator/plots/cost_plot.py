@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from wattloop_operator.domain.quantities import energy_unit, metric_text, saving_text
-from wattloop_operator.history.cost_history import OUTDATED, RecurrenceCost, costs_of
+from wattloop_operator.history.cost_history import RecurrenceCost, costs_of, unknown_cause
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.marks import Mark, marks_of
@@ -80,17 +80,9 @@ def _draw(history: JobHistory, theme: Theme = LIGHT) -> Figure:
     if savings.is_known:
         _draw_saving(below, savings, theme)
     else:
-        show_text(below, f"Not known yet: {_unknown_cause(savings)}.", theme)
+        show_text(below, f"Not known yet: {unknown_cause(savings)}.", theme)
     _draw_metric(metric, history, rows, theme)
     return figure
-
-
-def _unknown_cause(savings: JobSavings) -> str:
-    if savings.outdated:
-        return OUTDATED
-    if savings.default is None:
-        return "the default configuration has not reached the target"
-    return "no other configuration has reached the target"
 
 
 def _draw_costs(

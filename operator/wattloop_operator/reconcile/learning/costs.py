@@ -103,13 +103,9 @@ def default_cost(snapshot: Snapshot) -> Estimate | None:
 
     None if not known yet.
     """
-    return default_cost_with(snapshot, snapshot.job.spec.objective.energy_weight_percent / 100)
-
-
-def default_cost_with(snapshot: Snapshot, eta: float) -> Estimate | None:
-    """The same for another weight of energy: with all weight on energy, the cost is the energy."""
-    profiles = known_attempts(snapshot).profiles
-    return default_cost_of(comparable_records(snapshot), profiles, default_configuration(snapshot.job.spec), eta)
+    profiles, spec = known_attempts(snapshot).profiles, snapshot.job.spec
+    eta = spec.objective.energy_weight_percent / 100
+    return default_cost_of(comparable_records(snapshot), profiles, default_configuration(spec), eta)
 
 
 def comparable_records(snapshot: Snapshot) -> list[ObservationRecord]:

@@ -83,11 +83,13 @@ class JobSavings:
         default: Expected cost in joules of a recurrence in the default configuration; None if not known yet.
         recurrences: The recurrences, by rising index.
         outdated: Whether it is not known because the cost of an epoch has changed since that configuration ran.
+        since: Index of the first recurrence of which an epoch of that configuration costs what it costs now.
     """
 
     default: Estimate | None
     recurrences: tuple[RecurrenceSaving, ...] = ()
     outdated: bool = False
+    since: int = 0
 
     @cached_property
     def is_known(self) -> bool:
@@ -195,6 +197,7 @@ def job_savings(
     eta: float,
     default: Estimate | None,
     outdated: bool = False,
+    since: int = 0,
     left_out: frozenset[int] = frozenset(),
 ) -> JobSavings:
     """Compare the recurrences of a job with its default configuration.
@@ -207,20 +210,21 @@ def job_savings(
         eta: Weight of energy in the cost, 0 to 1.
         default: Expected cost of that configuration.
         outdated: Whether the cost of an epoch has changed since it ran, so that nothing is compared with it.
+        since: Index of the first recurrence that is compared with it.
         left_out: Indices of recurrences that have not ended.
     """
     purposes = _Purposes(profiles, configuration)
     compared = []
     for history in histories_of(records):
         purpose = purposes.add(history)
-        if history.latest.target != target or history.index in left_out:
+        if history.latest.target != target or history.index in left_out or history.index < since:
             continue
         cost = history.cost_joules(eta)
         others = [each for each in history.records if not purposes.is_default(each)]
         lost = 0.0 if history.reached else known_cost(others, eta) or 0.0
         of_default = all(ran(each, configuration) for each in history.records)
         compared.append(RecurrenceSaving(history.index, purpose, history.reached, of_default, cost, lost))
-    return JobSavings(None if outdated else default, tuple(compared), outdated)
+    return JobSavings(None if outdated else default, tuple(compared), outdated, since)
 
 
 class _Purposes:

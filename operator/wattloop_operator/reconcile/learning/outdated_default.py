@@ -1,7 +1,10 @@
-"""Whether a job's default configuration ran too long ago to be compared: its data have grown since, for example.
+"""Which recurrences the default configuration can be compared with, and whether it ran too long ago for any.
 
 A policy that has found a cheaper configuration may never run the default again. What it cost on the data of the first
 night says nothing of a saving on those of today. Configurations that ran several times since show the change.
+
+Where the default did run again, its own epochs show it. What it costs on the data of today then says nothing of the
+recurrences before.
 """
 
 from __future__ import annotations
@@ -43,6 +46,36 @@ def is_default_outdated(records: Sequence[ObservationRecord], default: Configura
         else:
             since.setdefault(_conditions(record), []).append(cost)
     return any(map(_has_changed, since.values()))
+
+
+def first_comparable(records: Sequence[ObservationRecord], default: Configuration, eta: float) -> int:
+    """Index of the first recurrence of which an epoch of the default configuration costs what it costs now; else 0.
+
+    Args:
+        records: Of one job and one target, ordered by (recurrence, attempt).
+        default: The job's default configuration.
+        eta: Weight of energy in the cost, 0 to 1.
+    """
+    runs: dict[object, list[tuple[int, float]]] = {}
+    for record in records:
+        cost = _log_epoch_cost(record, eta) if ran(record, default) else None
+        if cost is not None:
+            runs.setdefault(_conditions(record), []).append((record.recurrence, cost))
+    changes = [(each, _runs_before_change([cost for _, cost in each])) for each in runs.values()]
+    return max((each[before][0] for each, before in changes if before), default=0)
+
+
+def _runs_before_change(costs: Sequence[float]) -> int:
+    """Number of runs before the latest lasting change, of the logs of the cost of an epoch in their order."""
+    count = len(costs)
+    now = median(costs[-MAX_COMPARED:]) if count >= MAX_COMPARED else costs[-1]
+    for index in reversed(range(count - 1)):
+        # The first attempt measures power limits and fills caches.
+        level = costs[0] if index == 0 else median(costs[index - 1 : index + 2])
+        allowed = CHANGE_OF_FEW if count < FEW or index == 0 else CHANGE
+        if abs(level - now) > allowed:
+            return index + 1
+    return 0
 
 
 def _conditions(record: ObservationRecord) -> object:

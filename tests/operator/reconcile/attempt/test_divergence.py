@@ -131,4 +131,6 @@ def test_a_metric_that_diverges_after_the_request_to_stop_is_named_beside_it(bac
     backend.report(name, epoch=3, diverged=True, sequence=2, joules=150_000.0, seconds=1500.0)
     end(backend, name)
     message = backend.recurrences[name].status.message
-    assert message.startswith("its metric diverged: from 0.6 it became NaN or infinite after 3 epochs; before, it has cost ")
+    assert message.startswith(
+        "its metric diverged: from 0.6 it became NaN or infinite after 3 epochs; before, it has cost "
+    )

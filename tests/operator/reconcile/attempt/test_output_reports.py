@@ -32,7 +32,10 @@ def progress_of(backend: ModelBackend, name: str) -> Progress:
     ("seen", "expected"),
     [
         (OutputReport(9, metric=0.95, epoch=3), ("Reached", "accuracy reached 0.95 after 3 epochs")),
-        (OutputReport(9, metric=float("nan"), epoch=3), ("Diverged", "its metric diverged: it was NaN or infinite after 3 epochs")),
+        (
+            OutputReport(9, metric=float("nan"), epoch=3),
+            ("Diverged", "its metric diverged: it was NaN or infinite after 3 epochs"),
+        ),
         (OutputReport(9, metric=0.5, epoch=51), ("Exhausted", "accuracy got to 0.5, the target is 0.9")),
     ],
 )

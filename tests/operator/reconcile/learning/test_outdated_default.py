@@ -10,7 +10,7 @@ import pytest
 
 from wattloop_operator.history.cost_history import OUTDATED, saving_sentence
 from wattloop_operator.history.rows import rows_of
-from wattloop_operator.reconcile.learning.outdated_default import is_default_outdated
+from wattloop_operator.reconcile.learning.outdated_default import first_comparable, is_default_outdated
 from wattloop_planner.bandit.configuration import Configuration
 
 Make = Callable[..., Any]
@@ -99,3 +99,39 @@ def test_attempts_that_do_not_show_their_epochs_tell_nothing(record: Make) -> No
     hidden = {"epoch_energy_joules": None, "epoch_time_seconds": None}
     assert not outdated(attempts(record, [32, *[64] * 6], [2.0**night for night in range(7)], **hidden))
     assert not outdated([])
+
+
+@pytest.mark.parametrize("again", [1, 2, 4])
+def test_a_default_that_runs_again_on_other_data_says_nothing_of_the_recurrences_before(
+    history: Make, record: Make, again: int
+) -> None:
+    """A run that cost as much as the default of its night was said to have saved 50 %."""
+    sizes = [32, 64, 128, 64, *[32] * again, 64]
+    shown = history(*attempts(record, sizes, [1.0] * 4 + [2.5] * (again + 1)))
+    assert shown.savings.since == 4
+    assert [row.saving_percent is None for row in rows_of(shown)] == [True] * (4 + again) + [False]
+    assert rows_of(shown)[-1].saving_percent == pytest.approx(50)
+    assert {row.default_cost_joules for row in rows_of(shown)[:4]} == {None}
+    assert "In all since run 4 (before, an epoch of the default configuration cost another amount)" in saving_sentence(
+        shown
+    )
+
+
+def test_a_default_that_varies_from_run_to_run_is_compared_with_all_recurrences(record: Make) -> None:
+    generator = np.random.default_rng(1)
+    for length in (2, 3, 5, 8, 40):
+        for _ in range(20):
+            factors = np.exp(0.05 * generator.standard_normal(length)).tolist()
+            assert first_comparable(attempts(record, [32] * length, factors), DEFAULT, 0.5) == 0
+    for spike in range(1, 8):
+        factors = [2.0 if each == spike else 1.0 for each in range(8)]
+        assert first_comparable(attempts(record, [32] * 8, factors), DEFAULT, 0.5) == 0
+    assert first_comparable([], DEFAULT, 0.5) == 0
+
+
+@pytest.mark.parametrize("growth", [1.05, 1 / 1.05])
+def test_a_default_that_costs_ever_more_is_compared_with_the_recurrences_of_its_latest_nights(
+    record: Make, growth: float
+) -> None:
+    since = first_comparable(attempts(record, [32] * 30, [growth**night for night in range(30)]), DEFAULT, 0.5)
+    assert 20 < since < 28
