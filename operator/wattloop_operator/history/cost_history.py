@@ -97,7 +97,7 @@ def saving_sentence(history: JobHistory) -> str:
         )
         sentences.append(
             f"In all{_since_text(savings)}, learning included, "
-            f"{_count(savings.compared_count)} cost {saving_text(percent)}: {known}."
+            f"{count_text(savings.compared_count)} cost {saving_text(percent)}: {known}."
         )
     return " ".join(sentences)
 
@@ -115,7 +115,7 @@ def _since_text(savings: JobSavings) -> str:
     """From which recurrence on the default's cost is known; empty if of all."""
     if not savings.since:
         return ""
-    return f" since run {savings.since} (before, an epoch of the default configuration cost another amount)"
+    return f" since run {savings.since} (before, an epoch cost another amount)"
 
 
 @once_per_history
@@ -150,5 +150,6 @@ def _mean_of(recurrences: int) -> str:
     return "the latest one" if recurrences == 1 else f"mean of the latest {recurrences}"
 
 
-def _count(recurrences: int) -> str:
+def count_text(recurrences: int) -> str:
+    """A number of recurrences."""
     return "one recurrence" if recurrences == 1 else f"{recurrences} recurrences"

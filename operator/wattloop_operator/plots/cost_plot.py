@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 from wattloop_operator.domain.quantities import energy_unit, metric_text, saving_text
-from wattloop_operator.history.cost_history import RecurrenceCost, costs_of, unknown_cause
+from wattloop_operator.history.cost_history import RecurrenceCost, costs_of, count_text, unknown_cause
 from wattloop_operator.history.energy_origin import energy_note
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.marks import Mark, marks_of
@@ -74,7 +74,7 @@ def _draw(history: JobHistory, theme: Theme = LIGHT) -> Figure:
     drawn, step = thinned(costs)
     every = "each recurrence" if step == 1 else f"1 in {step} of {len(costs):,} recurrences"
     above.set_title(f"{label_of(history.title)}: cost of {every}")
-    _draw_costs(above, drawn, savings.default, theme, width=0.8 * step)
+    _draw_costs(above, drawn, savings, theme, width=0.8 * step)
     _draw_marks(above, marks_of(history), theme)
     below.set_title("cumulative savings against the default configuration, with their interval of 90 %")
     if savings.is_known:
@@ -85,9 +85,8 @@ def _draw(history: JobHistory, theme: Theme = LIGHT) -> Figure:
     return figure
 
 
-def _draw_costs(
-    axes: Axes, costs: Sequence[RecurrenceCost], default: Estimate | None, theme: Theme, width: float
-) -> None:
+def _draw_costs(axes: Axes, costs: Sequence[RecurrenceCost], savings: JobSavings, theme: Theme, width: float) -> None:
+    default = savings.default
     largest = max(*(each.cost_joules for each in costs), 0.0 if default is None else default.value)
     size, unit = energy_unit(largest)
     colours = colours_of((configuration for each in costs for configuration, _ in each.attempts), theme)
@@ -114,10 +113,13 @@ def _draw_costs(
         handles.append(Patch(facecolor=theme.faint, edgecolor=theme.paper, hatch="////", label="target missed"))
     if default is not None:
         label = f"default configuration,\n{default.value / size:.3g} {unit}"
-        axes.axhspan(default.low / size, default.high / size, color=theme.faint, alpha=0.15, linewidth=0, zorder=0)
-        handles.append(
-            axes.axhline(default.value / size, color=theme.ink, linestyle=DASHES, linewidth=1.4, label=label)
+        # From the first recurrence that it is compared with, to the edge.
+        known = (max(savings.since - 0.5, costs[0].recurrence - width), costs[-1].recurrence + width)
+        axes.fill_between(
+            known, default.low / size, default.high / size, color=theme.faint, alpha=0.15, linewidth=0, zorder=0
         )
+        level = (default.value / size,) * 2
+        handles += axes.plot(known, level, color=theme.ink, linestyle=DASHES, linewidth=1.4, label=label)
     axes.legend(handles=handles, title="batch size", alignment="left", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.grid(visible=False, axis="x")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -156,7 +158,7 @@ def _draw_saving(axes: Axes, savings: JobSavings, theme: Theme) -> None:
     percent = savings.saved_percent
     if percent is not None:
         axes.annotate(
-            f"{saving_text(percent)}\nover {savings.compared_count} recurrences",
+            f"{saving_text(percent)}\nover {count_text(savings.compared_count)}",
             (1.01, heights[-1]),
             xycoords=axes.get_yaxis_transform(),
             color=_saving_color(percent, theme),

@@ -3,8 +3,8 @@
 A policy that has found a cheaper configuration may never run the default again. What it cost on the data of the first
 night says nothing of a saving on those of today. Configurations that ran several times since show the change.
 
-Where the default did run again, its own epochs show it. What it costs on the data of today then says nothing of the
-recurrences before.
+Where the default did run again since a change, what it costs on the data of today says nothing of the recurrences
+before it.
 """
 
 from __future__ import annotations
@@ -49,16 +49,17 @@ def is_default_outdated(records: Sequence[ObservationRecord], default: Configura
 
 
 def first_comparable(records: Sequence[ObservationRecord], default: Configuration, eta: float) -> int:
-    """Index of the first recurrence of which an epoch of the default configuration costs what it costs now; else 0.
+    """Index of the first recurrence since which epochs have cost what they did when the default ran last; else 0.
 
     Args:
         records: Of one job and one target, ordered by (recurrence, attempt).
         default: The job's default configuration.
         eta: Weight of energy in the cost, 0 to 1.
     """
+    latest = max((record.recurrence for record in records if ran(record, default)), default=-1)
     runs: dict[object, list[tuple[int, float]]] = {}
     for record in records:
-        cost = _log_epoch_cost(record, eta) if ran(record, default) else None
+        cost = _log_epoch_cost(record, eta) if record.recurrence <= latest else None
         if cost is not None:
             runs.setdefault(_conditions(record), []).append((record.recurrence, cost))
     changes = [(each, _runs_before_change([cost for _, cost in each])) for each in runs.values()]

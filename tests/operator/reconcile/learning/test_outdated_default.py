@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -112,9 +113,7 @@ def test_a_default_that_runs_again_on_other_data_says_nothing_of_the_recurrences
     assert [row.saving_percent is None for row in rows_of(shown)] == [True] * (4 + again) + [False]
     assert rows_of(shown)[-1].saving_percent == pytest.approx(50)
     assert {row.default_cost_joules for row in rows_of(shown)[:4]} == {None}
-    assert "In all since run 4 (before, an epoch of the default configuration cost another amount)" in saving_sentence(
-        shown
-    )
+    assert "In all since run 4 (before, an epoch cost another amount), learning" in saving_sentence(shown)
 
 
 def test_a_default_that_varies_from_run_to_run_is_compared_with_all_recurrences(record: Make) -> None:
@@ -127,6 +126,15 @@ def test_a_default_that_varies_from_run_to_run_is_compared_with_all_recurrences(
         factors = [2.0 if each == spike else 1.0 for each in range(8)]
         assert first_comparable(attempts(record, [32] * 8, factors), DEFAULT, 0.5) == 0
     assert first_comparable([], DEFAULT, 0.5) == 0
+
+
+def test_other_configurations_show_a_change_that_the_default_does_not(record: Make) -> None:
+    """The first attempt of the default measured power limits in all of its epochs."""
+    known = attempts(record, [32, 64, 128, 64, 32, 64], [1.0, 1.0, 1.0, 2.5, 2.5, 2.5])
+    known[0] = replace(known[0], epoch_energy_joules=None, epoch_time_seconds=None)
+    assert first_comparable(known, DEFAULT, 0.5) == 3
+    # Since the default ran last, they show that it is outdated.
+    assert first_comparable(known[:4], DEFAULT, 0.5) == 0
 
 
 @pytest.mark.parametrize("growth", [1.05, 1 / 1.05])
