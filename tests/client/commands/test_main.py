@@ -253,3 +253,11 @@ def test_a_character_outside_the_encoding_causes_no_traceback(monkeypatch: pytes
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "gr\\xf6\\xdfe \\u2013 \\u03b1\n"
+
+
+def test_the_command_runs_as_a_module_of_a_python_whose_programs_are_in_no_path() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "wattloop", "rnu"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("python -m wattloop: unknown subcommand 'rnu'")
