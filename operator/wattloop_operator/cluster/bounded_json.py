@@ -21,7 +21,7 @@ MAX_OBJECT_BYTES = 2 * 1024 * 1024
 # The API server stores Jobs and pods in a shorter form than JSON, so that their JSON can have several times as much.
 MAX_IDENTITY_BYTES = 8 * 1024 * 1024
 # A longer list is parsed item by item.
-MAX_WHOLE_LIST_BYTES = 1024 * 1024
+MAX_WHOLE_LIST_BYTES = 512 * 1024
 # The limit of pydantic's parser.
 MAX_DEPTH = 200
 # metadata.ownerReferences[] of an item in a list; metadata.labels of the object in a watch event.

@@ -24,10 +24,10 @@ import aiohttp
 import kopf
 from yarl import URL
 
-from wattloop_operator.cluster.bounded_json import UnreadableError
+from wattloop_operator.cluster.bounded_json import UnreadableError, parse
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import WatchedKind
-from wattloop_operator.cluster.informer.stored_parts import Part, Wanted, own_part, packed_event, packed_response
+from wattloop_operator.cluster.informer.stored_parts import Part, Wanted, own_part, packed_event, read_list
 
 logger = logging.getLogger(__name__)
 
@@ -100,24 +100,16 @@ class _PackedResponse(aiohttp.ClientResponse):
             json.JSONDecodeError: It is not JSON, or is too large.
         """
         data = await self.read()
+        kind = self.kinds.get(self.url.name)
         try:
-            found = packed_response(data, *self._filter)
+            if kind is None:
+                return parse(data)
+            found = read_list(data, kind.part, lambda item: self.receiver.on_listed_object(kind, item))
         except UnreadableError as error:
             raise json.JSONDecodeError(str(error), data[:200].decode("utf-8", "replace"), 0) from error
-        kind = self.kinds.get(self.url.name)
-        if kind is not None and isinstance(found, dict) and isinstance(found.get("items"), list):
-            self._receive(kind, found)
-        return found
-
-    def _receive(self, kind: WatchedKind, page: dict[str, Any]) -> None:
-        for item in page["items"]:
-            try:
-                self.receiver.on_packed(kind, item)
-            except Exception:  # the other objects are received
-                logger.exception("%s: unexpected failure at an object of a list", self.url.path)
-        page["items"] = []
-        if not (page.get("metadata") or {}).get("continue"):
+        if isinstance(found, dict) and "items" in found and not (found.get("metadata") or {}).get("continue"):
             self.receiver.on_listed(self.url.path)
+        return found
 
     @property
     def _filter(self) -> tuple[Part, Wanted]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event
+from sqlalchemy import URL, Column, Connection, Engine, Table, create_engine, event, select
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
@@ -75,6 +75,15 @@ class Database:
         """A connection to SQLite in autocommit mode, for statements outside of transactions."""
         with self._translated_errors(purpose), self._engine.execution_options(**{BEGIN: ""}).connect() as connection:
             yield connection
+
+    def distinct(self, column: Column[str], purpose: str) -> set[str]:
+        """The values of a column.
+
+        Raises:
+            OperationError: The database failed.
+        """
+        with self.reading(purpose) as on:
+            return set(on.execute(select(column).distinct()).scalars())
 
     def insert(self, table: Table) -> Any:
         """An INSERT that supports ON CONFLICT, in this database's dialect."""

@@ -89,6 +89,10 @@ class Observations:
         with self._database.reading(f"read the observations of job {job_uid}") as on:
             return _select(on, OBSERVATIONS.c.job_uid == job_uid)
 
+    def job_uids(self) -> set[str]:
+        """The uids of all jobs that have observations."""
+        return self._database.distinct(OBSERVATIONS.c.job_uid, "list the jobs that have observations")
+
     def last_of_job(self, job_uid: str) -> ObservationRecord | None:
         """The observation of the latest attempt of a job; None if there is none."""
         newest = select(OBSERVATIONS).where(OBSERVATIONS.c.job_uid == job_uid)
@@ -156,6 +160,10 @@ class LateUsages:
         with self._database.reading(f"read the late usages of job {job_uid}") as on:
             rows = on.execute(query.order_by(*(LATE_USAGES.c[name] for name in ATTEMPT))).all()
         return tuple(LateUsage(*row) for row in rows)
+
+    def job_uids(self) -> set[str]:
+        """The uids of all jobs that have late usages."""
+        return self._database.distinct(LATE_USAGES.c.job_uid, "list the jobs that have late usages")
 
 
 def _delete_beyond_bounds(on: Connection, new: ObservationRecord) -> None:

@@ -58,6 +58,10 @@ class Profiles:
         """All profiles of a job, ordered by key."""
         return self._select(f"read the power profiles of job {job_uid}", PROFILES.c.job_uid == job_uid)
 
+    def job_uids(self) -> set[str]:
+        """The uids of all jobs that have profiles."""
+        return self._database.distinct(PROFILES.c.job_uid, "list the jobs that have power profiles")
+
     def _select(self, purpose: str, *conditions: ColumnElement[bool]) -> tuple[PowerProfileRecord, ...]:
         keys = [PROFILES.c[name] for name in KEY]
         with self._database.reading(purpose) as on:

@@ -45,6 +45,9 @@ class JobRecords:
 class StoreCache:
     """The records of the most recently used jobs. Thread-safe.
 
+    An operator that starts asks for each job, and most jobs have no records of some kind. So the jobs that have records
+    are read once, in one query of each table, and only those are asked for.
+
     Args:
         store: The store.
         max_bytes: Bytes of memory that they may take together; a job with more is remembered alone.
@@ -54,6 +57,7 @@ class StoreCache:
         self._store = store
         self._lock = threading.Lock()
         self._jobs: LRUCache[str, JobRecords] = LRUCache(max_bytes, lambda each: min(each.size_bytes, max_bytes))
+        self._recorded: _RecordedJobs | None = None
 
     def of_job(self, job_uid: str) -> JobRecords:
         """The records of a job.
@@ -62,13 +66,13 @@ class StoreCache:
             OperationError: The database failed.
         """
         with self._lock:
-            known = self._jobs.get(job_uid)
+            known, recorded = self._jobs.get(job_uid), self._recorded_jobs()
         if known is not None:
             return known
         read = JobRecords(
-            self._store.observations.of_job(job_uid),
-            self._store.profiles.of_job(job_uid),
-            self._store.late_usages.of_job(job_uid),
+            self._store.observations.of_job(job_uid) if job_uid in recorded.observations else (),
+            self._store.profiles.of_job(job_uid) if job_uid in recorded.profiles else (),
+            self._store.late_usages.of_job(job_uid) if job_uid in recorded.late_usages else (),
         )
         with self._lock:
             self._jobs[job_uid] = read
@@ -80,17 +84,22 @@ class StoreCache:
         Raises:
             OperationError: The database failed; nothing is recorded, and the call may be repeated.
         """
+        with self._lock:
+            recorded = self._recorded_jobs()
         match action:
             case RecordObservation(record):
+                recorded.observations.add(record.job_uid)
                 if self._store.observations.record(record):
                     self.add(record)
                 else:
                     # The store has the attempt already, perhaps with other values.
                     self.invalidate(record.job_uid)
             case RecordLateUsage(late_usage):
+                recorded.late_usages.add(late_usage.job_uid)
                 self._store.late_usages.record(late_usage)
                 self.invalidate(late_usage.job_uid)
             case RecordProfile(profile):
+                recorded.profiles.add(profile.key.job_uid)
                 self._store.profiles.record(profile.key, profile.measurements)
                 self.invalidate(profile.key.job_uid)
 
@@ -120,6 +129,21 @@ class StoreCache:
         """Read the records of a job from the store the next time."""
         with self._lock:
             self._jobs.pop(job_uid, None)
+
+    def _recorded_jobs(self) -> _RecordedJobs:
+        if self._recorded is None:
+            stores = (self._store.observations, self._store.profiles, self._store.late_usages)
+            self._recorded = _RecordedJobs(*(each.job_uids() for each in stores))
+        return self._recorded
+
+
+@dataclass(frozen=True)
+class _RecordedJobs:
+    """The uids of the jobs that have records of a kind, or had some."""
+
+    observations: set[str]
+    profiles: set[str]
+    late_usages: set[str]
 
 
 def _record_bytes(record: ObservationRecord) -> int:

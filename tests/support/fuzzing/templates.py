@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import copy
+import contextlib
 import json
 import logging
 import zlib
 from typing import Any
 
+import pydantic_core
 from pydantic import ValidationError
 
 from support.control_plane.job_manifest import job_manifest
@@ -22,7 +23,14 @@ from wattloop_operator.api.template_checks import MAX_TEMPLATE_BYTES, MAX_TEMPLA
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.bounded_json import MAX_DEPTH, UnreadableError, parse_response
 from wattloop_operator.cluster.informer.object_cache import ObjectCache
-from wattloop_operator.cluster.informer.stored_parts import packed_event, packed_response, unpack
+from wattloop_operator.cluster.informer.stored_parts import (
+    Body,
+    own_part,
+    packed_event,
+    read_list,
+    unpack,
+    unreadable_problem,
+)
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.workload_manifest import devices_of, manifest
 
@@ -128,15 +136,17 @@ class TemplateTarget:
         answer = listed % b",".join((victim, stored, victim))
         event = b'{"type":"ADDED","object":%s}' % stored
         try:
-            first, second, third = packed_response(answer)["items"]
+            items: list[Body] = []
+            read_list(answer, own_part, items.append)
+            first, second, third = items
             of_event = json.loads(packed_event(event))["object"]
             plain = parse_response(answer)["items"]
         except UnreadableError as error:
             # Then nothing but its depth is wrong, and its identity is known.
             raise DefectError(f"a list or an event is unreadable for one template: {error}") from error
-        if _unpacked(first) != _unpacked(third) or _unpacked(first)["spec"] != json.loads(victim)["spec"]:
+        if first != third or first["spec"] != json.loads(victim)["spec"]:
             raise DefectError("the object of another user is not read unchanged")
-        if not second["metadata"].items() >= _metadata("digits").items() or second != of_event:
+        if not second["metadata"].items() >= _metadata("digits").items() or not _is_same(second, of_event):
             raise DefectError(f"the list gives {second!r:.200}, the event {of_event!r:.200}")
         if plain[0] != plain[2] or plain[1]["metadata"]["name"] != "digits":
             raise DefectError("a list that is not packed has other objects")
@@ -150,7 +160,7 @@ class TemplateTarget:
             _check_bounds(cached.value)
             # Only what the schema accepts is stored.
             kind = cached.value.kind
-            if not schema_problems(Document("job"), kind, _unpacked(second)):
+            if not schema_problems(Document("job"), kind, dict(second)):
                 self._check_workload(cached.value)
 
     def _check_workload(self, job: RecurringTrainingJob) -> None:
@@ -185,16 +195,18 @@ def _stored(name: str, template: bytes | None) -> bytes:
     return json.dumps(made, separators=(",", ":")).encode().replace(b'"template":null', b'"template":' + template)
 
 
-def _unpacked(packed: dict[str, Any]) -> dict[str, Any]:
-    return unpack(copy.deepcopy(packed))
+def _is_same(listed: Body, packed: dict[str, Any]) -> bool:
+    """Whether an object of a list is that of an event."""
+    if unreadable_problem(listed):
+        return listed == packed
+    return pydantic_core.to_json(listed) == pydantic_core.to_json(unpack(packed))
 
 
-def _put(cache: ObjectCache, packed: dict[str, Any]) -> None:
-    """Store an object as the dispatcher of watch events does."""
-    try:
-        cache.put_job(_unpacked(packed))
-    except (UnreadableError, ValidationError):
-        return
+def _put(cache: ObjectCache, listed: Body) -> None:
+    """Store an object as the dispatcher does."""
+    with contextlib.suppress(ValidationError):
+        if not unreadable_problem(listed):
+            cache.put_job(listed)
 
 
 def _check_bounds(job: RecurringTrainingJob) -> None:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS
 from wattloop_operator.cluster.bounded_json import UnreadableError
 from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
-from wattloop_operator.cluster.informer.stored_parts import Body, unpack
+from wattloop_operator.cluster.informer.stored_parts import Body, unpack, unreadable_problem
 from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
@@ -48,6 +48,16 @@ class EventDispatcher:
         self._lists = len(kinds) * max(len(namespaces), 1)
         self._listed: set[str] = set()
         self._synced = threading.Event()
+
+    def on_listed_object(self, kind: WatchedKind, body: Body) -> None:
+        """Store or refuse an object of a list, if its namespace has room for it."""
+        if not kind.has_room(body):
+            return
+        problem = unreadable_problem(body)
+        if problem:
+            self.on_unreadable(kind, body, problem)
+        else:
+            self.on_object(kind, body)
 
     def on_packed(self, kind: WatchedKind, body: Mapping[str, Any]) -> None:
         """Store or refuse an object in the form in which a response has it."""

@@ -1,9 +1,9 @@
 """The part of an object that the operator stores, and the packed form in which it passes through kopf.
 
 Users write metadata, and the specifications of Jobs and pods, up to etcd's limit of 1.5 MiB; an owner cannot make them
-large at the operator's cost. kopf parses what the API server sends, and holds all objects of a list until all kinds
-have been listed. Parsed, a hostile object fails at Python's recursion limit or needs 45 times its size. An object is
-therefore packed before kopf parses it, its identity and the rest as text, and unpacked where it is handled.
+large at the operator's cost. kopf parses what the API server sends. Parsed, a hostile object fails at Python's
+recursion limit or needs 45 times its size. The object of an event is therefore packed before kopf parses it, its
+identity and the rest as text, and unpacked where it is handled. Those of a list never reach kopf.
 """
 
 from __future__ import annotations
@@ -91,45 +91,32 @@ EXPIRED_CODE = 410
 TEXT, PROBLEM = "text", "problem"
 
 
-def packed(data: bytes, part: Part = own_part) -> dict[str, Any]:
-    """The packed form of an object's JSON, of which `part` is kept. It states why, if the object is unreadable.
+def read_list(data: bytes, part: Part, receive: Callable[[Body], None]) -> Any:
+    """The body of a response, a list without its items.
 
-    Raises:
-        UnreadableError: Not even the object's identity can be read.
-
-    Example:
-        >>> packed(b'{"metadata": {"name": "x"}, "spec": ' + b"[" * 999 + b"]" * 999 + b"}")["problem"]
-        'it is nested more than 200 levels deep'
-    """
-    try:
-        return _packed(parse(data, MAX_PARSED_BYTES), part)
-    except UnreadableError as error:
-        return _unreadable(upper_levels(data), str(error))
-
-
-def packed_response(data: bytes, part: Part = own_part, wanted: Wanted = lambda _: True) -> Any:
-    """The body of a response; of a list, with those items packed that are wanted.
-
-    An item that fails is passed over. kopf would end the watch for good.
+    Args:
+        data: The body.
+        part: Returns the part of an object that is kept.
+        receive: Gets that part of each item of a list, as soon as it is read, or of an unreadable one the identity and
+            the problem. An item at which it fails is passed over: kopf would end the watch for good.
 
     Raises:
         UnreadableError: The text is not JSON, or is too large.
     """
 
-    def wanted_item(pack: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    def receive_item(read: Callable[[], Body]) -> None:
         try:
-            item = pack()
-            return item if wanted(item) else None
+            receive(read())
         except UnreadableError as error:
             logger.warning("an object in a list is passed over: %s", error)
         except Exception:  # the other objects are listed, and the next resync fetches this one
             logger.exception("unexpected failure at an object in a list, which is passed over")
-        return None
 
+    # Of a list that is parsed whole no item can be larger than what is kept.
     return parse_list(
         data,
-        lambda body: wanted_item(lambda: _packed(body, part)),
-        lambda text: wanted_item(lambda: packed(text, part)),
+        lambda body: receive_item(lambda: _kept(body, part, len(data))),
+        lambda text: receive_item(lambda: _kept_of_text(text, part)),
     )
 
 
@@ -171,13 +158,40 @@ def unpack(body: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _packed(body: Any, part: Part) -> dict[str, Any]:
+def unreadable_problem(body: Body) -> str:
+    """Why only the identity of an object could be read; empty if all of it could."""
+    return str(body.get(PROBLEM) or "")
+
+
+def _kept_of_text(data: bytes, part: Part) -> Body:
+    try:
+        return _kept(parse(data, MAX_PARSED_BYTES), part, len(data))
+    except UnreadableError as error:
+        return _unreadable(upper_levels(data), str(error))
+
+
+def _kept(body: Any, part: Part, max_bytes: int) -> Body:
+    """The kept part of an object whose JSON has at most so many bytes; if it is too large, its identity."""
+    kept = _part_of_object(body, part)
+    size = len(pydantic_core.to_json(kept)) if max_bytes > MAX_KEPT_BYTES else max_bytes
+    return _unreadable(body, _too_large(size)) if size > MAX_KEPT_BYTES else kept
+
+
+def _part_of_object(body: Any, part: Part) -> Body:
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         raise UnreadableError("it is no object with metadata")
-    kept = part(body)
+    return part(body)
+
+
+def _too_large(size: int) -> str:
+    return f"it has {size} bytes without its annotations, more than {MAX_KEPT_BYTES}"
+
+
+def _packed(body: Any, part: Part) -> dict[str, Any]:
+    kept = _part_of_object(body, part)
     text = pydantic_core.to_json(kept)
     if len(text) > MAX_KEPT_BYTES:
-        return _unreadable(body, f"it has {len(text)} bytes without its annotations, more than {MAX_KEPT_BYTES}")
+        return _unreadable(body, _too_large(len(text)))
     # In a list, from which it can be taken.
     return {"metadata": _identity(kept["metadata"]), TEXT: [text.decode()]}
 

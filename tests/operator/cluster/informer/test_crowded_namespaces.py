@@ -12,9 +12,10 @@ import pytest
 
 from support.control_plane.job_manifest import job_manifest
 from support.recurrence_objects import recurrence_object
+from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_bytes import KOPF_BYTES
 from wattloop_operator.cluster.informer.object_cache import STARTING_SHARE, ObjectCache, WatchedKind, watched_kinds
-from wattloop_operator.cluster.informer.stored_parts import packed_event, packed_response, unpack
+from wattloop_operator.cluster.informer.stored_parts import packed_event, read_list, unpack
 
 SHARE = 2_000_000
 LABELS = {"wattloop.dev/recurrence": "digits-0-a", "wattloop.dev/job": "digits"}
@@ -150,8 +151,17 @@ def test_of_a_namespace_that_has_used_up_its_share_no_unknown_object_reaches_kop
     assert "the objects of namespace team take more than 1.9 MiB of the operator's memory" in warnings[0]
     known, unknown, elsewhere = make(0), make(700), make(701, "other")
     page = json.dumps({"items": [known, unknown, elsewhere]}).encode()
-    listed = packed_response(page, watched.part, watched.has_room)["items"]
-    assert [each["metadata"]["uid"] for each in listed] == [each["metadata"]["uid"] for each in (known, elsewhere)]
+    dispatcher = EventDispatcher(
+        (watched,),
+        enqueue=lambda _: None,
+        job_deleted=lambda _key, _uid: None,
+        heartbeat=lambda _: None,
+        all_listed=lambda: None,
+    )
+    read_list(page, watched.part, lambda item: dispatcher.on_listed_object(watched, item))
+    assert watched.object_store.get(("team", known["metadata"]["name"])) is not None
+    assert watched.object_store.get(("team", unknown["metadata"]["name"])) is None
+    assert watched.object_store.get(("other", elsewhere["metadata"]["name"])) is not None
     deleted = json.dumps({"type": "DELETED", "object": unknown}).encode()
     assert packed_event(deleted, watched.part, watched.has_room), "kopf forgets it"
 
