@@ -1,7 +1,8 @@
-"""kopf's handlers: each passes the object of a watch's event to the dispatcher; `watch_session` passes those of lists.
+"""kopf's registry and settings: it lists and watches the kinds, and `watch_session` takes their objects.
 
 kopf's create, update and timer handlers are not used: they keep state in the objects' annotations and act on edges. Its
-indices are not used either: they make all objects wait for each other while kinds are listed.
+indices are not used either: they make all objects wait for each other while kinds are listed. Its event handlers would
+take half of the operator's processor time: each object has a worker, which waits for further events of it.
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ from typing import Any
 import kopf
 
 from wattloop_operator.cluster.api import ResourceType
-from wattloop_operator.cluster.bounded_json import UnreadableError
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import WatchedKind
-from wattloop_operator.cluster.informer.stored_parts import unpack
 from wattloop_operator.controller.watch_session import RETRY_SECONDS, OpenWatches, watch_session
 
 # Within the five minutes for which the server keeps the versions that a watch can resume from.
@@ -51,9 +50,14 @@ def registry_of(
     async def log_in(**_: Any) -> kopf.AiohttpSession:
         return watch_session(login(), watches, dispatcher)
 
+    # kopf watches the kinds that have a handler. No object reaches it.
     for kind in dispatcher.kinds:
-        _register(registry, dispatcher, kind)
+        kopf.on.event(*_address(kind.resource), id=kind.resource.plural, registry=registry)(_ignore)
     return registry
+
+
+async def _ignore(**_: Any) -> None:
+    pass
 
 
 def settings_of(kinds: tuple[WatchedKind, ...]) -> kopf.OperatorSettings:
@@ -74,21 +78,6 @@ def settings_of(kinds: tuple[WatchedKind, ...]) -> kopf.OperatorSettings:
         if kind.labels:
             settings.watching.label_selectors[_address(kind.resource)] = kind.labels
     return settings
-
-
-def _register(registry: kopf.OperatorRegistry, dispatcher: EventDispatcher, kind: WatchedKind) -> None:
-    address, name = _address(kind.resource), kind.resource.plural
-
-    @kopf.on.event(*address, id=f"{name}_changed", registry=registry)
-    async def event_handler(event: kopf.RawEvent, **_: Any) -> None:
-        if event["type"] != "DELETED":
-            dispatcher.on_packed(kind, event["object"])
-            return
-        try:
-            found = unpack(event["object"])
-        except UnreadableError:
-            found = dict(event["object"])
-        dispatcher.on_deleted(kind, found)
 
 
 def _address(resource: ResourceType) -> tuple[str, str, str]:

@@ -1,8 +1,8 @@
-"""The HTTP session of kopf's watches: it bounds what kopf parses, takes the lists, and knows which watches are open.
+"""The HTTP session of kopf's watches: it takes the objects, with bounds, and knows which watches are open.
 
-The objects of a list go to the dispatcher as their pages arrive, and kopf receives the pages without them. kopf would
-start a worker for each object, and let all workers wait for the last list: each new one wakes those before it, which
-takes minutes with some thousands of objects.
+The objects of lists and events go to the dispatcher as they arrive. kopf receives the pages without them, and bookmarks
+instead of events. It would start a worker for each object, and let all workers wait for the last list: each new one
+wakes those before it, which takes minutes with some thousands of objects.
 
 kopf documents sessions of its users' own; aiohttp's sessions accept a class of responses and
 callbacks for requests. kopf ends a watch for good at an error that it does not foresee, and its thread lives on. While
@@ -27,7 +27,7 @@ from yarl import URL
 from wattloop_operator.cluster.bounded_json import UnreadableError, parse
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import WatchedKind
-from wattloop_operator.cluster.informer.stored_parts import Part, Wanted, own_part, packed_event, read_list
+from wattloop_operator.cluster.informer.stored_parts import CHANGES, read_event, read_list
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +41,11 @@ def watch_session(login: Mapping[str, Any], watches: OpenWatches, dispatcher: Ev
     Args:
         login: The fields of a `kopf.ConnectionInfo`.
         watches: Records each request.
-        dispatcher: Receives the objects of the lists. Of those of a watch kopf receives the stored parts, if their
-            namespaces have room.
+        dispatcher: Receives the objects.
     """
     info = kopf.ConnectionInfo(**login)
 
-    class WatchResponse(_PackedResponse):
+    class WatchResponse(_BoundedResponse):
         open_watches = watches
         receiver = dispatcher
         kinds: ClassVar = {kind.resource.plural: kind for kind in dispatcher.kinds}
@@ -70,15 +69,15 @@ def _told(watched: Any) -> Any:
     return call
 
 
-class _PackedResponse(aiohttp.ClientResponse):
-    """A response whose objects kopf receives packed."""
+class _BoundedResponse(aiohttp.ClientResponse):
+    """A response whose objects the dispatcher receives, and kopf does not."""
 
     open_watches: OpenWatches
     receiver: EventDispatcher
     kinds: ClassVar[dict[str, WatchedKind]]
 
     async def start(self, connection: Any) -> aiohttp.ClientResponse:
-        """Read the headers; the lines of a watch are packed from then on.
+        """Read the headers; the objects of a watch go to the dispatcher from then on.
 
         Raises:
             aiohttp.ClientPayloadError: The server no longer has the version that the rest of a list is of.
@@ -89,8 +88,9 @@ class _PackedResponse(aiohttp.ClientResponse):
             raise aiohttp.ClientPayloadError(f"{self.url.path}: the version of the list is gone")
         if self.status < 400:
             self.open_watches.serve(self.url)
-        if self.url.query.get("watch") == "true" and self.status < 400:
-            self.content = _PackedLines(self.content, self.url, *self._filter)  # type: ignore[assignment]
+        kind = self._kind
+        if kind is not None and self.url.query.get("watch") == "true" and self.status < 400:
+            self.content = _HandledLines(self.content, self.url, kind, self.receiver)  # type: ignore[assignment]
         return started
 
     async def json(self, **_: Any) -> Any:
@@ -100,11 +100,11 @@ class _PackedResponse(aiohttp.ClientResponse):
             json.JSONDecodeError: It is not JSON, or is too large.
         """
         data = await self.read()
-        kind = self.kinds.get(self.url.name)
+        kind = self._kind
         try:
             if kind is None:
                 return parse(data)
-            found = read_list(data, kind.part, lambda item: self.receiver.on_listed_object(kind, item))
+            found = read_list(data, kind.part, lambda item: self.receiver.on_read(kind, item))
         except UnreadableError as error:
             raise json.JSONDecodeError(str(error), data[:200].decode("utf-8", "replace"), 0) from error
         if isinstance(found, dict) and "items" in found and not (found.get("metadata") or {}).get("continue"):
@@ -112,9 +112,8 @@ class _PackedResponse(aiohttp.ClientResponse):
         return found
 
     @property
-    def _filter(self) -> tuple[Part, Wanted]:
-        kind = self.kinds.get(self.url.name)
-        return (own_part, lambda _: True) if kind is None else (kind.part, kind.has_room)
+    def _kind(self) -> WatchedKind | None:
+        return self.kinds.get(self.url.name)
 
     def close(self) -> None:
         """Close the connection."""
@@ -127,20 +126,20 @@ class _PackedResponse(aiohttp.ClientResponse):
         return super().release()
 
 
-class _PackedLines:
-    """The stream of a watch: each of its lines has a packed object."""
+class _HandledLines:
+    """The stream of a watch: the dispatcher gets its objects, and kopf a bookmark for those of each chunk."""
 
-    def __init__(self, stream: aiohttp.StreamReader, url: URL, part: Part, wanted: Wanted) -> None:
+    def __init__(self, stream: aiohttp.StreamReader, url: URL, kind: WatchedKind, receiver: EventDispatcher) -> None:
         self._stream = stream
         self._url = url
-        self._part = part
-        self._wanted = wanted
+        self._kind = kind
+        self._receiver = receiver
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """The packed lines, each with its line break."""
+        """The lines for kopf, each with its line break."""
         pending = bytearray()
         async for chunk in self._stream.iter_chunked(size):
             pending += chunk
@@ -148,18 +147,41 @@ class _PackedLines:
                 continue
             *lines, rest = bytes(pending).split(b"\n")
             pending = bytearray(rest if len(rest) <= MAX_LINE_BYTES else b"")
+            # kopf needs the newest version alone, from which it watches when the connection is renewed.
+            last = b""
             for line in filter(None, lines):
-                if packed := self._packed(line):
-                    yield packed + b"\n"
+                last = self._handled(line) or last
+                if last == _EXPIRED:
+                    break
+            if last:
+                yield last
 
-    def _packed(self, line: bytes) -> bytes:
+    def _handled(self, line: bytes) -> bytes:
+        """Pass the object of an event to the dispatcher; returns the line for kopf, or nothing."""
         try:
-            return packed_event(line, self._part, self._wanted)
+            event_type, found = read_event(line, self._kind.part)
+            if event_type in CHANGES:
+                self._receiver.on_event(self._kind, event_type, found)
         except UnreadableError as error:
             logger.warning("%s: an event of %d bytes is passed over: %s", self._url.path, len(line), error)
+            return b""
         except Exception:  # the watch goes on, and the next resync fetches the object
             logger.exception("%s: unexpected failure at an event of %d bytes", self._url.path, len(line))
-        return b""
+            return b""
+        if event_type == "ERROR":
+            logger.info("a watch has ended by an error of the API server, and its objects are listed again: %s", found)
+            return _EXPIRED
+        version = found.get("metadata", {}).get("resourceVersion") if isinstance(found, dict) else None
+        return _bookmark(version) if version else b""
+
+
+# kopf lists again after an expired version. It ends the watch for good after any other code.
+_EXPIRED = b'{"type": "ERROR", "object": {"code": 410}}\n'
+
+
+def _bookmark(version: str) -> bytes:
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+    return json.dumps(bookmark).encode() + b"\n"
 
 
 # kopf waits at most `RETRY_SECONDS` between the requests of a watch.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from wattloop_operator.cluster.api import Body
-from wattloop_operator.cluster.informer.object_bytes import read_bytes
+from wattloop_operator.cluster.informer.object_bytes import parsed_bytes
 from wattloop_operator.cluster.informer.stored_parts import own_part
 
 # In place of each object beyond the bound: a list of them takes 8 bytes each.
@@ -29,7 +29,7 @@ class ShownParts:
         if self._taken[namespace] > self._namespace_bytes:
             return OMITTED
         kept = own_part(body)
-        self._taken[namespace] += read_bytes(kept)
+        self._taken[namespace] += parsed_bytes(kept)
         return kept
 
     def too_large(self) -> tuple[str, ...]:

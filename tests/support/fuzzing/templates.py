@@ -26,9 +26,8 @@ from wattloop_operator.cluster.informer.object_cache import ObjectCache
 from wattloop_operator.cluster.informer.stored_parts import (
     Body,
     own_part,
-    packed_event,
+    read_event,
     read_list,
-    unpack,
     unreadable_problem,
 )
 from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
@@ -139,14 +138,16 @@ class TemplateTarget:
             items: list[Body] = []
             read_list(answer, own_part, items.append)
             first, second, third = items
-            of_event = json.loads(packed_event(event))["object"]
+            _, of_event = read_event(event, own_part)
             plain = parse_response(answer)["items"]
         except UnreadableError as error:
             # Then nothing but its depth is wrong, and its identity is known.
             raise DefectError(f"a list or an event is unreadable for one template: {error}") from error
         if first != third or first["spec"] != json.loads(victim)["spec"]:
             raise DefectError("the object of another user is not read unchanged")
-        if not second["metadata"].items() >= _metadata("digits").items() or not _is_same(second, of_event):
+        if not second["metadata"].items() >= _metadata("digits").items() or pydantic_core.to_json(
+            second
+        ) != pydantic_core.to_json(of_event):
             raise DefectError(f"the list gives {second!r:.200}, the event {of_event!r:.200}")
         if plain[0] != plain[2] or plain[1]["metadata"]["name"] != "digits":
             raise DefectError("a list that is not packed has other objects")
@@ -193,13 +194,6 @@ def _stored(name: str, template: bytes | None) -> bytes:
         return json.dumps(made, separators=(",", ":")).encode()
     made["spec"]["template"] = None
     return json.dumps(made, separators=(",", ":")).encode().replace(b'"template":null', b'"template":' + template)
-
-
-def _is_same(listed: Body, packed: dict[str, Any]) -> bool:
-    """Whether an object of a list is that of an event."""
-    if unreadable_problem(listed):
-        return listed == packed
-    return pydantic_core.to_json(listed) == pydantic_core.to_json(unpack(packed))
 
 
 def _put(cache: ObjectCache, listed: Body) -> None:

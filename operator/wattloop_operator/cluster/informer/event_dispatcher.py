@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from pydantic import ValidationError
 
 from wattloop_operator.cluster.api import RECURRING_TRAINING_JOBS
-from wattloop_operator.cluster.bounded_json import UnreadableError
 from wattloop_operator.cluster.informer.object_cache import WatchedKind, identity
-from wattloop_operator.cluster.informer.stored_parts import Body, unpack, unreadable_problem
+from wattloop_operator.cluster.informer.stored_parts import Body, unreadable_problem
 from wattloop_operator.domain.names import JobKey
 
 logger = logging.getLogger(__name__)
@@ -49,8 +47,15 @@ class EventDispatcher:
         self._listed: set[str] = set()
         self._synced = threading.Event()
 
-    def on_listed_object(self, kind: WatchedKind, body: Body) -> None:
-        """Store or refuse an object of a list, if its namespace has room for it."""
+    def on_event(self, kind: WatchedKind, event_type: str, body: Body) -> None:
+        """Store, refuse or remove an object after an event of a watch."""
+        if event_type == "DELETED":
+            self.on_deleted(kind, body)
+        else:
+            self.on_read(kind, body)
+
+    def on_read(self, kind: WatchedKind, body: Body) -> None:
+        """Store or refuse an object of a list or an event, if its namespace has room for it."""
         if not kind.has_room(body):
             return
         problem = unreadable_problem(body)
@@ -58,15 +63,6 @@ class EventDispatcher:
             self.on_unreadable(kind, body, problem)
         else:
             self.on_object(kind, body)
-
-    def on_packed(self, kind: WatchedKind, body: Mapping[str, Any]) -> None:
-        """Store or refuse an object in the form in which a response has it."""
-        try:
-            found = unpack(body)
-        except UnreadableError as error:
-            self.on_unreadable(kind, dict(body), str(error))
-        else:
-            self.on_object(kind, found)
 
     def on_object(self, kind: WatchedKind, body: Body) -> None:
         """Store an object, and enqueue its job unless the version is known, such as that of an own write."""

@@ -1,8 +1,7 @@
 """What objects in the cache take in memory, estimated from the size of their JSON, and its sum by namespace.
 
 Measured with tracemalloc. A model of Wattloop's objects takes six times its JSON, as parsed JSON does. It counts ten
-times, since the whole operator was measured with shares of that size: what it derives from a job takes memory too. kopf
-remembers 6.7 kB of each object that it has received by a watch, whatever its kind is.
+times, since the whole operator was measured with shares of that size: what it derives from a job takes memory too.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ from typing import Any
 
 import pydantic_core
 
-KOPF_BYTES = 7_000
 # A version that is refused leaves its identity and a text.
-REFUSED_BYTES = KOPF_BYTES + 1_000
+REFUSED_BYTES = 1_000
 MODEL_BYTES, BYTES_OF_MODEL_BYTE = 8_000, 10
 PARSED_BYTES, BYTES_OF_PARSED_BYTE = 2_000, 6
 
@@ -25,21 +23,16 @@ def model_bytes(body: Mapping[str, Any]) -> int:
 
     Example:
         >>> model_bytes({"spec": {"template": {"x": "y" * 1000}}})
-        16268
+        9268
     """
     spec = body.get("spec") or {}
     template = _json_bytes(spec.get("template"))
     rest = _json_bytes({**body, "spec": {**spec, "template": None}})
-    return KOPF_BYTES + MODEL_BYTES + template + BYTES_OF_MODEL_BYTE * rest
+    return MODEL_BYTES + template + BYTES_OF_MODEL_BYTE * rest
 
 
 def parsed_bytes(body: Mapping[str, Any]) -> int:
-    """Bytes of the kept part of a Job or a pod."""
-    return KOPF_BYTES + read_bytes(body)
-
-
-def read_bytes(body: Mapping[str, Any]) -> int:
-    """Bytes of parsed JSON that kopf has not received."""
+    """Bytes of parsed JSON, such as the kept part of a Job or a pod."""
     return PARSED_BYTES + BYTES_OF_PARSED_BYTE * _json_bytes(body)
 
 

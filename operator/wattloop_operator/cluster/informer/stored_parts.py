@@ -1,9 +1,8 @@
-"""The part of an object that the operator stores, and the packed form in which it passes through kopf.
+"""The part of an object that the operator stores, read of a list or an event of the API server.
 
 Users write metadata, and the specifications of Jobs and pods, up to etcd's limit of 1.5 MiB; an owner cannot make them
-large at the operator's cost. kopf parses what the API server sends. Parsed, a hostile object fails at Python's
-recursion limit or needs 45 times its size. The object of an event is therefore packed before kopf parses it, its
-identity and the rest as text, and unpacked where it is handled. Those of a list never reach kopf.
+large at the operator's cost. Parsed, a hostile object fails at Python's recursion limit or needs 45 times its size. So
+lists and events are parsed with bounds, and no object reaches kopf, which would parse it without.
 """
 
 from __future__ import annotations
@@ -80,15 +79,14 @@ def _part(values: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
 logger = logging.getLogger(__name__)
 
 Part = Callable[[Body], Body]
-Wanted = Callable[[Body], bool]
 
 # The largest template has 128 KiB, and again as much in an annotation and in managed fields each.
 MAX_PARSED_BYTES = 1024 * 1024
 # A TrainingRecurrence that its reports have filled has less.
 MAX_KEPT_BYTES = 512 * 1024
 IDENTITY = ("name", "namespace", "uid", "resourceVersion", "deletionTimestamp")
-EXPIRED_CODE = 410
-TEXT, PROBLEM = "text", "problem"
+CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
+PROBLEM = "problem"
 
 
 def read_list(data: bytes, part: Part, receive: Callable[[Body], None]) -> Any:
@@ -120,11 +118,10 @@ def read_list(data: bytes, part: Part, receive: Callable[[Body], None]) -> Any:
     )
 
 
-def packed_event(line: bytes, part: Part = own_part, wanted: Wanted = lambda _: True) -> bytes:
-    """A line of a watch with its object packed; bookmarks stay as they are. Empty: its object is not wanted.
+def read_event(line: bytes, part: Part) -> tuple[str, Any]:
+    """The type of an event of a watch, and the kept part of its object, or of an unreadable one as in `read_list`.
 
-    Each error of the server gets the code of an expired version, after which kopf lists again. It ends
-    the watch for good after any other code.
+    The object of another event than that of a change, such as a bookmark, is returned as it is.
 
     Raises:
         UnreadableError: Not even the object's identity can be read.
@@ -133,29 +130,12 @@ def packed_event(line: bytes, part: Part = own_part, wanted: Wanted = lambda _: 
         event, problem = parse(line, MAX_PARSED_BYTES), ""
     except UnreadableError as error:
         event, problem = upper_levels(line), str(error)
-    found = event.get("object") if isinstance(event, dict) else None
-    if isinstance(found, dict) and event.get("type") in {"ADDED", "MODIFIED", "DELETED"}:
-        event["object"] = _unreadable(found, problem) if problem else _packed(found, part)
-        if event["type"] != "DELETED" and not wanted(event["object"]):
-            return b""
-    elif isinstance(event, dict) and event.get("type") == "ERROR":
-        logger.info("a watch has ended by an error of the API server, and its objects are listed again: %s", found)
-        event["object"] = {"code": EXPIRED_CODE}
-    return pydantic_core.to_json(event)
-
-
-def unpack(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the object out of a packed form, of which the identity remains.
-
-    Raises:
-        UnreadableError: The object is unreadable, or was taken before.
-    """
-    if PROBLEM in body:
-        raise UnreadableError(str(body[PROBLEM]))
-    if not body[TEXT]:
-        raise UnreadableError("it was read before")
-    found: dict[str, Any] = parse(body[TEXT].pop().encode())
-    return found
+    if not isinstance(event, dict):
+        raise UnreadableError("it is no object")
+    kind, found = str(event.get("type")), event.get("object")
+    if kind not in CHANGES:
+        return kind, found
+    return kind, _unreadable(found, problem) if problem else _kept(found, part, len(line))
 
 
 def unreadable_problem(body: Body) -> str:
@@ -172,28 +152,13 @@ def _kept_of_text(data: bytes, part: Part) -> Body:
 
 def _kept(body: Any, part: Part, max_bytes: int) -> Body:
     """The kept part of an object whose JSON has at most so many bytes; if it is too large, its identity."""
-    kept = _part_of_object(body, part)
-    size = len(pydantic_core.to_json(kept)) if max_bytes > MAX_KEPT_BYTES else max_bytes
-    return _unreadable(body, _too_large(size)) if size > MAX_KEPT_BYTES else kept
-
-
-def _part_of_object(body: Any, part: Part) -> Body:
     if not isinstance(body, dict) or not isinstance(body.get("metadata"), dict):
         raise UnreadableError("it is no object with metadata")
-    return part(body)
-
-
-def _too_large(size: int) -> str:
-    return f"it has {size} bytes without its annotations, more than {MAX_KEPT_BYTES}"
-
-
-def _packed(body: Any, part: Part) -> dict[str, Any]:
-    kept = _part_of_object(body, part)
-    text = pydantic_core.to_json(kept)
-    if len(text) > MAX_KEPT_BYTES:
-        return _unreadable(body, _too_large(len(text)))
-    # In a list, from which it can be taken.
-    return {"metadata": _identity(kept["metadata"]), TEXT: [text.decode()]}
+    kept = part(body)
+    size = len(pydantic_core.to_json(kept)) if max_bytes > MAX_KEPT_BYTES else max_bytes
+    if size > MAX_KEPT_BYTES:
+        return _unreadable(body, f"it has {size} bytes without its annotations, more than {MAX_KEPT_BYTES}")
+    return kept
 
 
 def _unreadable(body: Any, problem: str) -> dict[str, Any]:
