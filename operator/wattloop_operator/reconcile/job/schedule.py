@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from cronsim import CronSim
 
 from wattloop_operator.api.trigger import CronTrigger, IntervalTrigger, Trigger, schedule_times, time_zone
 
 MAX_MISSED_COUNTED = 100
+# 0.3 MB.
+MAX_REMEMBERED_SLOTS = 1024
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,17 @@ def _count(trigger: CronTrigger, after: datetime, before: datetime) -> int:
 
 
 def _first(trigger: CronTrigger, start: datetime, *, backwards: bool) -> datetime | None:
-    first = next(iter(_iterator(trigger, start, backwards=backwards)), None)
+    # Slots are whole minutes, so all starts of a minute have the same one.
+    minute = start.astimezone(UTC).replace(second=0, microsecond=0)
+    if backwards and minute != start:
+        minute += timedelta(minutes=1)
+    return _beside(trigger.schedule, trigger.time_zone, minute, backwards)
+
+
+@lru_cache(maxsize=MAX_REMEMBERED_SLOTS)
+def _beside(schedule: str, time_zone_name: str, minute: datetime, backwards: bool) -> datetime | None:
+    """The slot next to a minute. Many jobs share a schedule, and each looks for its slots again and again."""
+    first = next(iter(schedule_times(schedule, time_zone(time_zone_name), minute, backwards=backwards)), None)
     return None if first is None else first.astimezone(UTC)
 
 
