@@ -18,6 +18,7 @@ from wattloop_operator.api.batch_size import MAX_PARAMETER_CHARACTERS, MAX_PARAM
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
 from wattloop_operator.api.objective import Direction
 from wattloop_operator.api.training_recurrence import IMAGE_DIGEST_PATTERN
+from wattloop_operator.domain.names import slot_in_name
 from wattloop_operator.domain.pipeline_result import PipelineResult
 from wattloop_operator.domain.record_fields import (
     LIMIT,
@@ -191,6 +192,11 @@ class ObservationRecord(StoredRecord):
     def derived(self) -> dict[Callable[..., Any], Any]:
         """Values that are computed from the record once; see `once_per_record`."""
         return {}
+
+    @property
+    def slot(self) -> str:
+        """The slot of its recurrence."""
+        return slot_in_name(self.job_name, self.recurrence_name)
 
     @property
     def order(self) -> tuple[int, int]:

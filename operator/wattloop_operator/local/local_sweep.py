@@ -31,7 +31,7 @@ from wattloop_operator.history.rows import rows_of
 from wattloop_operator.local.local_gpus import Simulation, limit_range
 from wattloop_operator.local.local_run import LocalRun, StartedRun
 from wattloop_operator.local.runner import Runner
-from wattloop_operator.local.sweep_grid import Grid, GridPoint, SweepRow, rows_of_sweep, slot_of_record, write_sweep_csv
+from wattloop_operator.local.sweep_grid import Grid, GridPoint, SweepRow, rows_of_sweep, write_sweep_csv
 from wattloop_operator.plots.tradeoff import tradeoff_points
 from wattloop_operator.plots.tradeoff_plot import write_tradeoff_plot
 from wattloop_operator.reconcile.actions import CreateRecurrence
@@ -163,7 +163,7 @@ def decide_point(snapshot: Snapshot, history: JobHistory, point: GridPoint, now:
         point: The point.
         now: The time.
     """
-    of_point = [record for record in history.records if slot_of_record(record) == point.slot]
+    of_point = [record for record in history.records if record.slot == point.slot]
     index = max((record.recurrence for record in history.records), default=-1) + 1
     attempt = Attempt(index, 0, point.slot, now)
     if of_point:

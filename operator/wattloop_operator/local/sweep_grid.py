@@ -13,9 +13,7 @@ from typing import IO
 from rich.table import Table
 
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
-from wattloop_operator.domain.names import slot_in_name
 from wattloop_operator.domain.quantities import number_text
-from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.rows import cell_text, rows_of
 from wattloop_operator.plots.tradeoff import TradeoffPoint, pareto_front
@@ -115,7 +113,7 @@ def rows_of_sweep(history: JobHistory) -> tuple[SweepRow, ...]:
     """
     found: dict[GridPoint, SweepRow] = {}
     for record, row in zip(history.records, rows_of(history), strict=True):
-        point = GridPoint.of_slot(slot_of_record(record))
+        point = GridPoint.of_slot(record.slot)
         if point is not None and record.result not in REPEATED_RESULTS:
             found[point] = SweepRow(
                 point.batch_size,
@@ -129,11 +127,6 @@ def rows_of_sweep(history: JobHistory) -> tuple[SweepRow, ...]:
                 row.energy_origin,
             )
     return tuple(found[point] for point in sorted(found, key=_order))
-
-
-def slot_of_record(record: ObservationRecord) -> str:
-    """The slot of an attempt that is recorded."""
-    return slot_in_name(record.job_name, record.recurrence_name)
 
 
 def write_sweep_csv(stream: IO[str], rows: Iterable[SweepRow]) -> None:

@@ -13,8 +13,7 @@ from datetime import datetime
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job_status import Forgotten, ForgottenBatchSize
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.domain.names import is_run_request, slot_in_name
-from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.domain.names import is_run_request
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import RECURRENCE_DELETED, Action, EmitEvent, WriteJobStatus
 from wattloop_operator.reconcile.learning import job_observations
@@ -71,7 +70,7 @@ def latest_slot_time(snapshot: Snapshot) -> datetime | None:
     """The latest scheduled time that was started or skipped, in objects, store and status."""
     status = snapshot.job.status
     known = [each.spec.scheduled_time for each in _created(snapshot) if not is_run_request(each.spec.slot)]
-    known += [record.scheduled_at for record in snapshot.records if not is_run_request(slot_of_record(record))]
+    known += [record.scheduled_at for record in snapshot.records if not is_run_request(record.slot)]
     known += [moment for moment in (status.last_schedule_time, status.last_missed_time) if moment is not None]
     return max(known, default=None)
 
@@ -79,17 +78,12 @@ def latest_slot_time(snapshot: Snapshot) -> datetime | None:
 def used_slots(snapshot: Snapshot) -> frozenset[str]:
     """The slots that have a recurrence."""
     slots = {each.spec.slot for each in _created(snapshot)}
-    return frozenset(slots | {slot_of_record(each) for each in snapshot.records})
+    return frozenset(slots | {each.slot for each in snapshot.records})
 
 
 def _created(snapshot: Snapshot) -> tuple[TrainingRecurrence, ...]:
     """The recurrences that exist, and the deleted ones that the status may not state yet."""
     return *snapshot.recurrences, *snapshot.deleted_recurrences
-
-
-def slot_of_record(record: ObservationRecord) -> str:
-    """The slot of a recorded attempt."""
-    return slot_in_name(record.job_name, record.recurrence_name)
 
 
 def last_end(snapshot: Snapshot) -> datetime | None:

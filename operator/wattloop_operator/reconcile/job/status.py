@@ -21,7 +21,7 @@ from wattloop_operator.reconcile.energy.attempt_usage import carbon_grams, money
 from wattloop_operator.reconcile.job.job_conditions import job_conditions, job_frequency_plan
 from wattloop_operator.reconcile.job.job_state import job_state, run_failure
 from wattloop_operator.reconcile.job.policy_status import policy_status
-from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index, slot_of_record, used_slots
+from wattloop_operator.reconcile.job.recurrences import latest_slot_time, next_index, used_slots
 from wattloop_operator.reconcile.job.savings_status import job_figures, recent_saving, savings_of, savings_status
 from wattloop_operator.reconcile.job.start import MAX_ACTIVE, Readiness
 from wattloop_operator.reconcile.learning import job_observations
@@ -118,7 +118,7 @@ def _new_result_of(snapshot: Snapshot, request: str | None, ended: list[Recurren
         return None
     slot = slot_of_request(request)
     for each in ended:
-        if slot_of_record(each.latest) == slot:
+        if each.latest.slot == slot:
             return each.latest.result
     # One that was deleted while it was active leaves no record.
     deleted = snapshot.job.status.last_run_request == request and slot not in used_slots(snapshot)
