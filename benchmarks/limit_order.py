@@ -23,7 +23,6 @@ from pathlib import Path
 import nvml_simulator
 from nvml_simulator import Machine, ThermalModel
 from wattloop.power.selectors import (
-    BoundedSelector,
     Cost,
     Energy,
     MaxSlowdown,
@@ -303,7 +302,7 @@ def compare_modes(every: int) -> None:
                 windows.append(len(design.windows))
                 limits.append(len({window.power_limit_watts for window in design.windows}))
                 worse += comparison(selector)(chosen, profile, design.requirements.margin)
-                beyond += isinstance(selector, BoundedSelector) and not selector.keeps_bound(chosen, profile)
+                beyond += isinstance(selector, MaxSlowdown) and not selector.keeps_bound(chosen, profile)
             print(
                 f"{type(selector).__name__:12} {mode:9} {100 * statistics.fmean(losses):11.2f} "
                 f"{statistics.median(windows):8.0f} {statistics.fmean(limits):7.1f} {worse:6} {beyond:6}",

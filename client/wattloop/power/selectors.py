@@ -76,15 +76,6 @@ class ToleratingSelector(Protocol):
         ...
 
 
-@runtime_checkable
-class BoundedSelector(Protocol):
-    """A selector with a bound that its choice must keep, however uncertain the measurements are."""
-
-    def keeps_bound(self, chosen: MeasuredLimit, measurements: Sequence[MeasuredLimit]) -> bool:
-        """Whether the chosen measurement is within the bound."""
-        ...
-
-
 def comparison(selector: Selector) -> Callable[[MeasuredLimit, Sequence[MeasuredLimit], float], bool]:
     """Says whether another measurement is better than the chosen one by more than a relative margin.
 

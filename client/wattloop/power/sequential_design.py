@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from wattloop.arguments import number_between
 from wattloop.errors import UsageError
 from wattloop.power.estimation import ProfileEstimate, estimate_profile
-from wattloop.power.selectors import BoundedSelector, MeasuredLimit, Selector, comparison
+from wattloop.power.selectors import MaxSlowdown, MeasuredLimit, Selector, comparison
 from wattloop.power.windows import PowerWindow
 
 Mode = Literal["Measured", "Fitted"]
@@ -217,7 +217,7 @@ def _selected(selector: Selector, measurements: Sequence[MeasuredLimit]) -> int:
 
 def _within_bound(selector: Selector, place: int, draws: Sequence[Sequence[MeasuredLimit]], max_doubt: float) -> int:
     """The selected place, or the next one of a higher limit that keeps the selector's bound without much doubt."""
-    if not isinstance(selector, BoundedSelector):
+    if not isinstance(selector, MaxSlowdown):
         return place
     while place > 0 and sum(not selector.keeps_bound(draw[place], draw) for draw in draws) > max_doubt * len(draws):
         place -= 1
