@@ -46,7 +46,7 @@ def write_durably(path: Path, folder: int, data: bytes) -> None:
         raise
 
 
-def read_bounded(path: Path, limit_bytes: int) -> bytes:
+def read_at_most(path: Path, limit_bytes: int) -> bytes:
     """The content of a file, at most one byte more than the limit.
 
     Of a pipe or another special file, it is the content that is available at once.
@@ -129,7 +129,7 @@ class StateFile(Generic[Content]):
             OSError: It can't be read.
         """
         try:
-            data = read_bounded(self.path, self._max_bytes)
+            data = read_at_most(self.path, self._max_bytes)
         except FileNotFoundError:
             return None
         if len(data) > self._max_bytes:

@@ -180,7 +180,7 @@ class ClusterCheck:
             else:
                 if recurrence is not None and recurrence.status.result is not None:
                     return self._evaluated(recurrence)
-                state, failure = state_of(job, recurrence), _permanent_failure(job)
+                state, failure = check_state_text(job, recurrence), _permanent_failure(job)
             if state != shown:
                 self.show(state)
                 shown = state
@@ -209,7 +209,7 @@ class ClusterCheck:
         return recurrence
 
 
-def state_of(job: RecurringTrainingJob, recurrence: TrainingRecurrence | None) -> str:
+def check_state_text(job: RecurringTrainingJob, recurrence: TrainingRecurrence | None) -> str:
     """Describe the state of the check in a sentence."""
     if recurrence is None:
         waiting = "waits for its start" if job.status.conditions else NOT_PROCESSED

@@ -18,7 +18,7 @@ LIMIT_AT_END = re.compile(r"_(\d+(?:\.\d+)?)$")
 EXPECTED = "a JSON object with a list measurements"
 
 
-def read_profile(path: str | Path) -> tuple[MeasuredLimit, ...]:
+def read_power_profile(path: str | Path) -> tuple[MeasuredLimit, ...]:
     """The measurements of a profile in one of three formats: at least one, by rising power limit.
 
     A file whose name ends in ``.json`` is a result of `wattloop.PowerLimitOptimizer` or of ``wattloop

@@ -31,7 +31,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
     MAX_PLANNED_CLOCKS,
     MAX_PROFILE_MEASUREMENTS,
 )
-from wattloop_operator.reporting.plan_worker import memory_bytes
+from wattloop_operator.reporting.plan_worker import planner_memory_bytes
 
 FILLED = [sys.executable, "-m", "support.pipelines.filled_operator"]
 # A measurement while it is read takes its row beside its object.
@@ -46,7 +46,7 @@ def test_the_shares_of_all_parts_fit_the_limit_of_the_chart(tmp_path: Path) -> N
     not_shares = {"MEBIBYTE", "BYTES_OF_CONNECTION", "OPERATOR", "LIMIT_FILES"}
     parts = {name: value for name, value in vars(shares).items() if name.isupper() and name not in not_shares}
     assert sum(parts.values()) == shares.OPERATOR
-    assert shares.OPERATOR + memory_bytes([file]) <= limit
+    assert shares.OPERATOR + planner_memory_bytes([file]) <= limit
 
 
 def test_no_part_is_larger_than_its_share() -> None:

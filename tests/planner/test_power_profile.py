@@ -9,7 +9,7 @@ import pytest
 
 from wattloop.errors import InputError
 from wattloop.power.selectors import MeasuredLimit
-from wattloop_planner.power_profile import read_profile
+from wattloop_planner.power_profile import read_power_profile
 
 BAD = {
     "no such column": ("power_limit_watts,energy_joules\n100,1\n", "line 1, column time_seconds"),
@@ -36,11 +36,11 @@ ENTRY = {"power_limit_watts": 200.0, "energy_joules": 5.0, "time_seconds": 0.1}
 def test_the_plain_format_may_have_any_order_of_columns_and_rows(tmp_path: Path) -> None:
     file = tmp_path / "profile.csv"
     file.write_text("gpus,time_seconds,note,energy_joules,power_limit_watts\n4,10,a,500,300\n4,12,b,400,150\n")
-    assert read_profile(file) == (MeasuredLimit(150, 400, 12, 4), MeasuredLimit(300, 500, 10, 4))
+    assert read_power_profile(file) == (MeasuredLimit(150, 400, 12, 4), MeasuredLimit(300, 500, 10, 4))
 
 
 def test_recorded_windows_are_read(power_profiles: Path) -> None:
-    measurements = read_profile(power_profiles / "A40+resnet18+gpu0,1,2,3.csv")
+    measurements = read_power_profile(power_profiles / "A40+resnet18+gpu0,1,2,3.csv")
     assert [m.power_limit_watts for m in measurements] == [100, 125, 150, 175, 200, 225, 250, 275, 300]
     top = measurements[-1]
     assert (top.gpus, top.time_seconds) == (4, 33.27751154080033)
@@ -53,7 +53,7 @@ def test_an_invalid_profile_is_rejected_with_its_position(tmp_path: Path, name: 
     file = tmp_path / "profile.csv"
     file.write_text(text)
     with pytest.raises(InputError) as caught:
-        read_profile(file)
+        read_power_profile(file)
     assert f"profile.csv: {place}:" in str(caught.value)
     assert len(str(caught.value)) - len(str(file)) < 300
 
@@ -62,7 +62,7 @@ def test_measurements_are_read_by_rising_limit_and_other_keys_ignored(tmp_path: 
     file = tmp_path / "profile.json"
     low = {**ENTRY, "power_limit_watts": 100, "gpus": 4, "windows": 3}
     file.write_text(json.dumps({"doubt": 0.1, "measurements": [ENTRY, low]}))
-    assert read_profile(file) == (MeasuredLimit(100.0, 5.0, 0.1, 4), MeasuredLimit(200.0, 5.0, 0.1))
+    assert read_power_profile(file) == (MeasuredLimit(100.0, 5.0, 0.1, 4), MeasuredLimit(200.0, 5.0, 0.1))
 
 
 @pytest.mark.parametrize(
@@ -84,4 +84,4 @@ def test_an_error_names_the_place(tmp_path: Path, text: str, message: str) -> No
     file = tmp_path / "profile.json"
     file.write_text(text)
     with pytest.raises(InputError, match=message):
-        read_profile(file)
+        read_power_profile(file)

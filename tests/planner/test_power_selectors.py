@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from wattloop.errors import UsageError
 from wattloop.power.selectors import Cost, Energy, MaxSlowdown, MeasuredLimit, Selector, Time
-from wattloop_planner.power_profile import read_profile
+from wattloop_planner.power_profile import read_power_profile
 
 SELECTORS: dict[str, Selector] = {
     "Energy": Energy(),
@@ -23,7 +23,7 @@ def test_every_published_profile_selects_the_expected_limit(power_profiles: Path
     with (power_profiles / "expected_selection.csv").open() as file:
         expected = {row["profile"]: float(row[column]) for row in csv.DictReader(file)}
     chosen = {
-        name: SELECTORS[column].select(read_profile(power_profiles / name)).power_limit_watts for name in expected
+        name: SELECTORS[column].select(read_power_profile(power_profiles / name)).power_limit_watts for name in expected
     }
     assert chosen == expected
     assert len(chosen) == 4

@@ -15,7 +15,7 @@ from pathlib import Path
 from wattloop.wire.message_fields import MessageError
 from wattloop.wire.node_energy import MAX_NODE_ANSWER_BYTES, GpuBounds, NodeAnswer
 from wattloop_agent import refusals
-from wattloop_agent.durable_file import read_bounded, write_durably
+from wattloop_agent.durable_file import read_at_most, write_durably
 from wattloop_agent.monitor.policy_limits import PolicyLimits
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class BoundsFile:
 
     def _read(self) -> None:
         try:
-            data = read_bounded(self._path, MAX_NODE_ANSWER_BYTES)
+            data = read_at_most(self._path, MAX_NODE_ANSWER_BYTES)
             bounds = _decoded(data)
         except (FileNotFoundError, NotADirectoryError):
             return

@@ -160,7 +160,7 @@ class Callback:
         """The model was evaluated."""
 
 
-def read_profile(text: str, source: str) -> list[PowerLimitMeasurement]:
+def zeus_measurements(text: str, source: str) -> list[PowerLimitMeasurement]:
     """The measurements of a profile of Zeus.
 
     Args:
@@ -330,7 +330,7 @@ class GlobalPowerLimitOptimizer(Callback):
             # The cost of all ranks' energy needs the power of all ranks' GPUs.
             self.optimum_selector = ZeusCost(0.5, shared.gpus)
         if shared.note:
-            self.measurements = read_profile(shared.note, str(self.profile_path))
+            self.measurements = zeus_measurements(shared.note, str(self.profile_path))
             self._choose()
 
     def _shared(self, moment: str, note: str = "") -> SharedReading | None:

@@ -135,7 +135,7 @@ def write_policy_statuses(api: ClusterApi, clock: Callable[[], datetime]) -> int
         selector = selector_of(policy)
         if selector not in counts:
             counts[selector] = len(api.list(NODES, labels=selector, metadata_only=True)[0])
-        status = policy_status(policy, counts[selector], clock())
+        status = gpu_power_policy_status(policy, counts[selector], clock())
         if status != policy.status:
             written += _write(api, policy, status)
     return written
@@ -210,7 +210,7 @@ def _range(minimum: int | None, maximum: int | None, limit: float) -> Range:
     return float(minimum or 0), limit if maximum is None else float(maximum)
 
 
-def policy_status(policy: GPUPowerPolicy, nodes: int, now: datetime) -> GPUPowerPolicyStatus:
+def gpu_power_policy_status(policy: GPUPowerPolicy, nodes: int, now: datetime) -> GPUPowerPolicyStatus:
     """The status of a policy.
 
     Args:

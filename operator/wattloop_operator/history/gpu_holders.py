@@ -109,11 +109,11 @@ def held_gpus(store: Store) -> tuple[HeldGpu, ...]:
             recurrence = each.read_as(TrainingRecurrence)
             job = store.objects.get(JOB, each.namespace, recurrence.spec.job_ref.name)
             deadline = None if job is None else job.read_as(RecurringTrainingJob).spec.active_deadline_seconds
-            found += gpus_of(recurrence, deadline, THIS_MACHINE)
+            found += gpus_of_attempt(recurrence, deadline, THIS_MACHINE)
     return tuple(found)
 
 
-def gpus_of(
+def gpus_of_attempt(
     recurrence: TrainingRecurrence, active_deadline_seconds: int | None, unnamed_node: str
 ) -> Iterator[HeldGpu]:
     """The GPUs of an attempt without an outcome; none before it starts, since a queued attempt holds no GPU.

@@ -20,13 +20,13 @@ from wattloop_operator.cluster.api import (
 from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, LISTED, listing
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of
+from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of_attempt
 from wattloop_operator.history.history_sources import read_object
 from wattloop_operator.history.job_history import JobHistory
 from wattloop_operator.history.job_overview import JobOverview, overview_of
 from wattloop_operator.history.month_usage import MonthUsage
 from wattloop_operator.page.cluster_month import kept_ends, kept_usages
-from wattloop_operator.page.cluster_objects import ClusterObjects, digest, versions
+from wattloop_operator.page.cluster_objects import ClusterObjects, change_digest, versions
 from wattloop_operator.page.cluster_reader import ObjectReader
 from wattloop_operator.page.job_source import GpuNodes, SourcedJob, command_line
 
@@ -106,7 +106,9 @@ class ClusterJobs:
                 running = [each for each in bodies if not _has_ended(each)]
                 if running:
                     deadline = _job(body).spec.active_deadline_seconds
-                    found += [gpu for each in running for gpu in gpus_of(_recurrence(each), deadline, NODE_UNKNOWN)]
+                    found += [
+                        gpu for each in running for gpu in gpus_of_attempt(_recurrence(each), deadline, NODE_UNKNOWN)
+                    ]
         return tuple(found)
 
     def pods_of_attempts(self) -> Mapping[tuple[str, str], Collection[str]]:
@@ -199,7 +201,7 @@ def _history_version(job: RecurringTrainingJob, history: JobHistory, recurrences
     """A text that changes with the recurrences that ended, and with the settings by which they are evaluated."""
     settings = replace(history, records=(), profiles=())
     ended = versions(each for each in recurrences if _has_ended(each))
-    return digest((job.metadata.uid, job.metadata.generation, settings, ended))
+    return change_digest((job.metadata.uid, job.metadata.generation, settings, ended))
 
 
 def _body(objects: ClusterObjects, key: JobKey) -> Body | None:

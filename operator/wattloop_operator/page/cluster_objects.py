@@ -41,7 +41,7 @@ class ClusterObjects:
     def version(self) -> str:
         """Changes with any object."""
         versions_of_namespaces = sorted((name, each.version) for name, each in self.namespaces.items())
-        return digest((versions_of_namespaces, sorted(self.unread.items())))
+        return change_digest((versions_of_namespaces, sorted(self.unread.items())))
 
     def of(self, names: Iterable[str]) -> ClusterObjects:
         """Those of some of the namespaces."""
@@ -59,7 +59,7 @@ class ClusterObjects:
 def namespace_objects(jobs: Mapping[str, Body], recurrences: Mapping[str, Sequence[Body]]) -> NamespaceObjects:
     """The objects of a namespace, with their version."""
     bodies = [*jobs.values(), *(each for of_job in recurrences.values() for each in of_job)]
-    return NamespaceObjects(jobs, recurrences, digest(versions(bodies)))
+    return NamespaceObjects(jobs, recurrences, change_digest(versions(bodies)))
 
 
 def versions(bodies: Iterable[Body]) -> list[tuple[str, str]]:
@@ -67,6 +67,6 @@ def versions(bodies: Iterable[Body]) -> list[tuple[str, str]]:
     return sorted((str(each["metadata"]["uid"]), str(each["metadata"]["resourceVersion"])) for each in bodies)
 
 
-def digest(parts: object) -> str:
+def change_digest(parts: object) -> str:
     """A short text that changes with the parts."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]

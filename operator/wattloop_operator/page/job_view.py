@@ -52,7 +52,7 @@ def job_view(source: JobSource, key: JobKey, page: int = 1) -> JobView | None:
     rows = rows_of(history)
     page, pages, shown = page_of(rows[::-1], ATTEMPTS_OF_PAGE, page)
     overviews = source.overviews((key,))
-    following, unknown = next_decision(snapshot)
+    following, unknown = next_decision_view(snapshot)
     return JobView(
         namespace=key.namespace,
         name=key.name,
@@ -83,7 +83,7 @@ def running_attempts(job: SourcedJob) -> tuple[RunningAttempt, ...]:
     return tuple(running_attempt(each, job.history) for each in running)
 
 
-def next_decision(snapshot: Snapshot | None) -> tuple[DecisionView | None, str]:
+def next_decision_view(snapshot: Snapshot | None) -> tuple[DecisionView | None, str]:
     """The decision of the next recurrence by what the status knows, or why it is not known."""
     if snapshot is None:
         return None, NO_JOB

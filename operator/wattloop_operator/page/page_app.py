@@ -33,17 +33,17 @@ from wattloop_operator.page.rendering import rendered, rendered_error
 from wattloop_operator.page.request_guard import SVG_POLICY, RequestGuard
 from wattloop_operator.page.static_files import static_files
 from wattloop_operator.page.svg_plots import Plot, SvgPlots, ThemeName
-from wattloop_operator.page.viewer_page import ViewerPage, page_of, with_page
+from wattloop_operator.page.viewer_page import ViewerPage, viewer_page_of, with_page
 from wattloop_operator.page.views import ClusterView, ConditionsView, JobsView, JobView, MonthView
 
 
 async def _source(request: Request) -> JobSource:
     # Asynchronous, because FastAPI would run a function in a thread of its own.
-    return page_of(request).source
+    return viewer_page_of(request).source
 
 
 def _fresh_source(request: Request) -> JobSource:
-    source = page_of(request).source
+    source = viewer_page_of(request).source
     source.refresh()
     return source
 
@@ -207,7 +207,7 @@ def _add_other(app: FastAPI) -> None:
 
     @app.get("/events", include_in_schema=False)
     async def events(request: Request) -> Response:
-        streams = page_of(request).streams
+        streams = viewer_page_of(request).streams
         if refusal := streams.refusal():
             raise HTTPException(503, refusal)
         return StreamingResponse(streams.events(), media_type="text/event-stream")

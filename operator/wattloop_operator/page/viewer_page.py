@@ -31,7 +31,7 @@ def with_page(scope: Scope, page: ViewerPage) -> Scope:
     return {**scope, "state": {**scope.get("state", {}), STATE: page}}
 
 
-def page_of(request: HTTPConnection) -> ViewerPage:
+def viewer_page_of(request: HTTPConnection) -> ViewerPage:
     """What the viewer of a request sees."""
     page = request.scope["state"][STATE]
     assert isinstance(page, ViewerPage)

@@ -124,7 +124,7 @@ def _record(snapshot: Snapshot) -> Iterator[Action]:
             yield RecordLateUsage(late_usage)
         if recurrence.status.result is None or recurrence.order in stored:
             continue
-        measured = job_observations.profile_of(recurrence)
+        measured = job_observations.power_profile_of(recurrence)
         if measured is not None and measured.key not in profiled:
             yield RecordProfile(measured)
         yield RecordObservation(job_observations.record_of(recurrence))

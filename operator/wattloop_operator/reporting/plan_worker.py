@@ -71,7 +71,7 @@ def planned_in_process(
     return PipelineFrontier(request.profile_digest, problem=problem, planned_at=now, retry_at=now + RETRY_AFTER)
 
 
-def memory_bytes(limit_files: Sequence[Path] = LIMIT_FILES) -> int:
+def planner_memory_bytes(limit_files: Sequence[Path] = LIMIT_FILES) -> int:
     """The most memory that the planner may use: its share of the container's, since the rest is the operator's."""
     container = container_bytes(limit_files)
     return MAX_MEMORY_BYTES if container is None else min(planner_bytes(container), MAX_MEMORY_BYTES)
@@ -79,7 +79,7 @@ def memory_bytes(limit_files: Sequence[Path] = LIMIT_FILES) -> int:
 
 def limit_resources() -> int:
     """Bound the memory, the processor time and the priority of this process; returns the bytes of memory."""
-    most_bytes, most_seconds = memory_bytes(), math.ceil(MAX_SECONDS)
+    most_bytes, most_seconds = planner_memory_bytes(), math.ceil(MAX_SECONDS)
     # Not the address space: 60 MB of it are libraries, most of which the operator's process has mapped too.
     resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
     resource.setrlimit(resource.RLIMIT_CPU, (most_seconds, most_seconds))

@@ -53,7 +53,7 @@ def phase_by_conditions(
     if phase is WorkloadPhase.PENDING and any_running(pods):
         # A JobSet has no condition for running.
         phase = WorkloadPhase.RUNNING
-    if suspended and phase is WorkloadPhase.RUNNING and (is_suspended(body) or not any_running(pods)):
+    if suspended and phase is WorkloadPhase.RUNNING and (states_suspension(body) or not any_running(pods)):
         # Its last pods may still end, and a condition may be of the time before.
         phase, condition = WorkloadPhase.PENDING, {}
     since = time_of(condition.get("lastTransitionTime"))
@@ -80,7 +80,7 @@ def failed_with_first_pod(observed: ObservedPhase, pods: Sequence[Pod]) -> Obser
     return ObservedPhase(phase, first.ended_at, observed.started_at, failure=first, may_run_again=True)
 
 
-def is_suspended(body: Mapping[str, Any]) -> bool:
+def states_suspension(body: Mapping[str, Any]) -> bool:
     """Whether the controller of a workload says that it has suspended it."""
     conditions = objects_in(as_object(body.get("status")).get("conditions"))
     return any(each.get("type") == "Suspended" and str(each.get("status")) == "True" for each in conditions)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from wattloop_planner.bandit.configuration import ConfigurationSpace
-from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector, condition
+from wattloop_planner.bandit.gaussian_process import Flags, Matrix, Vector, conditioned
 from wattloop_planner.bandit.kernel import prior_covariance, prior_mean
 from wattloop_planner.bandit.policy import PartialObservation
 from wattloop_planner.bandit.priors import EPOCH_COST, OTHER_GPU
@@ -212,10 +212,10 @@ class EpochCosts:
         other_model = self._best_measured(excluded=gpu_model)
         if other_model is not None:
             other = self._models[other_model]
-            mean, covariance = condition(mean + other.level_above(mean), covariance, other.values, other.precisions)
+            mean, covariance = conditioned(mean + other.level_above(mean), covariance, other.values, other.precisions)
             covariance = covariance + prior_covariance(OTHER_GPU, self._space)
         if own is not None:
-            mean, covariance = condition(mean + own.level_above(mean), covariance, own.values, own.precisions)
+            mean, covariance = conditioned(mean + own.level_above(mean), covariance, own.values, own.precisions)
             return EpochCostPosterior(mean, covariance, own.precisions == EXACT_PRECISION, bool(own.precisions.any()))
         measured = np.zeros(len(self._space), dtype=np.bool_)
         return None if other_model is None else EpochCostPosterior(mean, covariance, measured, level_known=False)

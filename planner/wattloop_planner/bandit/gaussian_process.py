@@ -15,7 +15,7 @@ Indices = NDArray[np.intp]
 Matrix = NDArray[np.float64]
 
 
-def condition(mean: Vector, covariance: Matrix, values: Vector, precisions: Vector) -> tuple[Vector, Matrix]:
+def conditioned(mean: Vector, covariance: Matrix, values: Vector, precisions: Vector) -> tuple[Vector, Matrix]:
     """Posterior mean and covariance of h at all arms, given noisy values at some.
 
     Args:
@@ -26,7 +26,7 @@ def condition(mean: Vector, covariance: Matrix, values: Vector, precisions: Vect
 
     Example:
         >>> import numpy as np
-        >>> condition(np.zeros(2), np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 0.0]))[0].round(6).tolist()
+        >>> conditioned(np.zeros(2), np.eye(2), np.array([1.0, 0.0]), np.array([1.0, 0.0]))[0].round(6).tolist()
         [0.5, 0.0]
     """
     return condition_mixture(mean[None], covariance, values, precisions)

@@ -219,9 +219,9 @@ def _base(arguments: argparse.Namespace) -> RunSummary:
 
 def _summaries(folder: str, warm_up_iterations: int) -> list[RunSummary]:
     from wattloop_planner.frequency.files.recorded_run_file import read_runs
-    from wattloop_planner.frequency.recorded_runs import summarise
+    from wattloop_planner.frequency.recorded_runs import run_summary
 
-    return [summarise(found, warm_up_iterations) for found in read_runs(folder)]
+    return [run_summary(found, warm_up_iterations) for found in read_runs(folder)]
 
 
 def _row(summary: RunSummary, first: RunSummary) -> dict[str, float]:

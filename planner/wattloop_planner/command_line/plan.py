@@ -170,9 +170,9 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 def _choose(arguments: argparse.Namespace) -> int:
     from wattloop_planner.frequency.choice_rules import choose
-    from wattloop_planner.frequency.files.result import read_result
+    from wattloop_planner.frequency.files.result import read_planned_result
 
-    result = read_result(arguments.directory)
+    result = read_planned_result(arguments.directory)
     if arguments.deadline is None:
         return _choose_by_rule(arguments, result)
     chosen = choose(result.realised, arguments.deadline, result.waiting_power_watts)

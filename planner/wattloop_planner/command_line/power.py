@@ -33,12 +33,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     from wattloop.power.selectors import Cost, Energy, MaxSlowdown, Selector, Time
-    from wattloop_planner.power_profile import read_profile
+    from wattloop_planner.power_profile import read_power_profile
 
     cost = Cost(arguments.eta)
     selectors: dict[str, Selector] = {"energy": Energy(), "time": Time(), "cost": cost}
     selector = selectors.get(arguments.selector) or MaxSlowdown(arguments.factor)
-    measurements = read_profile(arguments.profile)
+    measurements = read_power_profile(arguments.profile)
     chosen = selector.select(measurements)
     document = {
         "power_limit_watts": chosen.power_limit_watts,

@@ -46,7 +46,7 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"--default-batch-size: found {arguments.default_batch_size}, expected one of {arguments.batch_sizes}"
         )
-    parameters = parameters_of(arguments.parameter)
+    parameters = given_parameters(arguments.parameter)
     if arguments.policy == "zeus" and parameters:
         raise UsageError("--parameter: policy zeus chooses the batch size alone; leave it out, or use another policy")
     space = ConfigurationSpace(sizes, sizes[0], parameters)
@@ -73,7 +73,7 @@ def batch_sizes_of(text: str) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def parameters_of(texts: Sequence[str]) -> tuple[Parameter, ...]:
+def given_parameters(texts: Sequence[str]) -> tuple[Parameter, ...]:
     """The parameters in ``--parameter``.
 
     Raises:
@@ -108,7 +108,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     sizes = batch_sizes_of(arguments.batch_sizes)
     policy = policy_named(arguments.policy, **({} if arguments.window is None else {"window": arguments.window}))
-    parameters = parameters_of(arguments.parameter)
+    parameters = given_parameters(arguments.parameter)
     history, left_out = read_replayed_history(arguments.history, sizes, parameters)
     if left_out:
         text = "attempt(s) are not replayed: their cost is not known, or their outcome says nothing about a batch size"

@@ -109,7 +109,7 @@ class RunSummary:
         return 100 * (1 - self.energy_joules / first.energy_joules)
 
 
-def summarise(run: RecordedRun, warm_up_iterations: int = DEFAULT_WARM_UP_ITERATIONS) -> RunSummary:
+def run_summary(run: RecordedRun, warm_up_iterations: int = DEFAULT_WARM_UP_ITERATIONS) -> RunSummary:
     """Time and energy of an iteration of a run.
 
     Args:
@@ -122,7 +122,7 @@ def summarise(run: RecordedRun, warm_up_iterations: int = DEFAULT_WARM_UP_ITERAT
     Example:
         >>> times, energies = np.array([9.0, 2.0, 4.0]), np.array([90.0, 20.0, 30.0])
         >>> run = RecordedRun(0, (RankRecord(0, times, energies, {}, {}), RankRecord(1, times / 2, energies, {}, {})))
-        >>> summary = summarise(run)
+        >>> summary = run_summary(run)
         >>> summary.time_seconds, summary.energy_joules
         (3.0, 50.0)
     """

@@ -23,9 +23,9 @@ from wattloop_planner.observations import Observation
 from wattloop_planner.simulation.simulator import (
     Scenario,
     SimulatedAttempt,
-    decision_context,
-    observation_of,
     run_decided,
+    simulated_context,
+    simulated_observation,
 )
 
 
@@ -111,7 +111,7 @@ class _JobState:
         """Add an attempt that has ended."""
         self.running.remove(simulated.configuration)
         known = simulated.configuration in self.profiles
-        observation = observation_of(self.job.scenario, simulated, curve, profile_known=known)
+        observation = simulated_observation(self.job.scenario, simulated, curve, profile_known=known)
         bisect.insort(self.observations, observation, key=lambda each: (each.recurrence, each.attempt))
 
 
@@ -165,7 +165,7 @@ class _Clock:
         """Decide and begin an attempt; returns False if no feasible arm is left."""
         state = self.states[job]
         scenario = state.job.scenario
-        context = decision_context(
+        context = simulated_context(
             scenario, recurrence, attempt, tuple(state.observations), self._seed, running=tuple(state.running)
         )
         try:

@@ -139,13 +139,13 @@ def simulate(
         if recurrence == scenario.switch_at and scenario.with_curves and reviews(policy):
             observations = _at_other_target(scenario, observations)
         for attempt in range(MAX_ATTEMPTS):
-            context = decision_context(scenario, recurrence, attempt, tuple(observations), seed)
+            context = simulated_context(scenario, recurrence, attempt, tuple(observations), seed)
             simulated, curve = run_decided(scenario, policy, context, profiles, seed)
             yield simulated
             if simulated.completes_profile:
                 profiles.add(simulated.configuration)
             observations.append(
-                observation_of(scenario, simulated, curve, profile_known=simulated.configuration in profiles)
+                simulated_observation(scenario, simulated, curve, profile_known=simulated.configuration in profiles)
             )
             if simulated.ends_recurrence:
                 break
@@ -167,7 +167,7 @@ def draw_path(
     return paths[number * len(paths) >> 64]
 
 
-def decision_context(
+def simulated_context(
     scenario: Scenario,
     recurrence: int,
     attempt: int,
@@ -292,7 +292,7 @@ def _power_limit(scenario: Scenario, chosen: ConfigurationTrace, *, limits_known
     return chosen.limit_watts if limits_known else None
 
 
-def observation_of(
+def simulated_observation(
     scenario: Scenario, simulated: SimulatedAttempt, curve: MetricCurve | None, *, profile_known: bool
 ) -> Observation:
     """What an attempt teaches when it ends.

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from wattloop.compat import zeus as compat
-from wattloop.compat.zeus_power_limit import OptimizerArgumentError, PowerLimitNotHeldError, read_profile
+from wattloop.compat.zeus_power_limit import OptimizerArgumentError, PowerLimitNotHeldError, zeus_measurements
 from wattloop.errors import InputError
 from wattloop.gpus.agent import SOCKET_VARIABLE
 
@@ -162,7 +162,7 @@ def test_a_profile_of_zeus_is_read_and_nothing_is_measured(node: SimulatedNode, 
 )
 def test_an_invalid_profile_is_named(content: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_profile(json.dumps(content), "profile.json")
+        zeus_measurements(json.dumps(content), "profile.json")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from wattloop.pipeline.run_dump import RunDump
 from wattloop_operator.reconcile.pipeline.measured_excess import Comparison
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
 from wattloop_planner.frequency.pipeline.profile_file import read_profile
-from wattloop_planner.frequency.recorded_runs import summarise
+from wattloop_planner.frequency.recorded_runs import run_summary
 
 UUID = "GPU-1"
 
@@ -261,7 +261,7 @@ def test_the_dumps_of_ranks_are_joined_by_their_common_iterations(tmp_path: Path
     # Without the first iteration of each; and the second rank has run two less under the plan.
     assert (free.iterations, planned.iterations) == (7, 9)
     exact = sum(sum(each[9:18]) for each in energies) / 9
-    assert summarise(planned, 0).energy_joules == pytest.approx(exact, rel=0.02)
+    assert run_summary(planned, 0).energy_joules == pytest.approx(exact, rel=0.02)
     assert set(planned.ranks[0].instruction_seconds) == {"forward", "backward"}
     assert all(len(row) == 8 for row in planned.ranks[1].instruction_joules["forward"])
     clocks = json.loads((tmp_path / "17.sched.json").read_text())

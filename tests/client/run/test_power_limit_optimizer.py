@@ -18,7 +18,7 @@ from wattloop.errors import UsageError
 from wattloop.gpus.agent import AgentConnection
 from wattloop.power.selectors import Energy, MeasuredLimit, Time
 from wattloop.power.sequential_design import Requirements
-from wattloop_planner.power_profile import read_profile
+from wattloop_planner.power_profile import read_power_profile
 
 WORK_OF_A_SECOND = 312.0  # teraflop of an A100 in a second at its highest clock
 LIMITS = (400.0, 300.0, 200.0, 100.0)
@@ -75,7 +75,7 @@ def test_by_hand_the_best_limit_is_held_until_the_end(node: Node, tmp_path: Path
         assert each.time_interval_seconds[0] < each.time_seconds < each.time_interval_seconds[1]
     # The file is what `wattloop power select --profile` reads.
     measured = [each.measurement for each in reversed(result.measurements)]
-    assert list(read_profile(file)) == measured
+    assert list(read_power_profile(file)) == measured
     assert Energy().select(measured).power_limit_watts == result.power_limit_watts
     assert json.loads(file.read_text())["doubt"] == result.doubt
 

@@ -207,7 +207,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.job_conditions:job_frequency_plan": {
         "rtj.status.frequencyPlan": "recurrence name mode savingPercent reason problem",
     },
-    "cluster.gpu_power_policies:policy_status": {
+    "cluster.gpu_power_policies:gpu_power_policy_status": {
         "gpp.status": "observedGeneration conditions nodes",
         "gpp.status.conditions[]": CONDITION,
     },

@@ -27,7 +27,7 @@ from wattloop_operator.cluster.gpu_power_policies import (
     NodePolicies,
     applies_to,
     bounds_of_node,
-    policy_status,
+    gpu_power_policy_status,
     selector_of,
 )
 
@@ -238,7 +238,7 @@ EVERYWHERE = GPUPowerPolicy.from_wire({"metadata": {"name": "all", "generation":
 def test_the_status_has_the_number_of_nodes(
     policy: GPUPowerPolicy, nodes: int, status: ConditionStatus, reason: str, message: str
 ) -> None:
-    found = policy_status(policy, nodes, NOW)
+    found = gpu_power_policy_status(policy, nodes, NOW)
     (condition,) = found.conditions
     assert (found.nodes, found.observed_generation) == (nodes, policy.metadata.generation)
     assert (condition.type, condition.status, condition.reason) == (IN_FORCE, status, reason)
@@ -247,8 +247,8 @@ def test_the_status_has_the_number_of_nodes(
 
 def test_an_unchanged_status_is_equal_and_a_change_has_its_time() -> None:
     later = NOW + timedelta(hours=1)
-    first = policy_status(POLICY, 2, NOW)
+    first = gpu_power_policy_status(POLICY, 2, NOW)
     known = POLICY.model_copy(update={"status": first})
-    assert policy_status(known, 2, later) == first
-    assert policy_status(known, 3, later).conditions[0].last_transition_time == NOW
-    assert policy_status(known, 0, later).conditions[0].last_transition_time == later
+    assert gpu_power_policy_status(known, 2, later) == first
+    assert gpu_power_policy_status(known, 3, later).conditions[0].last_transition_time == NOW
+    assert gpu_power_policy_status(known, 0, later).conditions[0].last_transition_time == later

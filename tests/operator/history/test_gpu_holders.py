@@ -7,7 +7,7 @@ from typing import Any
 
 from support.databases.many_jobs import LONGEST, RUNNING, running_recurrence
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of
+from wattloop_operator.history.gpu_holders import HeldGpu, gpus_of_attempt
 
 SINCE = datetime(2026, 3, 2, 3, tzinfo=UTC)
 
@@ -15,7 +15,7 @@ SINCE = datetime(2026, 3, 2, 3, tzinfo=UTC)
 def found(deadline: int | None = None, status: dict[str, Any] | None = None, **progress: Any) -> tuple[HeldGpu, ...]:
     body = running_recurrence(LONGEST, **progress)
     body["status"] |= status or {}
-    return tuple(gpus_of(TrainingRecurrence.model_validate(body), deadline, "node not known"))
+    return tuple(gpus_of_attempt(TrainingRecurrence.model_validate(body), deadline, "node not known"))
 
 
 def test_each_reported_gpu_has_its_mean_power_and_the_limit_that_the_processes_hold() -> None:

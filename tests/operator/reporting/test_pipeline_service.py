@@ -29,7 +29,7 @@ from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier, PipelineKey, PipelineState
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 from wattloop_operator.reporting.interfaces import BearerToken
-from wattloop_operator.reporting.plan_worker import MAX_MEMORY_BYTES, memory_bytes, planned_in_process
+from wattloop_operator.reporting.plan_worker import MAX_MEMORY_BYTES, planned_in_process, planner_memory_bytes
 from wattloop_operator.reporting.report_limits import ReportLimits
 from wattloop_operator.store.tables import PIPELINE_PROFILES
 
@@ -225,8 +225,8 @@ def test_the_planner_uses_at_most_a_quarter_of_the_memory_of_its_container(
 ) -> None:
     file = tmp_path / "memory.max"
     file.write_text(limit)
-    assert memory_bytes((tmp_path / "missing", file)) == allowed
-    assert memory_bytes((tmp_path / "missing",)) == MAX_MEMORY_BYTES
+    assert planner_memory_bytes((tmp_path / "missing", file)) == allowed
+    assert planner_memory_bytes((tmp_path / "missing",)) == MAX_MEMORY_BYTES
 
 
 REQUEST = PlanningRequest("d1", (("forward:0:0", "backward:0:0"),), (900, 1410), ())

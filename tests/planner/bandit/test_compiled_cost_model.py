@@ -11,7 +11,7 @@ from scipy.special import log_ndtr, ndtr
 
 from wattloop_planner.bandit import _cost_model
 from wattloop_planner.bandit.cost_posterior import CostPosterior
-from wattloop_planner.bandit.gaussian_process import condition, condition_by_elimination, condition_mixture
+from wattloop_planner.bandit.gaussian_process import condition_by_elimination, condition_mixture, conditioned
 from wattloop_planner.bandit.trial_value import FEW_NODES_RULE, RULE, STOPS, RunningTrial, best_stop, knowledge_gain
 
 MAX_LOG = 60.0
@@ -162,7 +162,7 @@ def test_a_covariance_that_rounding_made_indefinite_is_conditioned_too() -> None
     covariance, precisions = np.array([[1.0, 1.5], [1.5, 1.0]]), np.array([1e6, 1e6])
     found = np.empty(2), np.empty((2, 2))
     assert not _cost_model.condition_mixture(np.zeros((1, 2)), covariance, np.ones(2), precisions, *found)
-    mean, _ = condition(np.zeros(2), covariance, np.ones(2), precisions)
+    mean, _ = conditioned(np.zeros(2), covariance, np.ones(2), precisions)
     assert mean == pytest.approx([1.0, 1.0], abs=1e-5)
 
 

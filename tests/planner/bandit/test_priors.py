@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from wattloop_planner.bandit.change_detection import ChangeDetection
 from wattloop_planner.bandit.configuration import ConfigurationSpace
-from wattloop_planner.bandit.gaussian_process import condition, condition_mixture
+from wattloop_planner.bandit.gaussian_process import condition_mixture, conditioned
 from wattloop_planner.bandit.posterior import Posterior
 from wattloop_planner.bandit.priors import NoisePrior, best_limit_prior
 from wattloop_planner.observations import Observation, Outcome
@@ -77,7 +77,7 @@ def test_a_mixture_weighs_its_components_by_their_likelihood(
         logs = [-each @ np.linalg.solve(noisy, each) / 2 for each in apart]
         likelihoods = np.exp(np.array(logs) - max(logs))
     weights = likelihoods / likelihoods.sum()
-    parts = [condition(mean, covariance, targets, given_precisions) for mean in means]
+    parts = [conditioned(mean, covariance, targets, given_precisions) for mean in means]
     mean = sum(weight * part for weight, (part, _) in zip(weights, parts, strict=True))
     spread = sum(w * (c + np.outer(m - mean, m - mean)) for w, (m, c) in zip(weights, parts, strict=True))
     found_mean, found_covariance = condition_mixture(means, covariance, targets, given_precisions)

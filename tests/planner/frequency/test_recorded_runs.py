@@ -13,14 +13,14 @@ from support.pipelines.measured_pipelines import PERSEUS
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop_planner.command_line.pipeline import WARM_UP_ITERATIONS
 from wattloop_planner.frequency.files.recorded_run_file import plans_of_runs, read_run, read_runs
-from wattloop_planner.frequency.recorded_runs import DEFAULT_WARM_UP_ITERATIONS, RankRecord, RecordedRun, summarise
+from wattloop_planner.frequency.recorded_runs import DEFAULT_WARM_UP_ITERATIONS, RankRecord, RecordedRun, run_summary
 
 SAMPLE = PERSEUS / "prof_sample"
 VALID = {"rank": 0, "iter_time": [2.0, 1.0], "iter_energy": [20.0, 10.0]}
 
 
 def test_the_published_sample_has_the_time_of_its_slowest_ranks_and_the_energy_of_all() -> None:
-    first, second = (summarise(found) for found in read_runs(SAMPLE))
+    first, second = (run_summary(found) for found in read_runs(SAMPLE))
     for summary in (first, second):
         ranks = json.loads((SAMPLE / f"{summary.number}.prof.json").read_text())
         times = [max(rank["iter_time"][iteration] for rank in ranks) for iteration in range(1, 5)]
@@ -41,7 +41,7 @@ def test_an_instructions_mean_counts_each_repetition_of_the_iterations_that_coun
         {"forward": (np.array([50.0]), np.array([1.0, 2.0]), np.array([6.0]))},
         {"forward": ()},
     )
-    mean = summarise(RecordedRun(0, (rank,))).instructions["forward"]
+    mean = run_summary(RecordedRun(0, (rank,))).instructions["forward"]
     assert mean.time_seconds == 3.0
     assert np.isnan(mean.energy_joules)
 
@@ -53,7 +53,7 @@ def test_the_commands_default_is_the_analysis() -> None:
 @pytest.mark.parametrize("warm_up", [-1, 5, 6])
 def test_a_warm_up_that_leaves_no_iteration_is_rejected(warm_up: int) -> None:
     with pytest.raises(UsageError, match=f"--warm-up {warm_up}"):
-        summarise(read_run(SAMPLE / "0.prof.json", 0), warm_up)
+        run_summary(read_run(SAMPLE / "0.prof.json", 0), warm_up)
 
 
 def test_runs_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:

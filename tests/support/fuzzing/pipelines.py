@@ -28,7 +28,7 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
 )
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest, common_clocks
 from wattloop_operator.reconcile.pipeline.rank_directives import needs_plan
-from wattloop_operator.reconcile.pipeline.registrations import Registrar, check_schedule, contradict
+from wattloop_operator.reconcile.pipeline.registrations import Registrar, check_microbatches, contradict
 from wattloop_operator.reporting import pipeline_commits, pipeline_planner
 from wattloop_operator.reporting.message_groups import MessageGroups
 from wattloop_operator.reporting.pipeline_commits import PipelineCommits, PipelineStore
@@ -278,7 +278,7 @@ def _check_state(state: PipelineState) -> None:
     for each in registrations:
         # What is stored is a valid form, and complete.
         RankRegistration.from_json(json.loads(json.dumps(each.to_json())))
-        check_schedule(each)
+        check_microbatches(each)
     for first, second in combinations(registrations, 2):
         if contradict(first, second):
             raise DefectError(f"ranks {first.rank} and {second.rank} contradict each other")

@@ -13,7 +13,7 @@ from wattloop_operator.reconcile.attempt.ended_ranks import dead_rank
 from wattloop_operator.reconcile.attempt.ending import must_end
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement
-from wattloop_operator.reconcile.energy.limit_measurements import missing_ranks
+from wattloop_operator.reconcile.energy.limit_measurements import unmeasured_ranks_text
 
 RUNNING = "Running"
 ENDING = "Ending"
@@ -111,7 +111,7 @@ def profile_conditions(recurrence: TrainingRecurrence, now: datetime) -> tuple[C
     progress = recurrence.progress
     if progress.ranks == 1 or not progress.profile:
         return ()
-    missing = missing_ranks(progress)
+    missing = unmeasured_ranks_text(progress)
     message = f"{missing} did not measure each power limit; nothing is learned from incomplete ones" if missing else ""
     reason = "RanksMissing" if missing else "AllRanks"
     before = recurrence.status.conditions
@@ -141,14 +141,14 @@ def device_conditions(
     ended.
     """
     reported = "" if workload is None or not workload.owned else workload.unhealthy
-    message = reported or unhealthy_devices(recurrence)
+    message = reported or unhealthy_devices_in_status(recurrence)
     if not message:
         return ()
     before = recurrence.status.conditions
     return (condition(before, DEVICES_HEALTHY, holds=False, reason="Unhealthy", message=message, now=now),)
 
 
-def unhealthy_devices(recurrence: TrainingRecurrence) -> str:
+def unhealthy_devices_in_status(recurrence: TrainingRecurrence) -> str:
     """The unhealthy devices that the status of the attempt names; empty if there are none."""
     return next(
         (

@@ -14,7 +14,7 @@ from wattloop_operator.domain.quantities import epochs_text, metric_text
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadState
 from wattloop_operator.domain.training_output import OutputReader
 from wattloop_operator.domain.unread_lines import LINE_REMEDY
-from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices
+from wattloop_operator.reconcile.attempt.attempt_conditions import unhealthy_devices_in_status
 from wattloop_operator.reconcile.attempt.early_stop import DIVERGED, divergence_reason, is_at_plateau
 from wattloop_operator.reconcile.attempt.ended_ranks import first_failed
 from wattloop_operator.reconcile.attempt.ending import has_passed_max_epochs, must_end
@@ -138,7 +138,7 @@ def _failed(
         return Ended(Result.DISRUPTED, f"ended from outside: {workload.message}; nothing is learned from it")
     if workload.failure is Failure.DEADLINE:
         return Ended(Result.DEADLINE_EXCEEDED, workload.message)
-    unhealthy = unhealthy_devices(recurrence)
+    unhealthy = unhealthy_devices_in_status(recurrence)
     if unhealthy:
         # A broken device must not count against the batch size.
         return Ended(Result.DISRUPTED, f"{unhealthy}; {workload.message}; nothing is learned from it")
@@ -199,7 +199,7 @@ def _hung(recurrence: TrainingRecurrence, progress: Progress, workload: Workload
     if progress.is_ending:
         ended = _from_reports(recurrence, progress)
         return Ended(ended.result, f"{ended.message}; {message}")
-    unhealthy = workload.unhealthy or unhealthy_devices(recurrence)
+    unhealthy = workload.unhealthy or unhealthy_devices_in_status(recurrence)
     if unhealthy:
         return Ended(Result.DISRUPTED, f"{unhealthy}; {message}; nothing is learned from it")
     return Ended(Result.HUNG, f"batch size {recurrence.spec.batch_size}: {message}")

@@ -60,12 +60,12 @@ def complete_points(progress: Progress) -> tuple[ProfilePoint, ...]:
     return tuple(point for point in progress.profile if _mask(point) == expected)
 
 
-def missing_ranks(progress: Progress) -> str:
+def unmeasured_ranks_text(progress: Progress) -> str:
     """The ranks that have not measured every power limit that another one has, as text; empty if there are none.
 
     Example:
         >>> point = {"power_limit_watts": 300, "energy_joules": 1, "time_seconds": 1, "epochs": 1, "ranks": "5"}
-        >>> missing_ranks(Progress(ranks=4, profile=(ProfilePoint.model_validate(point),)))
+        >>> unmeasured_ranks_text(Progress(ranks=4, profile=(ProfilePoint.model_validate(point),)))
         'rank 1 and rank 3 of 4'
     """
     if progress.ranks > MAX_MEASURING_RANKS:

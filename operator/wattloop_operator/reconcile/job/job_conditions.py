@@ -33,7 +33,7 @@ from wattloop_operator.reconcile.job.target import (
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import source_observations
 from wattloop_operator.reconcile.learning.costs import RecurrenceHistory
-from wattloop_operator.reconcile.learning.guarded_job import guard_of, in_order, shortfall_text
+from wattloop_operator.reconcile.learning.guarded_job import guard_of, shortfall_text, sorted_configurations
 from wattloop_planner.bandit.metric_guard import MIN_DEFAULT_RUNS, MIN_RUNS
 
 READY = "Ready"
@@ -207,7 +207,7 @@ def _metric(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
         text = f"no other batch size has the {MIN_RUNS} final metrics needed with {SAME_TRAINING}"
         yield METRIC, None, "WaitsForOthers", f"{text}; nothing is excluded until then"
     else:
-        sizes = ", ".join(str(each) for each in in_order(guard.comparable))
+        sizes = ", ".join(str(each) for each in sorted_configurations(guard.comparable))
         yield METRIC, True, "Compared", f"batch sizes {sizes} do not fall short of the default batch size {default}"
 
 
@@ -215,7 +215,7 @@ def _shortfalls(snapshot: Snapshot) -> list[str]:
     """The verdicts of the metric guard as phrases, by rising batch size."""
     guard = guard_of(snapshot)
     short = {} if guard is None else guard.short
-    return [shortfall_text(each, short[each], snapshot) for each in in_order(short)]
+    return [shortfall_text(each, short[each], snapshot) for each in sorted_configurations(short)]
 
 
 def is_source_known(snapshot: Snapshot) -> bool:

@@ -45,10 +45,10 @@ def guard_of(snapshot: Snapshot) -> GuardResult[Configuration] | None:
 def excluded_configurations(snapshot: Snapshot) -> tuple[Configuration, ...]:
     """The configurations whose final metrics fall short of the default's, in order."""
     guard = guard_of(snapshot)
-    return () if guard is None else in_order(guard.short)
+    return () if guard is None else sorted_configurations(guard.short)
 
 
-def in_order(configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
+def sorted_configurations(configurations: Iterable[Configuration]) -> tuple[Configuration, ...]:
     """The configurations by rising batch size, then by the values of their parameters."""
     return tuple(sorted(configurations, key=lambda each: (each.batch_size, each.parameters)))
 

@@ -118,7 +118,7 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         raise ValueError(f"{recurrence.metadata.full_name} has not ended")
     progress = status.progress or Progress()
     usage = usage_learned_from(status)
-    product, count = gpus_of(progress, usage)
+    product, count = gpu_model_and_count(progress, usage)
     epoch = epoch_usage(spec, progress, usage, status.epochs)
     return ObservationRecord(
         job_uid=spec.job_ref.uid,
@@ -161,7 +161,7 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
     )
 
 
-def gpus_of(progress: Progress, usage: LearnedUsage | None) -> tuple[str, int]:
+def gpu_model_and_count(progress: Progress, usage: LearnedUsage | None) -> tuple[str, int]:
     """Model and number of the GPUs of an attempt, from the source that reported them; empty and 0 without any."""
     if progress.gpus:
         return progress.gpu_product, len(progress.gpus)
@@ -180,12 +180,12 @@ def ended_at(recurrence: TrainingRecurrence) -> datetime:
     return recurrence.status.completion_time or recurrence.spec.scheduled_time
 
 
-def profile_of(recurrence: TrainingRecurrence) -> PowerProfileRecord | None:
+def power_profile_of(recurrence: TrainingRecurrence) -> PowerProfileRecord | None:
     """The power limits that all ranks of a recurrence measured; None if there are too few to compare."""
     progress = recurrence.progress
     points = complete_points(progress)
     # Without the GPUs' model, later runs cannot tell whether the profile applies to them.
-    product, count = gpus_of(progress, recurrence.status.usage)
+    product, count = gpu_model_and_count(progress, recurrence.status.usage)
     if len(points) < MIN_MEASUREMENTS or not (product and count):
         return None
     key = PowerProfileKey(
@@ -209,7 +209,7 @@ def known_profiles(snapshot: Snapshot) -> tuple[PowerProfileRecord, ...]:
     """All power profiles. The store has precedence over the objects."""
     known = {profile.key: profile for profile in snapshot.profiles}
     for recurrence in snapshot.recurrences:
-        measured = profile_of(recurrence)
+        measured = power_profile_of(recurrence)
         if measured is not None and recurrence.status.result is not None:
             known.setdefault(measured.key, measured)
     return tuple(known.values())

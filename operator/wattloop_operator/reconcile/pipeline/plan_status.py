@@ -31,11 +31,11 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
 )
 from wattloop_operator.reconcile.pipeline.saving import (
     Measured,
-    chosen_point,
     is_beside_straggler,
     measured,
     planned_saving_percent,
     planned_slowdown_percent,
+    running_point,
 )
 from wattloop_operator.reconcile.pipeline.withdrawal import own_withdrawal, present_withdrawal
 
@@ -83,7 +83,7 @@ def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: 
         frontier=() if frontier is None else _shown_points(frontier),
         max_clocks=None if highest is None else _iteration(highest),
     )
-    if before.recurrence == state.name and (ended or chosen_point(state) is None):
+    if before.recurrence == state.name and (ended or running_point(state) is None):
         kept = {name: getattr(before, name) for name in OF_CHOSEN}
         # What was last written is older than the decision.
         return status.model_copy(update=kept | _of_withdrawal(state, SIGNIFICANT_DIGITS))
@@ -91,7 +91,7 @@ def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: 
 
 
 def _with_chosen(state: PipelineState, status: FrequencyPlanStatus) -> FrequencyPlanStatus:
-    frontier, chosen = state.frontier, chosen_point(state)
+    frontier, chosen = state.frontier, running_point(state)
     if frontier is None or chosen is None:
         return status
     found, point, straggler = measured(state), frontier.points[chosen], state.straggler
@@ -122,7 +122,7 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
         state: The pipeline; its measurements are not needed.
         name: Name of the FrequencyPlan; empty until there is one.
     """
-    found, frontier, chosen = measured(state), state.frontier, chosen_point(state)
+    found, frontier, chosen = measured(state), state.frontier, running_point(state)
     comparison = compared(state)
     return AppliedFrequencyPlan(
         name=name,

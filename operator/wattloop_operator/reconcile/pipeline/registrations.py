@@ -69,7 +69,7 @@ class Registrar:
         present = self._ranks.get(registration.rank)
         if present is not None and present.registration == registration:
             return
-        check_schedule(registration)
+        check_microbatches(registration)
         profile = self._profile(registration)
         if not self._is_indexed:
             self._index()
@@ -110,7 +110,7 @@ class Registrar:
         self._by_clocks.setdefault(registration.clocks_megahertz, registration.rank)
         same = self._by_pipeline_rank[registration.pipeline_rank]
         if not same:
-            self._by_stage |= dict.fromkeys(stages_of(registration.instructions), registration.rank)
+            self._by_stage |= dict.fromkeys(stages_of_instructions(registration.instructions), registration.rank)
         same[registration.rank] = None
 
     def _conflict(self, new: RankRegistration) -> tuple[int, str] | None:
@@ -160,7 +160,7 @@ class Registrar:
             what = first_difference(new.instructions, self._ranks[same].registration.instructions)
             place = f"both at pipeline rank {new.pipeline_rank}"
             return None if what is None else (same, f"rank {new.rank} and rank {same}, {place}, differ: {what}")
-        for stage in stages_of(new.instructions):
+        for stage in stages_of_instructions(new.instructions):
             holder = self._by_stage.get(stage, new.rank)
             if holder != new.rank:
                 return holder, (
@@ -189,7 +189,7 @@ class Registrar:
         return profile if profile is not None and profile.key == key else PipelineProfile(key)
 
 
-def check_schedule(registration: RankRegistration) -> None:
+def check_microbatches(registration: RankRegistration) -> None:
     """Check that each stage of a rank runs every microbatch.
 
     Raises:
@@ -235,7 +235,7 @@ def contradict(before: RankRegistration, after: RankRegistration) -> bool:
         return True
     if before.pipeline_rank == after.pipeline_rank:
         return before.instructions != after.instructions
-    return not set(stages_of(before.instructions)).isdisjoint(stages_of(after.instructions))
+    return not set(stages_of_instructions(before.instructions)).isdisjoint(stages_of_instructions(after.instructions))
 
 
 def first_difference(mine: Sequence[str], its: Sequence[str]) -> str | None:
@@ -266,6 +266,6 @@ def _place(registration: RankRegistration) -> tuple[int, int, int]:
 
 
 @cached_by_items(MAX_CACHED_INSTRUCTIONS)
-def stages_of(instructions: tuple[str, ...]) -> tuple[int, ...]:
+def stages_of_instructions(instructions: tuple[str, ...]) -> tuple[int, ...]:
     """The model stages that instructions are of, in order."""
     return tuple(sorted({Instruction.of(text).stage for text in instructions}))

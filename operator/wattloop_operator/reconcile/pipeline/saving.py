@@ -51,7 +51,7 @@ def measured(state: PipelineState) -> Measured | None:
     )
 
 
-def chosen_point(state: PipelineState) -> int | None:
+def running_point(state: PipelineState) -> int | None:
     """The point of the present directive; None if it runs no plan of the present frontier."""
     directive = state.directive
     if state.running_frontier is None:
@@ -93,7 +93,7 @@ def planned_slowdown_percent(state: PipelineState) -> float | None:
 
 def _planned_points(state: PipelineState) -> tuple[FrontierPoint, FrontierPoint] | None:
     """The present plan, and maximum clocks."""
-    frontier, chosen = state.frontier, chosen_point(state)
+    frontier, chosen = state.frontier, running_point(state)
     if frontier is None or chosen is None or frontier.highest_clocks is None:
         return None
     return None if frontier.highest_clocks.time_seconds <= 0 else (frontier.points[chosen], frontier.highest_clocks)
@@ -111,7 +111,7 @@ def pipeline_summary(state: PipelineState) -> str:
     directive, frontier = state.directive, state.frontier
     if directive.mode == PROFILE:
         return "no frequency plan yet: the instructions were measured, and the next run continues"
-    chosen = chosen_point(state)
+    chosen = running_point(state)
     if directive.mode != PLAN or frontier is None or chosen is None:
         return f"no frequency plan: {directive.reason or 'not all ranks have registered'}"
     found = measured(state)

@@ -19,7 +19,7 @@ from wattloop.pipeline.experiment_name import EXPECTED_NAME, ExperimentName, Pip
 from wattloop_planner.frequency.evaluation.measured_savings import MeasuredPoint
 from wattloop_planner.frequency.files.recorded_run_file import RUN_FILE, read_runs
 from wattloop_planner.frequency.pipeline.plans import Realised
-from wattloop_planner.frequency.recorded_runs import RunSummary, summarise
+from wattloop_planner.frequency.recorded_runs import RunSummary, run_summary
 
 # Schedulers of the artifact, by the last part of an experiment's name. Its scheduler for data and tensor
 # parallelism runs no plan to warm up.
@@ -82,7 +82,7 @@ def read_experiments(data: str | Path, warm_up_iterations: int, warm_up_runs: in
         if name.scheduler == STAGE_LIMITS and _table(root, experiment.gpu, STAGE_LIMITS).is_file():
             # Its runs include those that searched for the limits, which the table leaves out.
             continue
-        runs = [summarise(run, warm_up_iterations) for run in read_runs(folder)]
+        runs = [run_summary(run, warm_up_iterations) for run in read_runs(folder)]
         _check_ranks(folder, name, runs)
         is_envpipe = name.scheduler == ENVPIPE or folder.relative_to(root).parts[0] == ENVPIPE_FOLDER
         if name.scheduler in LIMIT_TABLES:

@@ -90,7 +90,7 @@ def write_baselines(folder: Path, points: Iterable[Baseline]) -> None:
     write_table(folder / "baselines.csv", ("method", "point", "time", "energy"), rows)
 
 
-def digest(path: str | Path) -> str:
+def file_digest(path: str | Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
@@ -130,7 +130,7 @@ def write_summary(
             "numpy": version("numpy"),
             "scipy": version("scipy"),
         },
-        "digests": {name: f"sha256:{digest(path)}" for name, path in inputs.items() if Path(path).is_file()},
+        "digests": {name: f"sha256:{file_digest(path)}" for name, path in inputs.items() if Path(path).is_file()},
     }
     text = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False)
     (folder / SUMMARY).write_text(text + "\n", encoding="utf-8")
@@ -166,7 +166,7 @@ class PlannedResult:
     max_clocks: Realised
 
 
-def read_result(folder: str | Path) -> PlannedResult:
+def read_planned_result(folder: str | Path) -> PlannedResult:
     """Time and energy of the plans of a result.
 
     Raises:

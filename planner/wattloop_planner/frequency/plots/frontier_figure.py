@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from wattloop.files.atomic_write import open_atomic_bytes
 from wattloop_planner.frequency.baselines import Baseline
 from wattloop_planner.frequency.files.plan_file import knobs_of_plan
-from wattloop_planner.frequency.files.result import read_frontier, read_result
+from wattloop_planner.frequency.files.result import read_frontier, read_planned_result
 from wattloop_planner.frequency.pipeline.plans import Realised
 from wattloop_planner.frequency.plots.drawing import save_figure, write_png, write_svg
 from wattloop_planner.frequency.solver.planning import Planning
@@ -98,7 +98,7 @@ def comparison_figure(
     axes = figure.subplots()
     if plans is not None:
         axes.plot(*_coordinates(read_frontier(plans)), color="#555555", lw=1, label="lower bound (relaxation)")
-        axes.plot(*_coordinates(read_result(plans).realised), "o", ms=4, label="plans")
+        axes.plot(*_coordinates(read_planned_result(plans).realised), "o", ms=4, label="plans")
     for name, points in baselines.items():
         axes.plot(*_coordinates(points), ".--", lw=1, label=name)
     axes.plot(*_coordinates(runs.values()), "X", ms=8, color="#c0392b", label="runs")

@@ -18,9 +18,9 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.attempt.attempt_conditions import profile_conditions
 from wattloop_operator.reconcile.attempt.progress import progress_after
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
-from wattloop_operator.reconcile.energy.limit_measurements import complete_points, missing_ranks
+from wattloop_operator.reconcile.energy.limit_measurements import complete_points, unmeasured_ranks_text
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
-from wattloop_operator.reconcile.learning.job_observations import profile_of
+from wattloop_operator.reconcile.learning.job_observations import power_profile_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 DECISION = decide(Snapshot(job()), Attempt(0, 0, "slot", NOW))
@@ -62,7 +62,7 @@ def after(*reports: Report) -> TrainingRecurrence:
 
 
 def points(recurrence: TrainingRecurrence) -> dict[float, tuple[float, float]]:
-    measured = profile_of(recurrence)
+    measured = power_profile_of(recurrence)
     return {
         point.power_limit_watts: (point.energy_joules / point.epochs, point.time_seconds / point.epochs)
         for point in (measured.measurements if measured is not None else ())
@@ -122,8 +122,8 @@ def test_reports_may_be_late_repeated_reordered_or_lost(data: st.DataObject) -> 
 def test_a_rank_that_never_reports_leaves_the_profile_incomplete_and_is_named(silent: set[int], text: str) -> None:
     recurrence = after(*(report(rank) for rank in range(RANKS) if rank not in silent))
     progress = recurrence.progress
-    assert (complete_points(progress), profile_of(recurrence)) == ((), None)
-    assert missing_ranks(progress) == text
+    assert (complete_points(progress), power_profile_of(recurrence)) == ((), None)
+    assert unmeasured_ranks_text(progress) == text
     (found,) = profile_conditions(recurrence, NOW)
     assert (found.status, found.reason) == (ConditionStatus.FALSE, "RanksMissing")
     assert found.message.startswith(text)
@@ -131,8 +131,8 @@ def test_a_rank_that_never_reports_leaves_the_profile_incomplete_and_is_named(si
 
 def test_a_rank_without_its_number_of_ranks_counts_by_its_own_number() -> None:
     recurrence = after(*(report(rank, ranks=1) for rank in (2, 0)))
-    assert missing_ranks(recurrence.progress) == "rank 1 of 3"
-    assert profile_of(after(*(report(rank, ranks=1) for rank in (2, 0, 1)))) is not None
+    assert unmeasured_ranks_text(recurrence.progress) == "rank 1 of 3"
+    assert power_profile_of(after(*(report(rank, ranks=1) for rank in (2, 0, 1)))) is not None
 
 
 def test_a_complete_profile_has_no_missing_rank() -> None:
@@ -153,7 +153,7 @@ def test_a_rank_beyond_the_bound_is_never_part_of_a_profile() -> None:
     recurrence = after(report(0, ranks=5000), report(4000, ranks=5000))
     progress = recurrence.progress
     assert (progress.ranks, complete_points(progress)) == (5000, ())
-    assert missing_ranks(progress).startswith("all ranks from 1024 of 5000")
+    assert unmeasured_ranks_text(progress).startswith("all ranks from 1024 of 5000")
 
 
 def test_a_profile_that_rank_0_measured_with_all_others_is_complete() -> None:

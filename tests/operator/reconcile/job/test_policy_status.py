@@ -12,7 +12,7 @@ from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.api.recurring_training_job_status import NextDecision
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Failure
-from wattloop_operator.page.job_view import NONE_LEFT, NOT_YET, next_decision
+from wattloop_operator.page.job_view import NONE_LEFT, NOT_YET, next_decision_view
 
 BackendWith = Callable[..., ModelBackend]
 EPOCHS = {16: 14, 32: 10, 64: 12, 128: 30}
@@ -68,7 +68,7 @@ def test_the_next_decision_is_the_one_that_the_next_recurrence_starts_with(
 
 def text_of(backend: ModelBackend) -> str:
     snapshot = backend.snapshot(KEY)
-    found, text = next_decision(snapshot)
+    found, text = next_decision_view(snapshot)
     assert (found is None) == bool(text)
     return text
 

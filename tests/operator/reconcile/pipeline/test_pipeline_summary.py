@@ -10,7 +10,12 @@ import pytest
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_cycles, run_until_planned
 from wattloop_operator.reconcile.pipeline.measured_excess import compared
 from wattloop_operator.reconcile.pipeline.pipeline_state import IssuedDirective
-from wattloop_operator.reconcile.pipeline.saving import chosen_point, measured, pipeline_summary, planned_saving_percent
+from wattloop_operator.reconcile.pipeline.saving import (
+    measured,
+    pipeline_summary,
+    planned_saving_percent,
+    running_point,
+)
 
 
 @pytest.fixture
@@ -26,7 +31,7 @@ def test_a_plan_is_shown_with_what_it_planned_and_realised_and_its_saving_is_not
     operator: SimulatedOperator,
 ) -> None:
     state = operator.state
-    chosen, found = chosen_point(state), measured(state)
+    chosen, found = running_point(state), measured(state)
     assert state.frontier is not None
     assert chosen is not None
     assert found is not None
