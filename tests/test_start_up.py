@@ -89,7 +89,7 @@ def test_energy_windows_are_imported_without_a_driver() -> None:
 
 def test_the_operator_is_ready_before_it_imports_numerical_libraries() -> None:
     # Policies decide with NumPy and SciPy, kopf watches once it leads, Alembic changes a schema.
-    names = imported("import wattloop_operator.running")
+    names = imported("import wattloop_operator.operator_main")
     assert {"fastapi", "kubernetes", "sqlalchemy"} <= packages(names)
     later = {"numpy", "scipy", "matplotlib", "PIL", "rich", "kopf", "aiohttp", "alembic", "cryptography", "jsonschema"}
     assert later & packages(names) == set()

@@ -19,7 +19,7 @@ from wattloop.gpus.agent import GpuDescription
 from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.directives import DirectiveState, allowed_clocks
 from wattloop.pipeline.iteration_record import IterationRecord
-from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.pipeline_place import PipelinePlace
 from wattloop.pipeline.plan_messages import PLAN, Directive, InstructionMeasurement
 from wattloop.pipeline.plan_series import WARM_UP_RUNS, PlanSeries
 from wattloop.pipeline.rank_plan_file import knob_choices

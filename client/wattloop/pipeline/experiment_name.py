@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from wattloop.errors import UsageError
-from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.pipeline_place import PipelinePlace
 from wattloop.printable import printable
 
 # A time stamp, which the server of the artifact writes first, may precede the name.
@@ -127,7 +127,7 @@ def experiment_folder(
             text that cannot be part of the name.
 
     Example:
-        >>> from wattloop.pipeline.place import pipeline_place
+        >>> from wattloop.pipeline.pipeline_place import pipeline_place
         >>> names = WorkloadNames("torch", "gpt", "uniform", 4)
         >>> experiment_folder(Path("runs"), pipeline_place(stage=0, stages=2), 8, names, "PointSolution").name
         'torch+gpt+uniform+dp1+pp2+tp1+mbs4+nmb8+PointSolution'

@@ -30,7 +30,7 @@ from wattloop.pipeline.limit_series import (
     global_limits,
     stage_series,
 )
-from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.pipeline_place import PipelinePlace
 from wattloop.pipeline.plan_messages import InstructionMeasurement
 from wattloop.pipeline.run_dump import WATTS, Entry
 from wattloop.pipeline.run_series import END, FIRST_ITERATION, MAX_SERIES_BYTES, RunSchedule

@@ -16,7 +16,7 @@ from wattloop.pipeline.experiment_name import WorkloadNames, experiment_folder
 from wattloop.pipeline.limit_baseline import LimitBaseline
 from wattloop.pipeline.limit_series import SCHEDULERS, baseline_options
 from wattloop.pipeline.measurement_files import DUMPS_VARIABLE
-from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.pipeline_place import PipelinePlace
 from wattloop.pipeline.plan_series import read_plan_series, series_options
 from wattloop.pipeline.run_dump import RunDump
 from wattloop.wire.environment import RunEnvironment

@@ -16,7 +16,7 @@ from wattloop.pipeline.clock_profiling import spaced_clocks
 from wattloop.pipeline.directives import AllowedClocks
 from wattloop.pipeline.measurement_files import MeasurementFiles, dump_folder, run_number
 from wattloop.pipeline.pipeline_meter import PipelineMeter
-from wattloop.pipeline.place import PipelinePlace, require_integer
+from wattloop.pipeline.pipeline_place import PipelinePlace, require_integer
 from wattloop.pipeline.plan_messages import MAX_CLOCKS, MAX_MEGAHERTZ, PROFILE, Directive
 from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
 from wattloop.pipeline.run_dump import RunDump

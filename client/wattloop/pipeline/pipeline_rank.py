@@ -36,7 +36,7 @@ from wattloop.pipeline.measurement_setup import (
     local_profile,
     pipeline_meter,
 )
-from wattloop.pipeline.place import PipelinePlace, pipeline_place, require_integer, require_text
+from wattloop.pipeline.pipeline_place import PipelinePlace, pipeline_place, require_integer, require_text
 from wattloop.pipeline.plan_messages import Directive, StragglerNotice
 from wattloop.pipeline.rank_messages import RankMessages
 from wattloop.pipeline.rank_plan_file import Plan, given_plan

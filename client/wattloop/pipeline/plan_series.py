@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from wattloop.errors import InputError, OperationError
 from wattloop.pipeline.measurement_files import PLAN_FILE
-from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.pipeline_place import PipelinePlace
 from wattloop.pipeline.plan_messages import FREE, PLAN, Directive
 from wattloop.pipeline.rank_plan_file import PlannedInstruction, PlanRow, given_plan, knob_choices
 from wattloop.pipeline.run_series import (

@@ -10,7 +10,7 @@ from wattloop.pipeline.directives import DirectiveState
 from wattloop.pipeline.instruction_sequence import InstructionSequence
 from wattloop.pipeline.iteration_record import Observer
 from wattloop.pipeline.iteration_runner import IterationRunner
-from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.pipeline_place import PipelinePlace
 from wattloop.pipeline.plan_messages import Directive, RankRegistration, RankReport
 from wattloop.pipeline.profile_csv import ProfileKey
 from wattloop.printable import ascii_text

@@ -16,7 +16,7 @@ from wattloop.errors import InputError, UsageError
 from wattloop.files.reading import read_text
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS
 from wattloop.pipeline.knobs import NO_KNOBS, KnobChoices, Knobs
-from wattloop.pipeline.place import PipelinePlace
+from wattloop.pipeline.pipeline_place import PipelinePlace
 from wattloop.pipeline.plan_literals import parse_literal
 from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ
 from wattloop.wire.message_fields import MessageError

@@ -18,7 +18,7 @@ from typing import ClassVar
 from wattloop.errors import InputError, OperationError, UsageError
 from wattloop.files.atomic_write import locked, open_atomic
 from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
-from wattloop.pipeline.place import require_integer
+from wattloop.pipeline.pipeline_place import require_integer
 from wattloop.pipeline.run_dump import dumped_ranks
 
 logger = logging.getLogger("wattloop")

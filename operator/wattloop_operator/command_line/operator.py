@@ -26,7 +26,7 @@ def _run(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from wattloop_operator.factory import Factory, connect
-    from wattloop_operator.running import run_operator
+    from wattloop_operator.operator_main import run_operator
     from wattloop_operator.start_up_wait import await_api_server, await_database
     from wattloop_operator.telemetry.operator_logs import set_up_logs
 

@@ -27,7 +27,7 @@ from wattloop.pipeline.iteration_record import IterationRecord
 from wattloop.pipeline.limit_baseline import LimitBaseline
 from wattloop.pipeline.limit_holder import LimitHolder
 from wattloop.pipeline.limit_series import BaselineOptions, LimitSeries, global_limits, stage_series
-from wattloop.pipeline.place import pipeline_place
+from wattloop.pipeline.pipeline_place import pipeline_place
 from wattloop.pipeline.plan_messages import Directive
 from wattloop_planner.frequency.files.recorded_run_file import read_runs
 

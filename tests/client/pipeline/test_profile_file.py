@@ -10,7 +10,7 @@ import pytest
 from wattloop.errors import UsageError
 from wattloop.pipeline.directives import AllowedClocks
 from wattloop.pipeline.measurement_setup import MeasurementOptions, local_profile
-from wattloop.pipeline.place import pipeline_place
+from wattloop.pipeline.pipeline_place import pipeline_place
 from wattloop.pipeline.plan_messages import InstructionMeasurement
 from wattloop.pipeline.profile_csv import ProfileFile, ProfileKey
 from wattloop_planner.frequency.pipeline.profile_file import read_gpu_product, read_profile

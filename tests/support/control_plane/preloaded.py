@@ -123,7 +123,7 @@ def main() -> None:
     gc.disable()
     import wattloop_operator.command_line.operator  # noqa: PLC0415 - only in the parent
     import wattloop_operator.factory  # noqa: PLC0415
-    import wattloop_operator.running  # noqa: PLC0415
+    import wattloop_operator.operator_main  # noqa: PLC0415
     import wattloop_operator.start_up_wait  # noqa: PLC0415
     import wattloop_operator.telemetry.operator_logs  # noqa: F401, PLC0415
     from wattloop.commands.entry import main as wattloop  # noqa: PLC0415

@@ -19,7 +19,7 @@ from wattloop.pipeline.clock_choice import ClockChoice
 from wattloop.pipeline.directives import DirectiveState
 from wattloop.pipeline.instruction import Instruction
 from wattloop.pipeline.instruction_sequence import InstructionSequence
-from wattloop.pipeline.place import pipeline_place
+from wattloop.pipeline.pipeline_place import pipeline_place
 from wattloop.pipeline.plan_literals import parse_literal
 from wattloop.pipeline.rank_plan_file import given_plan
 from wattloop_planner.frequency.files.plan_file import knobs_of_plan, read_plan, write_plan

@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from support.pipelines.registrations import instructions_of, rank_registration
 from wattloop.commands.settings import Address
 from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
-from wattloop_operator import running
+from wattloop_operator import operator_main
 from wattloop_operator.http import http_connection
 from wattloop_operator.http.certificates import ServingCertificate
 from wattloop_operator.http.http_service import HttpService
@@ -141,7 +141,7 @@ def main() -> None:
             for job in range(1, SMALL_PIPELINES + 1):
                 asyncio.run(measure(commits, context_of(job), SMALL))
             return
-        assert running, "an operator has imported all of its modules"
+        assert operator_main, "an operator has imported all of its modules"
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         http_connection.REQUEST_SECONDS = 3600.0

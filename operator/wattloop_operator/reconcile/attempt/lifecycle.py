@@ -38,7 +38,7 @@ from wattloop_operator.reconcile.attempt.attempt_conditions import (
 from wattloop_operator.reconcile.attempt.ending import must_end, output_deadline
 from wattloop_operator.reconcile.attempt.late_usage import with_late_usage
 from wattloop_operator.reconcile.attempt.outcome import MAX_MESSAGE_CHARACTERS, Ended, assess
-from wattloop_operator.reconcile.attempt.queued import outdated, queue_conditions
+from wattloop_operator.reconcile.attempt.queue_wait import outdated, queue_conditions
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
 from wattloop_operator.reconcile.energy.attempt_usage import (

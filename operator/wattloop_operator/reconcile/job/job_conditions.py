@@ -19,7 +19,7 @@ from wattloop_operator.api.training_recurrence import Attribution
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import EmitEvent
-from wattloop_operator.reconcile.attempt.queued import QUEUED
+from wattloop_operator.reconcile.attempt.queue_wait import QUEUED
 from wattloop_operator.reconcile.conditions import condition
 from wattloop_operator.reconcile.energy.attempt_usage import unmeasured_cause
 from wattloop_operator.reconcile.job.job_state import PODS_STARTED, RunFailure, outcome_message, run_failure
