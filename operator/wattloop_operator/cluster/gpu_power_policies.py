@@ -30,6 +30,7 @@ from wattloop_operator.cluster.api import (
     RejectedError,
     status_to_apply,
 )
+from wattloop_operator.problem_log import ProblemLog
 
 POLICIES_SECONDS = 5.0
 LABELS_SECONDS = 60.0
@@ -62,7 +63,8 @@ class NodePolicies:
         self._read_at: float | None = None
         labels: TTLCache[str, Mapping[str, str]] = TTLCache(MAX_NODES, LABELS_SECONDS, clock)
         self._labels_of = cached(labels, key=str, lock=threading.Lock())(self._read_labels)
-        self._logged: dict[str, str] = {}
+        # Agents report every few seconds.
+        self._problems = ProblemLog(logger, logging.ERROR)
 
     def bounds_for_node(self, node: str) -> tuple[GpuBounds, ...] | None:
         """The bounds that apply to a node; None if they are not known now, and the agent keeps its bounds."""
@@ -73,12 +75,12 @@ class NodePolicies:
                     f"{len(bounds)} apply, an agent accepts {MAX_BOUNDS}; merge some"
                 )
         except NotFoundError:
-            self._log(node, "the cluster has no such node")
+            self._problems.met(_subject(node), "the cluster has no such node")
             return None
         except (OperationError, RejectedError, UnreadablePolicyError, _TooManyPoliciesError) as error:
-            self._log(node, str(error))
+            self._problems.met(_subject(node), str(error))
             return None
-        self._logged.pop(node, None)
+        self._problems.ended(_subject(node))
         return bounds
 
     def _current_policies(self) -> tuple[GPUPowerPolicy, ...]:
@@ -99,11 +101,9 @@ class NodePolicies:
         labels: Mapping[str, str] = self._api.get(NODES, "", node)["metadata"].get("labels") or {}
         return labels
 
-    def _log(self, node: str, problem: str) -> None:
-        # Agents report every few seconds; a problem is logged when it changes.
-        if self._logged.get(node) != problem:
-            logger.error("node %s: its GPUPowerPolicies are not known, its agent keeps its bounds: %s", node, problem)
-        self._logged[node] = problem
+
+def _subject(node: str) -> str:
+    return f"node {node}: its GPUPowerPolicies are not known, its agent keeps its bounds"
 
 
 def list_policies(api: ClusterApi) -> tuple[GPUPowerPolicy, ...]:

@@ -23,10 +23,12 @@ from wattloop_operator.cluster.auth.token_review import SERVICE_ACCOUNT_PREFIX
 from wattloop_operator.cluster.auth.viewers import ALL_NAMESPACES, LISTED, Viewer, ViewerRights
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.cluster_objects import ClusterObjects, namespace_objects
+from wattloop_operator.page.gpu_node_reader import NOT_SHOWN as GPU_NODES_NOT_SHOWN
 from wattloop_operator.page.gpu_node_reader import REFUSED as GPU_NODES_REFUSED
 from wattloop_operator.page.gpu_node_reader import UNREAD as GPU_NODES_UNREAD
 from wattloop_operator.page.gpu_node_reader import GpuNodeReader, ListedGpuNodes
 from wattloop_operator.page.shown_parts import OMITTED, ShownParts
+from wattloop_operator.problem_log import ProblemLog
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +96,9 @@ class ClusterReader:
         clock: Monotonic seconds.
         remedy: What helps if no namespace may be listed.
         namespace_bytes: Bytes of memory that the objects of a namespace may take, and GPUNodes; more are not shown.
+
+    Attributes:
+        problems: Why something is not shown.
     """
 
     viewer = ""
@@ -116,7 +121,7 @@ class ClusterReader:
         self._gpu_nodes = GpuNodeReader(api, clock, namespace_bytes)
         self._lock = threading.Lock()
         self._reading: TaskThread | None = None
-        self._logged: dict[str, str] = {}
+        self.problems = ProblemLog(logger)
         self._known: tuple[float, ClusterObjects | OperationError] | None = None
         named = f"namespace {', '.join(namespaces)}" if namespaces else "all namespaces"
         self.name = f"{cluster}, {named}"
@@ -159,12 +164,6 @@ class ClusterReader:
     def no_jobs_reason(self) -> str:
         """See `ObjectReader`."""
         return ""
-
-    def log_once(self, subject: str, problem: str) -> None:
-        """Log a problem when it begins, and not each time that it is met."""
-        if self._logged.get(subject) != problem:
-            self._logged[subject] = problem
-            logger.warning("%s: %s", subject, problem)
 
     def _await_reading(self, max_age_seconds: float) -> None:
         """Read the objects if they are older, under the lock, so that the pages that are open ask the server once."""
@@ -234,9 +233,8 @@ class ClusterReader:
     def _log_unread(self, reasons: Mapping[str, str]) -> None:
         problems = {f"namespace {name} is not shown": reason for name, reason in reasons.items()}
         for subject, problem in problems.items():
-            self.log_once(subject, problem)
-        # What has ended is logged again when it comes back.
-        self._logged = problems
+            self.problems.met(subject, problem)
+        self.problems.all_ended_but(problems)
 
     def _listed(self, resource: ResourceType, namespace: str, parts: ShownParts) -> list[Body]:
         try:
@@ -272,7 +270,7 @@ class ViewerReader:
             objects = self._reader.objects()
             return objects.of(self._rights.readable(self._viewer, (*objects.namespaces, *objects.unread)))
         except OperationError as error:
-            self._reader.log_once("the jobs cannot be read", str(error))
+            self._reader.problems.met("the jobs cannot be read", str(error))
             raise OperationError(NOT_FOR_VIEWERS) from error
 
     def gpu_nodes(self) -> ListedGpuNodes:
@@ -281,7 +279,7 @@ class ViewerReader:
             if self._rights.may_list(self._viewer, ALL_NAMESPACES, (GPU_NODES,)):
                 return self._reader.gpu_nodes()
         except OperationError as error:
-            self._reader.log_once("GPUNodes are not shown", str(error))
+            self._reader.problems.met(GPU_NODES_NOT_SHOWN, str(error))
             return ListedGpuNodes(unread=GPU_NODES_UNREAD)
         return ListedGpuNodes(unread=GPU_NODES_REFUSED.format(user=self.viewer, option=_subject_option(self.viewer)))
 

@@ -14,6 +14,7 @@ from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import GPU_NODES, Body, ClusterApi, NotFoundError, RejectedError
 from wattloop_operator.memory_shares import MEBIBYTE
 from wattloop_operator.page.shown_parts import ShownParts
+from wattloop_operator.problem_log import ProblemLog
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ REFUSED = (
 )
 MISSING = "The cluster does not have the kind GPUNode: install the definitions of this version."
 TOO_LARGE = "All GPUs are not shown: GPUNodes take more than {mebibytes} MiB of the page's memory; give it more."
+# In the log.
+NOT_SHOWN = "GPUNodes are not shown"
 UNREAD = "All GPUs are not shown: GPUNodes cannot be read now; the log of the page has the reason."
 
 
@@ -56,7 +59,7 @@ class GpuNodeReader:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
         self._known: tuple[float, ListedGpuNodes] | None = None
-        self._logged = ""
+        self._problems = ProblemLog(logger)
 
     def listed(self) -> ListedGpuNodes:
         """The GPUNodes as they were read last, or why they cannot be read; old ones are read again first."""
@@ -80,17 +83,12 @@ class GpuNodeReader:
         except NotFoundError:
             return ListedGpuNodes(unread=MISSING)
         except OperationError as error:
-            self._log(str(error))
+            self._problems.met(NOT_SHOWN, str(error))
             return ListedGpuNodes(unread=UNREAD)
         except Exception:  # the jobs are shown, whatever is wrong with GPUNodes
             logger.exception("unexpected failure while GPUNodes were read")
             return ListedGpuNodes(unread=UNREAD)
-        self._log("")
+        self._problems.ended(NOT_SHOWN)
         if parts.too_large():
             return ListedGpuNodes(unread=TOO_LARGE.format(mebibytes=self._max_bytes // MEBIBYTE))
         return ListedGpuNodes(bodies)
-
-    def _log(self, problem: str) -> None:
-        if problem and problem != self._logged:
-            logger.warning("GPUNodes are not shown: %s", problem)
-        self._logged = problem

@@ -21,6 +21,7 @@ from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.cluster.api_transport import Request, StatusError, Transport
 from wattloop_operator.http.certificates import ServingCertificate, verification_error
 from wattloop_operator.http.http_connection import Application
+from wattloop_operator.problem_log import ProblemLog
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
 
@@ -276,7 +277,7 @@ class CertificateCollector(Collector):
         self._certificate = certificate
         self._trusted = trusted
         self._host = host
-        self._logged = ""
+        self._problems = ProblemLog(logger)
 
     def collect(self) -> Iterator[Metric]:
         """The current metrics."""
@@ -302,12 +303,11 @@ class CertificateCollector(Collector):
             reason = verification_error(self._certificate.context, trusted, self._host)
         except ssl.SSLError as error:
             reason = str(error)
-        if reason and reason != self._logged:
-            logger.warning(
-                "pods would refuse the reporting API's certificate at %s: %s; it must be issued for this host by an "
-                "authority in --report-certificate-authority",
-                self._host,
-                reason,
+        subject = f"pods would refuse the reporting API's certificate at {self._host}"
+        if reason:
+            self._problems.met(
+                subject, f"{reason}; it must be issued for this host by an authority in --report-certificate-authority"
             )
-        self._logged = reason
+        else:
+            self._problems.ended(subject)
         return not reason
