@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from support.databases.postgresql_server import PostgreSqlMissingError, PostgreSqlPrograms, postgresql_programs
 from support.databases.sample_record import RECORD
 from support.local_runs.local_runs import LocalJob
 from wattloop_operator.history.job_history import JobHistory
@@ -28,6 +29,15 @@ def restored_logging() -> Iterator[None]:
     for name, before in levels.items():
         logging.getLogger(name).setLevel(before)
     logging.captureWarnings(capture=False)
+
+
+@pytest.fixture(scope="session")
+def programs() -> PostgreSqlPrograms:
+    """PostgreSQL's programs; without them the test is skipped."""
+    try:
+        return postgresql_programs()
+    except PostgreSqlMissingError as error:
+        pytest.skip(f"{error}; no server was killed")
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from operator import mul
 from typing import TypeVar
 
-from wattloop.energy.energy_timeline import MAX_GAP_SECONDS, CounterEdge
+from wattloop.energy.energy_timeline import MAX_GAP_SECONDS, ROUNDING_JOULES, CounterEdge
 from wattloop.pipeline.activities import Activity, ActivityHistory
 from wattloop.pipeline.standard_errors import RegressionEstimate, jackknife_variance, widening
 from wattloop.power.linear_algebra import Matrix, cholesky, inverse, solve, times
@@ -38,8 +38,6 @@ MAX_ACTIVITIES = 64
 CORRECTIONS = (1.0, 0.5, 0.0)
 # Rows that have the same error of the times of a periodic counter.
 COMMON_ROWS = 128
-# The counter is in whole millijoules.
-ROUNDING_JOULES = 0.001 / math.sqrt(6)
 
 
 @dataclass(frozen=True)

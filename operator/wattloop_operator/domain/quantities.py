@@ -121,6 +121,11 @@ def epochs_text(epochs: Decimal | float) -> str:
     return f"{float(epochs):g} epoch{'' if epochs == 1 else 's'}"
 
 
+def optional_float(value: Decimal | None) -> float | None:
+    """A number of a status as a float."""
+    return None if value is None else float(value)
+
+
 def number_text(value: float | None, unknown: str = NONE) -> str:
     """Four significant digits, or more if the integer part has more.
 

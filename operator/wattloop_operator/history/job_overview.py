@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from rich.table import Table
@@ -19,7 +18,14 @@ from wattloop.printable import printable
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.trigger import Trigger
 from wattloop_operator.domain.names import JobKey
-from wattloop_operator.domain.quantities import NONE, NOT_KNOWN_YET, energy_estimate_text, energy_text, saving_text
+from wattloop_operator.domain.quantities import (
+    NONE,
+    NOT_KNOWN_YET,
+    energy_estimate_text,
+    energy_text,
+    optional_float,
+    saving_text,
+)
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.history.rows import outcome_text
 from wattloop_operator.store import Store
@@ -156,13 +162,13 @@ def overview_of(job: RecurringTrainingJob) -> JobOverview:
         recurrence=None if last is None else last.index,
         batch_size=None if last is None else last.batch_size,
         outcome=None if last is None or last.result is None else outcome_text(last.result.value),
-        cost_joules=None if last is None else _number(last.cost_joules),
-        latest_saving_percent=None if savings is None else _number(savings.latest_cost_percent),
-        low_latest_saving_percent=None if savings is None else _number(savings.low_latest_cost_percent),
-        high_latest_saving_percent=None if savings is None else _number(savings.high_latest_cost_percent),
-        saved_joules=None if savings is None else _number(savings.cost_joules),
-        low_saved_joules=None if savings is None else _number(savings.low_cost_joules),
-        high_saved_joules=None if savings is None else _number(savings.high_cost_joules),
+        cost_joules=None if last is None else optional_float(last.cost_joules),
+        latest_saving_percent=None if savings is None else optional_float(savings.latest_cost_percent),
+        low_latest_saving_percent=None if savings is None else optional_float(savings.low_latest_cost_percent),
+        high_latest_saving_percent=None if savings is None else optional_float(savings.high_latest_cost_percent),
+        saved_joules=None if savings is None else optional_float(savings.cost_joules),
+        low_saved_joules=None if savings is None else optional_float(savings.low_cost_joules),
+        high_saved_joules=None if savings is None else optional_float(savings.high_cost_joules),
     )
 
 
@@ -189,7 +195,3 @@ def trigger_text(trigger: Trigger) -> str:
     if trigger.continuous is not None:
         return "starts when the run before has ended"
     return "starts once, and by spec.runRequest" if trigger.once is not None else "starts by spec.runRequest"
-
-
-def _number(value: Decimal | None) -> float | None:
-    return None if value is None else float(value)

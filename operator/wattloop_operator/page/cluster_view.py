@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
-from decimal import Decimal
 
 from wattloop_operator.api.gpu_node import GPUNode, GPUNodeStatus, NodeGPU
+from wattloop_operator.domain.quantities import optional_float
 from wattloop_operator.history.gpu_holders import HeldGpu
 from wattloop_operator.page.job_source import JobSource
 from wattloop_operator.page.jobs_view import page_of
@@ -80,8 +80,8 @@ def _reported(gpu_node: GPUNode) -> ReportedNodeLine:
         node=gpu_node.metadata.name,
         gpus=len(status.gpus),
         free_gpus=status.free_gpus,
-        power_watts=_number(status.power_watts),
-        free_power_watts=_number(status.free_power_watts),
+        power_watts=optional_float(status.power_watts),
+        free_power_watts=optional_float(status.free_power_watts),
         reported_at=status.last_report_time,
     )
 
@@ -95,9 +95,9 @@ def _others(gpu_nodes: Iterable[GPUNode], shown: Collection[tuple[str, str]]) ->
             product=gpu.product or "",
             pods=gpu.pods,
             holders=[f"{holder.namespace}/{holder.pod}" for holder in gpu.holders],
-            power_watts=_number(gpu.power_watts),
-            limit_watts=_number(gpu.limit_watts),
-            max_limit_watts=_number(gpu.max_limit_watts),
+            power_watts=optional_float(gpu.power_watts),
+            limit_watts=optional_float(gpu.limit_watts),
+            max_limit_watts=optional_float(gpu.max_limit_watts),
             reported_at=each.status.last_report_time,
         )
         for each in gpu_nodes
@@ -105,10 +105,6 @@ def _others(gpu_nodes: Iterable[GPUNode], shown: Collection[tuple[str, str]]) ->
         if not _has_line(gpu, shown)
     ]
     return sorted(found, key=lambda line: line.pods != 0)
-
-
-def _number(value: Decimal | None) -> float | None:
-    return None if value is None else float(value)
 
 
 def _nodes(gpus: Iterable[HeldGpu]) -> list[NodeLine]:

@@ -24,8 +24,8 @@ from wattloop_operator.http.http_connection import Application
 from wattloop_operator.problem_log import ProblemLog
 from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineFrontier
 from wattloop_operator.reconcile.pipeline.profile import PlanningRequest
+from wattloop_operator.reporting.pipeline_planner import Plan
 
-Planner = Callable[[PlanningRequest, datetime], PipelineFrontier]
 JOB_LABELS = ("namespace", "job")
 # Metric and meaning of each field of `status.savings` that has an interval.
 ESTIMATES = {
@@ -140,7 +140,7 @@ class Metrics:
         # /v1/namespaces/NAMESPACE/recurrences/NAME/pipeline/…
         return self._pipeline_messages if path.split("/")[6:7] == ["pipeline"] else self._reports
 
-    def time_planner(self, plan: Planner) -> Planner:
+    def time_planner(self, plan: Plan) -> Plan:
         """The planner of pipelines as one whose durations and failures are recorded."""
 
         def timed(request: PlanningRequest, now: datetime) -> PipelineFrontier:

@@ -20,6 +20,7 @@ from wattloop_operator.workloads.pod_state import (
     unhealthy_devices,
     workload_pod,
 )
+from wattloop_operator.workloads.templated_kind import as_object
 from wattloop_operator.workloads.workload_kind import ObservedPhase, WorkloadKind
 
 
@@ -46,7 +47,7 @@ def state_of(
     if started is None and observed.phase is not WorkloadPhase.PENDING:
         started = observed.started_at
     # Of a kind whose pods are not known, the object alone says since when it runs.
-    running_since = all_running_since(pods, kind.pods(_object(body.get("spec")))) if pods else observed.since
+    running_since = all_running_since(pods, kind.pods(as_object(body.get("spec")))) if pods else observed.since
     return WorkloadState(
         name=str(metadata["name"]),
         api_version=str(body.get("apiVersion", "batch/v1")),
@@ -79,11 +80,6 @@ def _message(observed: ObservedPhase, unhealthy: str) -> str:
     if observed.phase is WorkloadPhase.PENDING:
         return observed.wait.message
     return observed.failure.message if observed.failure is not None else unhealthy or observed.message
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    # No schema of this API bounds the types of another kind's fields.
-    return value if isinstance(value, dict) else {}
 
 
 def _ambiguous_indices(pods: Sequence[Pod]) -> frozenset[int | None]:

@@ -15,10 +15,8 @@ import pytest
 
 from support.agents.agent_fixture import until
 from support.databases.postgresql_server import (
-    PostgreSqlMissingError,
     PostgreSqlPrograms,
     postgresql_folder,
-    postgresql_programs,
     serving_postgresql,
 )
 from support.pipelines.registrations import rank_registration
@@ -33,14 +31,6 @@ from wattloop_operator.store import ObservationRecord, Store, open_store
 Make = Callable[..., ObservationRecord]
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture(scope="module")
-def programs() -> PostgreSqlPrograms:
-    try:
-        return postgresql_programs()
-    except PostgreSqlMissingError as error:
-        pytest.skip(f"{error}; no server was killed")
 
 
 @pytest.fixture

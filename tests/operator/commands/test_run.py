@@ -19,13 +19,6 @@ pytestmark = pytest.mark.processes
 FILES = {"wattloop.db", "recurrences.csv", "cost.png", "tradeoff.png"}
 
 
-@pytest.fixture
-def local_job(tmp_path: Path) -> LocalJob:
-    job = LocalJob(tmp_path / "run")
-    job.folder.mkdir()
-    return job
-
-
 def measured(row: dict[str, str]) -> dict[str, str]:
     """The cells that later recurrences do not change."""
     return {name: cell for name, cell in row.items() if "default_cost" not in name and "saving" not in name}

@@ -24,13 +24,6 @@ OUT_OF_MEMORY = """if run.batch_size >= 32:
             raise MemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")"""
 
 
-@pytest.fixture
-def local_job(tmp_path: Path) -> LocalJob:
-    job = LocalJob(tmp_path / "run")
-    job.folder.mkdir()
-    return job
-
-
 def command_of(local_job: LocalJob, before: str, after: str) -> None:
     local_job.manifest.write_text(local_job.manifest.read_text().replace(before, after))
 

@@ -13,10 +13,8 @@ from kubernetes.client import ApiClient
 
 from support.databases.postgresql_server import (
     PASSWORD,
-    PostgreSqlMissingError,
     PostgreSqlPrograms,
     postgresql_folder,
-    postgresql_programs,
     serving_postgresql,
 )
 from support.load_aware_clock import LoadAwareClock
@@ -28,14 +26,6 @@ from wattloop_operator.store import Store, open_store
 from wattloop_operator.telemetry.health import MAX_ANSWER_SECONDS, DatabaseCheck
 
 NOT_READY_WITHIN_SECONDS, READY_WITHIN_SECONDS = 10.0, 60.0
-
-
-@pytest.fixture(scope="module")
-def programs() -> PostgreSqlPrograms:
-    try:
-        return postgresql_programs()
-    except PostgreSqlMissingError as error:
-        pytest.skip(f"{error}; no server was killed")
 
 
 @contextlib.contextmanager

@@ -97,4 +97,4 @@ def wait_for_end(pid: int, seconds: float = DEADLINE_SECONDS) -> None:
     poll.register(pidfd, select.POLLIN)
     ended = poll.poll(seconds * 1000)
     os.close(pidfd)
-    assert ended, f"process {pid} still there after {seconds:g} s"
+    assert ended, f"process {pid} still there after {seconds:g} s: {program_of(pid)}"

@@ -15,6 +15,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 import nvml_simulator
+from support.agents import processes
 from support.agents.processes import children_of, program_of
 from support.forked_process import forked
 from wattloop.commands.main import main
@@ -175,15 +176,7 @@ def descendants_of(pid: int) -> dict[int, str]:
 def wait_for_end(pids: list[int]) -> None:
     """Wait until all of these processes, which are no children of this one, have ended."""
     for pid in pids:
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        ended = poll.poll(END_SECONDS * 1000)
-        os.close(descriptor)
-        assert ended, f"{pid} is still running: {program_of(pid)}"
+        processes.wait_for_end(pid, END_SECONDS)
 
 
 def kill(pid: int) -> None:
