@@ -136,11 +136,16 @@ class OutputFollower:
             counted = self._epochs + len(evaluations)
             latest = evaluations[-1][1].epoch
             self._epochs = counted if latest is None else latest
-            self._limits.epoch_ended(self._epochs)
+            self._limits.epoch_ended(self._epochs, is_last=any(self._may_end(each) for _, each in evaluations))
         gpus = self._observed_gpus() if evaluations else ObservedGpus()
         for end, evaluation in evaluations:
             self._report(OutputReport(end, evaluation.metric, evaluation.epoch, gpus=gpus))
         return bool(evaluations)
+
+    def _may_end(self, evaluation: Evaluation) -> bool:
+        """Whether the training may be ended for an evaluation."""
+        spec, metric = self._recurrence.spec, evaluation.metric
+        return not math.isfinite(metric) or spec.target.run_target.reached_by(metric) or self._epochs >= spec.max_epochs
 
     def _evaluations(self, lines: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, Evaluation]]:
         """The evaluations in lines, each with the position of the end of its line."""
@@ -244,6 +249,7 @@ class OutputLimits:
         self._gpus = gpus
         self._power = power
         self._limits: LimitsByEpoch | None = None
+        self._is_deferred = False
         # When the output was read last, and when it is read now, by the clock of the GPUs.
         self._last_seconds: float | None = None
         self._now_seconds: float | None = None
@@ -272,9 +278,19 @@ class OutputLimits:
             self._last_seconds = self._now_seconds
             self._now_seconds = None if totals is None else totals.time_seconds
 
-    def epoch_ended(self, epoch: float) -> None:
-        """The output that was just read shows that this number of epochs has been run."""
-        limits, totals = self._limits, self._gpus.totals() if self._is_measuring else None
+    def epoch_ended(self, epoch: float, *, is_last: bool) -> None:
+        """The output that was just read shows that this number of epochs has been run.
+
+        After what may be the last one, the next limit is not held before another has ended: the attempt would have
+        the name of a limit with which none of its epochs ran.
+        """
+        limits = self._limits
+        if limits is not None and self._is_deferred:
+            self._is_deferred = False
+            limits.restart_window()
+            self._hold_next(limits)
+            return
+        totals = self._gpus.totals() if self._is_measuring else None
         if limits is None or totals is None:
             return
         if self._gpus.was_interrupted():
@@ -283,12 +299,18 @@ class OutputLimits:
             return
         before = limits.limit_watts
         limits.add(EpochEnd(epoch, totals, totals.time_seconds - self._last_seconds))
-        if limits.finished:
-            best = best_limit(self._power, self._spec.energy_weight_percent, limits.measurements, self._gpus.count)
-            self._gpus.hold(best.power_limit_watts)
-        elif limits.limit_watts != before:
-            self._gpus.hold(float(limits.limit_watts))
+        self._is_deferred = is_last and (limits.finished or limits.limit_watts != before)
+        if not self._is_deferred and (limits.finished or limits.limit_watts != before):
+            self._hold_next(limits)
             limits.limit_set(_seconds_between(totals, self._gpus.totals()))
+
+    def _hold_next(self, limits: LimitsByEpoch) -> None:
+        """Hold the limit that is measured next, or the best one of all."""
+        if not limits.finished:
+            self._gpus.hold(float(limits.limit_watts))
+            return
+        best = best_limit(self._power, self._spec.energy_weight_percent, limits.measurements, self._gpus.count)
+        self._gpus.hold(best.power_limit_watts)
 
     @property
     def _is_measuring(self) -> bool:

@@ -59,14 +59,14 @@ class Followed:
     def _energy_joules(self) -> float:
         return self._node.gpus.describe().gpus[0].energy_microjoules / 1e6
 
-    def train(self, epoch: int) -> tuple[float, float]:
+    def train(self, epoch: int, accuracy: float = 0.1) -> tuple[float, float]:
         """Run an epoch and print its end; returns its energy and time."""
         before, began = self._energy_joules, self._node.gpus.clock_seconds(0)
         for _ in range(POLLS):
             self._node.gpus.occupy(0, work=EPOCH_SECONDS * TERAFLOP / POLLS, intensity=0.8)
             self.follower.report_new_lines()
         used = self._energy_joules - before, self._node.gpus.clock_seconds(0) - began
-        self.prints(f"epoch={epoch} accuracy=0.1")
+        self.prints(f"epoch={epoch} accuracy={accuracy}")
         return used
 
     def prints(self, line: str) -> None:
@@ -97,6 +97,22 @@ def test_each_limit_is_measured_over_an_epoch_and_the_best_one_is_held(node: Sim
     assert training.limit_watts == cheapest.power_limit_watts
     training.follower.release()
     assert training.limit_watts == 400
+
+
+def test_no_further_limit_is_held_after_what_may_be_the_last_epoch(node: SimulatedNode, tmp_path: Path) -> None:
+    """A run of 400 and 325 W was listed, and plotted, as one of 250 W."""
+    training = Followed(node, tmp_path)
+    for epoch in (1, 2):
+        training.train(epoch)
+    assert training.limit_watts == 325
+    training.train(3, accuracy=0.95)
+    report = training.reports[-1].gpus
+    assert [point.power_limit_watts for point in report.profile] == [400, 325]
+    assert report.power_limit_watts == training.limit_watts == 325
+    # With consecutiveEvaluations it may go on.
+    training.train(4)
+    assert training.limit_watts == 250
+    training.follower.release()
 
 
 def test_an_output_in_no_form_that_counts_is_warned_of_once(

@@ -83,6 +83,9 @@ def ordered_limit(recurrence: TrainingRecurrence, power: PowerLimit) -> int | No
     spec, progress = recurrence.spec, recurrence.progress
     if spec.power_limit_watts is not None:
         return spec.power_limit_watts
+    if progress.is_ending and progress.power_limit_watts is not None:
+        # Another one would give the attempt the name of a limit with which none of its epochs ran.
+        return progress.power_limit_watts
     allowed = _allowed(() if progress.agent_limits is None else progress.agent_limits.pods)
     if allowed is None:
         return None

@@ -207,6 +207,16 @@ def test_orders_begin_with_the_allowed_range_and_change_once_a_limit_is_measured
     assert changes == [700, 575, 450, 325, 200]
 
 
+def test_no_further_limit_is_ordered_after_the_target() -> None:
+    simulated = SimulatedAttempt(epoch_seconds=60.0, push_seconds=5.0)
+    while len(simulated.progress.profile) < 2:
+        simulated.run(5)
+    simulated.run(30)
+    held = simulated.progress.power_limit_watts
+    ended = with_progress(simulated.recurrence, simulated.progress.model_copy(update={"reached": True, "profile": ()}))
+    assert ordered_limit(ended, POWER) == held == 450
+
+
 def test_long_epochs_measure_a_limit_each() -> None:
     simulated = SimulatedAttempt(epoch_seconds=600.0, push_seconds=5.0)
     while len(simulated.progress.profile) < MAX_ORDERED_LIMITS:
