@@ -79,7 +79,10 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "wattloop_agent.telemetry.bounded_server:BoundedServer.*",
     ),
     "asyncio's protocol": ("wattloop_operator.http.http_connection:BoundedConnection.*",),
-    "kopf and aiohttp, which read watches by them": ("wattloop_operator.controller.watch_session:_Packed*.*",),
+    "kopf and aiohttp, which read watches by them": (
+        "wattloop_operator.controller.watch_session:_BoundedResponse.*",
+        "wattloop_operator.controller.watch_session:_HandledLines.*",
+    ),
     "the election of the Kubernetes client": ("wattloop_operator.cluster.election:_Election.renew_loop",),
     "ruamel.yaml's scanner": ("wattloop_operator.api.checks.documents:BoundedScanner.fetch_more_tokens",),
     "jsonschema's formats": ("wattloop_operator.api.checks.schema_check:_is_time",),
