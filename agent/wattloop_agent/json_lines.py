@@ -16,9 +16,9 @@ __all__ = [
     "boolean",
     "decoded_request",
     "encoded",
+    "gpus_in_request",
     "number",
     "request_too_long",
-    "requested_gpus",
     "string",
 ]
 
@@ -55,7 +55,7 @@ def request_too_long() -> RequestError:
     return RequestError(Reason.BAD_REQUEST, f"the request is too long: at most {REQUEST_LIMIT_BYTES} bytes are allowed")
 
 
-def requested_gpus(request: Mapping[str, object]) -> tuple[str, ...]:
+def gpus_in_request(request: Mapping[str, object]) -> tuple[str, ...]:
     """The request's ``gpus``: at least one uuid, none of them twice.
 
     Raises:

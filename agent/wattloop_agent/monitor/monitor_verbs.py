@@ -11,7 +11,7 @@ from wattloop.gpus.agent import GpuDescription
 from wattloop.gpus.agent.answers import entry_of
 from wattloop.wire.node_energy import Range
 from wattloop_agent.gpu_setting import CLOCKS, GpuSetting
-from wattloop_agent.json_lines import boolean, number, requested_gpus
+from wattloop_agent.json_lines import boolean, gpus_in_request, number
 from wattloop_agent.monitor.gpu_meter import Meter, ProcessorMeter
 from wattloop_agent.monitor.identity import SocketCaller
 from wattloop_agent.monitor.leases import LeaseTracker, PowerControllerStatus
@@ -76,7 +76,7 @@ class MonitorVerbs:
             RequestError: The caller may not read a GPU, or it can't be read.
         """
         if "gpus" in request:
-            gpus = requested_gpus(request)
+            gpus = gpus_in_request(request)
             caller.require_seen(gpus)
             readings = await self._meter.energy(gpus)
         elif caller.has_gpus:
@@ -164,7 +164,7 @@ class MonitorVerbs:
         return await self._admission.allowed(caller, gpu, setting, accepted)
 
     async def _hold_limit(self, caller: SocketCaller, request: Mapping[str, object]) -> list[dict[str, object]]:
-        gpus = requested_gpus(request)
+        gpus = gpus_in_request(request)
         caller.require_own(gpus)
         watts = number(request, "watts")
         bounds = await self._admission.admit(caller, gpus, GpuSetting.POWER_LIMIT, watts)
@@ -182,7 +182,7 @@ class MonitorVerbs:
         ]
 
     async def _hold_clocks(self, caller: SocketCaller, request: Mapping[str, object]) -> list[dict[str, object]]:
-        gpus = requested_gpus(request)
+        gpus = gpus_in_request(request)
         caller.require_own(gpus)
         megahertz, domain = number(request, "megahertz"), request.get("domain", "graphics")
         # The power controller refuses an unknown domain.
@@ -203,7 +203,7 @@ class MonitorVerbs:
     async def _release(self, caller: SocketCaller, request: Mapping[str, object]) -> list[str]:
         forwarded: dict[str, object] = {"verb": "release", "owner": caller.owner}
         if "gpus" in request:
-            gpus = requested_gpus(request)
+            gpus = gpus_in_request(request)
             caller.require_seen(gpus)
             forwarded["gpus"] = gpus
         if "setting" in request:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from wattloop_agent.gpu_setting import CLOCKS, AllowedRange, GpuSetting
-from wattloop_agent.json_lines import number, requested_gpus, string
+from wattloop_agent.json_lines import gpus_in_request, number, string
 from wattloop_agent.power_controller.lease_decisions import HoldRequest
 from wattloop_agent.power_controller.lease_manager import HeldLease, LeaseManager
 from wattloop_agent.refusals import Reason, RequestError
@@ -40,7 +40,7 @@ class PowerControllerVerbs:
                 return self._hold(request, _clock_setting(request), number(request, "megahertz"))
             case "release":
                 owner = string(request, "owner") if "owner" in request else None
-                gpus = requested_gpus(request) if "gpus" in request else None
+                gpus = gpus_in_request(request) if "gpus" in request else None
                 released = self._lease_manager.release(owner, gpus, _released_setting(request))
                 return [{"uuid": gpu, "setting": setting} for gpu, setting in released]
             case "list" | "heartbeat":
@@ -55,7 +55,9 @@ class PowerControllerVerbs:
             if seconds <= 0:
                 raise RequestError(Reason.BAD_REQUEST, f'found "for_seconds" {seconds:g}, expected a positive number')
             expires = self._clock() + seconds
-        hold = HoldRequest(requested_gpus(request), setting, value, string(request, "owner"), expires, _within(request))
+        hold = HoldRequest(
+            gpus_in_request(request), setting, value, string(request, "owner"), expires, _within(request)
+        )
         return [_record(held) for held in self._lease_manager.hold(hold)]
 
     def _list(self) -> dict[str, object]:
