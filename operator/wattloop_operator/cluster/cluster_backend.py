@@ -104,6 +104,8 @@ class ClusterBackend:
         self._sample_decision = sample_decision
         self._store_cache = StoreCache(store)
         self._policies = PolicyCache()
+        # By the uid of a job: its generation, and its GPUs, for which its template is parsed and checked.
+        self._devices: dict[str, tuple[int | None, int]] = {}
         self._runtimes = TrainingRuntimes(api, monotonic)
         self._dry_run = DryRun(workloads.dry_run_create, monotonic)
         self._clock = clock
@@ -143,7 +145,7 @@ class ClusterBackend:
             source_records=() if source is None else self._store_cache.source_records(key.namespace, source),
             source_job=None if source_job is None else source_job.value,
             pod_energies=self._pod_energies(cached.uid, recurrences),
-            devices=devices_of(job),
+            devices=self._devices_of(job),
             runtime_digest=runtime.digest,
             agent_report_timeout_seconds=self._agent_report_timeout_seconds,
             observed_since=self._steady_clock.since(),
@@ -187,6 +189,7 @@ class ClusterBackend:
         """Drop all data of a deleted job."""
         logger.info("%s was deleted", key)
         self._store_cache.invalidate(uid)
+        self._devices.pop(uid, None)
         self._dry_run.forget(uid)
         self._workloads.queued.forget(key.namespace, key.name)
         self._store.pod_energies.delete_job(uid)
@@ -213,6 +216,13 @@ class ClusterBackend:
             case EmitEvent():
                 if action.reason == RECURRENCE_DELETED:
                     self._before_deletion_event(snapshot.job, action.recurrence)
+
+    def _devices_of(self, job: RecurringTrainingJob) -> int:
+        generation, devices = self._devices.get(job.metadata.uid, (None, 0))
+        if generation is None or generation != job.metadata.generation:
+            devices = devices_of(job)
+            self._devices[job.metadata.uid] = (job.metadata.generation, devices)
+        return devices
 
     def _pod_energies(self, uid: str, recurrences: Sequence[TrainingRecurrence]) -> dict[str, tuple[PodEnergy, ...]]:
         """The agents' reports about recurrences that run or have ended recently."""
