@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from support.local_runs.huggingface_script import SCRIPT, evaluations
 from support.local_runs.local_runs import LocalJob
 from wattloop.commands.main import main
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
@@ -17,48 +16,6 @@ from wattloop_operator.store import open_store
 # Each script imports PyTorch and transformers, which takes most of the time.
 pytestmark = [pytest.mark.integrations, pytest.mark.timeout(600)]
 
-SCRIPT = """
-import argparse
-
-import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
-
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch-size", type=int, required=True)
-parser.add_argument("--epochs", type=float, required=True)
-options = parser.parse_args()
-
-torch.set_num_threads(1)
-torch.manual_seed(0)
-tokens = torch.randint(4, 16, (64, 8))
-tokens[::2, 0] = 3
-data = [{"input_ids": row, "labels": torch.tensor(int(row[0] == 3))} for row in tokens]
-config = BertConfig(
-    vocab_size=16, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-    max_position_embeddings=8, hidden_dropout_prob=0.0,
-)
-
-
-def metrics(prediction):
-    return {"accuracy": float((prediction.predictions.argmax(axis=-1) == prediction.label_ids).mean())}
-
-
-arguments = TrainingArguments(
-    "models",
-    num_train_epochs=options.epochs,
-    per_device_train_batch_size=options.batch_size,
-    per_device_eval_batch_size=64,
-    learning_rate=1e-2,
-    eval_strategy="epoch",
-    logging_strategy="epoch",
-    save_strategy="no",
-    report_to="none",
-    use_cpu=True,
-    dataloader_pin_memory=False,
-)
-model = BertForSequenceClassification(config)
-Trainer(model, arguments, train_dataset=data, eval_dataset=data, compute_metrics=metrics).train()
-"""
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "unchanged"
 TARGET = {"metric": "accuracy", "threshold": "0.9"}
@@ -88,14 +45,7 @@ def run(local_job: LocalJob, source: str, epochs: str, recurrences: int) -> list
 
 def logged(local_job: LocalJob, recurrence: TrainingRecurrence) -> list[tuple[float, float]]:
     """Epoch and accuracy of each evaluation that the script printed itself."""
-    text = (local_job.output / "logs" / f"{recurrence.metadata.name}.log").read_text()
-    found = []
-    for line in text.replace("\r", "\n").splitlines():
-        start = line.find("{'eval_")
-        if start >= 0:
-            values: dict[str, Any] = ast.literal_eval(line[start:])
-            found.append((float(values["epoch"]), float(values["eval_accuracy"])))
-    return found
+    return evaluations((local_job.output / "logs" / f"{recurrence.metadata.name}.log").read_text())
 
 
 @pytest.mark.parametrize(("source", "count"), [("KubeflowTrainer", 2), ("Logs", 1)])
