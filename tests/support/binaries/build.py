@@ -128,8 +128,10 @@ HELM = Module("helm", "helm.sh/helm/v4", ("helm.sh/helm/v4/internal/version.vers
 KWOK = Module("kwok", "sigs.k8s.io/kwok", ())
 JOBSET = Module("jobset", "sigs.k8s.io/jobset", ("sigs.k8s.io/jobset/pkg/version.GitVersion={VERSION}",))
 TRAINER = Module("trainer", "github.com/kubeflow/trainer/v2", ())
+TRAINER_2_1 = Module("trainer-2.1", TRAINER.requirement, ())
 TRAINER_2_3 = Module("trainer-2.3", TRAINER.requirement, ())
 TRAINING_OPERATOR = Module("training-operator", "github.com/kubeflow/training-operator", ())
+TRAINING_OPERATOR_1_9 = Module("training-operator-1.9", TRAINING_OPERATOR.requirement, ())
 KUBERAY = Module("kuberay", "github.com/ray-project/kuberay/ray-operator", ())
 KUEUE = Module("kueue", "sigs.k8s.io/kueue", ("sigs.k8s.io/kueue/pkg/version.GitVersion={VERSION}",))
 COREDNS = Module("coredns", "github.com/coredns/coredns", ())
@@ -150,8 +152,15 @@ BINARIES = {
         Binary(
             "trainer-controller-manager", TRAINER, "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager", ()
         ),
+        Binary("trainer-2.1", TRAINER_2_1, "wattloop.dev/tests/support/binaries/trainer-2.1", ()),
         Binary("trainer-2.3", TRAINER_2_3, "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager", ()),
         Binary("training-operator", TRAINING_OPERATOR, "wattloop.dev/tests/support/binaries/training-operator", ()),
+        Binary(
+            "training-operator-1.9",
+            TRAINING_OPERATOR_1_9,
+            "wattloop.dev/tests/support/binaries/training-operator-1.9",
+            (),
+        ),
         Binary("kuberay", KUBERAY, "wattloop.dev/tests/support/binaries/kuberay", ()),
         Binary("kueue", KUEUE, "sigs.k8s.io/kueue/cmd/kueue", ("--version",)),
         Binary("coredns", COREDNS, "github.com/coredns/coredns", ("-version",)),
@@ -161,7 +170,15 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
 """Programs of every cluster test."""
 USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm", "jobset")
 """Programs of the tests with a control plane; kwok is built on demand."""
-CONTROLLERS = ("kueue", "trainer-controller-manager", "trainer-2.3", "training-operator", "kuberay")
+CONTROLLERS = (
+    "kueue",
+    "trainer-controller-manager",
+    "trainer-2.1",
+    "trainer-2.3",
+    "training-operator",
+    "training-operator-1.9",
+    "kuberay",
+)
 """Programs that a few tests need beside them, and are skipped without: Kueue takes longest of all to build."""
 NODE = (*USED_BY_TESTS, "kubelet", "kube-proxy", "coredns")
 """Programs of the tests with a real node."""

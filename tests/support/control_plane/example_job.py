@@ -12,8 +12,10 @@ from support.control_plane.driven_job import DrivenJob
 from support.control_plane.kind_controller import (
     JOB_SET_CONTROLLER,
     PYTORCH_JOB_CONTROLLER,
+    PYTORCH_JOB_CONTROLLER_1_9,
     RAY_JOB_CONTROLLER,
     TRAIN_JOB_CONTROLLER,
+    TRAIN_JOB_CONTROLLER_2_1,
     TRAIN_JOB_CONTROLLER_2_3,
     KindController,
 )
@@ -44,15 +46,18 @@ class Example:
     is_submitted: bool = False
 
 
-# By the name of the manifest in examples/workloads, `@` and a version follow if a controller is tried in two.
+_PYTORCH_JOB = Example(2, (PYTORCH_JOB_CONTROLLER,), policy=("runPolicy",), deadline=("runPolicy",))
+# By the name of the manifest in examples/workloads, `@` and a version follow if a controller is tried in several.
 EXAMPLES = {
     "job": Example(1),
     "job-set": Example(2, (JOB_SET_CONTROLLER,), deadline=("replicatedJobs", 0, "template", "spec")),
     "train-job": Example(2, (JOB_SET_CONTROLLER, TRAIN_JOB_CONTROLLER)),
-    "pytorch-job": Example(2, (PYTORCH_JOB_CONTROLLER,), policy=("runPolicy",), deadline=("runPolicy",)),
+    "pytorch-job": _PYTORCH_JOB,
     "ray-job": Example(2, (RAY_JOB_CONTROLLER,), is_submitted=True),
-    # The last one, as its controllers take the place of others.
+    # The last ones, as their controllers take the place of others.
     "train-job@2.3": Example(2, (JOB_SET_CONTROLLER, TRAIN_JOB_CONTROLLER_2_3)),
+    "train-job@2.1": Example(2, (JOB_SET_CONTROLLER, TRAIN_JOB_CONTROLLER_2_1)),
+    "pytorch-job@1.9": replace(_PYTORCH_JOB, controllers=(PYTORCH_JOB_CONTROLLER_1_9,)),
 }
 _MANIFESTS = REPOSITORY / "examples" / "workloads"
 _ENDED = {"Succeeded", "Failed"}

@@ -14,7 +14,16 @@ from typing import Any
 import httpx
 from kubernetes.dynamic import DynamicClient
 
-from support.binaries.build import JOBSET, KUBERAY, TRAINER, TRAINER_2_3, TRAINING_OPERATOR, Module
+from support.binaries.build import (
+    JOBSET,
+    KUBERAY,
+    TRAINER,
+    TRAINER_2_1,
+    TRAINER_2_3,
+    TRAINING_OPERATOR,
+    TRAINING_OPERATOR_1_9,
+    Module,
+)
 from support.chart.rendering import documents
 from support.control_plane.certificates import CertificateAuthority
 from support.control_plane.commands import ClusterCommand
@@ -39,6 +48,7 @@ class KindController:
         definitions: The definitions of its kinds: a file, or a folder with nothing else in it.
         arguments: Returns its arguments, by a folder for files and the ports of its webhooks and its health.
         webhooks: Manifest of its webhooks; empty: none.
+        served: End of the paths of those that it serves; the others are left out.
         objects: Manifest of objects that workloads need; empty: none.
         beside: Runs what it needs beside it, and yields its environment variables.
     """
@@ -48,6 +58,7 @@ class KindController:
     definitions: str
     arguments: Arguments
     webhooks: str = ""
+    served: str = ""
     objects: str = ""
     beside: Companion = lambda _: contextlib.nullcontext({})
 
@@ -81,6 +92,10 @@ def _by_health_address(_folder: Path, _port: int, health: int) -> Sequence[str]:
     return [f"--health-probe-bind-address=127.0.0.1:{health}"]
 
 
+def _by_ports(folder: Path, port: int, health: int) -> Sequence[str]:
+    return [*_by_health_address(folder, port, health), f"--webhook-server-port={port}"]
+
+
 JOB_SET_CONTROLLER = KindController(
     "jobset",
     JOBSET,
@@ -94,14 +109,26 @@ TRAIN_JOB_CONTROLLER = KindController(
     "manifests/base/crds",
     _by_configuration("config.trainer.kubeflow.org/v1alpha1", "certManagement"),
     "manifests/base/webhook/manifests.yaml",
-    "manifests/base/runtimes/torch_distributed.yaml",
+    objects="manifests/base/runtimes/torch_distributed.yaml",
+)
+TRAIN_JOB_CONTROLLER_2_1 = replace(
+    TRAIN_JOB_CONTROLLER, program="trainer-2.1", module=TRAINER_2_1, arguments=_by_ports, served="-trainjob"
 )
 TRAIN_JOB_CONTROLLER_2_3 = replace(TRAIN_JOB_CONTROLLER, program="trainer-2.3", module=TRAINER_2_3)
 PYTORCH_JOB_CONTROLLER = KindController(
     "training-operator",
     TRAINING_OPERATOR,
     "manifests/base/crds/kubeflow.org_pytorchjobs.yaml",
-    _by_health_address,
+    _by_ports,
+    "manifests/base/webhook/manifests.yaml",
+    "-pytorchjob",
+)
+PYTORCH_JOB_CONTROLLER_1_9 = replace(
+    PYTORCH_JOB_CONTROLLER,
+    program="training-operator-1.9",
+    module=TRAINING_OPERATOR_1_9,
+    arguments=_by_health_address,
+    webhooks="",
 )
 RAY_JOB_CONTROLLER = KindController("kuberay", KUBERAY, "config/crd/bases", _by_health_address, beside=ray_heads)
 
@@ -123,9 +150,7 @@ def running_controller(
     authority, port, health = CertificateAuthority(), free_port(), free_port()
     write_certificate(folder / _CERTIFICATES, authority)
     definitions = read_definitions(sources / controller.definitions)
-    webhooks = [
-        at_port(each, controller.program, port, authority.certificate) for each in _read(sources, controller.webhooks)
-    ]
+    webhooks = [at_port(each, controller, port, authority.certificate) for each in _read(sources, controller.webhooks)]
     objects = _read(sources, controller.objects)
     with contextlib.ExitStack() as running:
         environment = {"TMPDIR": str(folder), **running.enter_context(controller.beside(cluster))}
@@ -203,9 +228,14 @@ def write_certificate(folder: Path, authority: CertificateAuthority) -> None:
     (folder / "tls.key").write_bytes(pair.private_key)
 
 
-def at_port(configuration: dict[str, Any], program: str, port: int, authority: bytes) -> dict[str, Any]:
+def at_port(configuration: dict[str, Any], controller: KindController, port: int, authority: bytes) -> dict[str, Any]:
     """A configuration of webhooks, on this machine. Those of pods see the pods of JobSets alone, as in its release."""
-    configuration["metadata"]["name"] = f"{program}-{configuration['metadata']['name']}"
+    configuration["metadata"]["name"] = f"{controller.program}-{configuration['metadata']['name']}"
+    configuration["webhooks"] = [
+        each
+        for each in configuration["webhooks"]
+        if each["clientConfig"]["service"]["path"].endswith(controller.served)
+    ]
     for webhook in configuration["webhooks"]:
         path = webhook["clientConfig"].pop("service")["path"]
         webhook["clientConfig"] = {
