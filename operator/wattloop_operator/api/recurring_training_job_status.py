@@ -89,8 +89,9 @@ class JobTotals(ApiModel):
 class Savings(ApiModel):
     """What the job saved: the expected cost of the default configuration less what was paid, learning included.
 
-    Default runs are the baseline and are not compared. Intervals are central 90 % intervals: what was paid is measured,
-    so they are those of the default configuration's cost.
+    If the cost of an epoch has changed, as by other data, only recurrences since the change are compared. Default runs
+    are the baseline and are not compared. Intervals are central 90 % intervals: what was paid is measured, so they are
+    those of the default configuration's cost.
     """
 
     default_cost_joules: NonNegativeDecimalString | None = Field(
@@ -105,7 +106,10 @@ class Savings(ApiModel):
         default=None, description="Upper bound of defaultCostJoules."
     )
     recurrences: int = Field(
-        default=0, description="Number of recurrences that reached the target and are compared with the default.", ge=0
+        default=0,
+        description="Number of recurrences that reached the target and are compared with the default: those since "
+        "the cost of an epoch last changed, without runs of the default.",
+        ge=0,
     )
     cost_joules: DecimalString | None = Field(
         default=None,

@@ -90,7 +90,7 @@ class _BoundedResponse(aiohttp.ClientResponse):
             self.open_watches.serve(self.url)
         kind = self._kind
         if kind is not None and self.url.query.get("watch") == "true" and self.status < 400:
-            self.content = _HandledLines(self.content, self.url, kind, self.receiver)  # type: ignore[assignment]
+            self.content = HandledLines(self.content, self.url, kind, self.receiver)  # type: ignore[assignment]
         return started
 
     async def json(self, **_: Any) -> Any:
@@ -126,7 +126,7 @@ class _BoundedResponse(aiohttp.ClientResponse):
         return super().release()
 
 
-class _HandledLines:
+class HandledLines:
     """The stream of a watch: the dispatcher gets its objects, and kopf a bookmark for those of each chunk."""
 
     def __init__(self, stream: aiohttp.StreamReader, url: URL, kind: WatchedKind, receiver: EventDispatcher) -> None:
@@ -171,7 +171,8 @@ class _HandledLines:
         if event_type == "ERROR":
             logger.info("a watch has ended by an error of the API server, and its objects are listed again: %s", found)
             return _EXPIRED
-        version = found.get("metadata", {}).get("resourceVersion") if isinstance(found, dict) else None
+        metadata = found.get("metadata") if isinstance(found, dict) else None
+        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
         return _bookmark(version) if version else b""
 
 

@@ -27,9 +27,10 @@ _SEPARATOR, _SPACE = r"\s*[=:]\s*", r"\s+"
 # "epoch 3 | accuracy 0.9" and "step 250: train loss 1.9, val loss 2.1", but not "training until accuracy 0.9".
 _COLUMN = r"(?:^|[|,;:)\]-])\s*"
 # "epoch 3 loss 0.2 accuracy 0.9", as print("epoch", epoch, "loss", loss, …) writes it, but not "loaded epoch 3 accuracy
-# 0.9", which is no evaluation, and not "epoch 3: 45% accuracy 0.4".
+# 0.9", which is no evaluation, and not "epoch 3: 45% accuracy 0.4". A line of a step has the metric of some batches.
 _EPOCH_FIRST = r"(?i:(?:^|[|\]])\s*|[A-Za-z]:)(?i:epoch)[\s=:#\[]*[0-9]+(?:\s*/\s*[0-9]+)?\]?:?"
 _ALTERNATING = rf"{_EPOCH_FIRST}(?:,?\s+[A-Za-z][A-Za-z0-9_./-]*\s+(?:{NUMBER}))*,?\s*"
+_OF_STEP = re.compile(r"(?i)\b(?:steps?|batch|batches|iters?|iterations?)\b")
 # The name and a number: accuracy, Accuracy, val_accuracy, but not accuracyA or inaccuracy.
 _NAME_AND_NUMBER = r"(?i)(?:^|[^A-Za-z]){name}(?:[^A-Za-z].*)?[0-9]"
 # The name of an evaluation of the metric: val_accuracy, "Val accuracy", eval/accuracy.
@@ -103,7 +104,9 @@ class NamedMetric:
     def column(self, text: str) -> NamedValue:
         """The value in a column, such as ``| accuracy 0.9``, or in a line of names and numbers after an epoch."""
         found = self._value(self._after_space, text)
-        return self._value(self._alternating, text) if found == NamedValue() else found
+        if found != NamedValue() or _OF_STEP.search(text):
+            return found
+        return self._value(self._alternating, text)
 
     @property
     def says_data(self) -> bool:

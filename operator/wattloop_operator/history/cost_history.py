@@ -107,7 +107,7 @@ def unknown_cause(savings: JobSavings) -> str:
     if savings.outdated:
         return OUTDATED
     if savings.default is None:
-        return "the default configuration has not reached the target"
+        return f"the default configuration has not reached the target{_since_text(savings)}"
     return f"no other configuration has reached the target{_since_text(savings)}"
 
 

@@ -17,9 +17,8 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.history.energy_origin import ANNOTATION
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.advice import advice_check_text, advice_text
-from wattloop_operator.reconcile.learning.costs import default_cost_of
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
-from wattloop_operator.reconcile.learning.outdated_default import first_comparable, is_default_outdated
+from wattloop_operator.reconcile.learning.outdated_default import comparable_default
 from wattloop_operator.reconcile.learning.policy_configurations import default_values
 from wattloop_planner.bandit.configuration import Configuration
 
@@ -117,18 +116,14 @@ class JobHistory:
         if self.default_batch_size is None or not self.records:
             return JobSavings(None)
         configuration = Configuration(self.default_batch_size, tuple(self.default_parameters.items()))
-        records = self.comparable_records
-        since = first_comparable(records, configuration, eta)
-        recent = [record for record in records if record.recurrence >= since]
+        default = comparable_default(self.comparable_records, self.profiles, configuration, job_eta=self.eta, eta=eta)
         return job_savings(
             self.records,
             self.profiles,
             target=self.records[-1].target,
             configuration=configuration,
             eta=eta,
-            default=default_cost_of(recent, self.profiles, configuration, eta),
-            outdated=is_default_outdated(recent, configuration, eta),
-            since=since,
+            default=default,
         )
 
 

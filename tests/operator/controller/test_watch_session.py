@@ -22,7 +22,7 @@ from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
 from wattloop_operator.cluster.informer.stored_parts import Body, own_part
 from wattloop_operator.controller.kopf_handlers import LIST_OBJECTS, registry_of, settings_of
-from wattloop_operator.controller.watch_session import MAX_CLOSED_SECONDS, OpenWatches
+from wattloop_operator.controller.watch_session import MAX_CLOSED_SECONDS, HandledLines, OpenWatches
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.http.http_service import HttpService
 
@@ -212,6 +212,72 @@ def test_all_objects_of_a_list_but_one_that_fails_are_cached_before_work_starts_
     assert len(dispatcher.jobs()) == count - 1
     (changed,) = (each for each in kinds[0].object_store.all() if each.key == ("team", "job-0"))
     assert changed.value.metadata.resource_version == "7"
+
+
+class ChunkedStream:
+    """The stream of a response in chunks as they arrive."""
+
+    def __init__(self, *chunks: bytes) -> None:
+        self._chunks = chunks
+
+    async def iter_chunked(self, _size: int) -> AsyncIterator[bytes]:
+        """The chunks."""
+        for chunk in self._chunks:
+            yield chunk
+
+
+def lines_for_kopf(*chunks: bytes) -> tuple[list[dict[str, Any]], EventDispatcher]:
+    """The lines that kopf gets of the chunks of a watch, and what received the objects."""
+    kinds = tuple(kind for kind in watched_kinds(ObjectCache()) if kind.resource.kind == "RecurringTrainingJob")
+    dispatcher = EventDispatcher(
+        kinds,
+        enqueue=lambda _: None,
+        job_deleted=lambda _key, _uid: None,
+        heartbeat=lambda _: None,
+        all_listed=lambda: None,
+    )
+    handled = HandledLines(ChunkedStream(*chunks), WATCH, kinds[0], dispatcher)  # type: ignore[arg-type]
+
+    async def read() -> list[bytes]:
+        return [line async for line in handled.iter_chunked(1024)]
+
+    return [json.loads(line) for line in asyncio.run(read())], dispatcher
+
+
+def event_line(event_type: str, body: Any) -> bytes:
+    return json.dumps({"type": event_type, "object": body}).encode() + b"\n"
+
+
+def bookmark(version: str) -> dict[str, Any]:
+    return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version}}}
+
+
+EXPIRED = {"type": "ERROR", "object": {"code": 410}}
+
+
+def test_kopf_gets_the_newest_version_of_each_chunk_and_no_object() -> None:
+    two = event_line("ADDED", job(0, "6")) + event_line("ADDED", job(1, "7"))
+    split = event_line("ADDED", job(2, "8"))
+    lines, dispatcher = lines_for_kopf(two + split[:40], split[40:], event_line("DELETED", job(1, "9")))
+    assert lines == [bookmark("7"), bookmark("8"), bookmark("9")]
+    assert dispatcher.jobs() == [JobKey("team", "job-0"), JobKey("team", "job-2")]
+    assert lines_for_kopf(event_line("BOOKMARK", {"metadata": {"resourceVersion": "5"}}))[0] == [bookmark("5")]
+
+
+@pytest.mark.parametrize("status", [{"kind": "Status", "code": 410}, {"kind": "Status", "code": 500}, None, "text"])
+def test_after_any_error_of_the_server_the_objects_are_listed_again(status: Any) -> None:
+    lines, dispatcher = lines_for_kopf(event_line("ADDED", job(0, "6")) + event_line("ERROR", status))
+    assert lines == [EXPIRED]
+    assert dispatcher.jobs() == [JobKey("team", "job-0")]
+
+
+@pytest.mark.parametrize(
+    "line", [b"[]\n", b'{"type": "BOOKMARK", "object": {"metadata": null}}\n', b'{"type": "ADDED"}\n']
+)
+def test_a_line_that_is_no_event_is_passed_over(line: bytes) -> None:
+    lines, dispatcher = lines_for_kopf(line + event_line("ADDED", job(0, "6")))
+    assert lines == [bookmark("6")]
+    assert dispatcher.jobs() == [JobKey("team", "job-0")]
 
 
 LIST = URL("https://server/api/v1/pods?limit=20")

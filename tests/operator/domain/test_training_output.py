@@ -44,6 +44,8 @@ def reader(metric: str = "accuracy", **reporting: object) -> OutputReader:
         ("loaded checkpoint of epoch 3 accuracy 0.91", None, 3),
         ("epoch 3 best at 2 accuracy 0.91", None, 3),
         ("epoch 3 train loss 0.2 accuracy 0.91", None, 3),
+        ("epoch 3 step 100 accuracy 0.91", None, 3),
+        ("epoch 3 loss 0.2 batches 100 accuracy 0.91", None, 3),
         ("| accuracy 0.9 | no epoch", None, None),
         ("accuracy: 9825/10000 (98%)", None, None),
         ("Epoch 3 accuracy 81 / 100", None, 3),

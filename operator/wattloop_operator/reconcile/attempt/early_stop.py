@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 
+from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import FinalMetricPrediction, Progress
 from wattloop_operator.api.batch_size_policy import DecisionKind
 from wattloop_operator.api.field_types import to_decimal
@@ -29,6 +30,7 @@ from wattloop_operator.reconcile.learning.job_observations import sorted_values
 from wattloop_planner.bandit.policy import ChoiceKind, Decision, DecisionContext, PartialObservation, reviews
 from wattloop_planner.bandit.unreached_target import predicted_final_metric
 from wattloop_planner.final_metric import MIN_EVALUATIONS
+from wattloop_planner.metric_curve import MetricCurve
 
 ROUNDING = 1e-9
 # Digits of a probability in percent.
@@ -37,6 +39,11 @@ MIN_PERCENT = 0.001
 # The fields of the progress that a review sets.
 REVIEWED_FIELDS = ("reviewed_epoch", "stop_cost_joules", "predicted_epoch", "final_metric")
 DIVERGED = "its metric diverged"
+# A metric that is worse than the first evaluation by this part of its size has not only noise.
+MIN_RELATIVE_LOSS = 0.5
+# One bad evaluation is common where a training goes well: statistics of normalisation that lag behind the weights, or a
+# spike of the loss that heals within an epoch.
+EVALUATIONS_AWAY = 3
 # Decisions of a policy, which reviews them. The others were made without it.
 REVIEWED_KINDS = frozenset(DecisionKind) - {DecisionKind.ADVISE, DecisionKind.COMPARISON}
 
@@ -53,7 +60,7 @@ def with_stop_request(recurrence: TrainingRecurrence, progress: Progress) -> Pro
 def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
     """Why an attempt is to stop; empty if it is not."""
     if progress.diverged:
-        return divergence_reason(progress)
+        return divergence_reason(recurrence, progress)
     if is_at_plateau(progress):
         return plateau_reason(recurrence, progress)
     reviewed, limit = progress.reviewed_epoch is not None, cost_limit(recurrence.spec, progress)
@@ -71,16 +78,34 @@ def _stop_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
     )
 
 
-def divergence_reason(progress: Progress) -> str:
+def divergence_reason(recurrence: TrainingRecurrence, progress: Progress) -> str:
     """What an attempt's end is put down to whose metric diverged."""
     epochs, curve = epochs_text(progress.epoch or 0), progress.curve
     if progress.metric is None:
         return f"{DIVERGED}: it was NaN or infinite after {epochs}"
     last = metric_text(float(progress.metric))
-    # An evaluation that is not finite is no point of the curve.
-    if curve is not None and curve.epochs[-1] < float(progress.epoch or 0):
+    # An evaluation that is not finite is no point of the curve, and no other one ends an attempt.
+    if not has_moved_away(curve, recurrence.spec.target.run_target):
         return f"{DIVERGED}: from {last} it became NaN or infinite after {epochs}"
     return f"{DIVERGED} (at last {last}) after {epochs}"
+
+
+def has_moved_away(curve: MetricCurve | None, target: RunTarget) -> bool:
+    """Whether each of the latest evaluations is far worse than the first.
+
+    Each must be worse by more than the distance of the first evaluation from the target, and by more than
+    half the size of the first evaluation, so that noise near the target does not count.
+
+    Args:
+        curve: The evaluations so far; None if there were none.
+        target: The target.
+    """
+    if curve is None or target.reached_by(curve.metrics[0]) or len(curve.metrics) <= EVALUATIONS_AWAY:
+        return False
+    first = curve.metrics[0]
+    allowed = max(abs(target.threshold - first), MIN_RELATIVE_LOSS * abs(first))
+    losses = ((first - each) if target.maximize else (each - first) for each in curve.metrics[-EVALUATIONS_AWAY:])
+    return all(loss > allowed for loss in losses)
 
 
 def cost_limit(spec: TrainingRecurrenceSpec, progress: Progress) -> Decimal | None:

@@ -205,10 +205,11 @@ def _hung(recurrence: TrainingRecurrence, progress: Progress, workload: Workload
     return Ended(Result.HUNG, f"batch size {recurrence.spec.batch_size}: {message}")
 
 
-def _stopped(progress: Progress) -> Ended:
+def _stopped(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
     if progress.diverged:
         # It may have been asked to stop for another reason before.
-        before = "" if progress.stop_reason.startswith(DIVERGED) else f"{divergence_reason(progress)}; before, "
+        is_told = progress.stop_reason.startswith(DIVERGED)
+        before = "" if is_told else f"{divergence_reason(recurrence, progress)}; before, "
         return Ended(Result.DIVERGED, f"{before}{progress.stop_reason}")
     result = Result.PLATEAUED if is_at_plateau(progress) else Result.STOPPED
     return Ended(result, progress.stop_reason)
@@ -250,7 +251,7 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
         text = f"{target.metric} reached {_metric_text(progress, target)} after {epochs_text(progress.epoch or 0)}"
         return Ended(Result.REACHED, text)
     if progress.stop_requested:
-        return _stopped(progress)
+        return _stopped(recurrence, progress)
     if progress.metric is None:
         reporting = recurrence.spec.reporting
         remedy = _REMEDIES[reporting.source].format(metric=target.metric)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wattloop.wire.environment import RunTarget
 from wattloop.wire.training_messages import MAX_NUMBER, MAX_RANKS, GpuEnergy, Report
 from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress
 from wattloop_operator.api.batch_size_policy import DecisionKind
@@ -25,7 +24,7 @@ from wattloop_operator.api.field_types import format_decimal, to_decimal
 from wattloop_operator.api.model_output import AttemptModel
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.names import attempt_path
-from wattloop_operator.reconcile.attempt.early_stop import ROUNDING
+from wattloop_operator.reconcile.attempt.early_stop import ROUNDING, has_moved_away
 from wattloop_operator.reconcile.attempt.ended_ranks import ends_after
 from wattloop_operator.reconcile.attempt.output_report import OutputReport, report_of
 from wattloop_operator.reconcile.energy.epoch_usage import first_epoch_mark
@@ -38,11 +37,6 @@ MAX_GPUS_OF_ATTEMPT = 1024
 # A pod that is replaced within its attempt may get other GPUs. A Job's default backoffLimit allows
 # 6 replacements.
 MAX_GPUS_PER_DEVICE = 8
-# A metric that is worse than the first evaluation by this part of its size has not only noise.
-MIN_RELATIVE_LOSS = 0.5
-# One bad evaluation is common where a training goes well: statistics of normalisation that lag behind the weights, or a
-# spike of the loss that heals within an epoch.
-EVALUATIONS_AWAY = 3
 
 
 def progress_after(recurrence: TrainingRecurrence, report: Report) -> Progress:
@@ -235,21 +229,3 @@ def _thinned(curve: MetricCurve, *, maximize: bool) -> MetricCurve:
 def _stored(number: float) -> float:
     """The number as it is read again from its wire form, so that epochs still rise then."""
     return float(format_decimal(to_decimal(number)))
-
-
-def has_moved_away(curve: MetricCurve | None, target: RunTarget) -> bool:
-    """Whether each of the latest evaluations is far worse than the first.
-
-    Each must be worse by more than the distance of the first evaluation from the target, and by more than
-    half the size of the first evaluation, so that noise near the target does not count.
-
-    Args:
-        curve: The evaluations so far; None if there were none.
-        target: The target.
-    """
-    if curve is None or target.reached_by(curve.metrics[0]) or len(curve.metrics) <= EVALUATIONS_AWAY:
-        return False
-    first = curve.metrics[0]
-    allowed = max(abs(target.threshold - first), MIN_RELATIVE_LOSS * abs(first))
-    losses = ((first - each) if target.maximize else (each - first) for each in curve.metrics[-EVALUATIONS_AWAY:])
-    return all(loss > allowed for loss in losses)

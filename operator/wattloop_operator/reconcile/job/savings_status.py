@@ -10,9 +10,9 @@ from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import DECIMALS, carbon_grams, money
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import known_attempts
-from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, comparable_records, default_cost_of
+from wattloop_operator.reconcile.learning.costs import RecurrenceHistory, comparable_records
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, job_savings
-from wattloop_operator.reconcile.learning.outdated_default import first_comparable, is_default_outdated
+from wattloop_operator.reconcile.learning.outdated_default import comparable_default
 from wattloop_operator.reconcile.learning.policy_configurations import default_configuration
 from wattloop_planner.estimate import Estimate
 
@@ -29,18 +29,20 @@ def savings_of(snapshot: Snapshot, eta: float, left_out: frozenset[int] = frozen
     """
     spec = snapshot.job.spec
     configuration = default_configuration(spec)
-    records = comparable_records(snapshot)
-    since = first_comparable(records, configuration, eta)
-    recent = [record for record in records if record.recurrence >= since]
+    default = comparable_default(
+        comparable_records(snapshot),
+        known_attempts(snapshot).profiles,
+        configuration,
+        job_eta=spec.objective.energy_weight_percent / 100,
+        eta=eta,
+    )
     return job_savings(
         job_observations.records_with_late_usage(snapshot),
         job_observations.known_profiles(snapshot),
         target=spec.objective.target.run_target,
         configuration=configuration,
         eta=eta,
-        default=default_cost_of(recent, known_attempts(snapshot).profiles, configuration, eta),
-        outdated=is_default_outdated(recent, configuration, eta),
-        since=since,
+        default=default,
         left_out=left_out,
     )
 

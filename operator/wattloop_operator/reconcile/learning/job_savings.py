@@ -24,6 +24,7 @@ from wattloop_operator.reconcile.learning.costs import (
     known_cost,
     ran,
 )
+from wattloop_operator.reconcile.learning.outdated_default import ComparableDefault
 from wattloop_planner.bandit.configuration import Configuration
 from wattloop_planner.estimate import Estimate
 
@@ -195,9 +196,7 @@ def job_savings(
     target: RunTarget,
     configuration: Configuration,
     eta: float,
-    default: Estimate | None,
-    outdated: bool = False,
-    since: int = 0,
+    default: ComparableDefault,
     left_out: frozenset[int] = frozenset(),
 ) -> JobSavings:
     """Compare the recurrences of a job with its default configuration.
@@ -208,23 +207,21 @@ def job_savings(
         target: The target; recurrences with another one are not compared.
         configuration: The default configuration.
         eta: Weight of energy in the cost, 0 to 1.
-        default: Expected cost of that configuration.
-        outdated: Whether the cost of an epoch has changed since it ran, so that nothing is compared with it.
-        since: Index of the first recurrence that is compared with it.
+        default: What that configuration costs, and which recurrences are compared with it.
         left_out: Indices of recurrences that have not ended.
     """
     purposes = _Purposes(profiles, configuration)
     compared = []
     for history in histories_of(records):
         purpose = purposes.add(history)
-        if history.latest.target != target or history.index in left_out or history.index < since:
+        if history.latest.target != target or history.index in left_out or history.index < default.since:
             continue
         cost = history.cost_joules(eta)
         others = [each for each in history.records if not purposes.is_default(each)]
         lost = 0.0 if history.reached else known_cost(others, eta) or 0.0
         of_default = all(ran(each, configuration) for each in history.records)
         compared.append(RecurrenceSaving(history.index, purpose, history.reached, of_default, cost, lost))
-    return JobSavings(None if outdated else default, tuple(compared), outdated, since)
+    return JobSavings(default.cost, tuple(compared), default.outdated, default.since)
 
 
 class _Purposes:

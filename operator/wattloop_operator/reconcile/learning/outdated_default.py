@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from wattloop.energy.cost import CostModel
-from wattloop_operator.domain.records import ObservationRecord
+from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.costs import ran
+from wattloop_operator.reconcile.learning.costs import default_cost_of, ran
 from wattloop_planner.bandit.configuration import Configuration
+from wattloop_planner.estimate import Estimate
 from wattloop_planner.observations import Outcome
 
 # Smaller changes may be those of a node, or of what else runs on it.
@@ -28,24 +30,84 @@ FEW = 5
 MAX_COMPARED = 3
 
 
+@dataclass(frozen=True)
+class ComparableDefault:
+    """What the default configuration costs, and what that can be compared with.
+
+    Attributes:
+        cost: Expected cost in joules of one recurrence; None if not known yet, also while it is outdated.
+        since: Index of the first recurrence since which an epoch has cost what it did when the default ran last.
+        outdated: Whether the cost is not known because that of an epoch has changed since the default ran.
+    """
+
+    cost: Estimate | None
+    since: int = 0
+    outdated: bool = False
+
+
+def comparable_default(
+    records: Sequence[ObservationRecord],
+    profiles: Sequence[PowerProfileRecord],
+    default: Configuration,
+    *,
+    job_eta: float,
+    eta: float,
+) -> ComparableDefault:
+    """The default configuration of a job and the recurrences that it can be compared with.
+
+    Args:
+        records: Of one job and one target, ordered by (recurrence, attempt).
+        profiles: Of the same job.
+        default: The job's default configuration.
+        job_eta: The job's weight of energy in the cost, 0 to 1. It decides what is compared.
+        eta: The weight of the cost; 1 for an energy, which is of the same recurrences.
+    """
+    since = first_comparable(records, default, job_eta)
+    recent = [record for record in records if record.recurrence >= since]
+    if is_default_outdated(recent, default, job_eta):
+        return ComparableDefault(None, since, outdated=True)
+    # A power profile does not say on which data it was measured.
+    return ComparableDefault(default_cost_of(recent, () if since else profiles, default, eta), since)
+
+
 def is_default_outdated(records: Sequence[ObservationRecord], default: Configuration, eta: float) -> bool:
-    """Whether the cost of an epoch has changed since the default configuration ran last.
+    """Whether the cost of an epoch has changed since the default configuration ran last, or with that run.
 
     Args:
         records: Of one job and one target, ordered by (recurrence, attempt).
         default: The job's default configuration.
         eta: Weight of energy in the cost, 0 to 1.
     """
+    known = _known_epoch_costs(records, eta)
     since: dict[object, list[float]] = {}
-    for record in records:
-        cost = _log_epoch_cost(record, eta)
-        if cost is None:
-            continue
+    for record, cost in known:
         if ran(record, default):
             since.clear()
         else:
             since.setdefault(_conditions(record), []).append(cost)
-    return any(map(_has_changed, since.values()))
+    return any(map(_has_changed, since.values())) or _has_changed_with_latest(known, default)
+
+
+def _has_changed_with_latest(known: Sequence[tuple[ObservationRecord, float]], default: Configuration) -> bool:
+    """Whether the default's latest run cost another amount than those before, unless other runs say that it was alone.
+
+    One run is no proof of a change, but the mean of both is what the default costs on neither data.
+    """
+    of_default = [(record, cost) for record, cost in known if ran(record, default)]
+    if not of_default:
+        return False
+    latest, now = of_default[-1]
+    before = [cost for record, cost in of_default[:-1] if _conditions(record) == _conditions(latest)]
+    if not before or abs(now - median(before[-MAX_COMPARED:])) <= CHANGE_OF_FEW:
+        return False
+    others: dict[object, tuple[list[float], list[float]]] = {}
+    for record, cost in known:
+        if not ran(record, default):
+            others.setdefault(_conditions(record), ([], []))[record.recurrence > latest.recurrence].append(cost)
+    return not any(
+        earlier and later and abs(median(later) - median(earlier)) <= CHANGE_OF_FEW
+        for earlier, later in others.values()
+    )
 
 
 def first_comparable(records: Sequence[ObservationRecord], default: Configuration, eta: float) -> int:
@@ -56,11 +118,11 @@ def first_comparable(records: Sequence[ObservationRecord], default: Configuratio
         default: The job's default configuration.
         eta: Weight of energy in the cost, 0 to 1.
     """
-    latest = max((record.recurrence for record in records if ran(record, default)), default=-1)
+    known = _known_epoch_costs(records, eta)
+    latest = max((record.recurrence for record, _ in known if ran(record, default)), default=-1)
     runs: dict[object, list[tuple[int, float]]] = {}
-    for record in records:
-        cost = _log_epoch_cost(record, eta) if record.recurrence <= latest else None
-        if cost is not None:
+    for record, cost in known:
+        if record.recurrence <= latest:
             runs.setdefault(_conditions(record), []).append((record.recurrence, cost))
     changes = [(each, _runs_before_change([cost for _, cost in each])) for each in runs.values()]
     return max((each[before][0] for each, before in changes if before), default=0)
@@ -73,8 +135,8 @@ def _runs_before_change(costs: Sequence[float]) -> int:
     for index in reversed(range(count - 1)):
         # The first attempt measures power limits and fills caches.
         level = costs[0] if index == 0 else median(costs[index - 1 : index + 2])
-        allowed = CHANGE_OF_FEW if count < FEW or index == 0 else CHANGE
-        if abs(level - now) > allowed:
+        # Of the many runs that are looked at, chance makes some differ by less.
+        if abs(level - now) > CHANGE_OF_FEW:
             return index + 1
     return 0
 
@@ -94,6 +156,12 @@ def _has_changed(costs: Sequence[float]) -> bool:
     later = costs[1:]
     count = min(MAX_COMPARED, len(later) // 2)
     return abs(median(later[-count:]) - median(later[:count])) > CHANGE
+
+
+def _known_epoch_costs(records: Sequence[ObservationRecord], eta: float) -> list[tuple[ObservationRecord, float]]:
+    """The attempts of which the log of the cost of an epoch is known, with it."""
+    costs = ((record, _log_epoch_cost(record, eta)) for record in records)
+    return [(record, cost) for record, cost in costs if cost is not None]
 
 
 def _log_epoch_cost(record: ObservationRecord, eta: float) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from support.backends.model_backend import ModelBackend
 from wattloop.wire.environment import RunTarget
 from wattloop_operator.api.attempt_state import Result
-from wattloop_operator.reconcile.attempt.progress import has_moved_away
+from wattloop_operator.reconcile.attempt.early_stop import divergence_reason, has_moved_away
 from wattloop_planner.metric_curve import MetricCurve
 
 BackendWith = Callable[..., ModelBackend]
@@ -134,3 +135,25 @@ def test_a_metric_that_diverges_after_the_request_to_stop_is_named_beside_it(bac
     assert message.startswith(
         "its metric diverged: from 0.6 it became NaN or infinite after 3 epochs; before, it has cost "
     )
+
+
+def test_a_metric_that_is_nan_at_its_second_evaluation_in_an_epoch_is_said_to_be_so(backend_with: BackendWith) -> None:
+    backend = backend_with(**JOB)
+    backend.reconcile()
+    name = backend.running[0]
+    backend.run_workload(name)
+    backend.report(name, epoch=1, metric=0.6, sequence=1, joules=100.0, seconds=1.0)
+    backend.report(name, epoch=1, diverged=True, sequence=2, joules=110.0, seconds=1.1)
+    recurrence = backend.recurrences[name]
+    told = "its metric diverged: from 0.6 it became NaN or infinite after 1 epoch"
+    assert divergence_reason(recurrence, recurrence.progress) == told
+
+
+def test_a_metric_that_has_moved_away_is_not_said_to_be_nan_in_a_later_epoch(backend_with: BackendWith) -> None:
+    backend = backend_with(**JOB)
+    backend.reconcile()
+    recurrence = backend.recurrences[backend.running[0]]
+    progress = recurrence.progress.model_copy(
+        update={"diverged": True, "epoch": Decimal(5), "metric": Decimal("0.05"), "curve": curve(0.6, 0.05, 0.05, 0.05)}
+    )
+    assert divergence_reason(recurrence, progress) == "its metric diverged (at last 0.05) after 5 epochs"

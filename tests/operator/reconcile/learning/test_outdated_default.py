@@ -11,7 +11,11 @@ import pytest
 
 from wattloop_operator.history.cost_history import OUTDATED, saving_sentence
 from wattloop_operator.history.rows import rows_of
-from wattloop_operator.reconcile.learning.outdated_default import first_comparable, is_default_outdated
+from wattloop_operator.reconcile.learning.outdated_default import (
+    comparable_default,
+    first_comparable,
+    is_default_outdated,
+)
 from wattloop_planner.bandit.configuration import Configuration
 
 Make = Callable[..., Any]
@@ -142,4 +146,50 @@ def test_a_default_that_costs_ever_more_is_compared_with_the_recurrences_of_its_
     record: Make, growth: float
 ) -> None:
     since = first_comparable(attempts(record, [32] * 30, [growth**night for night in range(30)]), DEFAULT, 0.5)
-    assert 20 < since < 28
+    assert 18 < since < 28
+
+
+def test_of_the_first_run_of_the_default_on_other_data_no_saving_is_stated(history: Make, record: Make) -> None:
+    """The mean of its runs on both data is what it costs on neither."""
+    sizes = [32, 32, 64, 64, 32, 64]
+    shown = history(*attempts(record, sizes, [1.0] * 4 + [2.5] * 2))
+    assert (shown.savings.default, shown.savings.outdated) == (None, True)
+    again = history(*attempts(record, [*sizes, 32, 64], [1.0] * 4 + [2.5] * 4))
+    assert (again.savings.since, again.savings.outdated) == (4, False)
+    assert rows_of(again)[-1].saving_percent == pytest.approx(50)
+
+
+def test_a_single_expensive_run_of_the_default_is_no_change_if_others_cost_what_they_did(record: Make) -> None:
+    known = attempts(record, [32, 32, 64, 64, 32, 64], [1.0, 1.0, 1.0, 1.0, 2.5, 1.0])
+    assert not outdated(known)
+    assert outdated(known[:5])
+
+
+def test_a_default_that_crashes_on_other_data_leaves_the_cause_as_it_was(history: Make, record: Make) -> None:
+    known = attempts(record, [32, 64, 64, 64, 64, 64, 64], [1.0] * 4 + [2.5] * 3)
+    crashed = record(7, batch_size=32, result="Crashed", epochs=0.0, epoch_energy_joules=None, epoch_time_seconds=None)
+    shown = history(*known, crashed)
+    assert (shown.savings.since, shown.savings.outdated) == (0, True)
+
+
+def test_after_a_change_no_power_profile_says_what_the_default_costs(record: Make, profile: Make) -> None:
+    known = attempts(record, [32, 64, 128, 64, 32, 64], [1.0] * 3 + [2.5] * 3)
+    measured = profile(32, (200.0, 100.0, 1.0))
+    measured = replace(
+        measured, key=replace(measured.key, gpu_product=known[0].gpu_product, gpu_count=known[0].gpu_count)
+    )
+    with_profile = comparable_default(known, (measured,), DEFAULT, job_eta=0.5, eta=0.5)
+    without = comparable_default(known, (), DEFAULT, job_eta=0.5, eta=0.5)
+    assert with_profile.since == 4
+    assert with_profile == without
+
+
+def test_the_energy_that_was_saved_is_of_the_recurrences_of_the_cost(history: Make, record: Make) -> None:
+    known = attempts(record, [32, 64, 32, 64], [1.0] * 4)
+    # More power in as much time: beyond the bound by the energy alone.
+    known[2:] = [
+        replace(each, energy_joules=1.6 * each.energy_joules, epoch_energy_joules=1.6 * each.epoch_energy_joules)
+        for each in known[2:]
+    ]
+    shown = history(*known)
+    assert shown.savings_at(1.0).since == shown.savings.since == 0
