@@ -129,7 +129,7 @@ def unordered_report(state: PipelineState, rank: int, report: RankReport, now: d
     ("owner", "name", "defect"),
     [
         (request_handling, "json_body", unchecked_body),
-        (registrations, "check_schedule", lambda _: None),
+        (registrations, "check_microbatches", lambda _: None),
         (registrations.Registrar, "_conflict", lambda *_: None),
         (pipeline_commits, "with_report", unordered_report),
         (LocalTokens, "is_authorized", lambda *_: True),
