@@ -299,8 +299,9 @@ class OutputLimits:
             return
         before = limits.limit_watts
         limits.add(EpochEnd(epoch, totals, totals.time_seconds - self._last_seconds))
-        self._is_deferred = is_last and (limits.finished or limits.limit_watts != before)
-        if not self._is_deferred and (limits.finished or limits.limit_watts != before):
+        has_changed = limits.finished or limits.limit_watts != before
+        self._is_deferred = has_changed and is_last
+        if has_changed and not is_last:
             self._hold_next(limits)
             limits.limit_set(_seconds_between(totals, self._gpus.totals()))
 

@@ -19,7 +19,7 @@ from yarl import URL
 
 from wattloop.commands.settings import Address
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
-from wattloop_operator.cluster.informer.object_cache import ObjectCache, watched_kinds
+from wattloop_operator.cluster.informer.object_cache import ObjectCache, WatchedKind, watched_kinds
 from wattloop_operator.cluster.informer.stored_parts import Body, own_part
 from wattloop_operator.controller.kopf_handlers import LIST_OBJECTS, registry_of, settings_of
 from wattloop_operator.controller.watch_session import MAX_CLOSED_SECONDS, HandledLines, OpenWatches
@@ -95,19 +95,24 @@ class FailingServer:
         await asyncio.sleep(STREAM_SECONDS)
 
 
-@pytest.mark.parametrize("failure", [{"page_status": 410}, {"error_code": 410}, {"error_code": 500}], ids=str)
-def test_an_error_of_a_list_or_a_watch_has_its_objects_listed_again(failure: dict[str, int]) -> None:
-    server = FailingServer(**failure)
-    service = HttpService("API server", server.app, Address("127.0.0.1", 0))
-    service.start()
-    kinds = tuple(kind for kind in watched_kinds(ObjectCache()) if kind.resource.kind == "RecurringTrainingJob")
-    dispatcher = EventDispatcher(
+def storing_dispatcher(kinds: tuple[WatchedKind, ...]) -> EventDispatcher:
+    """A dispatcher that stores objects, and tells nobody."""
+    return EventDispatcher(
         kinds,
         enqueue=lambda _: None,
         job_deleted=lambda _key, _uid: None,
         heartbeat=lambda _: None,
         all_listed=lambda: None,
     )
+
+
+@pytest.mark.parametrize("failure", [{"page_status": 410}, {"error_code": 410}, {"error_code": 500}], ids=str)
+def test_an_error_of_a_list_or_a_watch_has_its_objects_listed_again(failure: dict[str, int]) -> None:
+    server = FailingServer(**failure)
+    service = HttpService("API server", server.app, Address("127.0.0.1", 0))
+    service.start()
+    kinds = tuple(kind for kind in watched_kinds(ObjectCache()) if kind.resource.kind == "RecurringTrainingJob")
+    dispatcher = storing_dispatcher(kinds)
     stopping = threading.Event()
     registry = registry_of(dispatcher, lambda: {"server": service.url}, OpenWatches())
     thread = threading.Thread(
@@ -229,13 +234,7 @@ class ChunkedStream:
 def lines_for_kopf(*chunks: bytes) -> tuple[list[dict[str, Any]], EventDispatcher]:
     """The lines that kopf gets of the chunks of a watch, and what received the objects."""
     kinds = tuple(kind for kind in watched_kinds(ObjectCache()) if kind.resource.kind == "RecurringTrainingJob")
-    dispatcher = EventDispatcher(
-        kinds,
-        enqueue=lambda _: None,
-        job_deleted=lambda _key, _uid: None,
-        heartbeat=lambda _: None,
-        all_listed=lambda: None,
-    )
+    dispatcher = storing_dispatcher(kinds)
     handled = HandledLines(ChunkedStream(*chunks), WATCH, kinds[0], dispatcher)  # type: ignore[arg-type]
 
     async def read() -> list[bytes]:

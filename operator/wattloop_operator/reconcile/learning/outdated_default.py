@@ -28,6 +28,7 @@ CHANGE = math.log(1.25)
 CHANGE_OF_FEW = math.log(1.5)
 FEW = 5
 MAX_COMPARED = 3
+EpochCosts = Sequence[tuple[ObservationRecord, float]]
 
 
 @dataclass(frozen=True)
@@ -62,23 +63,33 @@ def comparable_default(
         job_eta: The job's weight of energy in the cost, 0 to 1. It decides what is compared.
         eta: The weight of the cost; 1 for an energy, which is of the same recurrences.
     """
-    since = first_comparable(records, default, job_eta)
-    recent = [record for record in records if record.recurrence >= since]
-    if is_default_outdated(recent, default, job_eta):
+    known = known_epoch_costs(records, job_eta)
+    since = first_comparable(known, default)
+    if is_default_outdated([each for each in known if each[0].recurrence >= since], default):
         return ComparableDefault(None, since, outdated=True)
+    recent = [record for record in records if record.recurrence >= since]
     # A power profile does not say on which data it was measured.
     return ComparableDefault(default_cost_of(recent, () if since else profiles, default, eta), since)
 
 
-def is_default_outdated(records: Sequence[ObservationRecord], default: Configuration, eta: float) -> bool:
+def known_epoch_costs(records: Sequence[ObservationRecord], eta: float) -> EpochCosts:
+    """The attempts of which the cost of an epoch is known, with the logarithm of it.
+
+    Args:
+        records: Ordered by (recurrence, attempt), as the result is.
+        eta: Weight of energy in the cost, 0 to 1.
+    """
+    costs = ((record, _log_epoch_cost(record, eta)) for record in records)
+    return [(record, cost) for record, cost in costs if cost is not None]
+
+
+def is_default_outdated(known: EpochCosts, default: Configuration) -> bool:
     """Whether the cost of an epoch has changed since the default configuration ran last, or with that run.
 
     Args:
-        records: Of one job and one target, ordered by (recurrence, attempt).
+        known: The costs of one job and one target.
         default: The job's default configuration.
-        eta: Weight of energy in the cost, 0 to 1.
     """
-    known = _known_epoch_costs(records, eta)
     since: dict[object, list[float]] = {}
     for record, cost in known:
         if ran(record, default):
@@ -88,7 +99,7 @@ def is_default_outdated(records: Sequence[ObservationRecord], default: Configura
     return any(map(_has_changed, since.values())) or _has_changed_with_latest(known, default)
 
 
-def _has_changed_with_latest(known: Sequence[tuple[ObservationRecord, float]], default: Configuration) -> bool:
+def _has_changed_with_latest(known: EpochCosts, default: Configuration) -> bool:
     """Whether the default's latest run cost another amount than those before, unless other runs say that it was alone.
 
     One run is no proof of a change, but the mean of both is what the default costs on neither data.
@@ -110,15 +121,13 @@ def _has_changed_with_latest(known: Sequence[tuple[ObservationRecord, float]], d
     )
 
 
-def first_comparable(records: Sequence[ObservationRecord], default: Configuration, eta: float) -> int:
+def first_comparable(known: EpochCosts, default: Configuration) -> int:
     """Index of the first recurrence since which epochs have cost what they did when the default ran last; else 0.
 
     Args:
-        records: Of one job and one target, ordered by (recurrence, attempt).
+        known: The costs of one job and one target.
         default: The job's default configuration.
-        eta: Weight of energy in the cost, 0 to 1.
     """
-    known = _known_epoch_costs(records, eta)
     latest = max((record.recurrence for record, _ in known if ran(record, default)), default=-1)
     runs: dict[object, list[tuple[int, float]]] = {}
     for record, cost in known:
@@ -156,12 +165,6 @@ def _has_changed(costs: Sequence[float]) -> bool:
     later = costs[1:]
     count = min(MAX_COMPARED, len(later) // 2)
     return abs(median(later[-count:]) - median(later[:count])) > CHANGE
-
-
-def _known_epoch_costs(records: Sequence[ObservationRecord], eta: float) -> list[tuple[ObservationRecord, float]]:
-    """The attempts of which the log of the cost of an epoch is known, with it."""
-    costs = ((record, _log_epoch_cost(record, eta)) for record in records)
-    return [(record, cost) for record, cost in costs if cost is not None]
 
 
 def _log_epoch_cost(record: ObservationRecord, eta: float) -> float | None:

@@ -15,6 +15,7 @@ from wattloop_operator.reconcile.learning.outdated_default import (
     comparable_default,
     first_comparable,
     is_default_outdated,
+    known_epoch_costs,
 )
 from wattloop_planner.bandit.configuration import Configuration
 
@@ -66,7 +67,11 @@ def test_a_default_that_runs_again_is_compared_again(history: Make, record: Make
 
 
 def outdated(known: Sequence[Any]) -> bool:
-    return is_default_outdated(known, DEFAULT, 0.5)
+    return is_default_outdated(known_epoch_costs(known, 0.5), DEFAULT)
+
+
+def first_compared(known: Sequence[Any]) -> int:
+    return first_comparable(known_epoch_costs(known, 0.5), DEFAULT)
 
 
 def test_costs_that_vary_from_run_to_run_are_no_change(record: Make) -> None:
@@ -125,27 +130,27 @@ def test_a_default_that_varies_from_run_to_run_is_compared_with_all_recurrences(
     for length in (2, 3, 5, 8, 40):
         for _ in range(20):
             factors = np.exp(0.05 * generator.standard_normal(length)).tolist()
-            assert first_comparable(attempts(record, [32] * length, factors), DEFAULT, 0.5) == 0
+            assert first_compared(attempts(record, [32] * length, factors)) == 0
     for spike in range(1, 8):
         factors = [2.0 if each == spike else 1.0 for each in range(8)]
-        assert first_comparable(attempts(record, [32] * 8, factors), DEFAULT, 0.5) == 0
-    assert first_comparable([], DEFAULT, 0.5) == 0
+        assert first_compared(attempts(record, [32] * 8, factors)) == 0
+    assert first_compared([]) == 0
 
 
 def test_other_configurations_show_a_change_that_the_default_does_not(record: Make) -> None:
     """The first attempt of the default measured power limits in all of its epochs."""
     known = attempts(record, [32, 64, 128, 64, 32, 64], [1.0, 1.0, 1.0, 2.5, 2.5, 2.5])
     known[0] = replace(known[0], epoch_energy_joules=None, epoch_time_seconds=None)
-    assert first_comparable(known, DEFAULT, 0.5) == 3
+    assert first_compared(known) == 3
     # Since the default ran last, they show that it is outdated.
-    assert first_comparable(known[:4], DEFAULT, 0.5) == 0
+    assert first_compared(known[:4]) == 0
 
 
 @pytest.mark.parametrize("growth", [1.05, 1 / 1.05])
 def test_a_default_that_costs_ever_more_is_compared_with_the_recurrences_of_its_latest_nights(
     record: Make, growth: float
 ) -> None:
-    since = first_comparable(attempts(record, [32] * 30, [growth**night for night in range(30)]), DEFAULT, 0.5)
+    since = first_compared(attempts(record, [32] * 30, [growth**night for night in range(30)]))
     assert 18 < since < 28
 
 
