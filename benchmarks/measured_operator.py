@@ -127,14 +127,18 @@ def leading_operator(cluster: Cluster, workers: int, database: str = "wattloop")
 
 
 def answered_requests(kubectl: ClusterCommand) -> Counter[str]:
-    """The requests that the API server has answered so far, by verb and resource, without watches."""
+    """The requests that the API server has answered so far, by verb and resource, without watches.
+
+    Those that it refused because the object had changed are counted apart.
+    """
     text = kubectl("get", "--raw", "/metrics")
     counted: Counter[str] = Counter()
     for labels, value in re.findall(r"^apiserver_request_total\{(.*)\} (\S+)$", text, re.MULTILINE):
         label = dict(re.findall(r'(\w+)="([^"]*)"', labels))
         if label["resource"] in RESOURCES and label["verb"] != "WATCH":
             part = "/".join(filter(None, (label["resource"], label["subresource"])))
-            counted[f"{label['verb'].lower()} {part}"] += int(float(value))
+            conflict = " (conflict)" if label["code"] == "409" else ""
+            counted[f"{label['verb'].lower()} {part}{conflict}"] += int(float(value))
     return counted
 
 

@@ -166,10 +166,9 @@ class OutputCollector:
         reader = OutputReader(recurrence.spec.reporting, recurrence.spec.target)
         lines = termination_message(pod, self._container(recurrence, pod)).encode().splitlines()
         evaluations = [found for line in lines if (found := reader.read(line)) is not None]
-        position = recurrence.progress.sequence + 1
-        for evaluation in evaluations[-1:]:
-            self._observe(*key, OutputReport(position, evaluation.metric, evaluation.epoch))
-        self._observe(*key, OutputReport(position + 1, finished=True))
+        metric, epoch = (evaluations[-1].metric, evaluations[-1].epoch) if evaluations else (None, None)
+        # One report, not an evaluation and an end: each takes a read and a write of the recurrence.
+        self._observe(*key, OutputReport(recurrence.progress.sequence + 1, metric, epoch, finished=True))
 
     def _advance(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, open_log: OpenLog) -> None:
         self._announce_unread_lines(recurrence, collected)

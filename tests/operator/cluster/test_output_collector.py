@@ -268,15 +268,14 @@ def test_an_attempt_with_a_result_is_read_no_further() -> None:
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        (
-            "epoch=3 accuracy=0.71\nepoch=4 accuracy=0.81\n",
-            [OutputReport(1, 0.81, 4.0), OutputReport(2, finished=True)],
-        ),
-        ("Killed", [OutputReport(2, finished=True)]),
-        ("", [OutputReport(2, finished=True)]),
+        ("epoch=3 accuracy=0.71\nepoch=4 accuracy=0.81\n", [OutputReport(1, 0.81, 4.0, finished=True)]),
+        ("Killed", [OutputReport(1, finished=True)]),
+        ("", [OutputReport(1, finished=True)]),
     ],
 )
-def test_the_final_metric_is_read_from_the_termination_message(message: str, expected: list[OutputReport]) -> None:
+def test_one_report_has_the_final_metric_of_the_termination_message_and_the_end(
+    message: str, expected: list[OutputReport]
+) -> None:
     cluster = Cluster("TerminationMessage", reads_logs=False)
     cluster.pod("Running")
     cluster.collect()
@@ -296,7 +295,7 @@ def test_a_termination_message_waits_for_no_log_that_is_followed(monkeypatch: py
     cluster.workload("Complete")
     cluster.pod("Succeeded", message="accuracy=1")
     cluster.collect()
-    assert cluster.observed[-1] == OutputReport(2, finished=True)
+    assert [each.finished for each in cluster.observed] == [True]
 
 
 def test_the_termination_message_of_a_pod_that_another_owns_is_not_read() -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import KEY, START, ModelBackend, job
 from wattloop_operator.api.meta import Condition, ConditionStatus
-from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AWAITED
+from wattloop_operator.domain.snapshot import WorkloadPhase
+from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AWAITED, RUNNING
 from wattloop_operator.reconcile.attempt.outcome import CONTROLLER_GRACE_SECONDS, GRACE_SECONDS
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, agent_report_deadline
@@ -151,6 +152,18 @@ def test_a_workload_whose_pods_have_ended_has_longer_for_its_controller_to_say_s
     status = backend.recurrences[name].status
     assert status.result == "Reached"
     assert "its pods ended, but not its Job within 300 s; see its controller" in status.message
+
+
+def test_a_training_whose_pods_have_ended_waits_for_no_pod_until_its_controller_says_so(
+    backend: ModelBackend, name: str
+) -> None:
+    backend.workloads[name] = replace(backend.workloads[name], phase=WorkloadPhase.PENDING, pods_ended=True)
+    backend.reconcile()
+    assert true_since(backend.recurrences[name].status.conditions, RUNNING) is not None
+    # Its controller creates another pod instead.
+    backend.workloads[name] = replace(backend.workloads[name], pods_ended=False)
+    backend.reconcile()
+    assert true_since(backend.recurrences[name].status.conditions, RUNNING) is None
 
 
 def moments() -> st.SearchStrategy[datetime]:

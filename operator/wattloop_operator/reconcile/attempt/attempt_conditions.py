@@ -11,7 +11,7 @@ from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import WorkloadPhase, WorkloadState
 from wattloop_operator.reconcile.attempt.ended_ranks import dead_rank
 from wattloop_operator.reconcile.attempt.ending import must_end
-from wattloop_operator.reconcile.conditions import condition
+from wattloop_operator.reconcile.conditions import condition, true_since
 from wattloop_operator.reconcile.energy.agent_energy import AgentEnergy, disagreement
 from wattloop_operator.reconcile.energy.limit_measurements import unmeasured_ranks_text
 
@@ -38,7 +38,10 @@ OUTPUT_AWAITED_MESSAGE = f"{AWAITED_MESSAGE} and the rest of its output"
 def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, now: datetime) -> Iterator[Condition]:
     """The conditions Running, EnergyAwaited and Ending of an attempt without an outcome."""
     before = recurrence.status.conditions
-    runs, ended = workload.phase is WorkloadPhase.RUNNING, workload.phase.ended
+    ended = workload.phase.ended
+    # Between the end of its pods and its controller's verdict it waits for no pod.
+    awaits_verdict = workload.pods_ended and not ended and true_since(before, RUNNING) is not None
+    runs = workload.phase is WorkloadPhase.RUNNING or awaits_verdict
     reason = "Running" if runs else ENERGY_AWAITED if ended else "Waiting" if workload.queue is None else "Queued"
     awaited = OUTPUT_AWAITED_MESSAGE if recurrence.spec.reporting.reads_output else AWAITED_MESSAGE
     message = awaited if ended else workload.message
