@@ -129,37 +129,9 @@ class ChosenPlan(ApiModel):
     point: int = Field(description="Number of the plan, from 0, the slowest.", ge=0)
     time_seconds: NonNegativeDecimalString = Field(description="Planned time of an iteration, in seconds.")
     energy_joules: NonNegativeDecimalString = Field(description="Planned energy of an iteration, in joules.")
-    straggler_seconds: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Time of an iteration of the straggler that the plan was chosen for, in seconds. Absent without a "
-        "straggler.",
+    reason: str = Field(
+        default="", description="Why this plan was chosen, and the time of a straggler if for one.", max_length=512
     )
-    reason: str = Field(default="", description="Why this plan was chosen.", max_length=512)
-
-
-class RealisedPlan(RealisedIteration):
-    """What iterations under the chosen plan took, as the ranks report it."""
-
-    energy_error_joules: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Standard error of the energy, in joules; 1.96 of it on each side are an interval of 95 %. Absent "
-        "until enough iterations are measured.",
-    )
-    iterations: int = Field(description="Number of iterations that the means are of.", ge=0)
-
-
-class ComparedIteration(RealisedIteration):
-    """What iterations at free clocks between those under the plan took."""
-
-    blocks: int = Field(description="Number of blocks of iterations that the means are of.", ge=0)
-
-
-class PipelineRanks(ApiModel):
-    """The ranks of the pipeline."""
-
-    expected: int = Field(default=0, description="Number of ranks by the registered degrees.", ge=0)
-    registered: int = Field(default=0, description="Number of ranks that have registered.", ge=0)
-    profiled: int = Field(default=0, description="Number of ranks that have measured every clock.", ge=0)
 
 
 class FrequencyPlanStatus(PlanSaving):
@@ -175,23 +147,14 @@ class FrequencyPlanStatus(PlanSaving):
         min_length=1,
         max_length=63,
     )
-    ranks: PipelineRanks | None = Field(default=None, description="The ranks of that TrainingRecurrence.")
     frontier: Annotated[
         tuple[IterationStatus, ...], Field(max_length=MAX_FRONTIER_POINTS, json_schema_extra=ATOMIC)
     ] = Field(
         default=(), description="The plans along the frontier, slowest first; of more than 64, evenly chosen ones."
     )
-    max_clocks: IterationStatus | None = Field(
-        default=None, description="An iteration with every operation at its highest clock, by the profile."
-    )
     chosen: ChosenPlan | None = Field(default=None, description="The plan that the ranks run.")
-    realised: RealisedPlan | None = Field(
+    realised: RealisedIteration | None = Field(
         default=None, description="What iterations under the chosen plan took. Absent before the first report."
-    )
-    free_clocks: ComparedIteration | None = Field(
-        default=None,
-        description="What the iterations at free clocks between those under the plan took. Absent before every rank "
-        "has reported some.",
     )
 
 

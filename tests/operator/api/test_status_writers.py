@@ -174,12 +174,10 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.early_stop:with_stop_request": {"trec.status.progress": "stopRequested stopReason"},
     "reconcile.pipeline.plan_status:plan_status": {
-        "fplan.status": "observedGeneration conditions recurrence ranks frontier maxClocks",
-        "fplan.status.ranks": "expected registered profiled",
+        "fplan.status": "observedGeneration conditions recurrence frontier",
     },
     "reconcile.pipeline.plan_status:_iteration": {
         "fplan.status.frontier[]": "timeSeconds energyJoules",
-        "fplan.status.maxClocks": "timeSeconds energyJoules",
         "trec.status.frequencyPlan.planned": "timeSeconds energyJoules",
     },
     "reconcile.pipeline.plan_status:_percentages_of": {
@@ -187,16 +185,11 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.frequencyPlan": "savingPercent slowdownPercent savingErrorPercent slowdownErrorPercent",
     },
     "reconcile.pipeline.plan_status:_with_chosen": {
-        "fplan.status": "chosen realised freeClocks plannedSavingPercent plannedSlowdownPercent",
-        "fplan.status.chosen": "point timeSeconds energyJoules stragglerSeconds reason",
+        "fplan.status": "chosen realised plannedSavingPercent plannedSlowdownPercent",
+        "fplan.status.chosen": "point timeSeconds energyJoules reason",
     },
     "reconcile.pipeline.plan_status:_realised": {
-        "fplan.status.realised": "timeSeconds energyJoules energyErrorJoules iterations",
-    },
-    "reconcile.pipeline.plan_status:_free_clocks": {
-        "fplan.status.freeClocks": "timeSeconds energyJoules blocks",
-    },
-    "reconcile.pipeline.plan_status:_applied_iteration": {
+        "fplan.status.realised": "timeSeconds energyJoules",
         "trec.status.frequencyPlan.realised": "timeSeconds energyJoules",
     },
     "cluster.frequency_plans:FrequencyPlanWriter._write": {"trec.status": "frequencyPlan"},

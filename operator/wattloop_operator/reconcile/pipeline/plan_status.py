@@ -12,11 +12,8 @@ from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.frequency_plan import (
     MAX_FRONTIER_POINTS,
     ChosenPlan,
-    ComparedIteration,
     FrequencyPlan,
     FrequencyPlanStatus,
-    PipelineRanks,
-    RealisedPlan,
 )
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.reconcile.conditions import condition
@@ -31,7 +28,6 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import (
 )
 from wattloop_operator.reconcile.pipeline.saving import (
     Measured,
-    is_beside_straggler,
     measured,
     planned_saving_percent,
     planned_slowdown_percent,
@@ -50,7 +46,6 @@ MAX_REASON_CHARACTERS = 512
 OF_CHOSEN = (
     "chosen",
     "realised",
-    "free_clocks",
     "saving_percent",
     "slowdown_percent",
     "saving_error_percent",
@@ -70,18 +65,11 @@ def plan_status(state: PipelineState, plan: FrequencyPlan, *, ended: bool, now: 
         now: The time, with a time zone.
     """
     frontier, before = state.frontier, plan.status
-    highest = None if frontier is None else frontier.highest_clocks
     status = FrequencyPlanStatus(
         observed_generation=plan.metadata.generation,
         conditions=tuple(_conditions(state, before.conditions, ended=ended, now=now)),
         recurrence=state.name,
-        ranks=PipelineRanks(
-            expected=state.expected_ranks,
-            registered=len(state.ranks),
-            profiled=sum(rank.report is not None and rank.report.profiled for rank in state.ranks.values()),
-        ),
         frontier=() if frontier is None else _shown_points(frontier),
-        max_clocks=None if highest is None else _iteration(highest),
     )
     if before.recurrence == state.name and (ended or running_point(state) is None):
         kept = {name: getattr(before, name) for name in OF_CHOSEN}
@@ -94,21 +82,17 @@ def _with_chosen(state: PipelineState, status: FrequencyPlanStatus) -> Frequency
     frontier, chosen = state.frontier, running_point(state)
     if frontier is None or chosen is None:
         return status
-    found, point, straggler = measured(state), frontier.points[chosen], state.straggler
-    comparison = compared(state)
-    seconds = None if straggler is None or not is_beside_straggler(state) else rounded(straggler.iteration_seconds)
+    found, point = measured(state), frontier.points[chosen]
     return status.model_copy(
         update={
             "chosen": ChosenPlan(
                 point=chosen,
                 time_seconds=rounded(point.time_seconds),
                 energy_joules=rounded(point.energy_joules),
-                straggler_seconds=seconds,
                 reason=state.directive.reason[:MAX_REASON_CHARACTERS],
             ),
-            "realised": None if found is None else _realised(found),
-            "free_clocks": None if comparison is None else _free_clocks(comparison),
-            **_percentages(comparison, SIGNIFICANT_DIGITS),
+            "realised": None if found is None else _realised(found, SIGNIFICANT_DIGITS),
+            **_percentages(compared(state), SIGNIFICANT_DIGITS),
             "planned_saving_percent": _optional(planned_saving_percent(state)),
             "planned_slowdown_percent": _optional(planned_slowdown_percent(state)),
         }
@@ -128,7 +112,7 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
         name=name,
         mode=state.directive.mode,
         planned=None if frontier is None or chosen is None else _iteration(frontier.points[chosen]),
-        realised=None if found is None else _applied_iteration(found),
+        realised=None if found is None else _realised(found, APPLIED_DIGITS),
         **(_percentages(comparison, APPLIED_DIGITS) | _of_withdrawal(state, APPLIED_DIGITS)),
         planned_saving_percent=_optional(planned_saving_percent(state), APPLIED_DIGITS),
         planned_slowdown_percent=_optional(planned_slowdown_percent(state), APPLIED_DIGITS),
@@ -181,14 +165,6 @@ def _percentages_of(time: Excess | None, energy: Excess | None, digits: int) -> 
     }
 
 
-def _free_clocks(comparison: Comparison) -> ComparedIteration:
-    return ComparedIteration(
-        time_seconds=rounded(comparison.free_seconds),
-        energy_joules=_optional(comparison.free_joules),
-        blocks=comparison.cycles,
-    )
-
-
 def _iteration(point: FrontierPoint) -> IterationStatus:
     return IterationStatus(time_seconds=rounded(point.time_seconds), energy_joules=rounded(point.energy_joules))
 
@@ -200,19 +176,9 @@ def _shown_points(frontier: PipelineFrontier) -> tuple[IterationStatus, ...]:
     return tuple(map(_iteration, evenly(frontier.points, MAX_FRONTIER_POINTS)))
 
 
-def _realised(found: Measured) -> RealisedPlan:
-    return RealisedPlan(
-        time_seconds=rounded(found.time_seconds),
-        energy_joules=_optional(found.energy_joules),
-        energy_error_joules=_optional(found.energy_error_joules, ERROR_DIGITS),
-        iterations=found.iterations,
-    )
-
-
-def _applied_iteration(found: Measured) -> RealisedIteration:
+def _realised(found: Measured, digits: int) -> RealisedIteration:
     return RealisedIteration(
-        time_seconds=rounded(found.time_seconds, APPLIED_DIGITS),
-        energy_joules=_optional(found.energy_joules, APPLIED_DIGITS),
+        time_seconds=rounded(found.time_seconds, digits), energy_joules=_optional(found.energy_joules, digits)
     )
 
 

@@ -24,13 +24,11 @@ class Measured:
     Attributes:
         time_seconds: Time of an iteration of the slowest rank.
         energy_joules: Energy of an iteration, the mean over the pipelines; None until all ranks report it.
-        iterations: Number of iterations, of the rank with the fewest.
         energy_error_joules: Standard error of the energy; None until all ranks report theirs.
     """
 
     time_seconds: float
     energy_joules: float | None
-    iterations: int
     energy_error_joules: float | None = None
 
 
@@ -45,7 +43,6 @@ def measured(state: PipelineState) -> Measured | None:
     return Measured(
         max(report.iteration_seconds or 0.0 for report in present),
         sum(energies) / pipelines if len(energies) == len(present) else None,
-        min(report.measured_iterations for report in present),
         # Each rank reads counters of its own.
         math.hypot(*errors) / pipelines if len(errors) == len(present) else None,
     )

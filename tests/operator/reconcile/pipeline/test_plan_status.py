@@ -93,11 +93,7 @@ def test_the_status_of_a_running_plan_states_what_was_planned_and_what_was_reali
     assert status.realised is not None
     # Two pipelines of two ranks, each with 100 J.
     assert status.realised.energy_joules == Decimal(200)
-    assert status.realised.energy_error_joules == Decimal(1)
     assert status.realised.time_seconds == Decimal(1)
-    assert status.realised.iterations >= 1
-    assert status.ranks is not None
-    assert (status.ranks.expected, status.ranks.registered, status.ranks.profiled) == (4, 4, status.ranks.profiled)
     found = {kind: (each.status, each.reason) for kind, each in conditions(status).items()}
     assert found == {
         "Planned": (ConditionStatus.TRUE, "Planned"),
@@ -108,7 +104,7 @@ def test_the_status_of_a_running_plan_states_what_was_planned_and_what_was_reali
     applied = applied_plan(operator.state, "gpt-1")
     assert applied.mode == "Plan"
     # The plan has run too briefly to be compared with free clocks.
-    assert (status.saving_percent, applied.saving_percent, status.free_clocks) == (None, None, None)
+    assert (status.saving_percent, applied.saving_percent) == (None, None)
     assert status.planned_saving_percent is not None
     assert applied.planned_saving_percent == rounded(float(status.planned_saving_percent), 3)
     assert applied.planned == IterationStatus(
@@ -164,10 +160,7 @@ def test_the_status_states_the_measured_saving_with_its_error_beside_the_planned
     )
     assert found is not None
     assert found.energy is not None
-    assert status.free_clocks is not None
-    assert status.free_clocks.blocks == found.cycles
     # Two pipelines of two ranks: 200 J under the plan, and 220 J at free clocks.
-    assert float(status.free_clocks.energy_joules or 0) == pytest.approx(220, rel=0.01)
     assert float(status.saving_percent or 0) == pytest.approx(100 * (1 - 200 / 220), abs=1.0)
     assert status.saving_percent == rounded(-found.energy.percent)
     assert status.saving_error_percent == rounded(found.energy.error_percent, 2)
@@ -234,7 +227,6 @@ def test_what_was_realised_and_compared_stays_after_the_end() -> None:
     kept = (
         "chosen",
         "realised",
-        "free_clocks",
         "saving_percent",
         "slowdown_percent",
         "saving_error_percent",
