@@ -138,7 +138,7 @@ def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs]) -> None:
                 kubectl("patch", "rtj", job, "--type=merge", manual, namespace=NAMESPACE)
             attempts = {job: in_order(runs.recurrences()) for job, runs in jobs.items()}
             statuses = {job: runs.status() for job, runs in jobs.items()}
-            active = sum(status["counts"].get("active", 0) for status in statuses.values())
+            active = sum(len(status.get("active", ())) for status in statuses.values())
             counted = all(statuses[job]["counts"]["attempts"] == len(of) for job, of in attempts.items())
             ended = all("completionTime" in each.get("status", {}) for of in attempts.values() for each in of)
             active += sum(len(of) and is_tried_again(of[-1]) for of in attempts.values())

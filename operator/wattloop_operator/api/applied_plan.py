@@ -59,8 +59,8 @@ class PlanSaving(ApiModel):
     )
 
 
-class PlanInUse(ApiModel):
-    """The plan of a pipeline, what its ranks do now, and why."""
+class AppliedFrequencyPlan(PlanSaving):
+    """The frequency plan of the attempt's pipeline. Measured values have three digits; the FrequencyPlan has more."""
 
     name: str = Field(default="", description="Name of the FrequencyPlan. Empty until there is one.", max_length=253)
     mode: str = Field(
@@ -74,11 +74,6 @@ class PlanInUse(ApiModel):
         "FrequencyPlan; or why it was withdrawn. Empty otherwise.",
         max_length=512,
     )
-
-
-class AppliedFrequencyPlan(PlanSaving, PlanInUse):
-    """The frequency plan of the attempt's pipeline. Measured values have three digits; the FrequencyPlan has more."""
-
     planned: IterationStatus | None = Field(
         default=None, description="An iteration by the plan that the ranks run. Absent while they run none."
     )
@@ -87,10 +82,13 @@ class AppliedFrequencyPlan(PlanSaving, PlanInUse):
     )
 
 
-class JobFrequencyPlan(PlanInUse):
+class JobFrequencyPlan(ApiModel):
     """The frequency plan of the newest attempt whose ranks registered as a pipeline."""
 
-    recurrence: str = Field(description="Name of that TrainingRecurrence.", min_length=1, max_length=63)
+    recurrence: str = Field(
+        description="Name of that TrainingRecurrence, which says what its ranks do.", min_length=1, max_length=63
+    )
+    name: str = Field(default="", description="Name of the FrequencyPlan. Empty until there is one.", max_length=253)
     saving_percent: DecimalString | None = Field(
         default=None,
         description="Energy that the plan saves, in percent, by measurement. Absent while it is not known yet.",

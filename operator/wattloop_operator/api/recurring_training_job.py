@@ -290,7 +290,6 @@ class RecurringTrainingJob(ApiModel):
             PrinterColumn("Metric", ".status.figures.metric", "Last value of the metric in the latest run"),
             PrinterColumn("Saved", ".status.figures.saved", "Cost saved so far, relative to the default configuration"),
             PrinterColumn("Next run", ".status.nextScheduleTime", "Start of the next run"),
-            PrinterColumn("Active", ".status.counts.active", "Number of active runs", "integer", wide=True),
             PrinterColumn("Plan", ".status.frequencyPlan.name", "FrequencyPlan of the pipeline", wide=True),
             PrinterColumn(
                 "Plan saves (%)", ".status.frequencyPlan.savingPercent", "Energy that the plan saves", wide=True

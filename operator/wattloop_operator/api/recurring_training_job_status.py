@@ -34,7 +34,6 @@ class JobState(StrEnum):
 class Counts(ApiModel):
     """Numbers of recurrences and attempts."""
 
-    active: int = Field(default=0, description="Number of active recurrences.", ge=0)
     recurrences: int = Field(default=0, description="Number of recurrences started so far.", ge=0)
     attempts: int = Field(default=0, description="Number of attempts started so far, including retries.", ge=0)
     reached: int = Field(default=0, description="Number of recurrences that reached the target.", ge=0)
@@ -179,10 +178,6 @@ class RecentRecurrence(ApiModel):
     index: int = Field(description="Index of the recurrence, from 0.", ge=0)
     attempts: int = Field(default=1, description="Number of attempts.", ge=1)
     batch_size: int = Field(description="Batch size of the last attempt.", ge=1)
-    parameters: ParametersByName = PARAMETERS
-    power_limit_watts: int | None = Field(
-        default=None, description="Power limit at the end of the last attempt, in watts.", ge=0
-    )
     result: Result | None = Field(
         default=None, description="Result of the last attempt. Absent while the recurrence is active."
     )
@@ -191,9 +186,6 @@ class RecentRecurrence(ApiModel):
         default=None,
         description="Cost saved, in percent of the expected cost in the default configuration. Absent for a run of the "
         "default configuration, and until it is known.",
-    )
-    metric: DecimalString | None = Field(
-        default=None, description="Last value of the target's metric in the last attempt. Absent if none was reported."
     )
 
 
@@ -208,7 +200,6 @@ class Forgotten(ApiModel):
     """What spec.policy.forget has made the policy forget."""
 
     token: str = Field(description="Latest value of spec.policy.forget.token that was processed.", max_length=128)
-    since: Time = Field(description="Time at which it was processed.")
     before_recurrence: int = Field(
         default=0, description="All attempts in recurrences with a lower index are forgotten.", ge=0
     )
@@ -225,7 +216,6 @@ class Learning(ApiModel):
         description="Index of the first recurrence with the present target that counts. Absent before there is one.",
         ge=0,
     )
-    since: Time | None = Field(default=None, description="Time at which that recurrence was due.")
     attempts: int = Field(
         default=0, description="Number of attempts that the epochs to the target are learned from.", ge=0
     )
@@ -402,5 +392,6 @@ class RecurringTrainingJobStatus(ApiModel):
         description="Cost, metric and saving in the columns of kubectl. Absent before the first recurrence has ended.",
     )
     recent_recurrences: Annotated[tuple[RecentRecurrence, ...], Field(max_length=10, json_schema_extra=ATOMIC)] = Field(
-        default=(), description="The 10 latest recurrences with their costs, newest first."
+        default=(),
+        description="The 10 latest recurrences with their costs, newest first. The objects of these names have more.",
     )

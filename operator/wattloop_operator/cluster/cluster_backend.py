@@ -180,7 +180,7 @@ class ClusterBackend:
         blocked = self._dry_run.is_refused(job) or self._cache.crowded(key.namespace) or self._runtimes.has_problem(job)
         polls = (
             RECHECK_SECONDS if blocked else None,
-            UNWATCHED_POLL_SECONDS if kind_of(job) != JOB and job.status.counts.active > 0 else None,
+            UNWATCHED_POLL_SECONDS if kind_of(job) != JOB and job.status.active else None,
             self._workloads.queued.poll_seconds(*cached.key),
         )
         return min((each for each in polls if each is not None), default=None)

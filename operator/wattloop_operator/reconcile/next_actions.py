@@ -52,7 +52,7 @@ def next_actions(snapshot: Snapshot, now: datetime, *, start_fails: bool = False
     """
     if snapshot.job.metadata.deletion_timestamp is not None:
         return ReconcileResult(())
-    forgotten = forget_actions(snapshot, now)
+    forgotten = forget_actions(snapshot)
     if forgotten:
         return ReconcileResult(forgotten)
     actions: list[Action] = list(_record(snapshot))

@@ -235,7 +235,7 @@ def _of_jobs(jobs: Iterable[RecurringTrainingJob]) -> Iterator[Metric]:
     }
     for job in jobs:
         names, status = [job.metadata.namespace, job.metadata.name], job.status
-        active.add_metric(names, status.counts.active)
+        active.add_metric(names, len(status.active))
         ended.add_metric([*names, "true"], status.counts.reached)
         ended.add_metric([*names, "false"], status.counts.failed)
         if status.best_batch_size is not None:

@@ -77,7 +77,6 @@ def test_kubectl_get_shows_state_batch_size_cost_saving_and_next_run(kubectl: Cl
         {
             "bestBatchSize": 32,
             "nextScheduleTime": "2026-03-02T03:00:00Z",
-            "counts": {"active": 1},
             "state": "Failing",
             "failure": "Crashed",
             "figures": {"cost": "9.877 kJ", "metric": "0.9501", "saved": "12 % (4 to 20)"},

@@ -29,15 +29,15 @@ FIELDS: dict[str, dict[str, str]] = {
         "state failure lastRunRequest forgotten learning counts adviceCheck frequencyPlan published totals "
         "savings figures recentRecurrences",
         "rtj.status.active[]": "name",
-        "rtj.status.counts": "active recurrences attempts reached failed missed",
+        "rtj.status.counts": "recurrences attempts reached failed missed",
     },
     "reconcile.job.recurrences:forget_actions": {
-        "rtj.status.forgotten": "token since beforeRecurrence batchSizes",
+        "rtj.status.forgotten": "token beforeRecurrence batchSizes",
         "rtj.status.forgotten.batchSizes[]": "batchSize beforeRecurrence",
     },
     "reconcile.job.status:_ended_run_request": {"rtj.status": "endedRunRequest endedRunResult failedRunRequest"},
     "reconcile.job.status:_published": {"rtj.status.published": "path digest recurrence batchSize metric time"},
-    "reconcile.job.status:_learning": {"rtj.status.learning": "sinceRecurrence since attempts carriedOver"},
+    "reconcile.job.status:_learning": {"rtj.status.learning": "sinceRecurrence attempts carriedOver"},
     "reconcile.job.policy_status:policy_status": {
         "rtj.status": "bestBatchSize bestParameters arms nextDecision advice",
     },
@@ -67,8 +67,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "gpuEnergyJoules money carbonGrams",
     },
     "reconcile.job.status:_recent": {
-        "rtj.status.recentRecurrences[]": "name index attempts batchSize parameters powerLimitWatts result costJoules "
-        "metric savingPercent",
+        "rtj.status.recentRecurrences[]": "name index attempts batchSize result costJoules savingPercent",
     },
     "reconcile.job.savings_status:job_figures": {"rtj.status.figures": "cost metric saved"},
     "reconcile.conditions:condition": {
@@ -198,7 +197,7 @@ FIELDS: dict[str, dict[str, str]] = {
         "plannedSlowdownPercent reason problem",
     },
     "reconcile.job.job_conditions:job_frequency_plan": {
-        "rtj.status.frequencyPlan": "recurrence name mode savingPercent reason problem",
+        "rtj.status.frequencyPlan": "recurrence name savingPercent",
     },
     "cluster.gpu_power_policies:gpu_power_policy_status": {
         "gpp.status": "observedGeneration conditions nodes",

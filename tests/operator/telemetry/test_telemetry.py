@@ -106,7 +106,8 @@ def test_the_metrics_of_a_job_are_those_of_its_status() -> None:
                 "template": {"job": {"template": {"spec": {"containers": [{"name": "train"}]}}}},
             },
             "status": {
-                "counts": {"active": 1, "reached": 5, "failed": 2},
+                "active": [{"name": "digits-0-0"}],
+                "counts": {"reached": 5, "failed": 2},
                 "bestBatchSize": 64,
                 "totals": {"gpuEnergyJoules": "4000", "durationSeconds": "20", "costJoules": "5000"},
                 "savings": {

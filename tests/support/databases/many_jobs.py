@@ -79,7 +79,7 @@ STATUS: dict[str, Any] = {
         "reason": "64 is the cheapest so far",
     },
     "recentRecurrences": [
-        {"name": "digits-1", "index": 1, "batchSize": 32, "result": "Reached", "costJoules": "2500.0", "metric": "0.97"}
+        {"name": "digits-1", "index": 1, "batchSize": 32, "result": "Reached", "costJoules": "2500.0"}
     ],
     "savings": {
         "recurrences": 1,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from wattloop.pipeline.plan_messages import PLAN
-from wattloop_operator.api.applied_plan import JobFrequencyPlan
+from wattloop_operator.api.applied_plan import AppliedFrequencyPlan, JobFrequencyPlan
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.meta import Condition, ConditionStatus
 from wattloop_operator.api.training_recurrence import Attribution
@@ -45,6 +45,7 @@ RUN_REQUEST = "RunRequestWaits"
 PLAN_AVAILABLE = "PlanAvailable"
 # Reasons with which it is False; each is an Event, too.
 NOT_FOUND, NO_PLAN = "FrequencyPlanNotFound", "NoFrequencyPlan"
+HOLDS = {ConditionStatus.TRUE: True, ConditionStatus.FALSE: False, ConditionStatus.UNKNOWN: None}
 # A message names at most this many batch sizes.
 MAX_SHORTFALLS_NAMED = 16
 SHORTFALL_REMEDY = (
@@ -257,34 +258,40 @@ def _is_true(each: Condition) -> bool:
 
 def job_frequency_plan(snapshot: Snapshot) -> JobFrequencyPlan | None:
     """The plan of the newest attempt that ran as a pipeline; kept when that attempt is deleted."""
-    newest = max(
-        (each for each in snapshot.recurrences if each.status.frequency_plan is not None),
-        key=lambda each: each.order,
-        default=None,
-    )
-    applied = None if newest is None else newest.status.frequency_plan
-    if newest is None or applied is None:
+    newest = _newest_plan(snapshot)
+    if newest is None:
         return snapshot.job.status.frequency_plan
-    return JobFrequencyPlan(
-        recurrence=newest.metadata.name,
-        name=applied.name,
-        mode=applied.mode,
-        saving_percent=applied.saving_percent,
-        reason=applied.reason,
-        problem=applied.problem,
+    recurrence, applied = newest
+    return JobFrequencyPlan(recurrence=recurrence, name=applied.name, saving_percent=applied.saving_percent)
+
+
+def _newest_plan(snapshot: Snapshot) -> tuple[str, AppliedFrequencyPlan] | None:
+    """Name and plan of the newest attempt that ran as a pipeline; None if there is no such attempt."""
+    found = (
+        (each.order, each.metadata.name, each.status.frequency_plan)
+        for each in snapshot.recurrences
+        if each.status.frequency_plan is not None
     )
+    newest = max(found, key=lambda each: each[0], default=None)
+    return None if newest is None else newest[1:]
 
 
 def plan_available(snapshot: Snapshot) -> Iterator[tuple[str, bool | None, str, str]]:
     """Whether there is a plan for the job's pipeline; only for a job that plans it and whose ranks have registered.
 
     The FrequencyPlan that a job names is looked for by the writer of these statuses while an attempt runs. When it
-    appears, the ranks run it without a restart.
+    appears, the ranks run it without a restart. When the attempt is deleted, the condition stays as it was.
     """
-    power, applied = snapshot.job.spec.power, job_frequency_plan(snapshot)
-    if power.clocks_by_plan is None or applied is None:
+    power, newest = snapshot.job.spec.power, _newest_plan(snapshot)
+    if power.clocks_by_plan is None:
         return
-    of_recurrence, reference = f"recurrence {applied.recurrence}", power.frequency_plan_ref
+    if newest is None:
+        for each in snapshot.job.status.conditions:
+            if each.type == PLAN_AVAILABLE:
+                yield PLAN_AVAILABLE, HOLDS[each.status], each.reason, each.message
+        return
+    recurrence, applied = newest
+    of_recurrence, reference = f"recurrence {recurrence}", power.frequency_plan_ref
     if reference is not None and not applied.name:
         text = (
             f"{of_recurrence}: the job names FrequencyPlan {reference.name}, which does not exist in namespace "

@@ -134,7 +134,7 @@ def beyond_history_limits(snapshot: Snapshot, open_indices: frozenset[int]) -> I
                 yield attempt
 
 
-def forget_actions(snapshot: Snapshot, now: datetime) -> tuple[Action, ...]:
+def forget_actions(snapshot: Snapshot) -> tuple[Action, ...]:
     """Carry out a new request to forget; none if there is none.
 
     The status records the request and the index of the next recurrence in one write, before anything else is done.
@@ -156,7 +156,6 @@ def forget_actions(snapshot: Snapshot, now: datetime) -> tuple[Action, ...]:
     latest = sorted(by_size.values(), key=lambda each: (-each.before_recurrence, each.batch_size))
     forgotten = Forgotten(
         token=requested.token,
-        since=now,
         before_recurrence=before_all,
         batch_sizes=tuple(sorted(latest[:MAX_FORGOTTEN_BATCH_SIZES], key=lambda each: each.batch_size)),
     )

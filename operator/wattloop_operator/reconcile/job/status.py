@@ -74,7 +74,6 @@ def job_status(
         forgotten=before.forgotten,
         learning=_learning(snapshot),
         counts=Counts(
-            active=len(running),
             recurrences=next_index(snapshot),
             attempts=max(before.counts.attempts, sum(len(each.records) for each in histories) + len(running)),
             reached=max(before.counts.reached, sum(each.reached for each in ended)),
@@ -173,7 +172,6 @@ def _learning(snapshot: Snapshot) -> Learning | None:
     )
     return Learning(
         since_recurrence=None if first is None else first.recurrence,
-        since=next((each.scheduled_at for each in kept if first and each.recurrence == first.recurrence), None),
         attempts=len(found) - crashes - other_target,
         carried_over="; ".join(text.format(f"{count} attempt(s)") for count, text in parts if count),
     )
@@ -209,11 +207,8 @@ def _recent(snapshot: Snapshot, histories: list[RecurrenceHistory], costs: JobSa
                 "index": each.index,
                 "attempts": latest.attempt + 1,
                 "batch_size": latest.batch_size,
-                "parameters": dict(latest.parameters),
-                "power_limit_watts": None if latest.power_limit_watts is None else round(latest.power_limit_watts),
                 "result": latest.result,
                 "cost_joules": None if cost is None else round(cost, 3),
-                "metric": latest.metric,
                 "saving_percent": recent_saving(costs, each.index),
             }
         )
@@ -224,8 +219,6 @@ def _recent(snapshot: Snapshot, histories: list[RecurrenceHistory], costs: JobSa
                 index=running.spec.index,
                 attempts=running.spec.attempt + 1,
                 batch_size=running.spec.batch_size,
-                parameters=running.spec.parameters,
-                power_limit_watts=running.spec.power_limit_watts,
             )
     newest = sorted(entries, reverse=True)[:MAX_RECENT]
     return tuple(entries[index] for index in newest)

@@ -57,7 +57,7 @@ def test_a_token_forgets_all_batch_sizes_once(backend: ModelBackend) -> None:
     assert learned(backend) == []
     forgotten = backend.job.status.forgotten
     assert forgotten is not None
-    assert (forgotten.token, forgotten.since, forgotten.before_recurrence) == ("data of March", backend.now, 4)
+    assert (forgotten.token, forgotten.before_recurrence) == ("data of March", 4)
     (event,) = [each for each in backend.events if each.reason == "Forgotten"]
     assert "all batch sizes in the recurrences before 4 are forgotten" in event.message
     assert (backend.job.status.arms, backend.job.status.best_batch_size) == ((), None)
@@ -84,23 +84,23 @@ def test_a_token_with_batch_sizes_forgets_these_and_keeps_what_was_forgotten_bef
 
 
 def test_the_status_states_since_when_the_job_learns_and_what_was_carried_over(backend: ModelBackend) -> None:
-    def learning() -> tuple[int | None, bool, int, str]:
+    def learning() -> tuple[int | None, int, str]:
         backend.reconcile()
         found = backend.job.status.learning
         assert found is not None
-        return found.since_recurrence, found.since is None, found.attempts, found.carried_over
+        return found.since_recurrence, found.attempts, found.carried_over
 
-    assert learning() == (0, False, 4, "")
+    assert learning() == (0, 4, "")
     objective = backend.job.to_wire()["spec"]["objective"]
     backend.change_spec(objective={**objective, "target": {"metric": "accuracy", "threshold": "0.92"}})
     text = "4 attempt(s) with another target count through the curve of their metric"
-    assert learning() == (None, True, 4, text)
+    assert learning() == (None, 4, text)
     backend.change_spec(suspend=False)
     run_once(backend)
     backend.change_spec(suspend=True)
-    assert learning() == (4, False, 5, text)
+    assert learning() == (4, 5, text)
     forget(backend, "first")
-    assert learning() == (None, True, 0, "5 attempt(s) are forgotten")
+    assert learning() == (None, 0, "5 attempt(s) are forgotten")
 
 
 def test_a_token_that_a_job_is_created_with_forgets_nothing(backend_with: Callable[..., ModelBackend]) -> None:

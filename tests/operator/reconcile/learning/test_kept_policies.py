@@ -100,10 +100,10 @@ class Changing:
                 records[key] = replace(records[key], epochs=float(values[1]))
             case "forget":
                 before, batch_size = values
-                forgotten = Forgotten(token="t", since=self.backend.now, before_recurrence=before)
+                forgotten = Forgotten(token="t", before_recurrence=before)
                 if batch_size is not None:
                     some = (ForgottenBatchSize(batch_size=batch_size, before_recurrence=before),)
-                    forgotten = Forgotten(token="t", since=self.backend.now, batch_sizes=some)
+                    forgotten = Forgotten(token="t", batch_sizes=some)
                 status = self.backend.job.status.model_copy(update={"forgotten": forgotten})
                 self.backend.job = self.backend.job.model_copy(update={"status": status})
             case "target":

@@ -55,12 +55,12 @@ def test_the_defaults_run_first_and_the_best_configuration_is_found(backend_with
     assert (status.best_batch_size, status.best_parameters) == (BEST[0], {"learning_rate": BEST[1]})
 
 
-def test_the_status_lists_arms_and_recurrences_with_their_parameters(backend_with: BackendWith) -> None:
+def test_the_status_lists_arms_with_their_parameters_and_recurrences(backend_with: BackendWith) -> None:
     backend = backend_with(**JOB)
     runs = [run_recurrence(backend) for _ in range(3)]
     status = backend.job.status
     ended = [each for each in status.recent_recurrences if each.result is not None]
-    assert [(each.batch_size, each.parameters["learning_rate"]) for each in ended] == runs[::-1]
+    assert [each.batch_size for each in ended] == [size for size, _ in runs[::-1]]
     assert len({(arm.batch_size, arm.parameters["learning_rate"]) for arm in status.arms}) == 4 * 3
 
 
