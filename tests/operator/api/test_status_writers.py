@@ -17,10 +17,7 @@ from wattloop_operator.api.schemas import KINDS, structural_schema
 from wattloop_operator.api.training_recurrence import LearnedUsage
 
 CONDITION = "type status reason message lastTransitionTime"
-USAGE = (
-    "gpuEnergyJoules durationSeconds devices gpuProduct attribution coveragePercent energySource uncertaintyJoules "
-    "attributedEnergyJoules"
-)
+USAGE = "gpuEnergyJoules durationSeconds devices gpuProduct attribution coveragePercent energySource uncertaintyJoules"
 # The fields that each function writes, by the path of the object that has them.
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
@@ -77,7 +74,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.energy.attempt_usage:attempt_figures": {"trec.status.figures": "energy time cost metric"},
     "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE},
     "reconcile.energy.attempt_usage:usage_at_end": {
-        "trec.status.usage": "reportedEnergyJoules maxPowerLimitWatts",
+        "trec.status.usage": "otherSourceJoules maxPowerLimitWatts",
     },
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {
