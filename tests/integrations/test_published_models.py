@@ -1,16 +1,15 @@
 """The trainings of examples/pipeline/models.py: parameters, losses, profiles and plans with real ranks on gloo.
 
-Ranks are forked from this process, which has imported PyTorch and Transformers; two nodes are two programs torchrun.
+Ranks are forked from this process, which has imported PyTorch and Transformers. What torchrun starts on two nodes,
+test_pipeline_launch.py has.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import json
 import os
 import re
-import subprocess
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,18 +48,26 @@ CLOCKS = (1410, 1110)
 NAMES = [each.name for each in TRANSFORMERS] + [f"wide-resnet{depth}_{width}" for depth, width in PUBLISHED_WIDTHS]
 
 
-def trained(
-    folder: Path, ranks: int, arguments: Sequence[str], variables: Mapping[str, str] | None = None
-) -> tuple[str, list[int]]:
-    """What the ranks of `models.py` print, and their exit codes, with the variables that torchrun sets."""
+def trained(folder: Path, ranks: int, arguments: Sequence[str], *nodes: Mapping[str, str]) -> tuple[str, list[int]]:
+    """What the ranks of `models.py` print, and their exit codes, with the variables that torchrun sets.
+
+    Args:
+        folder: For their output.
+        ranks: How many there are.
+        arguments: Those of `models.py`.
+        nodes: Further variables of each node, which all have as many ranks; default: one node without any.
+    """
     port, log = free_port(), folder / "output"
+    nodes = nodes or ({},)
+    local_ranks = ranks // len(nodes)
     children = []
     for rank in range(ranks):
         child = os.fork()
         if not child:
-            launched = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks}
-            launched |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            os.environ.update({name: str(value) for name, value in launched.items()} | dict(variables or {}))
+            node, local_rank = divmod(rank, local_ranks)
+            launched = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_ranks}
+            launched |= {"GROUP_RANK": node, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            os.environ.update({name: str(value) for name, value in launched.items()} | dict(nodes[node]))
             _run_rank(log, arguments)
         children.append(child)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
@@ -206,29 +213,10 @@ def test_a_profile_without_an_agent_is_an_error(tmp_path: Path) -> None:
 def test_two_nodes_train_one_pipeline_under_early_recomputation(node: SimulatedNode, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     arguments = [*GPT, "--train-schedule", "early_recompute_1f1b", *STEPS, "--dumps", str(runs)]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
-    launcher += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     with simulated_node(1, clock="wall") as other:
-        programs = []
-        for rank, each in enumerate((node, other)):
-            command = [*launcher, "--node-rank", str(rank), str(EXAMPLE / "models.py"), *arguments]
-            with (tmp_path / f"node-{rank}").open("w") as stream:
-                environment = {**os.environ, **on_gpus(each)}
-                programs.append(
-                    subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=stream, stderr=subprocess.STDOUT)
-                )
-        try:
-            codes = [program.wait(timeout=400) for program in programs]
-        finally:
-            # Killed, torchrun would leave its ranks running. It gives them 30 s.
-            for program in programs:
-                program.terminate()
-            for program in programs:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    program.wait(timeout=120)
-    texts = [(tmp_path / f"node-{rank}").read_text() for rank in range(2)]
-    assert codes == [0, 0], texts
-    assert "epoch 2 step 4 loss=" in texts[0]
+        text, codes = trained(tmp_path, 2, arguments, on_gpus(node), on_gpus(other))
+    assert codes == [0, 0], text
+    assert "epoch 2 step 4 loss=" in text
     (folder,) = runs.iterdir()
     assert folder.name.endswith("+uniform_transformer+dp1+pp2+tp1+mbs2+nmb4+early_recompute_1f1b")
     ranks = json.loads((folder / "0.prof.json").read_text())
