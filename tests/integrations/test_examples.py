@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from support.forking_launcher import forking_launcher
 from wattloop.commands.main import main
 
 pytestmark = pytest.mark.integrations
@@ -17,6 +18,13 @@ EXAMPLES = ROOT / "examples" / "frameworks"
 PAGE = ROOT / "docs" / "integrations.md"
 MANIFESTS = sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
 THRESHOLD = 0.96
+IMPORTED_BY_THE_TRAINER = (
+    "sklearn.datasets",
+    "torch._dynamo",
+    "transformers.trainer",
+    "transformers.models.resnet.modeling_resnet",
+    "wattloop.integrations.huggingface",
+)
 
 
 def run(name: str, output: Path, *options: str) -> list[dict[str, str]]:
@@ -47,12 +55,10 @@ def test_an_example_ends_when_its_target_is_reached_with_the_metric_that_it_logs
 def test_two_processes_of_the_trainer_share_the_batch_and_end_after_the_same_epoch(tmp_path: Path) -> None:
     for path in EXAMPLES.glob("*.py"):
         (tmp_path / path.name).write_text(path.read_text())
-    command = (
-        '["python", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train_huggingface.py"]'
-    )
+    (tmp_path / "launch.py").write_text(forking_launcher("train_huggingface.py", 2, IMPORTED_BY_THE_TRAINER))
     manifest = (EXAMPLES / "huggingface.yaml").read_text()
     assert '["python", "train_huggingface.py"]' in manifest
-    manifest = manifest.replace('["python", "train_huggingface.py"]', command).replace("gpu: 1", "gpu: 2")
+    manifest = manifest.replace("train_huggingface.py", "launch.py").replace("gpu: 1", "gpu: 2")
     (tmp_path / "job.yaml").write_text(manifest)
     output = tmp_path / "output"
     words = ["run", str(tmp_path / "job.yaml"), "--output", str(output), "--simulated-gpus", "2", "--recurrences", "1"]

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 import nvml_simulator
-from support.free_ports import free_port
+from support.forking_launcher import forking_launcher
 from support.local_runs.local_runs import LocalJob
 from wattloop_planner.frequency import (
     OneForwardOneBackward,
@@ -38,25 +38,12 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline"
 KINDS = ("forward", "backward")
 REPETITIONS, RELATIVE_ERROR = 20, 1e-4
 
-# What the ranks import is imported before they are forked.
-LAUNCHER = """
-import os, runpy
-import torch._dynamo
-import torch.distributed.pipelining
-import nvml_simulator
-from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-from wattloop.integrations import torch_pipelining
-
-def rank():
-    runpy.run_path("train_planned.py", run_name="__main__")
-
-endpoint = "127.0.0.1:" + os.environ["LAUNCHER_PORT"]
-config = LaunchConfig(
-    1, 1, int(os.environ["LAUNCHER_RANKS"]), run_id="none", rdzv_backend="static", rdzv_endpoint=endpoint,
-    rdzv_configs={"rank": 0, "timeout": 900}, max_restarts=0, start_method="fork", local_addr="127.0.0.1",
+_IMPORTED = (
+    "torch._dynamo",
+    "torch.distributed.pipelining",
+    "nvml_simulator",
+    "wattloop.integrations.torch_pipelining",
 )
-elastic_launch(config, rank)()
-"""
 
 # As soon as the plan service has a rank measure, the rank gives what the power curve of its GPU says, without running
 # an instruction at another clock. It trains until it has run the plan for ITERATIONS; before, it leaves the processor
@@ -249,7 +236,6 @@ def write_served_job(local_job: LocalJob, plan: PlannedPipeline) -> None:
 
 
 def _write_job(local_job: LocalJob, script: str, variables: Mapping[str, str]) -> None:
-    variables = {**variables, "LAUNCHER_PORT": str(free_port()), "LAUNCHER_RANKS": str(STAGES)}
     container = {
         "name": "train",
         "image": "none",
@@ -264,6 +250,6 @@ def _write_job(local_job: LocalJob, script: str, variables: Mapping[str, str]) -
         power={"limit": {"mode": "None"}},
     )
     shutil.move(local_job.folder / "train.py", local_job.folder / "train_planned.py")
-    (local_job.folder / "launch.py").write_text(LAUNCHER)
+    (local_job.folder / "launch.py").write_text(forking_launcher("train_planned.py", STAGES, _IMPORTED))
     for path in EXAMPLE.glob("*.py"):
         shutil.copy(path, local_job.folder)
