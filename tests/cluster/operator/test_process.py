@@ -200,7 +200,7 @@ def test_an_operator_without_rights_to_its_lease_ends_with_an_error(
 
 
 @pytest.mark.timeout(900)
-def test_an_operator_killed_and_restarted_among_60_recurrences_loses_none(
+def test_an_operator_killed_and_restarted_among_30_recurrences_loses_none(
     start_operator: StartOperator,
     pod_runner: PodRunner,
     kubectl: ClusterCommand,
@@ -209,7 +209,7 @@ def test_an_operator_killed_and_restarted_among_60_recurrences_loses_none(
     tmp_path: Path,
 ) -> None:
     # The jobs that run at each kill are what is tested; a kill at more recurrences of each proves the same.
-    jobs, each = 20, 3
+    jobs, each = 10, 3
     port = free_port()
     operator = start_operator(report_port=port)
     container = {"name": "train", "image": "example.invalid/train:1"}
