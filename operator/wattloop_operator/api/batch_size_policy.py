@@ -10,6 +10,8 @@ from pydantic import Field
 from wattloop_operator.api.field_types import BatchSizeNumber
 from wattloop_operator.api.model import SET, ApiModel, exactly_one_of
 
+MAX_SEED = 2**53 - 1
+
 
 class PolicyName(StrEnum):
     """The policies."""
@@ -43,10 +45,18 @@ KIND: DecisionKind = Field(
     "Default: the default batch size. Advise: the default configuration, because of spec.mode Advise; reason "
     "states the advice. Comparison: the default batch size, whose final metric spec.objective.metricGuard needs."
 )
+Seed = Annotated[
+    int,
+    Field(
+        description="Seed of the random draws. The same seed and the same observations give the same decisions.",
+        ge=0,
+        le=MAX_SEED,
+    ),
+]
 
 
-class KnowledgeGradientPolicySpec(ApiModel):
-    """The default policy. It tries only what is likely to pay off."""
+class CostModelSettings(ApiModel):
+    """Settings of the policies that model epochs and cost per epoch separately."""
 
     window: int | None = Field(
         default=None,
@@ -55,14 +65,27 @@ class KnowledgeGradientPolicySpec(ApiModel):
         ge=1,
         le=100_000,
     )
+    seed: Seed = 0
 
 
-class ThompsonSamplingPolicySpec(ApiModel):
+class KnowledgeGradientPolicySpec(CostModelSettings):
+    """The default policy. It tries only what is likely to pay off."""
+
+
+class ThompsonSamplingPolicySpec(CostModelSettings):
     """Runs what is cheapest in a random sample of what the model considers possible."""
 
 
 class ZeusPolicySpec(ApiModel):
     """The published algorithm (Zeus, NSDI '23), as in its paper, for comparison only."""
+
+    window: int = Field(
+        default=0,
+        description="Number of latest observations to use for each batch size; 0 uses all.",
+        ge=0,
+        le=100_000,
+    )
+    seed: Seed = 0
 
 
 class FixedPolicySpec(ApiModel):

@@ -48,6 +48,13 @@ class ConcurrencyPolicy(StrEnum):
     REPLACE = "Replace"
 
 
+class MissedRunPolicy(StrEnum):
+    """What happens after starts were missed."""
+
+    RUN_ONCE = "RunOnce"
+    SKIP = "Skip"
+
+
 class RetryPolicy(ApiModel):
     """How often a recurrence is retried."""
 
@@ -204,10 +211,14 @@ class RecurringTrainingJobSpec(ApiModel):
     starting_deadline_seconds: int | None = Field(
         default=None,
         description="Deadline for starting a run after its scheduled time, in seconds. A later start counts as "
-        "missed. Absent: no deadline; of the starts that the operator's absence or suspend held back, the latest one "
-        "runs.",
+        "missed. Absent: no deadline.",
         ge=1,
         le=SECONDS_OF_YEAR,
+    )
+    missed_run_policy: MissedRunPolicy = Field(
+        default=MissedRunPolicy.RUN_ONCE,
+        description="What happens after starts were missed, because the operator was down or the job suspended. "
+        "RunOnce: one run replaces all missed ones. Skip: the next run starts at its scheduled time.",
     )
     max_recurrences: int | None = Field(
         default=None,

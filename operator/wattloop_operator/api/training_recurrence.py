@@ -192,10 +192,14 @@ class Usage(LearnedUsage):
     uncertainty_joules: NonNegativeDecimalString | None = Field(
         default=None, description="Uncertainty of the energy, in joules. Absent if unknown."
     )
-    other_source_joules: NonNegativeDecimalString | None = Field(
+    reported_energy_joules: NonNegativeDecimalString | None = Field(
         default=None,
-        description="Energy by the source that is not used, in joules. Absent unless the processes reported GPUs and "
-        "the node agents measured all pods.",
+        description="Energy that the training processes reported. Absent unless the node agents measured all pods too.",
+    )
+    attributed_energy_joules: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Energy that the node agents attributed to the attempt's pods. Absent unless they measured all "
+        "pods.",
     )
 
 

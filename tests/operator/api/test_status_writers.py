@@ -17,7 +17,10 @@ from wattloop_operator.api.schemas import KINDS, structural_schema
 from wattloop_operator.api.training_recurrence import LearnedUsage
 
 CONDITION = "type status reason message lastTransitionTime"
-USAGE = "gpuEnergyJoules durationSeconds devices gpuProduct attribution coveragePercent energySource uncertaintyJoules"
+USAGE = (
+    "gpuEnergyJoules durationSeconds devices gpuProduct attribution coveragePercent energySource uncertaintyJoules "
+    "attributedEnergyJoules"
+)
 # The fields that each function writes, by the path of the object that has them.
 FIELDS: dict[str, dict[str, str]] = {
     "reconcile.job.status:job_status": {
@@ -74,7 +77,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "reconcile.energy.attempt_usage:attempt_figures": {"trec.status.figures": "energy time cost metric"},
     "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE},
     "reconcile.energy.attempt_usage:usage_at_end": {
-        "trec.status.usage": "otherSourceJoules maxPowerLimitWatts",
+        "trec.status.usage": "reportedEnergyJoules maxPowerLimitWatts",
     },
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {

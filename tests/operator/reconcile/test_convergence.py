@@ -37,7 +37,7 @@ class RecurringJob(RuleBasedStateMachine):
     @initialize(
         trigger=st.sampled_from(TRIGGERS),
         concurrency=st.sampled_from(["Allow", "Forbid", "Replace"]),
-        deadline=st.sampled_from([None, 60]),
+        missed=st.sampled_from(["RunOnce", "Skip"]),
         retries=st.integers(0, 2),
         policy=st.sampled_from([{"knowledgeGradient": {}}, {"thompsonSampling": {}}, {"zeus": {}}, {"fixed": {}}]),
         histories=st.tuples(st.integers(0, 2), st.integers(0, 2)),
@@ -47,7 +47,7 @@ class RecurringJob(RuleBasedStateMachine):
         self,
         trigger: dict[str, Any],
         concurrency: str,
-        deadline: int | None,
+        missed: str,
         retries: int,
         policy: dict[str, Any],
         histories: tuple[int, int],
@@ -58,7 +58,7 @@ class RecurringJob(RuleBasedStateMachine):
             job(
                 trigger=trigger,
                 concurrencyPolicy=concurrency,
-                startingDeadlineSeconds=deadline,
+                missedRunPolicy=missed,
                 retryPolicy={"limit": retries},
                 policy=policy,
                 successfulHistoryLimit=histories[0],

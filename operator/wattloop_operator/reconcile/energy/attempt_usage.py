@@ -105,13 +105,14 @@ def usage_at_end(progress: Progress, agents: AgentEnergy, *, started: datetime |
     agents_usage = _agents_usage(agents, progress, 100.0)
     uncertainty = process_uncertainty_joules(agents, progress)
     if agents.shared or agents.uncertainty_millijoules / 1000 <= uncertainty:
-        return agents_usage.model_copy(update={"other_source_joules": own.gpu_energy_joules})
+        return agents_usage.model_copy(update={"reported_energy_joules": own.gpu_energy_joules})
     coverage = 100 * float(own.duration_seconds) / (agents.duration_seconds or 1.0)
     return own.model_copy(
         update={
             "coverage_percent": to_decimal(round(min(coverage, 100.0), 2)),
             "uncertainty_joules": to_decimal(round(uncertainty, 3)),
-            "other_source_joules": agents_usage.gpu_energy_joules,
+            "reported_energy_joules": own.gpu_energy_joules,
+            "attributed_energy_joules": agents_usage.attributed_energy_joules,
         }
     )
 
@@ -126,6 +127,7 @@ def _agents_usage(agents: AgentEnergy, progress: Progress, coverage: float | Non
         coverage_percent=None if coverage is None else to_decimal(coverage),
         energy_source=EnergySource.AGENT,
         uncertainty_joules=Decimal(agents.uncertainty_millijoules) / 1000,
+        attributed_energy_joules=Decimal(agents.energy_millijoules) / 1000,
     )
 
 

@@ -94,7 +94,7 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         recurrence=index,
         attempt=attempt,
         observations=known.of_source + known.observations,
-        seed=decision_seed(job.metadata.uid, index, attempt),
+        seed=decision_seed(job.metadata.uid, index, attempt, _policy_seed(spec)),
         running=tuple(Configuration(size, values) for size, values in running),
         gpu_model=known.gpu_product,
         remaining_recurrences=None if spec.max_recurrences is None else max(spec.max_recurrences - index, 1),
@@ -156,12 +156,12 @@ def _policy_settings(spec: RecurringTrainingJobSpec) -> tuple[str, dict[str, flo
     ratio = spec.objective.early_stop.cost_ratio_percent / 100
     if choice.zeus is not None:
         # Its stopping cost is this multiple of the lowest cost, which is at most the expected one.
-        return "zeus", {"beta": ratio, "crash_budget": spec.crash_budget}
+        return "zeus", {"window": choice.zeus.window, "beta": ratio, "crash_budget": spec.crash_budget}
     settings = {"max_cost_ratio": ratio, "crash_budget": spec.crash_budget}
     if choice.fixed is not None:
         return "default", settings
-    window = None if choice.knowledge_gradient is None else choice.knowledge_gradient.window
-    return choice.name.value, settings | {"window": window or 0}
+    model = choice.knowledge_gradient or choice.thompson_sampling
+    return choice.name.value, settings | {"window": 0 if model is None else model.window or 0}
 
 
 def decide(snapshot: Snapshot, attempt: Attempt, prescribed: Prescribed | None = None) -> TrainingRecurrence:
@@ -348,6 +348,11 @@ def _decision_record(
         digest=context_digest(context),
         last_attempt=decision.last_attempt,
     )
+
+
+def _policy_seed(spec: RecurringTrainingJobSpec) -> int:
+    choice = spec.policy.zeus or spec.policy.knowledge_gradient or spec.policy.thompson_sampling
+    return 0 if choice is None else choice.seed
 
 
 def learning_rate_scale(spec: RecurringTrainingJobSpec, batch_size: int, devices: int) -> float:

@@ -64,7 +64,8 @@ def test_the_agents_energy_counts_and_the_processes_energy_is_shown_beside_it(ba
     assert usage is not None
     assert (usage.gpu_energy_joules, usage.duration_seconds, usage.devices) == (1200, 12, 1)
     assert (usage.energy_source, usage.attribution) == (EnergySource.AGENT, Attribution.EXCLUSIVE)
-    assert (usage.uncertainty_joules, usage.other_source_joules, usage.coverage_percent) == (3, 1000, 100)
+    assert (usage.uncertainty_joules, usage.reported_energy_joules, usage.coverage_percent) == (3, 1000, 100)
+    assert usage.attributed_energy_joules == 1200
     (record,) = backend.records.values()
     assert (record.energy_joules, record.time_seconds) == (1200.0, 12.0)
     # An epoch covers the training alone, without start-up and shutdown.
@@ -90,7 +91,7 @@ def test_the_more_accurate_source_is_used(backend: ModelBackend) -> None:
     assert (usage.energy_source, usage.gpu_energy_joules, usage.duration_seconds) == (EnergySource.PROCESS, 1000, 10)
     # At most 1381 J, and two steps of the counter.
     assert (usage.uncertainty_joules, usage.coverage_percent) == (461, Decimal("90.91"))
-    assert usage.other_source_joules == 900
+    assert (usage.reported_energy_joules, usage.attributed_energy_joules) == (1000, 900)
     assert usage.attribution is Attribution.EXCLUSIVE
 
 
