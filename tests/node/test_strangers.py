@@ -117,7 +117,7 @@ class Ended:
     @property
     def costs(self) -> list[float]:
         """Cost of each recurrence, with all of its attempts."""
-        return [sum(float(each["status"]["costJoules"]) for each in attempts) for attempts in self.attempts]
+        return [sum(float(each["status"]["cost"]["joules"]) for each in attempts) for attempts in self.attempts]
 
     @property
     def batch_sizes(self) -> set[int]:
@@ -241,7 +241,7 @@ def test_a_loss_reaches_with_a_value_below_its_threshold(ended: dict[str, Ended]
         progress = attempt["status"]["progress"]
         losses = [float(point["metric"]) for point in progress["curve"]]
         assert losses[-1] == float(progress["metric"]) <= float(LOWER_IS_BETTER.threshold) < min(losses[:-1])
-        assert float(attempt["status"]["costJoules"]) > 0
+        assert float(attempt["status"]["cost"]["joules"]) > 0
     assert "no energy was measured" not in job.shown
 
 
@@ -252,7 +252,7 @@ def test_without_a_gpu_no_energy_and_no_saving_is_claimed(ended: dict[str, Ended
         status = attempt["status"]
         assert "no energy was measured" in status["message"]
         assert "request one in its template" in status["message"]
-        assert "costJoules" not in status
+        assert "cost" not in status
         assert (status["figures"]["energy"], status["figures"]["cost"]) == ("unknown", "unknown")
     assert (job.status["figures"]["cost"], job.status["figures"]["saved"]) == ("unknown", "not known yet")
     assert "savings" not in job.status

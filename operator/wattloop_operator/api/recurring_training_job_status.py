@@ -41,6 +41,13 @@ class Counts(ApiModel):
     missed: int = Field(default=0, description="Number of missed starts.", ge=0)
 
 
+class Money(ApiModel):
+    """An amount of money."""
+
+    amount: DecimalString = Field(description="Amount in units of the currency.")
+    currency: str = Field(description="ISO 4217 code of the currency.", max_length=3)
+
+
 class ArmStatus(ApiModel):
     """What the policy has learned about one batch size and, with parameters, one combination of their values."""
 
@@ -69,8 +76,8 @@ class JobTotals(ApiModel):
     gpu_energy_joules: NonNegativeDecimalString = Field(description="Energy of the GPUs, in joules.")
     duration_seconds: NonNegativeDecimalString = Field(description="Duration, in seconds.")
     cost_joules: NonNegativeDecimalString = Field(description="Cost, in joules.")
-    money: NonNegativeDecimalString | None = Field(
-        default=None, description="Price of the energy, in the currency of spec.objective.price. Absent without one."
+    money: Money | None = Field(
+        default=None, description="Price of the energy. Absent unless spec.objective.price is set."
     )
     carbon_grams: NonNegativeDecimalString | None = Field(
         default=None,
@@ -131,9 +138,8 @@ class Savings(ApiModel):
         default=None, description="Upper bound of learningCostJoules."
     )
     gpu_energy_joules: DecimalString | None = Field(default=None, description="Energy saved so far, in joules.")
-    money: DecimalString | None = Field(
-        default=None,
-        description="Price of gpuEnergyJoules, in the currency of spec.objective.price. Absent without one.",
+    money: Money | None = Field(
+        default=None, description="Price of gpuEnergyJoules. Absent unless spec.objective.price is set."
     )
     carbon_grams: DecimalString | None = Field(
         default=None,

@@ -26,6 +26,7 @@ from wattloop_operator.api.model import (
 from wattloop_operator.api.model_output import MAX_OUTPUT_DIRECTORY_CHARACTERS, OUTPUT_DIRECTORY_PATTERN
 from wattloop_operator.api.objective import Epochs, Percentage, ProgressDeadline, Target
 from wattloop_operator.api.power_fields import Watts
+from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.reporting_source import Reporting
 
 # No attempt is expected to have more; of more, the first ones are stored.
@@ -203,6 +204,15 @@ class Usage(LearnedUsage):
     )
 
 
+class AttemptCost(ApiModel):
+    """Cost of the attempt."""
+
+    joules: NonNegativeDecimalString = Field(description="w*energy + (1-w)*maxPower*time, in joules.")
+    money: Money | None = Field(
+        default=None, description="Price of the energy. Absent unless spec.objective.price of the job is set."
+    )
+
+
 class Figures(ApiModel):
     """The figures of the attempt in the columns of kubectl: rounded, with units. An unknown one reads "unknown"."""
 
@@ -257,10 +267,7 @@ class TrainingRecurrenceStatus(ApiModel):
         description="Usage as known at the end of the attempt, from which the policy learned. Present only if a late "
         "report of a node agent has changed usage and cost since. 0 devices: no usage was known.",
     )
-    cost_joules: NonNegativeDecimalString | None = Field(
-        default=None,
-        description="Cost of the attempt, w*energy + (1-w)*maxPower*time, in joules. Absent if it is not known.",
-    )
+    cost: AttemptCost | None = Field(default=None, description="Cost of the attempt.")
     figures: Figures | None = Field(
         default=None,
         description="Energy, time, cost and metric in the columns of kubectl. Absent while the attempt is active.",

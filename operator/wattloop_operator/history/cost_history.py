@@ -143,7 +143,7 @@ def _money(history: JobHistory) -> str:
     if history.price is None or saved is None:
         return ""
     found = money(saved.value, history.price)
-    return "" if found is None else f", energy for {money_text(found, history.price.currency)}"
+    return "" if found is None else f", energy for {money_text(float(found.amount), found.currency)}"
 
 
 def _mean_of(recurrences: int) -> str:

@@ -127,8 +127,7 @@ def usage_of_job(
     energy = sum(measured)
     # A record has 0 for a time or a number of GPUs that is not known.
     gpu_seconds = [product for each in usages if (product := each.time_seconds * each.gpu_count) > 0]
-    price = None if objective is None else objective.price
-    paid = money(energy, price) if measured else None
+    paid = None if objective is None or not measured else money(energy, objective.price)
     return MonthUsage(
         namespace,
         name,
@@ -137,8 +136,8 @@ def usage_of_job(
         measured_attempts=len(measured),
         energy_joules=energy if measured else None,
         gpu_seconds=sum(gpu_seconds) if gpu_seconds else None,
-        money_amount=paid,
-        currency="" if price is None or paid is None else price.currency,
+        money_amount=None if paid is None else float(paid.amount),
+        currency="" if paid is None else paid.currency,
         carbon_grams=None if objective is None or not measured else carbon_grams(energy, objective.carbon),
         energy_note=energy_note([origin_of_attempt(each, origin) for each in usages]),
     )

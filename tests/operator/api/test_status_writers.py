@@ -17,6 +17,7 @@ from wattloop_operator.api.schemas import KINDS, structural_schema
 from wattloop_operator.api.training_recurrence import LearnedUsage
 
 CONDITION = "type status reason message lastTransitionTime"
+MONEY = "amount currency"
 USAGE = (
     "gpuEnergyJoules durationSeconds devices gpuProduct attribution coveragePercent energySource uncertaintyJoules "
     "attributedEnergyJoules"
@@ -74,6 +75,12 @@ FIELDS: dict[str, dict[str, str]] = {
         "trec.status.conditions[]": CONDITION,
         "fplan.status.conditions[]": CONDITION,
     },
+    "reconcile.energy.attempt_usage:money": {
+        "rtj.status.totals.money": MONEY,
+        "rtj.status.savings.money": MONEY,
+        "trec.status.cost.money": MONEY,
+    },
+    "reconcile.energy.attempt_usage:cost_status": {"trec.status.cost": "joules money"},
     "reconcile.energy.attempt_usage:attempt_figures": {"trec.status.figures": "energy time cost metric"},
     "reconcile.energy.attempt_usage:_agents_usage": {"trec.status.usage": USAGE},
     "reconcile.energy.attempt_usage:usage_at_end": {
@@ -81,7 +88,7 @@ FIELDS: dict[str, dict[str, str]] = {
     },
     "reconcile.attempt.lifecycle:_status_without_outcome": {"trec.status": "devices"},
     "reconcile.attempt.lifecycle:_write_outcome": {
-        "trec.status": "conditions workloadRef pods imageDigest startTime completionTime usage costJoules figures "
+        "trec.status": "conditions workloadRef pods imageDigest startTime completionTime usage cost figures "
         "result epochs failurePlace message",
     },
     "reconcile.attempt.lifecycle:_reference": {"trec.status.workloadRef": "apiVersion kind name uid"},

@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt_state import Progress
-from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.training_recurrence import LearnedUsage, TrainingRecurrence, Usage
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import WriteRecurrenceStatus
 from wattloop_operator.reconcile.attempt.attempt_conditions import ENERGY_AGREES, energy_conditions
 from wattloop_operator.reconcile.energy.agent_energy import END_ROUNDING_SECONDS, agent_energy_of
 from wattloop_operator.reconcile.energy.attempt_usage import (
-    DECIMALS,
     attempt_figures,
     cost_of,
+    cost_status,
     usage_at_end,
     without_unmeasured_message,
 )
@@ -42,7 +41,8 @@ def with_late_usage(
     usage = usage_at_end(progress, agents, started=status.start_time, until=until)
     if usage is None or usage == status.usage:
         return
-    cost = cost_of(recurrence.spec, progress, usage)
+    price = snapshot.job.spec.objective.price
+    cost = cost_status(cost_of(recurrence.spec, progress, usage), float(usage.gpu_energy_joules), price)
     message = without_unmeasured_message(recurrence, status) if cost is not None else status.message
     conditions = tuple(
         each.model_copy(update={"message": message}) if each.message == status.message else each
@@ -57,7 +57,7 @@ def with_late_usage(
                 "message": message,
                 "usage": usage,
                 "usage_at_outcome": status.usage_at_outcome or _learned_from(status.usage),
-                "cost_joules": None if cost is None else to_decimal(round(cost, DECIMALS)),
+                "cost": cost,
                 "figures": attempt_figures(usage, cost, progress),
             }
         ),

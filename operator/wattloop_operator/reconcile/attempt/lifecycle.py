@@ -42,9 +42,9 @@ from wattloop_operator.reconcile.attempt.queue_wait import outdated, queue_condi
 from wattloop_operator.reconcile.conditions import not_in_future, true_since
 from wattloop_operator.reconcile.energy.agent_energy import agent_energy_of, agent_report_deadline, coverage_end
 from wattloop_operator.reconcile.energy.attempt_usage import (
-    DECIMALS,
     attempt_figures,
     cost_of,
+    cost_status,
     unmeasured_message,
     usage_at_end,
 )
@@ -197,7 +197,9 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
     if unmeasured:
         kept = ended.message[: MAX_MESSAGE_CHARACTERS - len(unmeasured) - 2]
         ended = Ended(ended.result, f"{kept}; {unmeasured}")
-    cost = cost_of(recurrence.spec, progress, usage)
+    energy = 0.0 if usage is None else float(usage.gpu_energy_joules)
+    price = snapshot.job.spec.objective.price
+    cost = cost_status(cost_of(recurrence.spec, progress, usage), energy, price)
     return WriteRecurrenceStatus(
         recurrence,
         recurrence.status.model_copy(
@@ -219,7 +221,7 @@ def _write_outcome(snapshot: Snapshot, recurrence: TrainingRecurrence, ended: En
                 "start_time": started,
                 "completion_time": (None if workload is None else workload.ended_at) or now,
                 "usage": usage,
-                "cost_joules": None if cost is None else to_decimal(round(cost, DECIMALS)),
+                "cost": cost,
                 "figures": attempt_figures(usage, cost, progress),
                 "result": ended.result,
                 "epochs": to_decimal(0) if progress.epoch is None else progress.epoch,

@@ -13,7 +13,9 @@ from wattloop.energy.cost import CostModel
 from wattloop_operator.api.attempt_state import AgentReadings, Progress, Result
 from wattloop_operator.api.field_types import to_decimal
 from wattloop_operator.api.objective import Carbon, Price
+from wattloop_operator.api.recurring_training_job_status import Money
 from wattloop_operator.api.training_recurrence import (
+    AttemptCost,
     Attribution,
     EnergySource,
     Figures,
@@ -170,11 +172,19 @@ def plausible_cost(cost_joules: float) -> float | None:
     return cost_joules if cost_joules < MAX_COST_JOULES else None
 
 
-def money(energy_joules: float, price: Price | None) -> float | None:
-    """The price of this energy in its currency; None if the job gives no price."""
+def cost_status(cost_joules: float | None, energy_joules: float, price: Price | None) -> AttemptCost | None:
+    """The cost in joules, and the energy in money."""
+    if cost_joules is None:
+        return None
+    return AttemptCost.model_validate({"joules": round(cost_joules, DECIMALS), "money": money(energy_joules, price)})
+
+
+def money(energy_joules: float, price: Price | None) -> Money | None:
+    """The price of this energy; None if the job gives no price."""
     if price is None:
         return None
-    return round(float(price.per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, 6)
+    amount = float(price.per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR
+    return Money.model_validate({"amount": round(amount, 6), "currency": price.currency})
 
 
 def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
@@ -187,14 +197,14 @@ def carbon_grams(energy_joules: float, carbon: Carbon | None) -> float | None:
     return round(float(carbon.grams_per_kilowatt_hour) * energy_joules / JOULES_PER_KILOWATT_HOUR, 6)
 
 
-def attempt_figures(usage: Usage | None, cost_joules: float | None, progress: Progress) -> Figures:
+def attempt_figures(usage: Usage | None, cost: AttemptCost | None, progress: Progress) -> Figures:
     """Energy, time, cost and metric of an attempt that has ended, with units."""
     energy = None if usage is None else float(usage.gpu_energy_joules) or None
     time = None if usage is None else float(usage.duration_seconds) or None
     return Figures(
         energy=energy_text(energy),
         time=time_text(time),
-        cost=energy_text(cost_joules),
+        cost=energy_text(None if cost is None else float(cost.joules)),
         metric=metric_text(None if progress.metric is None else float(progress.metric)),
     )
 

@@ -200,7 +200,8 @@ def test_saved_energy_is_the_default_energy_minus_the_energy_used(backend_with: 
     savings = backend.job.status.savings
     assert savings is not None
     assert savings.gpu_energy_joules == pytest.approx(Decimal(3_600_000))
-    assert (savings.money, savings.carbon_grams) == (Decimal("0.36"), Decimal(360))
+    assert savings.money is not None
+    assert (savings.money.amount, savings.carbon_grams) == (Decimal("0.36"), Decimal(360))
 
 
 def test_without_price_and_intensity_there_are_no_money_and_emissions(backend: ModelBackend) -> None:
