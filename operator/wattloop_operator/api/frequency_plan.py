@@ -134,6 +134,16 @@ class ChosenPlan(ApiModel):
     )
 
 
+class RealisedPlan(RealisedIteration):
+    """What iterations under the chosen plan took, as the ranks report it."""
+
+    energy_error_joules: NonNegativeDecimalString | None = Field(
+        default=None,
+        description="Standard error of the energy, in joules; 1.96 of it on each side are an interval of 95 %. Absent "
+        "until enough iterations are measured.",
+    )
+
+
 class FrequencyPlanStatus(PlanSaving):
     """How the plan is used by the latest training that runs it."""
 
@@ -153,7 +163,7 @@ class FrequencyPlanStatus(PlanSaving):
         default=(), description="The plans along the frontier, slowest first; of more than 64, evenly chosen ones."
     )
     chosen: ChosenPlan | None = Field(default=None, description="The plan that the ranks run.")
-    realised: RealisedIteration | None = Field(
+    realised: RealisedPlan | None = Field(
         default=None, description="What iterations under the chosen plan took. Absent before the first report."
     )
 

@@ -187,8 +187,10 @@ FIELDS: dict[str, dict[str, str]] = {
         "fplan.status": "chosen realised plannedSavingPercent plannedSlowdownPercent",
         "fplan.status.chosen": "point timeSeconds energyJoules reason",
     },
+    "reconcile.pipeline.plan_status:_realised_plan": {
+        "fplan.status.realised": "timeSeconds energyJoules energyErrorJoules",
+    },
     "reconcile.pipeline.plan_status:_realised": {
-        "fplan.status.realised": "timeSeconds energyJoules",
         "trec.status.frequencyPlan.realised": "timeSeconds energyJoules",
     },
     "cluster.frequency_plans:FrequencyPlanWriter._write": {"trec.status": "frequencyPlan"},

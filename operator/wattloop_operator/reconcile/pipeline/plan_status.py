@@ -14,6 +14,7 @@ from wattloop_operator.api.frequency_plan import (
     ChosenPlan,
     FrequencyPlan,
     FrequencyPlanStatus,
+    RealisedPlan,
 )
 from wattloop_operator.api.meta import Condition
 from wattloop_operator.reconcile.conditions import condition
@@ -91,7 +92,7 @@ def _with_chosen(state: PipelineState, status: FrequencyPlanStatus) -> Frequency
                 energy_joules=rounded(point.energy_joules),
                 reason=state.directive.reason[:MAX_REASON_CHARACTERS],
             ),
-            "realised": None if found is None else _realised(found, SIGNIFICANT_DIGITS),
+            "realised": None if found is None else _realised_plan(found),
             **_percentages(compared(state), SIGNIFICANT_DIGITS),
             "planned_saving_percent": _optional(planned_saving_percent(state)),
             "planned_slowdown_percent": _optional(planned_slowdown_percent(state)),
@@ -112,7 +113,7 @@ def applied_plan(state: PipelineState, name: str) -> AppliedFrequencyPlan:
         name=name,
         mode=state.directive.mode,
         planned=None if frontier is None or chosen is None else _iteration(frontier.points[chosen]),
-        realised=None if found is None else _realised(found, APPLIED_DIGITS),
+        realised=None if found is None else _realised(found),
         **(_percentages(comparison, APPLIED_DIGITS) | _of_withdrawal(state, APPLIED_DIGITS)),
         planned_saving_percent=_optional(planned_saving_percent(state), APPLIED_DIGITS),
         planned_slowdown_percent=_optional(planned_slowdown_percent(state), APPLIED_DIGITS),
@@ -176,9 +177,18 @@ def _shown_points(frontier: PipelineFrontier) -> tuple[IterationStatus, ...]:
     return tuple(map(_iteration, evenly(frontier.points, MAX_FRONTIER_POINTS)))
 
 
-def _realised(found: Measured, digits: int) -> RealisedIteration:
+def _realised_plan(found: Measured) -> RealisedPlan:
+    return RealisedPlan(
+        time_seconds=rounded(found.time_seconds),
+        energy_joules=_optional(found.energy_joules),
+        energy_error_joules=_optional(found.energy_error_joules, ERROR_DIGITS),
+    )
+
+
+def _realised(found: Measured) -> RealisedIteration:
     return RealisedIteration(
-        time_seconds=rounded(found.time_seconds, digits), energy_joules=_optional(found.energy_joules, digits)
+        time_seconds=rounded(found.time_seconds, APPLIED_DIGITS),
+        energy_joules=_optional(found.energy_joules, APPLIED_DIGITS),
     )
 
 

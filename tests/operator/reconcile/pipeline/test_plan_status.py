@@ -93,6 +93,7 @@ def test_the_status_of_a_running_plan_states_what_was_planned_and_what_was_reali
     assert status.realised is not None
     # Two pipelines of two ranks, each with 100 J.
     assert status.realised.energy_joules == Decimal(200)
+    assert status.realised.energy_error_joules == Decimal(1)
     assert status.realised.time_seconds == Decimal(1)
     found = {kind: (each.status, each.reason) for kind, each in conditions(status).items()}
     assert found == {
