@@ -1,4 +1,4 @@
-"""Misspelt fields of a template's containers, and references to misspelt variables of Wattloop.
+"""Misspelt fields of a template's pods and containers, and references to misspelt variables of Wattloop.
 
 The API server drops an unknown field, and leaves an unknown reference as it is: the training would run without its
 arguments, or with the text ``$(WATTLOOP_BATCHSIZE)`` for its batch size. Only what is close to a known name counts,
@@ -17,6 +17,52 @@ from wattloop.gpus.process_gpus import GPUS_VARIABLE
 from wattloop.wire.environment import PREFIX, variable_names
 from wattloop_operator.api.template_checks import Path, WrongValue, pod_templates
 
+# The fields of a pod's spec, so that none of them counts as a misspelling of another.
+POD_FIELDS = frozenset(
+    {
+        "activeDeadlineSeconds",
+        "affinity",
+        "automountServiceAccountToken",
+        "containers",
+        "dnsConfig",
+        "dnsPolicy",
+        "enableServiceLinks",
+        "ephemeralContainers",
+        "hostAliases",
+        "hostIPC",
+        "hostNetwork",
+        "hostPID",
+        "hostUsers",
+        "hostname",
+        "hostnameOverride",
+        "imagePullSecrets",
+        "initContainers",
+        "nodeName",
+        "nodeSelector",
+        "os",
+        "overhead",
+        "preemptionPolicy",
+        "priority",
+        "priorityClassName",
+        "readinessGates",
+        "resourceClaims",
+        "resources",
+        "restartPolicy",
+        "runtimeClassName",
+        "schedulerName",
+        "schedulingGates",
+        "securityContext",
+        "serviceAccount",
+        "serviceAccountName",
+        "setHostnameAsFQDN",
+        "shareProcessNamespace",
+        "subdomain",
+        "terminationGracePeriodSeconds",
+        "tolerations",
+        "topologySpreadConstraints",
+        "volumes",
+    }
+)
 # The fields of a container, and of a variable, of which each changes what runs.
 CONTAINER_FIELDS = ("name", "image", "command", "args", "env", "envFrom", "resources", "volumeMounts")
 VARIABLE_FIELDS = ("name", "value", "valueFrom")
@@ -27,7 +73,7 @@ MAX_MISSPELT_CHARACTERS = 60
 
 
 def misspelt(template: Any) -> WrongValue | None:
-    """The first misspelt field of a container, or reference to a misspelt variable of Wattloop; None if there is none.
+    """The first misspelt field of a pod or container, or reference to a misspelt variable of Wattloop; else None.
 
     Args:
         template: A template of JSON types without a `wrong_type`.
@@ -38,6 +84,9 @@ def misspelt(template: Any) -> WrongValue | None:
         'spec.template.job.template.spec.containers[0].arg: found a list, expected args (did you mean it?)'
     """
     for path, pod in pod_templates(template):
+        in_pod = next(_misspelt_of(((*path, "spec"), pod["spec"], POD_FIELDS)), None)
+        if in_pod is not None:
+            return in_pod
         for index, container in enumerate(pod["spec"]["containers"]):
             place: Path = (*path, "spec", "containers", index)
             found = next(
@@ -49,10 +98,14 @@ def misspelt(template: Any) -> WrongValue | None:
 
 
 def _misspelt_fields(place: Path, container: Mapping[str, Any]) -> Iterator[WrongValue]:
-    objects: list[tuple[Path, Mapping[str, Any], Collection[str]]] = [(place, container, CONTAINER_FIELDS)]
-    objects += [
+    variables = (
         ((*place, "env", index), each, VARIABLE_FIELDS) for index, each in enumerate(container.get("env") or ())
-    ]
+    )
+    yield from _misspelt_of((place, container, CONTAINER_FIELDS), *variables)
+
+
+def _misspelt_of(*objects: tuple[Path, Mapping[str, Any], Collection[str]]) -> Iterator[WrongValue]:
+    """The misspelt fields of objects, each with its path and the fields that it may have."""
     for path, value, known in objects:
         for name in value:
             close = _close(name, known)

@@ -173,14 +173,23 @@ class ClusterApi:
                 return items, str(page["metadata"]["resourceVersion"])
             query = query | {"continue": token}
 
-    def create(self, resource: ResourceType, body: Mapping[str, Any], *, dry_run: bool = False) -> Body:
+    def create(
+        self, resource: ResourceType, body: Mapping[str, Any], *, dry_run: bool = False, strict: bool = False
+    ) -> Body:
         """Create an object; with `dry_run` the server validates it and does not store it.
+
+        Args:
+            resource: The kind.
+            body: The object.
+            dry_run: Whether nothing is stored.
+            strict: Whether the server rejects fields that its kind does not have, which it drops otherwise.
 
         Raises:
             AlreadyExistsError: An object of this name exists.
         """
         namespace = str(body["metadata"].get("namespace", ""))
         query = {"fieldManager": FIELD_MANAGER} | ({"dryRun": "All"} if dry_run else {})
+        query |= {"fieldValidation": "Strict"} if strict else {}
         return self._call(Request("POST", resource.path(namespace), query, body))
 
     def review(self, kind: ResourceType, spec: Mapping[str, Any]) -> Body:

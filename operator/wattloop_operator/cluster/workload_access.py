@@ -11,6 +11,7 @@ from cachetools import LRUCache
 
 from wattloop.errors import OperationError
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+from wattloop_operator.api.template import Template
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.cluster.api import (
     JOBS,
@@ -27,7 +28,7 @@ from wattloop_operator.cluster.informer.object_store import CachedObject
 from wattloop_operator.cluster.informer.stored_parts import pod_part
 from wattloop_operator.cluster.kueue_workloads import KueueWorkloads
 from wattloop_operator.domain.snapshot import WorkloadState
-from wattloop_operator.workloads.injection import ClusterAddresses
+from wattloop_operator.workloads.injection import ClusterAddresses, TemplateError
 from wattloop_operator.workloads.kinds import KINDS, kind_named, kind_of_template
 from wattloop_operator.workloads.kubernetes_job import needs_pods
 from wattloop_operator.workloads.ownership import (
@@ -41,6 +42,7 @@ from wattloop_operator.workloads.ownership import (
     is_pod_of_job,
 )
 from wattloop_operator.workloads.rendezvous import service
+from wattloop_operator.workloads.unknown_fields import is_unknown_field, unknown_field
 from wattloop_operator.workloads.workload_manifest import check_stored, kind_of, manifest
 from wattloop_operator.workloads.workload_state import state_of
 
@@ -88,7 +90,7 @@ class WorkloadAccess:
         body = manifest(job, recurrence, self._addresses())
         self._create_service(job, recurrence, dry_run=True)
         try:
-            stored = self._api.create(self._api.resource_of(*kind_of(job)), body, dry_run=True)
+            stored = self._validated(job.spec.template, self._api.resource_of(*kind_of(job)), body)
         except AlreadyExistsError:
             return
         check_stored(job.spec.template, stored)
@@ -139,6 +141,23 @@ class WorkloadAccess:
         self._api.delete(resource, *_key(recurrence), state.uid, after_dependents=gracefully)
         if resource == JOBS and not gracefully:
             self._cache.workloads.remove(_key(recurrence), state.uid, before_event=True)
+
+    def _validated(self, template: Template, resource: ResourceType, body: Body) -> Body:
+        """A workload as the server would store it.
+
+        Raises:
+            TemplateError: It would drop a field of the template.
+        """
+        try:
+            return self._api.create(resource, body, dry_run=True, strict=True)
+        except RejectedError as error:
+            if not is_unknown_field(str(error)):
+                raise
+            unknown = unknown_field(template, str(error))
+            if unknown is not None:
+                raise TemplateError(str(unknown)) from error
+        # Of what Wattloop adds, the server may drop a part; see `check_stored`.
+        return self._api.create(resource, body, dry_run=True)
 
     def _create_service(
         self, job: RecurringTrainingJob, recurrence: TrainingRecurrence, *, dry_run: bool = False

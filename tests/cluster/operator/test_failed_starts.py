@@ -46,6 +46,16 @@ def test_a_new_template_replaces_an_attempt_whose_image_cannot_be_pulled(driven:
     assert "PodsStarted" not in {each["type"] for each in driven.job["status"]["conditions"]}
 
 
+def test_a_field_that_the_api_server_would_drop_starts_nothing_and_is_named(driven: DrivenJob) -> None:
+    container = {"name": "train", "image": "digits:1", "imagePullPolcy": "Always"}
+    driven.begin(template={"job": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}})
+    ready = condition(driven.job, "Ready")
+    assert ready["reason"] == "TemplateRejected"
+    place = "spec.template.job.template.spec.containers[0].imagePullPolcy"
+    assert f"{place}: found 'Always', expected no field of this name" in ready["message"]
+    assert driven.recurrences == []
+
+
 def test_a_program_that_is_not_in_the_image_is_tried_twice_and_blames_no_batch_size(driven: DrivenJob) -> None:
     driven.begin()
     refusal = 'exec: "pyton": executable file not found in $PATH'

@@ -119,3 +119,17 @@ def test_a_container_that_would_run_other_than_it_was_written_is_refused(
     )
     assert main(["validate", str(file)]) == (2 if said else 0)
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("field", "said"), [("restartPolcy", "expected restartPolicy (did you mean it?)"), ("hostUsers", ": valid")]
+)
+def test_a_misspelt_field_of_a_pod_is_named_and_a_rare_one_is_none(
+    field: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = json.loads(manifest())
+    pod = made["spec"]["template"]["job"]["template"]["spec"]
+    pod[field] = pod.pop("restartPolicy", "Never")
+    (tmp_path / "job.yaml").write_text(json.dumps(made), encoding="utf-8")
+    main(["validate", str(tmp_path / "job.yaml")])
+    assert said in capsys.readouterr().out

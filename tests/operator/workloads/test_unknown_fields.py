@@ -1,0 +1,34 @@
+"""A field that the API server would drop is named by its path in the template, and none that Wattloop adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from wattloop_operator.api.template import Template
+from wattloop_operator.workloads.unknown_fields import unknown_field
+
+POD = {"spec": {"containers": [{"name": "a"}, {"name": "b", "imagePullPolcy": "Always"}]}}
+TRAIN_SET = {"apiVersion": "example.com/v1", "kind": "TrainSet", "spec": {"workers": {"template": POD}}}
+OTHER = {"workload": TRAIN_SET}
+FIELD = "spec.containers[1].imagePullPolcy"
+CANNOT = 'TrainSet in version "v1" cannot be handled as a TrainSet: strict decoding error: '
+
+
+@pytest.mark.parametrize(
+    ("template", "paths", "named"),
+    [
+        ({"job": {"template": POD}}, [f"spec.template.{FIELD}"], f"spec.template.job.template.{FIELD}"),
+        (OTHER, [f"spec.workers.template.{FIELD}"], f"template.workload.spec.workers.template.{FIELD}"),
+        (OTHER, ["spec.added", f"spec.workers.template.{FIELD}"], FIELD),
+        (OTHER, ["spec.added", "metadata.labels", "spec.workers[7]", "", 'a\\"b'], ""),
+    ],
+)
+def test_a_field_that_the_api_server_would_drop_is_named_by_its_path_in_the_template(
+    template: dict[str, Any], paths: list[str], named: str
+) -> None:
+    rejection = CANNOT + ", ".join(f'unknown field "{path}"' for path in paths)
+    found = unknown_field(Template.model_validate(template), rejection)
+    assert (found is not None) == bool(named)
+    assert found is None or f"{named}: found 'Always', expected no field of this name" in str(found)
