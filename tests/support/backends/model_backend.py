@@ -324,6 +324,7 @@ def report(
     diverged: bool = False,
     rank: int = 0,
     published: PublishedModel | None = None,
+    power_limit_watts: float | None = None,
 ) -> Report:
     """A report of a process with GPUs of at most 400 W."""
     energy = tuple(
@@ -343,6 +344,7 @@ def report(
         profile=profile,
         rank=rank,
         published=published,
+        power_limit_watts=power_limit_watts,
     )
 
 

@@ -278,6 +278,14 @@ def observation_of(record: ObservationRecord, from_other_job: bool) -> Observati
 
 
 def _limit_watts(recurrence: TrainingRecurrence) -> float | None:
+    """The limit that an attempt ran with; None without one, and for an attempt that ended while it measured limits.
+
+    The limit that is held at the end was chosen among the measured ones, or it is the next one to measure.
+    """
     progress = recurrence.status.progress
+    if recurrence.spec.profile_power_limits and progress is not None:
+        measured = {point.power_limit_watts for point in progress.profile}
+        if progress.power_limit_watts not in measured:
+            return None
     limit = recurrence.spec.power_limit_watts if progress is None else progress.power_limit_watts
     return None if limit is None else float(limit)

@@ -110,6 +110,17 @@ def test_a_profiled_batch_size_gets_its_cheapest_limit(backend: ModelBackend) ->
     assert next_decision(backend).spec.power_limit_watts == 300
 
 
+@pytest.mark.parametrize(("held", "recorded"), [(300.0, 300.0), (200.0, None)])
+def test_an_attempt_that_ends_while_it_measures_limits_ran_with_none_of_them(
+    backend: ModelBackend, held: float, recorded: float | None
+) -> None:
+    name = backend.start_attempt()
+    backend.report(name, metric=0.95, finished=True, profile=PROFILE, power_limit_watts=held)
+    backend.end_workload(name)
+    backend.reconcile()
+    assert [each.power_limit_watts for each in backend.records.values()] == [recorded]
+
+
 @pytest.mark.parametrize(("scaling", "scale"), [("None", "1"), ("Linear", "1"), ("SquareRoot", "1")])
 def test_the_default_batch_size_keeps_the_learning_rate(
     backend_with: Callable[..., ModelBackend], scaling: str, scale: str
