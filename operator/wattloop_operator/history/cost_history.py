@@ -99,6 +99,8 @@ def saving_sentence(history: JobHistory) -> str:
             f"In all{_since_text(savings)}, learning included, "
             f"{count_text(savings.compared_count)} cost {saving_text(percent)}: {known}."
         )
+        if savings.baseline_count:
+            sentences.append(f"Not counted in it: {count_text(savings.baseline_count)} in the default configuration.")
     return " ".join(sentences)
 
 

@@ -152,6 +152,11 @@ class JobSavings:
         """Number of recurrences that would have cost the default's cost."""
         return sum(each.is_compared for each in self.recurrences)
 
+    @cached_property
+    def baseline_count(self) -> int:
+        """Number of recurrences in the default configuration, which the others are compared with."""
+        return sum(each.purpose is Purpose.BASELINE for each in self.recurrences)
+
     @property
     def _learning(self) -> tuple[RecurrenceSaving, ...]:
         return tuple(each for each in self.compared if each.purpose is Purpose.LEARNING or each.lost_joules)
@@ -254,7 +259,9 @@ class _Purposes:
 
     def _learns(self, record: ObservationRecord) -> bool:
         key = _key(record)
-        measures = key in self._highest and key not in self._measured and record.power_limit_watts is not None
+        # Without a limit: it ended while it measured. In mode Advise nothing is measured.
+        measured = key not in self._highest or key in self._measured
+        measures = not measured and record.decision_kind != DecisionKind.ADVISE.value
         if measures:
             self._measured.add(key)
         searches = record.decision_kind in SEARCHES and not ran(record, self._default)

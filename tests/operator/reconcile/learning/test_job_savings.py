@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from decimal import Decimal
@@ -55,6 +56,9 @@ def test_a_default_run_that_measures_power_limits_is_a_cost_of_learning(
     assert [each.purpose for each in shown.savings.recurrences] == [Purpose.LEARNING, Purpose.CHOSEN]
     assert cells(shown)[0] == "–"
     assert shown.savings.of(1) is not None, "a limit that Wattloop chose saves"
+    unfinished = dataclasses.replace(measuring, power_limit_watts=None)
+    again = history(unfinished, limited, profiles=(limits,)).savings
+    assert again.recurrences == shown.savings.recurrences, "it ended while it measured"
     learning = shown.savings.learning_joules
     assert learning is not None
     # ½·4000 J + ½·300 W·10 s, of 2750 J.
