@@ -42,6 +42,16 @@ def printable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     return shown if len(text) <= limit else f"{shown}…"
 
 
+def quoted(text: str) -> str:
+    r"""A text as its user wrote it, in quotes: `repr` would double each backslash of a regular expression.
+
+    Example:
+        >>> print(quoted(r"acc (?P<metric>\S+)"))
+        'acc (?P<metric>\S+)'
+    """
+    return f"'{printable(text)}'"
+
+
 def short_repr(value: object) -> str:
     """The value as Python writes it, for an error message, truncated.
 

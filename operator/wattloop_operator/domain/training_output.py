@@ -15,6 +15,7 @@ from typing import Any
 
 import re2
 
+from wattloop.printable import quoted
 from wattloop.wire.training_messages import MAX_NUMBER
 from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.reporting_source import Reporting
@@ -229,7 +230,7 @@ def _compiled(pattern: str) -> Any:
     except re2.error as error:
         text = error.args[0] if error.args else error
         cause = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
-        raise PatternError(f"found {pattern!r}, expected a regular expression of RE2: {cause}") from error
+        raise PatternError(f"found {quoted(pattern)}, expected a regular expression of RE2: {cause}") from error
 
 
 def _group(compiled: Any, text: str, name: str) -> str | None:
@@ -290,9 +291,9 @@ class BoundedOutputReader:
             self._slow_lines.spend(seconds)
             if self._slow_lines.debt_seconds > 0:
                 raise SlowPatternError(
-                    f"the pattern {self._pattern!r} takes {1000 * seconds:.0f} ms of processor time for a line of "
-                    f"{min(len(line), MAX_LINE_BYTES)} bytes, so the output is searched no further; expected at most "
-                    f"{1000 * MAX_LINE_SECONDS:.0f} ms: write spec.reporting.pattern with fewer repetitions"
+                    f"the pattern {quoted(self._pattern)} takes {1000 * seconds:.0f} ms of processor time for a line "
+                    f"of {min(len(line), MAX_LINE_BYTES)} bytes, so the output is searched no further; expected "
+                    f"at most {1000 * MAX_LINE_SECONDS:.0f} ms: write spec.reporting.pattern with fewer repetitions"
                 )
         return evaluation
 

@@ -91,7 +91,7 @@ MERGE_BOMB = "a0: &a0 {x: 1}\n" + "".join(
     ("text", "found"),
     [
         ("a: [1\n", "expected ',' or ']'"),
-        ("a: 1\n\tb: 2\n", r"'\t' that cannot start any token"),
+        ("a: 1\n\tb: 2\n", "a tab"),
         ("a: *nowhere\n", "undefined alias"),
         ("a: 1\na: 2\n", "a second a (the first is on line 1)"),
         ("? [1, 2]\n: x\n", "a key that is not a string"),
@@ -131,6 +131,26 @@ def test_a_text_that_is_not_a_manifest_is_rejected_with_its_position(text: str, 
     assert found in raised.value.problem.found
     assert raised.value.problem.expected
     assert len(str(raised.value.problem)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "spec:\n  - name: x\n   image: y\n",
+            "f.yaml:3:4: found a line that is indented wrongly, expected column 3, where line 2 begins, or",
+        ),
+        ("a:\n  b: 1\n    c: 2\n", "f.yaml:3:6: found a line that does not fit the line before, expected the same ind"),
+        ("a: b: c\n", "f.yaml:1:5: found a second colon in a line, expected quotes around a value"),
+        ("a:\n\tb: 1\n", "f.yaml:2:1: found a tab, expected spaces"),
+        ("a: [1]]\n", "f.yaml:1:7: found text that is not YAML (expected <block end>, but found ']')"),
+        ("a: @x\n", "expected quotes around a value that begins with this character"),
+    ],
+)
+def test_a_mistake_of_indentation_or_quotes_is_named_as_one(text: str, said: str) -> None:
+    with pytest.raises(DocumentError) as raised:
+        values(text)
+    assert said in str(raised.value)
 
 
 def test_an_anchor_that_is_defined_twice_is_accepted_without_a_warning() -> None:

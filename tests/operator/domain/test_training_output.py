@@ -297,6 +297,8 @@ def test_a_share_in_percent_beside_a_threshold_that_is_a_fraction_is_noticed_at_
         ("accuracy (.*)", "no group named metric"),
         ("(?P<metric>", "missing \\)"),
         ("(?P<metric>a)(?=b)", "RE2"),
+        # The pattern as it was written, without doubled backslashes.
+        (r"acc: (?P<metric>\S+", r"found 'acc: \(\?P<metric>\\S\+', expected"),
         ("((((?P<metric>a){1000}){1000}){1000})", "RE2"),
     ],
 )

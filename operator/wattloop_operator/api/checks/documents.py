@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ MAX_VALUES = 100_000
 # A float has at most 309 digits before the point; Python refuses to convert much longer integers.
 MAX_NUMBER_CHARACTERS = 400
 TAG_PREFIX = "tag:yaml.org,2002:"
+# What ends a list in brackets or an object in braces, in a message of the library.
+FLOW_END = re.compile(r"found '[\]},]'")
 # kubectl reads these unquoted scalars of YAML 1.1 as booleans.
 TRUE_SCALARS = frozenset({"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"})
 FALSE_SCALARS = frozenset({"n", "N", "no", "No", "NO", "off", "Off", "OFF"})
@@ -149,13 +152,35 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
-        found = f"text that is not YAML ({error.problem or error.context})"
-        raise DocumentError(ManifestProblem(source, "", found, "YAML", line, column)) from error
+        before = "" if mark is None else text[: mark.index].rpartition("\n")[2]
+        raise DocumentError(ManifestProblem(source, "", *_not_yaml(error, before), line, column)) from error
     except YAMLError as error:
         found = f"text that is not YAML ({str(error).strip().partition(chr(10))[0]})"
         raise DocumentError(ManifestProblem(source, "", found, "YAML")) from error
     except RecursionError as error:
         raise DocumentError(ManifestProblem(source, "", "values nested too deeply", "a plain manifest")) from error
+
+
+def _not_yaml(error: MarkedYAMLError, before: str) -> tuple[str, str]:
+    """What was found at the mark of an error, and what is expected, in the words of a person who indents lines.
+
+    Args:
+        error: The error.
+        before: The line up to the mark.
+    """
+    problem, begin = error.problem or error.context or "", error.context_mark
+    if problem.startswith("found character '\\t'"):
+        return "a tab", "spaces: YAML allows no tab at this place"
+    if problem.startswith("found character"):
+        return f"text that is not YAML ({problem})", "quotes around a value that begins with this character"
+    if problem.startswith("expected <block end>") and begin is not None and not FLOW_END.search(problem):
+        place = f"column {begin.column + 1}, where line {begin.line + 1} begins"
+        return "a line that is indented wrongly", f"{place}, or the column of another line that it belongs to"
+    if problem.startswith("mapping values are not allowed"):
+        if ":" in before:
+            return "a second colon in a line", "quotes around a value that has a colon and a space"
+        return "a line that does not fit the line before", "the same indentation, and a space after each key's colon"
+    return f"text that is not YAML ({problem})", "YAML"
 
 
 class _Reader:

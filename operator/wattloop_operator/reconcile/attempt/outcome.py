@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from wattloop.printable import quoted
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.objective import Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
@@ -256,7 +257,7 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
         reporting = recurrence.spec.reporting
         remedy = _REMEDIES[reporting.source].format(metric=target.metric)
         if reporting.pattern is not None:
-            remedy = f"no line matched spec.reporting.pattern {reporting.pattern!r} with a number; {remedy}"
+            remedy = f"no line matched spec.reporting.pattern {quoted(reporting.pattern)} with a number; {remedy}"
         return Ended(Result.MISSING_METRIC, f"ended without {target.metric}: {remedy}; nothing is learned from it")
     got = f"{target.metric} got to {_metric_text(progress, target)}"
     text = f"{got}, the target is {target.threshold}, after {epochs_text(progress.epoch or 0)}"
