@@ -167,7 +167,9 @@ def _met_at_once(recurrence: TrainingRecurrence, target: Target) -> bool:
     if progress is None or progress.curve is None or recurrence.spec.warm_start or recurrence.spec.target != target:
         return False
     beyond = _beyond(progress.curve.metrics[0], target)
-    return beyond >= (0 if progress.curve.epochs[0] <= 1 else FAR * abs(float(target.threshold)))
+    # One that trains for one epoch is evaluated at its end alone, as one whose first evaluation is late.
+    is_early = progress.curve.epochs[0] <= 1 < recurrence.spec.max_epochs
+    return beyond >= (0 if is_early else FAR * abs(float(target.threshold)))
 
 
 def _was_trained_to(record: ObservationRecord, target: Target) -> bool:

@@ -56,6 +56,16 @@ def test_a_first_evaluation_that_meets_the_target_asks_for_the_direction(
     assert ("TargetMetAtOnce" in {each.reason for each in backend.events}) == (reason is not None)
 
 
+@pytest.mark.parametrize(("metric", "reason"), [(0.9, None), (2.3, FAR)])
+def test_a_training_of_one_epoch_is_asked_for_the_direction_far_beyond_the_threshold_alone(
+    backend_with: Backends, metric: float, reason: str | None
+) -> None:
+    backend = backend_with(objective=target("0.88", "Maximize") | {"maxEpochs": 1}, policy={"fixed": {}})
+    train(backend, (1, metric))
+    found = met_at_once(backend)
+    assert (None if found is None else found.reason) == reason
+
+
 def test_the_warning_says_what_was_seen_and_what_to_write_and_comes_once(backend_with: Backends) -> None:
     backend = backend_with(objective=target("0.1", "Maximize"))
     train(backend, (1, 2.3))
