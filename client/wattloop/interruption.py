@@ -63,6 +63,7 @@ class _Interruption:
         self.title = "wattloop"
         self.deferrals = 0
         self.requested = False
+        self.number: int | None = None
         self.accepted = False
         self.wakers: list[Callable[[], object]] = []
         self.cleanups: list[Callable[[], object]] = []
@@ -102,8 +103,9 @@ class _Interruption:
         self._thread.join()
         os.close(self._reading)
 
-    def _handle(self, _number: int, _frame: FrameType | None) -> None:
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
         # Runs in the main thread at any instruction, so it must not take a lock or raise.
+        self.number = self.number or number
         self.requested = True
         if self._handler_requests.ends_at_once(is_deferred=self.deferrals > 0):
             self._end_at_once()
@@ -112,6 +114,7 @@ class _Interruption:
         while (byte := os.read(self._reading, 1)) and byte != END_OF_THREAD:
             if byte[0] not in self._handlers:
                 continue
+            self.number = self.number or byte[0]
             self.requested = True
             ends = self._thread_requests.ends_at_once(is_deferred=self.deferrals > 0)
             for wake in list(self.wakers):
@@ -259,6 +262,11 @@ def wake_on_request(wake: Callable[[], object]) -> Iterator[None]:
 def requested() -> bool:
     """Whether the program was asked to end."""
     return _Process.now is not None and _Process.now.requested
+
+
+def requesting_signal() -> int | None:
+    """The signal by which the program was asked to end; None if it was not."""
+    return None if _Process.now is None else _Process.now.number
 
 
 def accept_request() -> bool:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from wattloop import interruption
 from wattloop.commands.blas_threads import users_environment
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceStatus
@@ -25,7 +26,7 @@ from wattloop_operator.local.command import command_of, missing_module_text
 from wattloop_operator.local.final_energy import FinalEnergy
 from wattloop_operator.local.output_folder import require_space
 from wattloop_operator.local.output_follower import OutputFollower
-from wattloop_operator.local.processes import ProcessStartError, TrainingProcess, last_output
+from wattloop_operator.local.processes import GRACE_SECONDS, ProcessStartError, TrainingProcess, last_output
 from wattloop_operator.local.report_server import RECURRENCE, LocalTokens, replace_recurrence
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
@@ -44,6 +45,8 @@ JOB = "RecurringTrainingJob"
 WORKLOAD = "Workload"
 # Of the output of a failed process: a traceback behind that of its launcher.
 MAX_STORED_CHARACTERS = 8 * 1024
+# A training that ends within this time after a signal needs no notice.
+NOTICE_SECONDS = 1.0
 DISRUPTING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -179,14 +182,35 @@ class LocalBackend:
             )
 
     def end_all(self) -> None:
-        """End every process that still runs. Its attempt counts as disrupted."""
+        """End every process that still runs: by a signal, and what runs after the grace period is killed.
+
+        Its attempt counts as disrupted, whatever its process does at the signal.
+        """
         try:
             self._store_ended()
         finally:
+            self._interrupt_all()
             for process in self._processes.values():
                 process.end()
             for follower in self._followers.values():
                 follower.finish()
+
+    def _interrupt_all(self) -> None:
+        running = [process for process in self._processes.values() if process.exit_code is None]
+        number = interruption.requesting_signal()
+        for process in running:
+            # A terminal that closes takes SIGHUP to its own processes; a training knows SIGTERM from its cluster.
+            process.interrupt(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for process in running:
+            process.wait(NOTICE_SECONDS)
+        if all(process.exit_code is not None for process in running):
+            return
+        logger.warning(
+            "the training has %.0f s to end after the signal; a second signal ends it at once", GRACE_SECONDS
+        )
+        for process in running:
+            process.wait(deadline - time.monotonic())
 
     def _write_recurrence_status(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
         process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
@@ -368,7 +392,7 @@ def _reported_its_end(process: TrainingProcess, recurrence: TrainingRecurrence) 
 def _process_body(process: TrainingProcess, log: Path) -> dict[str, Any]:
     code, output = process.exit_code, last_output(log, MAX_OUTPUT_CHARACTERS)
     printed = {"output": output[-MAX_STORED_CHARACTERS:], "log": str(log)}
-    if code == 0:
+    if code == 0 and not process.interrupted:
         return _ended_body(None, "", process) | printed
     if process.ended_by_run or (code is not None and -code in DISRUPTING_SIGNALS):
         return _ended_body(Failure.DISRUPTED, "its process was ended from outside", process)

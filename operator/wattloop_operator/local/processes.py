@@ -39,6 +39,7 @@ class TrainingProcess:
 
     Attributes:
         python: The Python that it runs with; empty if there is none.
+        interrupted: Whether it was asked to end because the run ends.
 
     Raises:
         ProcessStartError: The program does not exist or is not executable.
@@ -59,6 +60,7 @@ class TrainingProcess:
         self.started_at = datetime.now(UTC)
         self.ended_at: datetime | None = None
         self.ended_by_run = False
+        self.interrupted = False
         self.terminating = False
         self._watchdog = watchdog
         # Of a fixed length, so that none begins another one.
@@ -98,9 +100,18 @@ class TrainingProcess:
     def end(self) -> None:
         """End it and all its children, and wait until it has ended."""
         self.ended_by_run = True
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._signal(signal.SIGKILL)
         self._watcher.join()
+
+    def interrupt(self, number: int) -> None:
+        """Send it and its children the signal by which the run was asked to end. It may save what it has."""
+        self.interrupted = self.ended_by_run = True
+        if not self.terminating:
+            self._signal(number)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it has ended, for at most this time; returns whether it has."""
+        return self._has_ended.wait(seconds)
 
     def terminate(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """Ask it and its children to end (SIGTERM); what still runs after the grace period is killed."""

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from support.agents.agent_fixture import until
 from support.backends.backend_contract import BackendContract, BackendHarness
 from support.backends.model_backend import KEY, job, report
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_until_planned
 from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
@@ -63,6 +65,29 @@ def test_a_snapshot_contains_the_job_that_this_one_learns_from(tmp_path: Path) -
         assert snapshot is not None
         assert snapshot.source_job is not None
         assert snapshot.source_job.metadata.name == "source"
+
+
+@pytest.mark.parametrize(
+    ("at_signal", "saves"), [("echo saved > saved; exit 0", True), ("", False)], ids=["saves", "ignores"]
+)
+def test_a_training_may_save_what_it_has_at_an_interruption_which_disrupts_its_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_signal: str, saves: bool
+) -> None:
+    for name in ("GRACE_SECONDS", "NOTICE_SECONDS"):
+        monkeypatch.setattr(f"wattloop_operator.local.local_backend.{name}", 20.0 if saves else 0.0)
+    script = f"trap '{at_signal}' INT TERM; touch begun; while :; do sleep 0.02; done"
+    container = SLEEPER | {"command": ["sh", "-c", script]}
+    with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
+        backend = local_backend(store, tmp_path, watchdog)
+        backend.ensure_job(job(template={"job": {"template": {"spec": {"containers": [container]}}}}))
+        harness = BackendHarness(backend, KEY, lambda _: None, processes_of)
+        harness.do(actions.StartWorkload(harness.create()))
+        until((tmp_path / "begun").exists, "the training has begun")
+        backend.end_all()
+        snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    assert [each.failure for each in snapshot.workloads.values()] == [Failure.DISRUPTED]
+    assert (tmp_path / "saved").exists() == saves
 
 
 def test_an_outcome_has_the_plan_that_the_ranks_ran(tmp_path: Path) -> None:
