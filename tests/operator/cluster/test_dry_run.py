@@ -10,10 +10,14 @@ import pytest
 
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
-from wattloop_operator.cluster.api import RejectedError
+from wattloop_operator.cluster.api import ClusterApi, RejectedError
+from wattloop_operator.cluster.api_transport import Request, StatusError
 from wattloop_operator.cluster.dry_run import RECHECK_SECONDS, DryRun
+from wattloop_operator.cluster.informer.object_cache import ObjectCache
+from wattloop_operator.cluster.workload_access import WorkloadAccess
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
+from wattloop_operator.workloads.injection import ClusterAddresses
 
 
 def job(generation: int = 1, **status: Any) -> RecurringTrainingJob:
@@ -97,3 +101,20 @@ def test_a_workload_that_a_previous_operator_accepted_is_not_checked_again(
 ) -> None:
     assert refusal(job(**status)) == ""
     assert server.requests == requests
+
+
+def test_a_field_that_wattloop_adds_for_another_version_of_a_kind_may_be_dropped() -> None:
+    """A TrainJob gets the patches of two versions of Trainer, of which each drops one."""
+    queries: list[str | None] = []
+
+    def transport(request: Request) -> dict[str, Any]:
+        queries.append(request.query.get("fieldValidation"))
+        if queries[-1] == "Strict":
+            message = 'strict decoding error: unknown field "spec.podTemplateOverrides"'
+            raise StatusError(request, 400, "BadRequest", message)
+        return {"kind": "Job", "spec": {}}
+
+    made = job()
+    access = WorkloadAccess(ClusterApi(transport), ObjectCache(), lambda: ClusterAddresses(report_url="x"), lambda: 0.0)
+    access.dry_run_create(made, decide(Snapshot(made), Attempt(0, 0, "dry-run", datetime(2026, 3, 1, tzinfo=UTC))))
+    assert queries == ["Strict", None]
