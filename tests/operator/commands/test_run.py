@@ -28,6 +28,7 @@ def test_the_same_seed_gives_the_same_table_and_a_later_run_continues_it(
     local_job: LocalJob, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local_job.job()
+    local_job.draws_plots = True
     other = tmp_path / "other"
     assert local_job.run("--recurrences", "2") == 0
     output = capsys.readouterr()
@@ -39,6 +40,7 @@ def test_the_same_seed_gives_the_same_table_and_a_later_run_continues_it(
         "run 1, try 0",
     ]
     assert {path.name for path in local_job.output.iterdir()} >= FILES
+    local_job.draws_plots = False
     assert local_job.run("--recurrences", "2", output=other) == 0
     table = (local_job.output / "recurrences.csv").read_bytes()
     assert (other / "recurrences.csv").read_bytes() == table

@@ -40,7 +40,7 @@ SPEC: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> LocalJob:
     """A job that has run nine recurrences."""
-    job = LocalJob(tmp_path_factory.mktemp("job"))
+    job = LocalJob(tmp_path_factory.mktemp("job"), draws_plots=True)
     job.job(TRAINING, **SPEC)
     assert job.run("--recurrences", "9") == 0
     return job

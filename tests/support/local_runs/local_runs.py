@@ -8,9 +8,12 @@ import resource
 import select
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from ruamel.yaml import YAML
 
@@ -85,10 +88,17 @@ class RunProcess:
 
 @dataclass
 class LocalJob:
-    """A folder with a manifest and a training script, for a command of the local mode."""
+    """A folder with a manifest and a training script, for a command of the local mode.
+
+    Attributes:
+        folder: The folder.
+        command: The command.
+        draws_plots: Whether runs draw their plots, a third of a short run's processor time.
+    """
 
     folder: Path
     command: str = "run"
+    draws_plots: bool = False
 
     @property
     def manifest(self) -> Path:
@@ -123,7 +133,16 @@ class LocalJob:
 
     def run(self, *options: str, output: Path | None = None) -> int:
         """Run in this process, and return the exit code."""
-        return main(self.arguments(*options, output=output))
+        with self._plots():
+            return main(self.arguments(*options, output=output))
+
+    @contextmanager
+    def _plots(self) -> Iterator[None]:
+        if self.draws_plots:
+            yield
+        else:
+            with mock.patch("wattloop_operator.local.local_run.write_plots"):
+                yield
 
     def rows(self, output: Path | None = None) -> list[dict[str, str]]:
         with ((output or self.output) / "recurrences.csv").open(newline="") as stream:
@@ -145,7 +164,8 @@ class LocalJob:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
             return main(arguments)
 
-        pid = forked(limited, self.folder / "stdout", stderr)
+        with self._plots():
+            pid = forked(limited, self.folder / "stdout", stderr)
         return RunProcess(pid, stderr)
 
     def wait_for_training(self, run: RunProcess) -> tuple[int, int]:
