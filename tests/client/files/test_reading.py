@@ -5,22 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
+from support.forked_process import forked
+from support.local_runs.local_runs import RunProcess
 from wattloop.commands.main import main
 from wattloop.errors import InputError
 from wattloop.files.reading import read_bounded, read_text, special_file_kind
 
 ROOT = Path(__file__).parents[3]
 JOB = ROOT / "examples" / "digits" / "job.yaml"
-# Allows for a slow machine; a command that waits for a writer never ends.
-TIMEOUT_SECONDS = 60
 PIPELINE = ["--blocking-power", "80", "--output", "plans"]
 TRACES = ["--dataset", "d", "--network", "n", "--optimizer", "o", "--target-metric", "1", "--max-epochs", "1"]
 COMMANDS = {
@@ -44,13 +44,28 @@ COMMANDS = {
 SERVERS = {"agent", "operator", "operator --kubeconfig"}
 
 
-def wattloop(*arguments: str, folder: Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, for its logs, its standard input and its descriptors."""
-    script = "import sys; from wattloop.commands.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(  # type: ignore[call-overload, no-any-return]
-        command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False, cwd=folder, **options
-    )
+class Done(NamedTuple):
+    """A command that has ended: its exit code and its output."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+def wattloop(*arguments: str, folder: Path, stdin: int | None = None) -> Done:
+    """In a forked process, for its logs, its standard input and its descriptors."""
+
+    def call() -> int:
+        os.chdir(folder)
+        if stdin is not None:
+            os.dup2(stdin, 0)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+        return main(arguments)
+
+    stdout, stderr = folder / "stdout", folder / "stderr"
+    # One that waits for a writer never ends, which fails here.
+    code = RunProcess(forked(call, stdout, stderr), stderr).ended()
+    return Done(code, stdout.read_text(), stderr.read_text())
 
 
 @pytest.fixture
@@ -75,7 +90,7 @@ def rejected(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         arguments = [argument.format(path) for argument in COMMANDS[command]]
         if command in SERVERS:
             done = wattloop(*arguments, folder=folder)
-            assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+            assert (done.code, "Traceback" in done.stderr) == (2, False), done.stderr
             return done.stdout + done.stderr
         monkeypatch.chdir(folder)
         logs = logging.getLogger()
@@ -107,23 +122,31 @@ def test_commands_reject_a_socket(command: str, folder: Path, rejected: Callable
         assert "it is a socket" in rejected(command, folder / "socket")
 
 
-def test_an_open_pipe_is_read_to_its_end(folder: Path) -> None:
+def pipe_with(content: bytes) -> int:
+    """The reading end of a pipe whose writer has closed it."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as stream:
-        stream.write(JOB.read_bytes())
-    done = wattloop("validate", f"/dev/fd/{reading}", folder=folder, pass_fds=[reading])
+        stream.write(content)
+    return reading
+
+
+def test_an_open_pipe_is_read_to_its_end(folder: Path) -> None:
+    reading = pipe_with(JOB.read_bytes())
+    done = wattloop("validate", f"/dev/fd/{reading}", folder=folder)
     os.close(reading)
     assert done.stdout == f"/dev/fd/{reading}: RecurringTrainingJob digits: valid\n"
     for name in ("-", "/dev/stdin"):
-        done = wattloop("validate", name, folder=folder, input=JOB.read_text())
+        reading = pipe_with(JOB.read_bytes())
+        done = wattloop("validate", name, folder=folder, stdin=reading)
+        os.close(reading)
         assert done.stdout == f"{name}: RecurringTrainingJob digits: valid\n"
 
 
 def test_endless_standard_input_is_read_up_to_the_limit(folder: Path) -> None:
     with Path("/dev/zero").open("rb") as endless:
         for name in ("-", "/dev/stdin"):
-            done = wattloop("validate", name, folder=folder, stdin=endless)
-            assert done.returncode == 2
+            done = wattloop("validate", name, folder=folder, stdin=endless.fileno())
+            assert done.code == 2
             assert "found more than 1048576 bytes" in done.stdout
 
 
