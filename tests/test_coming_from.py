@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import re
@@ -43,14 +44,17 @@ def source_words() -> set[str]:
     return {word.strip("-") for word in WORD.findall(text)} | files
 
 
-KNOWN = source_words() | NOT_OURS | OF_TORCHRUN | OF_MERAK
+@functools.cache
+def known() -> frozenset[str]:
+    """All names that exist; not read where this module is only collected."""
+    return frozenset(source_words() | NOT_OURS | OF_TORCHRUN | OF_MERAK)
 
 
 def unknown(cell: str) -> list[str]:
     """The words in backticks of a cell that no source has."""
     words = [word.strip("-") for code in re.findall(r"`([^`]+)`", cell) for word in WORD.findall(code)]
     # argparse makes the opposite of a flag.
-    return [word for word in words if word and word not in KNOWN and word.removeprefix("no-") not in KNOWN]
+    return [word for word in words if word and word not in known() and word.removeprefix("no-") not in known()]
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

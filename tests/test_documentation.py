@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import io
 import keyword
 import re
 import subprocess
 import tokenize
-from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -52,16 +52,20 @@ def subwords(name: str) -> tuple[str, ...]:
     return tuple(part.lower() for part in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name))
 
 
-def identifiers() -> Iterator[tuple[str, str]]:
-    """Each identifier of the Python code, with a file that has it."""
+def identifiers(text: str) -> set[str]:
+    """Each identifier of a file of Python code: not the words of its strings and comments."""
+    return {
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.NAME and not keyword.iskeyword(token.string)
+    }
+
+
+def python_files() -> dict[str, str]:
+    """The text of each file of Python code, by its path."""
     listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for file in listed.split():
-        if not (ROOT / file).is_file():
-            continue
-        text = (ROOT / file).read_text(encoding="utf-8")
-        for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type == tokenize.NAME and not keyword.iskeyword(token.string):
-                yield token.string, file
+    files = [file for file in listed.split() if (ROOT / file).is_file()]
+    return {file: (ROOT / file).read_text(encoding="utf-8") for file in files}
 
 
 def test_the_table_of_behaviours_is_long_enough_to_be_useful() -> None:
@@ -92,15 +96,20 @@ def test_terms_are_in_alphabetical_order_and_each_is_there_once() -> None:
 
 
 def test_no_identifier_contains_a_replaced_name() -> None:
-    replaced = {subwords(name): name for row in REPLACED for name in re.findall(r"`(\w+)`", row[0])}
+    replaced = {subwords(name) for row in REPLACED for name in re.findall(r"`(\w+)`", row[0])}
     assert replaced
-    found = {}
-    for identifier, file in identifiers():
-        words = () if identifier in OF_FRAMEWORKS else subwords(identifier)
-        for size in {len(each) for each in replaced}:
-            for start in range(len(words) - size + 1):
-                if words[start : start + size] in replaced:
-                    found[identifier] = file
+    sizes = {len(each) for each in replaced}
+
+    @functools.cache
+    def is_replaced(name: str) -> bool:
+        words = () if name in OF_FRAMEWORKS else subwords(name)
+        return any(words[start : start + size] in replaced for size in sizes for start in range(len(words) - size + 1))
+
+    found: dict[str, str] = {}
+    for file, text in python_files().items():
+        # Strings and comments may contain them: only such a file is split into tokens, which takes long.
+        if any(is_replaced(word) for word in set(re.findall(r"\w+", text))):
+            found |= {name: file for name in identifiers(text) if is_replaced(name)}
     assert found == {}
 
 
@@ -130,6 +139,7 @@ def commands(page: Path, program: str) -> list[list[str]]:
     return [words.split() for name, words in COMMAND.findall(text) if name == program]
 
 
+@functools.cache
 def options_of(name: str) -> set[str]:
     """The options of a subcommand, and of those below it."""
     command = next(entry for entry in entry_points(group=GROUP) if entry.name == name).load()
