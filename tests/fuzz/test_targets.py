@@ -33,8 +33,9 @@ from wattloop_operator.reconcile.pipeline.reports import with_report
 from wattloop_operator.reporting import pipeline_commits, request_handling
 
 SEED = 20261122
-# A sequence of messages to the plan service, and a template's check, take a tenth of a second.
-MUTATIONS = {"plan-service": 20, "templates": 60, "frequency-plans": 60}
+# The slower a target is, the fewer: a sequence of messages to the plan service, and a template's check, take a tenth of
+# a second. `make fuzz` goes on for as long as wanted.
+MUTATIONS = {"plan-service": 20, "templates": 60, "frequency-plans": 60, "reporting": 100, "manifests": 100}
 
 
 @pytest.fixture

@@ -106,6 +106,7 @@ def test_the_saving_compared_with_free_clocks_is_that_by_the_gpus_own_energies()
         server.give(Directive(mode="Plan", clocks_megahertz=(1110,) * (2 * MICROBATCHES), free=free))
         # The exact energy of all GPUs at the begin of each iteration.
         energies: list[int] = []
+        seen: list[tuple[int, ...]] = [()]
 
         def newest() -> list[RankReport]:
             with server.lock:
@@ -114,8 +115,11 @@ def test_the_saving_compared_with_free_clocks_is_that_by_the_gpus_own_energies()
         def is_over() -> bool:
             energies.append(sum(gpu.energy_microjoules for gpu in node.gpus.describe().gpus))
             cycles = [report.compared for report in newest()]
-            if len(cycles) < STAGES or min(map(len, cycles)) < 8:
+            counts = tuple(map(len, cycles))
+            # Nothing new is known between two cycles, each of 16 iterations.
+            if len(counts) < STAGES or min(counts) < 8 or counts == seen[-1]:
                 return False
+            seen.append(counts)
             # On a busy machine iterations differ more, and the slowdown is measured longer.
             slowdowns = [slowdown(each) for each in cycles]
             is_known = all(each is not None and each.percent > 3 * each.error_percent for each in slowdowns)
