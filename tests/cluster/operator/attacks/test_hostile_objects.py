@@ -36,7 +36,7 @@ PARAMETERS = [
 ]
 JOBS = 700
 LONG_STATUSES, MESSAGE = 20, "x" * 250_000
-Send = Callable[[str, str, str, bytes], None]
+Send = Callable[[str, str, str, bytes], bytes]
 
 
 @pytest.fixture
@@ -50,18 +50,20 @@ def other(
         cluster, api_version="v1", kind="ServiceAccount", namespace=name, condition=bool, what="a service account"
     )
     yield name
-    control_plane.remove_objects("wattloop.dev/recurringtrainingjobs", name)
+    for resource in ("wattloop.dev/recurringtrainingjobs", "jobs", "pods"):
+        control_plane.remove_objects(resource, name)
     kubectl("delete", "namespace", name, "--wait=false")
 
 
 @pytest.fixture
 def send(admin: client.ApiClient) -> Send:
-    """Sends a text that no client parses."""
+    """Sends a text that no client parses, and returns the answer."""
 
-    def request(method: str, path: str, content_type: str, body: bytes) -> None:
+    def request(method: str, path: str, content_type: str, body: bytes) -> bytes:
         pool, host = admin.rest_client.pool_manager, admin.configuration.host
         answer = pool.request(method, host + path, body=body, headers={"Content-Type": content_type})
         assert answer.status in {200, 201}, answer.data[:1000]
+        return bytes(answer.data)
 
     return request
 
@@ -70,14 +72,15 @@ def pod_spec(**fields: Any) -> dict[str, Any]:
     return {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"} | fields]}
 
 
-def large_objects(namespace: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    jobs, pods = f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"
-    for number in range(OBJECTS):
-        metadata = {"name": f"large-{number}", "labels": LABELS, "annotations": {"deep": DEEP_TEXT}}
-        spec = {"suspend": True, "template": {"spec": pod_spec(args=ARGUMENTS)}}
-        yield jobs, {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
-        gated = pod_spec() | {"readinessGates": GATES}
-        yield pods, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": gated}
+def large_objects(namespace: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """A Job and a Pod: the resource, the path and the object."""
+    metadata = {"name": "large-00", "labels": LABELS, "annotations": {"deep": DEEP_TEXT}}
+    spec = {"suspend": True, "template": {"spec": pod_spec(args=ARGUMENTS)}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+    yield "jobs", f"/apis/batch/v1/namespaces/{namespace}/jobs", job
+    gated = pod_spec() | {"readinessGates": GATES}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": gated}
+    yield "pods", f"/api/v1/namespaces/{namespace}/pods", pod
 
 
 @pytest.mark.timeout(600)
@@ -87,14 +90,16 @@ def test_the_largest_jobs_and_pods_leave_the_operator_within_the_memory_of_the_c
     make_job: MakeJob,
     other: str,
     send: Send,
+    control_plane: ControlPlane,
     pod_runner: PodRunner,
     cluster: DynamicClient,
 ) -> None:
     start = operators(cgroup=container)
     first = start()
     key = make_job()
-    for path, body in large_objects(other):
-        send("POST", path, "application/json", json.dumps(body, separators=(",", ":")).encode())
+    for resource, path, body in large_objects(other):
+        made = send("POST", path, "application/json", json.dumps(body, separators=(",", ":")).encode())
+        control_plane.copy_object(resource, json.loads(made), [f"large-{number:02}" for number in range(1, OBJECTS)])
     assert_within_memory(first, container, cluster, key, 1)
     first.stop()
     second = start()
@@ -135,6 +140,7 @@ def test_a_namespace_of_many_objects_is_read_up_to_its_share_and_the_operator_st
     make_job: MakeJob,
     other: str,
     send: Send,
+    control_plane: ControlPlane,
     pod_runner: PodRunner,
     cluster: DynamicClient,
 ) -> None:
@@ -143,8 +149,9 @@ def test_a_namespace_of_many_objects_is_read_up_to_its_share_and_the_operator_st
     key = make_job()
     path = f"/apis/wattloop.dev/v1alpha1/namespaces/{other}/recurringtrainingjobs"
     fields = {"batchSize": {"default": 64, "candidates": [64]}, "parameters": PARAMETERS, "suspend": True}
-    for number in range(JOBS):
-        send("POST", path, "application/json", json.dumps(job_manifest(f"many-{number}", **fields)).encode())
+    made = send("POST", path, "application/json", json.dumps(job_manifest("many-000", **fields)).encode())
+    copies = [f"many-{number:03}" for number in range(1, JOBS)]
+    control_plane.copy_object("wattloop.dev/recurringtrainingjobs", json.loads(made), copies)
     wait_until(
         cluster,
         api_version="v1",

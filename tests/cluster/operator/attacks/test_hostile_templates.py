@@ -38,14 +38,17 @@ LARGE_JOBS = 19
 FULL_JOBS = 800
 FULL = json.dumps("x" * (MAX_TEMPLATE_BYTES - 1000))
 HOSTILE_TEXT = "\u202e\u0007[/a]{}"
-Create = Callable[[str, str], None]
+Create = Callable[..., None]
 
 
 @pytest.fixture
 def hostile(
     admin: client.ApiClient, control_plane: ControlPlane, kubectl: ClusterCommand, release: object, namespace: str
 ) -> Iterator[Create]:
-    """Creates jobs with an owner and a text of JSON in their pod's spec, in another namespace, without the policy."""
+    """Creates a job with an owner and a text of JSON in its pod's spec, in another namespace, without the policy.
+
+    Further names are those of copies.
+    """
     other = f"{namespace}-hostile"
     owner = kubectl.json("create", "namespace", other)
     kind = "validatingadmissionpolicybinding"
@@ -54,14 +57,16 @@ def hostile(
     path = f"/apis/wattloop.dev/v1alpha1/namespaces/{other}/recurringtrainingjobs"
     created: list[str] = []
 
-    def create(name: str, value: str) -> None:
+    def create(name: str, value: str, *copies: str) -> None:
         manifest = job_manifest(name)
         manifest["metadata"]["ownerReferences"] = [
             {"apiVersion": "v1", "kind": "Namespace", "name": other, "uid": owner["metadata"]["uid"]}
         ]
         manifest["spec"]["template"]["job"]["template"]["spec"]["x"] = "VALUE"
-        _until_created(admin, path, json.dumps(manifest).replace('"VALUE"', value).encode())
-        created.append(name)
+        made = _until_created(admin, path, json.dumps(manifest).replace('"VALUE"', value).encode())
+        if copies:
+            control_plane.copy_object("wattloop.dev/recurringtrainingjobs", json.loads(made), copies)
+        created.extend((name, *copies))
 
     try:
         yield create
@@ -74,12 +79,12 @@ def hostile(
     assert removed == len(created)
 
 
-def _until_created(admin: client.ApiClient, path: str, body: bytes) -> None:
+def _until_created(admin: client.ApiClient, path: str, body: bytes) -> bytes:
     pool, host = admin.rest_client.pool_manager, admin.configuration.host
     while True:
         answer = pool.request("POST", host + path, body=body, headers={"Content-Type": "application/json"})
         if answer.status == 201:
-            return
+            return bytes(answer.data)
         # The server enforces a binding for a moment after its deletion.
         assert answer.status == 422, answer.data[:1000]
         assert b"ValidatingAdmissionPolicy" in answer.data, answer.data[:1000]
@@ -146,8 +151,9 @@ def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
     start = operators(cgroup=container)
     first = start()
     key = make_job()
-    for number in range(LARGE_JOBS):
-        hostile(f"large-{number}", STRINGS if number % 2 else WIDE)
+    names = [f"large-{number:02}" for number in range(LARGE_JOBS)]
+    for value, copies in ((WIDE, names[::2]), (STRINGS, names[1::2])):
+        hostile(copies[0], value, *copies[1:])
     refusals(cluster, f"{key.namespace}-hostile", LARGE_JOBS)
     assert_within_memory(first, container, cluster, key, 1)
     first.stop()
@@ -165,8 +171,7 @@ def test_of_the_largest_jobs_that_are_listed_the_operator_holds_those_that_its_c
     pod_runner: PodRunner,
     cluster: DynamicClient,
 ) -> None:
-    for number in range(FULL_JOBS):
-        hostile(f"full-{number}", FULL)
+    hostile("full-000", FULL, *(f"full-{number:03}" for number in range(1, FULL_JOBS)))
     operator = operators(cgroup=container)()
     key = make_job()
     await_reached(cluster, key, 1)
