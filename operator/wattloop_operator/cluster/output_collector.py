@@ -166,9 +166,15 @@ class OutputCollector:
         reader = OutputReader(recurrence.spec.reporting, recurrence.spec.target)
         lines = termination_message(pod, self._container(recurrence, pod)).encode().splitlines()
         evaluations = [found for line in lines if (found := reader.read(line)) is not None]
-        metric, epoch = (evaluations[-1].metric, evaluations[-1].epoch) if evaluations else (None, None)
-        # One report, not an evaluation and an end: each takes a read and a write of the recurrence.
-        self._observe(*key, OutputReport(recurrence.progress.sequence + 1, metric, epoch, finished=True))
+        target, position = recurrence.spec.target, recurrence.progress.sequence + 1
+        for evaluation in evaluations[-1:]:
+            reaches = target.consecutive_evaluations == 1 and target.run_target.reached_by(evaluation.metric)
+            # One report saves a read and a write. Of a training that misses the target, an end in the same report would
+            # hide that it diverged or cost too much.
+            self._observe(*key, OutputReport(position, evaluation.metric, evaluation.epoch, finished=reaches))
+            if reaches:
+                return
+        self._observe(*key, OutputReport(position + 1, finished=True))
 
     def _advance(self, key: Key, recurrence: TrainingRecurrence, collected: _Collected, open_log: OpenLog) -> None:
         self._announce_unread_lines(recurrence, collected)

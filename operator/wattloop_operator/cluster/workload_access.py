@@ -153,7 +153,7 @@ class WorkloadAccess:
         except RejectedError as error:
             if not is_unknown_field(str(error)):
                 raise
-            unknown = unknown_field(template, str(error))
+            unknown = unknown_field(template, body, str(error))
             if unknown is not None:
                 raise TemplateError(str(unknown)) from error
         # Of what Wattloop adds, the server may drop a part; see `check_stored`.

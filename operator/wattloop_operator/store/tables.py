@@ -41,7 +41,7 @@ from wattloop_planner.metric_curve import MetricCurve
 from wattloop_planner.observations import ParameterValues
 
 # Number of the newest migration.
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 # Number of the first migration; an older schema is of a development version.
 OLDEST_SCHEMA_VERSION = 12
 PRODUCT = "wattloop"

@@ -6,6 +6,7 @@ With the field validation Strict it rejects them instead, and names their paths 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from wattloop_operator.api.template import Template
@@ -22,25 +23,27 @@ def is_unknown_field(rejection: str) -> bool:
     return STRICT_ERROR in rejection
 
 
-def unknown_field(template: Template, rejection: str) -> WrongValue | None:
+def unknown_field(template: Template, sent: Mapping[str, Any], rejection: str) -> WrongValue | None:
     """The first field in a rejection that the template has; None if it has none, because Wattloop added them.
 
     Args:
         template: The template.
+        sent: The workload that was made of it, which has more variables.
         rejection: The API server's message.
 
     Example:
         >>> template = Template(job={"template": {"spec": {"restartPolcy": "Never"}}})
         >>> message = 'strict decoding error: unknown field "spec.template.spec.restartPolcy"'
-        >>> str(unknown_field(template, message)).partition(", ")[0]
+        >>> str(unknown_field(template, {"spec": template.job.value}, message)).partition(", ")[0]
         "spec.template.job.template.spec.restartPolcy: found 'Never'"
     """
     spec, place = _spec(template)
     for match in UNKNOWN_FIELD.finditer(rejection):
         steps: Path = tuple(int(index) if index else name for name, index in STEP.findall(match[1]))
-        found, value = _value({"spec": spec}, steps)
-        if found and len(steps) > 1:
-            return WrongValue((*place, *steps[1:]), value, EXPECTED)
+        written = _as_written({"spec": spec}, sent, steps)
+        if written is not None and len(steps) > 1:
+            path, value = written
+            return WrongValue((*place, *path[1:]), value, EXPECTED)
     return None
 
 
@@ -51,11 +54,19 @@ def _spec(template: Template) -> tuple[dict[str, Any], Path]:
     return {} if template.job is None else template.job.value, ("job",)
 
 
-def _value(value: Any, steps: Path) -> tuple[bool, Any]:
-    """Whether a value has something at a path, and what."""
+def _as_written(template: Any, sent: Any, steps: Path) -> tuple[Path, Any] | None:
+    """A path in a workload as the path in its template, and the value there; None if the template has none."""
+    path: list[int | str] = []
     for step in steps:
+        at = step
+        if isinstance(step, int) and path[-1:] == ["env"] and isinstance(template, list):
+            # Wattloop's variables come before the user's.
+            at = step - (len(sent) - len(template))
+        if isinstance(at, int) and at < 0:
+            return None
         try:
-            value = value[step]
+            template, sent = template[at], sent[step]
         except (LookupError, TypeError):
-            return False, None
-    return True, value
+            return None
+        path.append(at)
+    return tuple(path), template

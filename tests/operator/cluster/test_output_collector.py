@@ -268,12 +268,13 @@ def test_an_attempt_with_a_result_is_read_no_further() -> None:
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("epoch=3 accuracy=0.71\nepoch=4 accuracy=0.81\n", [OutputReport(1, 0.81, 4.0, finished=True)]),
-        ("Killed", [OutputReport(1, finished=True)]),
-        ("", [OutputReport(1, finished=True)]),
+        ("epoch=3 accuracy=0.71\nepoch=4 accuracy=0.99\n", [OutputReport(1, 0.99, 4.0, finished=True)]),
+        ("epoch=4 accuracy=0.51\n", [OutputReport(1, 0.51, 4.0), OutputReport(2, finished=True)]),
+        ("Killed", [OutputReport(2, finished=True)]),
+        ("", [OutputReport(2, finished=True)]),
     ],
 )
-def test_one_report_has_the_final_metric_of_the_termination_message_and_the_end(
+def test_the_final_metric_is_read_from_the_termination_message_with_the_end_if_it_meets_the_target(
     message: str, expected: list[OutputReport]
 ) -> None:
     cluster = Cluster("TerminationMessage", reads_logs=False)
@@ -287,6 +288,14 @@ def test_one_report_has_the_final_metric_of_the_termination_message_and_the_end(
         cluster.collect()
     assert cluster.observed == expected
     assert cluster.opened == []
+
+
+def test_an_end_in_the_report_of_a_metric_would_hide_that_a_training_diverged() -> None:
+    cluster = Cluster("TerminationMessage")
+    cluster.workload("Complete")
+    cluster.pod("Succeeded", message="epoch=4 accuracy=nan")
+    cluster.collect()
+    assert [(each.epoch, each.finished) for each in cluster.observed] == [(4.0, False), (None, True)]
 
 
 def test_a_termination_message_waits_for_no_log_that_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,21 +38,22 @@ def test_the_sentence_gives_the_present_cost_the_cost_of_learning_and_the_sum(hi
     )
     assert "than the 2.5 kJ (1.908 to 3." in sentence
     assert "What tried a configuration or measured power limits cost 1 kJ more than the default would have." in sentence
-    assert sentence.endswith("cost between 31 % more and 24 % less: what was saved is not known yet.")
+    assert "cost between 31 % more and 24 % less: what was saved is not known yet." in sentence
+    assert sentence.endswith("Not counted in it: one recurrence in the default configuration.")
 
 
 def test_a_saving_whose_interval_has_both_signs_is_not_claimed(history: Make, record: Make) -> None:
     # 1.75 kJ of 2.5 kJ (1.816 to 3.442) is a saving for certain; 2.4 kJ is not.
     for energy_joules, claim in ((500.0, "750 J saved."), (1800.0, "what was saved is not known yet.")):
         records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=energy_joules)]
-        assert saving_sentence(history(*records)).endswith(claim)
+        assert claim in saving_sentence(history(*records))
 
 
 def test_the_saved_energy_has_its_price(history: Make, record: Make) -> None:
     records = [record(0, decision_kind="Default"), record(1, batch_size=64, energy_joules=500.0)]
     price = Price(currency="EUR", per_kilowatt_hour=Decimal(360))
     # 1.5 kJ of energy is saved, at 0.1 EUR a kilojoule.
-    assert saving_sentence(history(*records, price=price)).endswith("750 J saved, energy for 0.15 EUR.")
+    assert "750 J saved, energy for 0.15 EUR." in saving_sentence(history(*records, price=price))
 
 
 def test_default_runs_alone_give_no_saving(history: Make, record: Make) -> None:

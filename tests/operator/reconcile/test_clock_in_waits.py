@@ -157,9 +157,12 @@ def test_a_workload_whose_pods_have_ended_has_longer_for_its_controller_to_say_s
 def test_a_training_whose_pods_have_ended_waits_for_no_pod_until_its_controller_says_so(
     backend: ModelBackend, name: str
 ) -> None:
-    backend.workloads[name] = replace(backend.workloads[name], phase=WorkloadPhase.PENDING, pods_ended=True)
+    before = backend.recurrences[name].status
+    ended = {"phase": WorkloadPhase.PENDING, "pods_ended": True, "message": "its Job has no pod yet"}
+    backend.workloads[name] = replace(backend.workloads[name], **ended)
     backend.reconcile()
-    assert true_since(backend.recurrences[name].status.conditions, RUNNING) is not None
+    assert backend.recurrences[name].status == before
+    assert true_since(before.conditions, RUNNING) is not None
     # Its controller creates another pod instead.
     backend.workloads[name] = replace(backend.workloads[name], pods_ended=False)
     backend.reconcile()

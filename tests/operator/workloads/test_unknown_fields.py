@@ -29,6 +29,21 @@ def test_a_field_that_the_api_server_would_drop_is_named_by_its_path_in_the_temp
     template: dict[str, Any], paths: list[str], named: str
 ) -> None:
     rejection = CANNOT + ", ".join(f'unknown field "{path}"' for path in paths)
-    found = unknown_field(Template.model_validate(template), rejection)
+    sent = {"spec": template["workload"]["spec"] if "workload" in template else template["job"]}
+    found = unknown_field(Template.model_validate(template), sent, rejection)
     assert (found is not None) == bool(named)
     assert found is None or f"{named}: found 'Always', expected no field of this name" in str(found)
+
+
+@pytest.mark.parametrize(("index", "named"), [(3, True), (1, False)], ids=["the user's variable", "one of Wattloop's"])
+def test_a_field_of_a_variable_is_found_behind_those_that_wattloop_puts_before_it(index: int, named: bool) -> None:
+    own = [{"name": "A", "value": "1"}, {"name": "B", "secretKeyRef": {"name": "s", "key": "k"}}]
+    injected = [{"name": "WATTLOOP_JOB", "value": "x"}, {"name": "WATTLOOP_TOKEN_FILE", "value": "y"}]
+
+    def job(env: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"template": {"spec": {"containers": [{"name": "a", "env": env}]}}}
+
+    rejection = f'{CANNOT}unknown field "spec.template.spec.containers[0].env[{index}].secretKeyRef"'
+    found = unknown_field(Template.model_validate({"job": job(own)}), {"spec": job(injected + own)}, rejection)
+    assert (found is not None) == named
+    assert found is None or "spec.template.job.template.spec.containers[0].env[1].secretKeyRef: found" in str(found)

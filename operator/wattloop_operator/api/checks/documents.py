@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.scanner import RoundTripScanner
 
@@ -161,6 +161,13 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
         raise DocumentError(ManifestProblem(source, "", "values nested too deeply", "a plain manifest")) from error
 
 
+def _behind_a_block(begin: StreamMark, before: str) -> tuple[str, str]:
+    if before.strip(" -"):
+        return "text behind a value that has ended", "quotes around the whole value, or one value a line"
+    place = f"column {begin.column + 1}, where line {begin.line + 1} begins"
+    return "a line that is indented wrongly", f"{place}, or the column of another line that it belongs to"
+
+
 def _not_yaml(error: MarkedYAMLError, before: str) -> tuple[str, str]:
     """What was found at the mark of an error, and what is expected, in the words of a person who indents lines.
 
@@ -174,8 +181,7 @@ def _not_yaml(error: MarkedYAMLError, before: str) -> tuple[str, str]:
     if problem.startswith("found character"):
         return f"text that is not YAML ({problem})", "quotes around a value that begins with this character"
     if problem.startswith("expected <block end>") and begin is not None and not FLOW_END.search(problem):
-        place = f"column {begin.column + 1}, where line {begin.line + 1} begins"
-        return "a line that is indented wrongly", f"{place}, or the column of another line that it belongs to"
+        return _behind_a_block(begin, before)
     if problem.startswith("mapping values are not allowed"):
         if ":" in before:
             return "a second colon in a line", "quotes around a value that has a colon and a space"

@@ -44,7 +44,7 @@ def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, no
     runs = workload.phase is WorkloadPhase.RUNNING or awaits_verdict
     reason = "Running" if runs else ENERGY_AWAITED if ended else "Waiting" if workload.queue is None else "Queued"
     awaited = OUTPUT_AWAITED_MESSAGE if recurrence.spec.reporting.reads_output else AWAITED_MESSAGE
-    message = awaited if ended else workload.message
+    message = awaited if ended else "" if awaits_verdict else workload.message
     yield condition(before, RUNNING, holds=runs, reason=reason, message=message, now=now)
     if ended:
         yield condition(before, ENERGY_AWAITED, holds=True, reason="PodsEnded", message=awaited, now=now)

@@ -169,7 +169,7 @@ def _met_at_once(recurrence: TrainingRecurrence, target: Target) -> bool:
     beyond = _beyond(progress.curve.metrics[0], target)
     # One that trains for one epoch is evaluated at its end alone, as one whose first evaluation is late.
     is_early = progress.curve.epochs[0] <= 1 < recurrence.spec.max_epochs
-    return beyond >= (0 if is_early else FAR * abs(float(target.threshold)))
+    return beyond >= 0 if is_early else beyond > FAR * abs(float(target.threshold))
 
 
 def _was_trained_to(record: ObservationRecord, target: Target) -> bool:

@@ -154,6 +154,7 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         probe_trials=None if progress.probes is None else progress.probes.trials,
         probe_energy_joules=None if progress.probes is None else float(progress.probes.energy_joules),
         probe_time_seconds=None if progress.probes is None else float(progress.probes.time_seconds),
+        measures_power_limits=spec.profile_power_limits,
         target_metric=spec.target.metric,
         target_direction=spec.target.direction.value,
         target_threshold=float(spec.target.threshold),

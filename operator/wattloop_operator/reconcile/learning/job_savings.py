@@ -233,7 +233,7 @@ class _Purposes:
     """Finds what recurrences ran for, in their order.
 
     A power limit is Wattloop's choice if there is a profile of the batch size; a fixed one is part of the default
-    configuration. The first attempt of a batch size with such a profile is the one that measured it.
+    configuration. The first attempt of a batch size with such a profile that was to measure limits is the one that did.
     """
 
     def __init__(self, profiles: Iterable[PowerProfileRecord], default: Configuration) -> None:
@@ -259,13 +259,17 @@ class _Purposes:
 
     def _learns(self, record: ObservationRecord) -> bool:
         key = _key(record)
-        # Without a limit: it ended while it measured. In mode Advise nothing is measured.
-        measured = key not in self._highest or key in self._measured
-        measures = not measured and record.decision_kind != DecisionKind.ADVISE.value
+        measures = key in self._highest and key not in self._measured and _is_measurement(record)
         if measures:
             self._measured.add(key)
         searches = record.decision_kind in SEARCHES and not ran(record, self._default)
         return measures or searches or record.decision_kind == DecisionKind.COMPARISON.value
+
+
+def _is_measurement(record: ObservationRecord) -> bool:
+    """Whether an attempt was to measure limits; of a record that does not say so, whether a limit was set at all."""
+    says = record.measures_power_limits
+    return record.power_limit_watts is not None if says is None else says
 
 
 def _key(record: ObservationRecord) -> tuple[int, str, int]:

@@ -56,13 +56,34 @@ def test_a_default_run_that_measures_power_limits_is_a_cost_of_learning(
     assert [each.purpose for each in shown.savings.recurrences] == [Purpose.LEARNING, Purpose.CHOSEN]
     assert cells(shown)[0] == "–"
     assert shown.savings.of(1) is not None, "a limit that Wattloop chose saves"
-    unfinished = dataclasses.replace(measuring, power_limit_watts=None)
+    unfinished = dataclasses.replace(measuring, power_limit_watts=None, measures_power_limits=True)
     again = history(unfinished, limited, profiles=(limits,)).savings
     assert again.recurrences == shown.savings.recurrences, "it ended while it measured"
     learning = shown.savings.learning_joules
     assert learning is not None
     # ½·4000 J + ½·300 W·10 s, of 2750 J.
     assert learning.value == pytest.approx(750.0)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["records say what they measured", "older records do not"])
+def test_a_run_of_the_default_before_limits_were_measured_stays_a_baseline(
+    history: Make, record: Make, profile: Make, known: bool
+) -> None:
+    limits = profile(32, (100, 120.0, 2.0), (300, 250.0, 1.0))
+    energies, watts = (2500.0, 2500.0, 4000.0, 1200.0), (None, None, 100.0, 100.0)
+    runs = [
+        record(index, epochs=10.0, energy_joules=energy, power_limit_watts=limit, **DEFAULT)
+        for index, (energy, limit) in enumerate(zip(energies, watts, strict=True))
+    ]
+    if known:
+        runs = [
+            dataclasses.replace(each, measures_power_limits=index == 2, power_limit_watts=limit)
+            for index, (each, limit) in enumerate(zip(runs, (None, None, None, 100.0), strict=True))
+        ]
+    shown = history(*runs, profiles=(limits,)).savings
+    purposes = [each.purpose for each in shown.recurrences]
+    assert purposes == [Purpose.BASELINE, Purpose.BASELINE, Purpose.LEARNING, Purpose.CHOSEN]
+    assert [each.index for each in shown.latest] == [3]
 
 
 def test_a_limit_that_the_user_fixed_is_part_of_the_default_configuration(history: Make, record: Make) -> None:
