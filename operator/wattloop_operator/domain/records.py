@@ -143,6 +143,7 @@ class ObservationRecord(StoredRecord):
         probe_energy_joules: Part of its energy that these trials used; None if it did not probe.
         probe_time_seconds: Part of its time likewise.
         measures_power_limits: Whether it was to measure power limits; None if not known.
+        resumed: Whether it went on from what an earlier attempt had trained; None if not known.
 
     Raises:
         InputError: A value is invalid (negative energy, NaN, an unknown result, a time without
@@ -189,6 +190,7 @@ class ObservationRecord(StoredRecord):
     probe_energy_joules: OptionalAmount = None
     probe_time_seconds: OptionalAmount = None
     measures_power_limits: bool | None = None
+    resumed: bool | None = None
 
     @functools.cached_property
     def derived(self) -> dict[Callable[..., Any], Any]:

@@ -127,4 +127,5 @@ def _record(snapshot: Snapshot) -> Iterator[Action]:
         measured = job_observations.power_profile_of(recurrence)
         if measured is not None and measured.key not in profiled:
             yield RecordProfile(measured)
-        yield RecordObservation(job_observations.record_of(recurrence))
+        records = job_observations.known_records(snapshot)
+        yield RecordObservation(next(each for each in records if each.order == recurrence.order))

@@ -87,7 +87,7 @@ import sys
 from wattloop_operator.store import open_store
 import wattloop_operator.store.migrations.versions.schema_0012_first
 import wattloop_operator.store.migrations.versions.schema_0013_probes
-import wattloop_operator.store.migrations.versions.schema_0014_limit_measurements
+import wattloop_operator.store.migrations.versions.schema_0014_measured_and_resumed
 print("ready", flush=True)
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:

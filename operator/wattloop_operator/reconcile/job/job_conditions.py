@@ -173,6 +173,10 @@ def _learns(snapshot: Snapshot, ended: Sequence[RecurrenceHistory]) -> Iterator[
     if latest.attribution == Attribution.SHARED.value:
         yield LEARNS, False, "SharedGpus", f"{text}other pods could use its GPUs too, so their energy is not its own"
         return
+    if latest.resumed:
+        cause = "it went on from what its attempt before had trained, so its energy is that of a part of its epochs"
+        yield LEARNS, False, "Resumed", f"{text}{cause}"
+        return
     causes = (
         unmeasured_cause(each, Result.REACHED, each.status.usage)
         for each in snapshot.recurrences

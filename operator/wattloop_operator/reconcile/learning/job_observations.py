@@ -32,6 +32,7 @@ from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
 from wattloop_operator.reconcile.energy.attempt_usage import has_cost, max_power_of
 from wattloop_operator.reconcile.energy.epoch_usage import epoch_usage
 from wattloop_operator.reconcile.energy.limit_measurements import complete_points
+from wattloop_operator.reconcile.learning.resumed_training import is_resumed
 from wattloop_planner.observations import Observation, Outcome, ParameterValues, StartUp
 
 OUTCOMES = {
@@ -56,13 +57,14 @@ def known_records(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
     The store has precedence over the objects.
     """
     records = list(snapshot.records)
-    for recurrence in snapshot.recurrences:
+    # An earlier attempt comes first: the record of the next one says whether it went on from there.
+    for recurrence in sorted(snapshot.recurrences, key=lambda each: each.order):
         if recurrence.status.result is None:
             continue
         key = recurrence.order
         place = bisect_left(records, key, key=lambda record: record.order)
         if place == len(records) or records[place].order != key:
-            records.insert(place, record_of(recurrence))
+            records.insert(place, record_of(recurrence, records[:place]))
     return tuple(records)
 
 
@@ -111,8 +113,13 @@ def usage_learned_from(status: TrainingRecurrenceStatus) -> LearnedUsage | None:
     return status.usage_at_outcome if status.usage_at_outcome.devices else None
 
 
-def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
-    """The record of an ended recurrence."""
+def record_of(recurrence: TrainingRecurrence, before: Sequence[ObservationRecord] = ()) -> ObservationRecord:
+    """The record of an ended attempt.
+
+    Args:
+        recurrence: The attempt.
+        before: Records of the job, of which those of the same recurrence are its earlier attempts.
+    """
     spec, status = recurrence.spec, recurrence.status
     if status.result is None:
         raise ValueError(f"{recurrence.metadata.full_name} has not ended")
@@ -155,6 +162,9 @@ def record_of(recurrence: TrainingRecurrence) -> ObservationRecord:
         probe_energy_joules=None if progress.probes is None else float(progress.probes.energy_joules),
         probe_time_seconds=None if progress.probes is None else float(progress.probes.time_seconds),
         measures_power_limits=spec.profile_power_limits,
+        resumed=is_resumed(
+            progress.curve, (each for each in before if each.recurrence == spec.index and each.attempt < spec.attempt)
+        ),
         target_metric=spec.target.metric,
         target_direction=spec.target.direction.value,
         target_threshold=float(spec.target.threshold),
@@ -246,7 +256,8 @@ def observation_of(record: ObservationRecord, from_other_job: bool) -> Observati
     energy_joules = max(record.energy_joules - (record.probe_energy_joules or 0.0), 0.0)
     time_seconds = max(record.time_seconds - (record.probe_time_seconds or 0.0), 0.0)
     measured = has_cost(energy_joules, time_seconds, record.max_power_watts)
-    measured &= record.attribution != Attribution.SHARED.value
+    # The energy of a part of its epochs says nothing of a whole training.
+    measured &= record.attribution != Attribution.SHARED.value and not record.resumed
     ran = measured and record.epochs > 0 and record.metric is not None
     # A training that diverges in its first epoch has reported no metric.
     ran |= measured and outcome is Outcome.DIVERGED

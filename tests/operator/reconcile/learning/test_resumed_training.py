@@ -1,0 +1,71 @@
+"""An attempt that went on from an earlier one's checkpoint says nothing of a whole training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.backends.model_backend import KEY, ModelBackend, job
+from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.domain.snapshot import Failure
+from wattloop_operator.reconcile.learning import job_observations
+from wattloop_planner.observations import Outcome
+
+
+def curve(first_epoch: int, *metrics: float) -> list[dict[str, Any]]:
+    return [{"epoch": first_epoch + number, "metric": metric} for number, metric in enumerate(metrics)]
+
+
+def evaluated(backend: ModelBackend, points: list[dict[str, Any]], *, finished: bool) -> str:
+    """The next attempt, after these evaluations."""
+    name = backend.start_attempt()
+    for sequence, point in enumerate(points, start=1):
+        backend.advance(10)
+        backend.report(
+            name,
+            sequence=sequence,
+            joules=1000.0 * sequence,
+            seconds=10.0 * sequence,
+            **point,
+            finished=finished and sequence == len(points),
+        )
+    return name
+
+
+FIRST = curve(1, 0.5, 0.7, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("second", "resumed"),
+    [
+        (curve(1, 0.5, 0.7, 0.8, 0.95), False),
+        (curve(1, 0.55, 0.72, 0.95), False),
+        (curve(4, 0.85, 0.95), True),
+        (curve(3, 0.79, 0.95), True),
+        (curve(1, 0.82, 0.95), True),
+    ],
+    ids=["again from the first", "again with noise", "next epoch", "last epoch again", "epochs count from one again"],
+)
+def test_nothing_is_learned_from_an_attempt_that_went_on_from_an_earlier_one(
+    second: list[dict[str, Any]], resumed: bool
+) -> None:
+    backend = ModelBackend(job(retryPolicy={"limit": 2}))
+    disrupted = evaluated(backend, FIRST, finished=False)
+    backend.end_workload(disrupted, Failure.DISRUPTED)
+    backend.reconcile()
+    backend.advance(60)
+    reached = evaluated(backend, second, finished=True)
+    backend.end_workload(reached)
+    backend.reconcile()
+    backend.reconcile()
+    first, last = (backend.records[key] for key in sorted(backend.records))
+    assert (first.result, last.result) == (Result.DISRUPTED.value, Result.REACHED.value)
+    assert (first.resumed, last.resumed) == (False, resumed)
+    outcomes = [each.outcome for each in job_observations.observations([first, last])]
+    assert outcomes == ([] if resumed else [Outcome.REACHED])
+    learns = [each for each in backend.job.status.conditions if each.type == "Learns"]
+    assert [each.reason for each in learns] == (["Resumed"] if resumed else [])
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    assert job_observations.known_records(snapshot)[-1] == last
