@@ -39,7 +39,7 @@ def tags_of(environment: RunEnvironment, report: Report) -> dict[str, str | int 
         tags["attempt"] = int(attempt)
     if environment.batch_size is not None:
         tags["batch_size"] = environment.batch_size
-    if report.power_limit_watts is not None:
+    if report.power_limit_watts is not None and not _is_measuring(environment, report):
         tags["power_limit_watts"] = report.power_limit_watts
     if report.gpus and environment.ranks <= 1:
         energy = sum(gpu.energy_millijoules - gpu.start_energy_millijoules for gpu in report.gpus) / 1000
@@ -49,6 +49,12 @@ def tags_of(environment: RunEnvironment, report: Report) -> dict[str, str | int 
             model = CostModel(environment.eta, report.max_power_limit_watts)
             tags["cost_joules"] = round(model.cost_joules(energy, seconds), 3)
     return tags
+
+
+def _is_measuring(environment: RunEnvironment, report: Report) -> bool:
+    """Whether an attempt holds a limit to measure it; the one that it chooses is among the measured ones."""
+    measured = {each.power_limit_watts for each in report.profile}
+    return environment.profile_power_limits and report.power_limit_watts not in measured
 
 
 class ExperimentTags:

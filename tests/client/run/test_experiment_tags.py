@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from wattloop.run.experiment_tags import tags_of
 from wattloop.wire.environment import RunEnvironment
-from wattloop.wire.training_messages import GpuEnergy, Report
+from wattloop.wire.training_messages import GpuEnergy, LimitMeasurement, Report
 
 GPU = "GPU-00000000-0000-0000-0000-00000000000"
 
@@ -30,6 +32,16 @@ def test_energy_is_the_sum_over_gpus_and_cost_weighs_it_with_the_time() -> None:
         "time_seconds": 101.0,
         "cost_joules": 0.5 * 4000 + 0.5 * 300 * 101,
     }
+
+
+@pytest.mark.parametrize(("measured", "told"), [((300.0, 250.0), 250.0), ((300.0,), None)])
+def test_a_limit_that_is_held_to_measure_it_is_none_that_the_attempt_ran_with(
+    measured: tuple[float, ...], told: float | None
+) -> None:
+    profile = tuple(LimitMeasurement(watts, 100.0, 1.0, 1.0) for watts in measured)
+    environment = RunEnvironment(job="team/digits", recurrence="digits-7-2", profile_power_limits=True)
+    tags = tags_of(environment, dataclasses.replace(report_of(1000), profile=profile))
+    assert tags.get("power_limit_watts") == told
 
 
 @pytest.mark.parametrize(
