@@ -15,7 +15,6 @@ from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.learning.changed_job import source_observations
 
 SOURCE_UID = "source-uid"
-FORGOTTEN_SINCE = "2026-03-01T12:00:00Z"
 
 
 @pytest.fixture
@@ -85,7 +84,6 @@ def test_attempts_that_the_source_forgot_are_not_used(
     forgotten = Forgotten.model_validate(
         {
             "token": "a",
-            "since": FORGOTTEN_SINCE,
             "before_recurrence": before,
             "batch_sizes": [ForgottenBatchSize(batch_size=size, before_recurrence=n) for size, n in sizes.items()],
         }
