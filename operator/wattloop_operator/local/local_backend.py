@@ -47,6 +47,8 @@ WORKLOAD = "Workload"
 MAX_STORED_CHARACTERS = 8 * 1024
 # A training that ends within this time after a signal needs no notice.
 NOTICE_SECONDS = 1.0
+# After SIGTERM and SIGHUP: `docker stop` kills the run after 10 s, and releasing the GPUs takes some of them.
+SERVICE_GRACE_SECONDS = 6.0
 DISRUPTING_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -101,6 +103,7 @@ class LocalBackend:
         self._processes: dict[tuple[str, str], TrainingProcess] = {}
         # Of attempts that do not use the client.
         self._followers: dict[tuple[str, str], OutputFollower] = {}
+        self._grace_end = 0.0
 
     @property
     def agent_socket(self) -> str:
@@ -181,36 +184,45 @@ class LocalBackend:
                 before.model_copy(update={"spec": job.spec, "metadata": before.metadata.model_copy(update=update)})
             )
 
-    def end_all(self) -> None:
-        """End every process that still runs: by a signal, and what runs after the grace period is killed.
+    def interrupt_all(self) -> None:
+        """Pass the signal by which the run was asked to end on to every process; without one, kill them at once."""
+        running = [process for process in self._processes.values() if process.exit_code is None]
+        number = interruption.requesting_signal()
+        if number is None:
+            for process in running:
+                process.end()
+            return
+        is_by_person = number == signal.SIGINT
+        grace_seconds = GRACE_SECONDS if is_by_person else SERVICE_GRACE_SECONDS
+        began_at = time.monotonic()
+        self._grace_end = began_at + grace_seconds
+        for process in running:
+            # A terminal that closes takes SIGHUP to its own processes; a training knows SIGTERM from its cluster.
+            process.interrupt(signal.SIGINT if is_by_person else signal.SIGTERM, grace_seconds)
+        for process in running:
+            process.wait_until(began_at + NOTICE_SECONDS)
+        if any(process.exit_code is None for process in running):
+            text = "the training has %.0f s to end after the signal; a second signal ends it at once"
+            logger.warning(text, grace_seconds)
 
-        Its attempt counts as disrupted, whatever its process does at the signal.
+    def end_all(self) -> None:
+        """End every process that still runs, and store how each ended.
+
+        Interrupted ones have the rest of their grace period. Their attempts count as disrupted, whatever the processes
+        do at the signal, unless they report until then that they reached the target.
+
+        Raises:
+            OperationError: See `_store_ended`. Every process has ended all the same.
         """
+        for process in self._processes.values():
+            process.wait_until(self._grace_end)
+            if process.exit_code is None:
+                process.end()
         try:
             self._store_ended()
         finally:
-            self._interrupt_all()
-            for process in self._processes.values():
-                process.end()
             for follower in self._followers.values():
                 follower.finish()
-
-    def _interrupt_all(self) -> None:
-        running = [process for process in self._processes.values() if process.exit_code is None]
-        number = interruption.requesting_signal()
-        for process in running:
-            # A terminal that closes takes SIGHUP to its own processes; a training knows SIGTERM from its cluster.
-            process.interrupt(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
-        deadline = time.monotonic() + GRACE_SECONDS
-        for process in running:
-            process.wait(NOTICE_SECONDS)
-        if all(process.exit_code is not None for process in running):
-            return
-        logger.warning(
-            "the training has %.0f s to end after the signal; a second signal ends it at once", GRACE_SECONDS
-        )
-        for process in running:
-            process.wait(deadline - time.monotonic())
 
     def _write_recurrence_status(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
         process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))

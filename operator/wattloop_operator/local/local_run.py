@@ -84,6 +84,17 @@ class StartedRun:
             raise OperationError(f"{self.key} no longer exists in the database; there are no results to write")
         return JobHistory.of_snapshot(snapshot)
 
+    @contextlib.contextmanager
+    def ending(self, write_results: Callable[[StartedRun], object]) -> Iterator[None]:
+        """End the trainings and write the results after a block, however it ends."""
+        with contextlib.ExitStack() as stack:
+            # The results are written while interrupted trainings save what they have: what follows the grace
+            # period must be short, and no attempt gets its outcome in it.
+            stack.callback(self.backend.end_all)
+            stack.callback(write_results, self)
+            stack.callback(self.backend.interrupt_all)
+            yield
+
 
 @dataclass(frozen=True)
 class LocalRun:
@@ -140,7 +151,7 @@ class LocalRun:
             wattloop.interruption.Interrupted: The program was asked to end. The same run, started
                 again, resumes from there.
         """
-        with self.started() as started, contextlib.ExitStack() as stack:
+        with self.started() as started:
             pipelines = PipelineReporter(started.pipelines, self.print_line)
             self._report_transfer(started)
 
@@ -148,10 +159,8 @@ class LocalRun:
                 show(snapshot)
                 pipelines.show(snapshot)
 
-            # Order at the end: end the processes, write the results, then close what both need.
-            stack.callback(self._write_results, started)
-            stack.callback(started.backend.end_all)
-            return Runner(started.backend, started.key, started.wake_event, show_all).run()
+            with started.ending(self._write_results):
+                return Runner(started.backend, started.key, started.wake_event, show_all).run()
 
     def _report_transfer(self, started: StartedRun) -> None:
         snapshot = started.backend.read(started.key)

@@ -6,7 +6,6 @@ killed is stored as disrupted, and a sweep that is started again goes on with th
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Callable
@@ -86,9 +85,7 @@ class Sweep:
             seed=self.seed,
             command=f"sweep of training {_training_digest(self.job)}",
         )
-        with run.started() as started, contextlib.ExitStack() as stack:
-            stack.callback(self._write_results, started)
-            stack.callback(started.backend.end_all)
+        with run.started() as started, started.ending(self._write_results):
             self._check_limits(started)
             return self._carry_out(started, show, show_ended)
 

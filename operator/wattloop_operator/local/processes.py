@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import IO
 from wattloop.errors import OperationError
 from wattloop.threads import TaskThread, WatchedThread
 from wattloop_operator.local.command import python_of
-from wattloop_operator.local.watchdog import TRAINING_VARIABLE, Watchdog, kill_processes_of
+from wattloop_operator.local.watchdog import TRAINING_VARIABLE, Watchdog, kill_processes_of, wait_for_group
 from wattloop_operator.parent_process import kill_with_parent
 
 # As Kubernetes' terminationGracePeriodSeconds.
@@ -62,6 +63,7 @@ class TrainingProcess:
         self.ended_by_run = False
         self.interrupted = False
         self.terminating = False
+        self._grace_end = 0.0
         self._watchdog = watchdog
         # Of a fixed length, so that none begins another one.
         self._name = f"{watchdog.folder}/{os.urandom(8).hex()}"
@@ -103,15 +105,16 @@ class TrainingProcess:
         self._signal(signal.SIGKILL)
         self._watcher.join()
 
-    def interrupt(self, number: int) -> None:
-        """Send it and its children the signal by which the run was asked to end. It may save what it has."""
+    def interrupt(self, number: int, grace_seconds: float) -> None:
+        """Send it and its children the signal by which the run was asked to end. They may save what they have."""
+        self._grace_end = time.monotonic() + grace_seconds
         self.interrupted = self.ended_by_run = True
         if not self.terminating:
             self._signal(number)
 
-    def wait(self, seconds: float) -> bool:
-        """Wait until it has ended, for at most this time; returns whether it has."""
-        return self._has_ended.wait(seconds)
+    def wait_until(self, deadline: float) -> None:
+        """Wait until it and its children have ended, or for the deadline of the monotonic clock."""
+        self._has_ended.wait(deadline - time.monotonic())
 
     def terminate(self, grace_seconds: float = GRACE_SECONDS) -> None:
         """Ask it and its children to end (SIGTERM); what still runs after the grace period is killed."""
@@ -135,6 +138,9 @@ class TrainingProcess:
     def _watch(self, on_end: Callable[[], None]) -> None:
         # Its pid is not reused before it is waited for, so its group id is still valid here.
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
+        if self.interrupted:
+            # A shell dies of the signal while the program that it runs still saves.
+            wait_for_group(self._process.pid, self._grace_end)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         kill_processes_of(self._name)

@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -40,6 +40,8 @@ SHORT_FOLDER = Path("/tmp")  # noqa: S108  the run's folder has a random name, a
 # In the environment of a training: the run's folder, and after a slash the training's own name.
 TRAINING_VARIABLE = "WATTLOOP_LOCAL_TRAINING"
 KILL_SECONDS = 10.0
+# In /proc: it has ended, but its parent has not waited for it.
+ENDED_STATES = (b"Z", b"X")
 
 
 class Watchdog:
@@ -149,20 +151,46 @@ def kill_processes_of(training: str) -> None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     signal.pidfd_send_signal(process.fileno(), signal.SIGKILL)
             for process in found:
-                poll = select.poll()
-                poll.register(process, select.POLLIN)
-                poll.poll(max(deadline - time.monotonic(), 0) * 1000)
+                _wait_until(deadline, process)
+
+
+def wait_for_group(group: int, deadline: float) -> None:
+    """Wait until every process of a group has ended, or for the deadline of the monotonic clock."""
+
+    def runs_in_group(folder: Path) -> bool:
+        # The name in parentheses may contain any character.
+        state, _, its_group = (folder / "stat").read_bytes().rpartition(b")")[2].split()[:3]
+        return int(its_group) == group and state not in ENDED_STATES
+
+    while time.monotonic() < deadline:
+        with contextlib.ExitStack() as opened:
+            found = [opened.enter_context(process) for process in _processes(runs_in_group)]
+            if not found:
+                return
+            for process in found:
+                _wait_until(deadline, process)
 
 
 def _processes_with(entry: bytes) -> Iterator[IO[bytes]]:
-    """Descriptors, which the caller closes, of the processes whose environment has an entry that begins so."""
+    """The processes whose environment has an entry that begins so; see `_processes`."""
+    return _processes(lambda folder: b"\0" + entry in b"\0" + (folder / "environ").read_bytes())
+
+
+def _wait_until(deadline: float, process: IO[bytes]) -> None:
+    poll = select.poll()
+    poll.register(process, select.POLLIN)
+    poll.poll(max(deadline - time.monotonic(), 0) * 1000)
+
+
+def _processes(is_wanted: Callable[[Path], bool]) -> Iterator[IO[bytes]]:
+    """Descriptors, which the caller closes, of the processes whose folder in /proc is wanted."""
     for folder in Path("/proc").glob("[1-9]*"):
         # OSError: it has ended, or belongs to another user.
         with contextlib.suppress(OSError), contextlib.ExitStack() as unless_yielded:
             # Opened first: if it ends and another one gets its number, the signal reaches neither.
             descriptor = os.pidfd_open(int(folder.name))
             process = unless_yielded.enter_context(os.fdopen(descriptor, "rb", buffering=0))
-            if b"\0" + entry in b"\0" + (folder / "environ").read_bytes():
+            if is_wanted(folder):
                 unless_yielded.pop_all()
                 yield process
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks
 from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.local.local_backend import LocalBackend
+from wattloop_operator.local.local_run import StartedRun
+from wattloop_operator.local.output_folder import OutputFolder
 from wattloop_operator.local.report_server import LocalProgressStore, LocalTokens
 from wattloop_operator.local.watchdog import Watchdog
 from wattloop_operator.reconcile import actions
@@ -67,27 +71,61 @@ def test_a_snapshot_contains_the_job_that_this_one_learns_from(tmp_path: Path) -
         assert snapshot.source_job.metadata.name == "source"
 
 
-@pytest.mark.parametrize(
-    ("at_signal", "saves"), [("echo saved > saved; exit 0", True), ("", False)], ids=["saves", "ignores"]
-)
+@dataclass(frozen=True)
+class Interruption:
+    """How a run ends, and what its training does.
+
+    Attributes:
+        number: The signal by which the run was asked to end; None if it ends by an error.
+        at_signal: What the training's script does at a signal.
+        saves: Whether the training saves what it has.
+        runs: Whether it still runs when the results are written.
+        command: The command that runs the script.
+    """
+
+    number: int | None
+    at_signal: str
+    saves: bool
+    runs: bool = False
+    command: str = "exec sh train.sh"
+
+
+SAVES = "echo saved > saved; exit 0"
+INTERRUPTIONS = {
+    "saves": Interruption(signal.SIGINT, SAVES, saves=True),
+    "ignores": Interruption(signal.SIGTERM, "", saves=False, runs=True),
+    # The shell around it dies at once; make and sh -c do so, too.
+    "wrapped": Interruption(signal.SIGTERM, f"sleep 0.2; {SAVES}", saves=True, command="sh train.sh; true"),
+    "error": Interruption(None, SAVES, saves=False),
+}
+
+
+@pytest.mark.parametrize("case", INTERRUPTIONS.values(), ids=INTERRUPTIONS)
 def test_a_training_may_save_what_it_has_at_an_interruption_which_disrupts_its_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_signal: str, saves: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Interruption
 ) -> None:
-    for name in ("GRACE_SECONDS", "NOTICE_SECONDS"):
-        monkeypatch.setattr(f"wattloop_operator.local.local_backend.{name}", 20.0 if saves else 0.0)
-    script = f"trap '{at_signal}' INT TERM; touch begun; while :; do sleep 0.02; done"
-    container = SLEEPER | {"command": ["sh", "-c", script]}
+    for name in ("GRACE_SECONDS", "SERVICE_GRACE_SECONDS", "NOTICE_SECONDS"):
+        monkeypatch.setattr(f"wattloop_operator.local.local_backend.{name}", 0.0 if case.runs else 20.0)
+    monkeypatch.setattr("wattloop.interruption.requesting_signal", lambda: case.number)
+    script = f"trap '{case.at_signal}' INT TERM; touch begun; while :; do sleep 0.02; done"
+    (tmp_path / "train.sh").write_text(script)
+    container = SLEEPER | {"command": ["sh", "-c", case.command]}
+    running: list[int] = []
     with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
         backend = local_backend(store, tmp_path, watchdog)
         backend.ensure_job(job(template={"job": {"template": {"spec": {"containers": [container]}}}}))
         harness = BackendHarness(backend, KEY, lambda _: None, processes_of)
-        harness.do(actions.StartWorkload(harness.create()))
-        until((tmp_path / "begun").exists, "the training has begun")
-        backend.end_all()
-        snapshot = backend.snapshot(KEY)
+        recurrence = harness.create()
+        started = StartedRun(OutputFolder(tmp_path), backend, KEY, threading.Event(), store.pipelines)
+        with started.ending(lambda _: running.append(processes_of(recurrence.metadata.name))):
+            harness.do(actions.StartWorkload(recurrence))
+            until((tmp_path / "begun").exists, "the training has begun")
+        snapshot = backend.read(KEY)
     assert snapshot is not None
     assert [each.failure for each in snapshot.workloads.values()] == [Failure.DISRUPTED]
-    assert (tmp_path / "saved").exists() == saves
+    assert all(each.ended_at for each in snapshot.workloads.values()), "its end is stored"
+    assert (tmp_path / "saved").exists() == case.saves
+    assert running == [case.runs]
 
 
 def test_an_outcome_has_the_plan_that_the_ranks_ran(tmp_path: Path) -> None:
