@@ -7,7 +7,7 @@ So both sources have the same numbers and lead to the same decisions.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from wattloop_operator.api.training_recurrence import (
     Attribution,
     LearnedUsage,
     TrainingRecurrence,
+    TrainingRecurrenceSpec,
     TrainingRecurrenceStatus,
 )
 from wattloop_operator.domain.pipeline_result import PipelineResult
@@ -162,14 +163,23 @@ def record_of(recurrence: TrainingRecurrence, before: Sequence[ObservationRecord
         probe_energy_joules=None if progress.probes is None else float(progress.probes.energy_joules),
         probe_time_seconds=None if progress.probes is None else float(progress.probes.time_seconds),
         measures_power_limits=spec.profile_power_limits,
-        resumed=is_resumed(
-            progress.curve, (each for each in before if each.recurrence == spec.index and each.attempt < spec.attempt)
-        ),
+        resumed=is_resumed(progress.curve, _earlier_attempts(spec, before)),
         target_metric=spec.target.metric,
         target_direction=spec.target.direction.value,
         target_threshold=float(spec.target.threshold),
         target_evaluations=spec.target.consecutive_evaluations,
     )
+
+
+def _earlier_attempts(
+    spec: TrainingRecurrenceSpec, records: Iterable[ObservationRecord]
+) -> Iterator[ObservationRecord]:
+    """The earlier attempts of a recurrence in the same configuration: the evaluations of another one differ anyway."""
+    parameters = sorted_values(spec.parameters)
+    for each in records:
+        is_earlier = each.recurrence == spec.index and each.attempt < spec.attempt
+        if is_earlier and (each.batch_size, each.parameters) == (spec.batch_size, parameters):
+            yield each
 
 
 def gpu_model_and_count(progress: Progress, usage: LearnedUsage | None) -> tuple[str, int]:

@@ -21,7 +21,7 @@ def is_resumed(curve: MetricCurve | None, earlier: Iterable[ObservationRecord]) 
 
     Args:
         curve: Its evaluations; None without any.
-        earlier: The earlier attempts of its recurrence.
+        earlier: The earlier attempts of its recurrence in the same configuration.
     """
     return curve is not None and any(
         each.curve is not None and (_begins_later(curve, each.curve) or _goes_on_from(curve, each.curve))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -69,3 +70,16 @@ def test_nothing_is_learned_from_an_attempt_that_went_on_from_an_earlier_one(
     snapshot = backend.snapshot(KEY)
     assert snapshot is not None
     assert job_observations.known_records(snapshot)[-1] == last
+
+
+def test_an_attempt_in_another_configuration_is_a_training_of_its_own() -> None:
+    backend = ModelBackend(job(retryPolicy={"limit": 2}))
+    for points in (FIRST, curve(4, 0.85, 0.87)):
+        name = evaluated(backend, points, finished=True)
+        backend.end_workload(name)
+        backend.reconcile()
+        backend.advance(60)
+    before = backend.records[0, 0]
+    others = (before, dataclasses.replace(before, batch_size=32), dataclasses.replace(before, recurrence=1))
+    records = [job_observations.record_of(backend.recurrences[name], [each]) for each in others]
+    assert [each.resumed for each in records] == [True, False, False]
