@@ -62,8 +62,7 @@ class _Interruption:
     def __init__(self) -> None:
         self.title = "wattloop"
         self.deferrals = 0
-        self.requested = False
-        self.number: int | None = None
+        self.signal_number: int | None = None
         self.accepted = False
         self.wakers: list[Callable[[], object]] = []
         self.cleanups: list[Callable[[], object]] = []
@@ -105,8 +104,7 @@ class _Interruption:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         # Runs in the main thread at any instruction, so it must not take a lock or raise.
-        self.number = self.number or number
-        self.requested = True
+        self.signal_number = self.signal_number or number
         if self._handler_requests.ends_at_once(is_deferred=self.deferrals > 0):
             self._end_at_once()
 
@@ -114,8 +112,7 @@ class _Interruption:
         while (byte := os.read(self._reading, 1)) and byte != END_OF_THREAD:
             if byte[0] not in self._handlers:
                 continue
-            self.number = self.number or byte[0]
-            self.requested = True
+            self.signal_number = self.signal_number or byte[0]
             ends = self._thread_requests.ends_at_once(is_deferred=self.deferrals > 0)
             for wake in list(self.wakers):
                 wake()
@@ -252,7 +249,7 @@ def wake_on_request(wake: Callable[[], object]) -> Iterator[None]:
         return
     state.wakers.append(wake)
     try:
-        if state.requested:
+        if state.signal_number is not None:
             wake()
         yield
     finally:
@@ -261,18 +258,18 @@ def wake_on_request(wake: Callable[[], object]) -> Iterator[None]:
 
 def requested() -> bool:
     """Whether the program was asked to end."""
-    return _Process.now is not None and _Process.now.requested
+    return requesting_signal() is not None
 
 
 def requesting_signal() -> int | None:
     """The signal by which the program was asked to end; None if it was not."""
-    return None if _Process.now is None else _Process.now.number
+    return None if _Process.now is None else _Process.now.signal_number
 
 
 def accept_request() -> bool:
     """Accept a request to end; returns True once, and the caller must then end the program."""
     state = _Process.now
-    if state is None or not state.requested or state.accepted or not _in_main_thread():
+    if state is None or state.signal_number is None or state.accepted or not _in_main_thread():
         return False
     state.accepted = True
     return True

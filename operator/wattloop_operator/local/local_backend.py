@@ -103,7 +103,6 @@ class LocalBackend:
         self._processes: dict[tuple[str, str], TrainingProcess] = {}
         # Of attempts that do not use the client.
         self._followers: dict[tuple[str, str], OutputFollower] = {}
-        self._grace_end = 0.0
 
     @property
     def agent_socket(self) -> str:
@@ -195,7 +194,6 @@ class LocalBackend:
         is_by_person = number == signal.SIGINT
         grace_seconds = GRACE_SECONDS if is_by_person else SERVICE_GRACE_SECONDS
         began_at = time.monotonic()
-        self._grace_end = began_at + grace_seconds
         for process in running:
             # A terminal that closes takes SIGHUP to its own processes; a training knows SIGTERM from its cluster.
             process.interrupt(signal.SIGINT if is_by_person else signal.SIGTERM, grace_seconds)
@@ -215,7 +213,7 @@ class LocalBackend:
             OperationError: See `_store_ended`. Every process has ended all the same.
         """
         for process in self._processes.values():
-            process.wait_until(self._grace_end)
+            process.wait_until(process.grace_end)
             if process.exit_code is None:
                 process.end()
         try:

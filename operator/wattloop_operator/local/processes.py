@@ -41,6 +41,7 @@ class TrainingProcess:
     Attributes:
         python: The Python that it runs with; empty if there is none.
         interrupted: Whether it was asked to end because the run ends.
+        grace_end: Until when it may save what it has then, on the monotonic clock.
 
     Raises:
         ProcessStartError: The program does not exist or is not executable.
@@ -63,7 +64,7 @@ class TrainingProcess:
         self.ended_by_run = False
         self.interrupted = False
         self.terminating = False
-        self._grace_end = 0.0
+        self.grace_end = 0.0
         self._watchdog = watchdog
         # Of a fixed length, so that none begins another one.
         self._name = f"{watchdog.folder}/{os.urandom(8).hex()}"
@@ -107,7 +108,7 @@ class TrainingProcess:
 
     def interrupt(self, number: int, grace_seconds: float) -> None:
         """Send it and its children the signal by which the run was asked to end. They may save what they have."""
-        self._grace_end = time.monotonic() + grace_seconds
+        self.grace_end = time.monotonic() + grace_seconds
         self.interrupted = self.ended_by_run = True
         if not self.terminating:
             self._signal(number)
@@ -140,7 +141,7 @@ class TrainingProcess:
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         if self.interrupted:
             # A shell dies of the signal while the program that it runs still saves.
-            wait_for_group(self._process.pid, self._grace_end)
+            wait_for_group(self._process.pid, self.grace_end)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         kill_processes_of(self._name)

@@ -141,17 +141,11 @@ def kill_processes_of(training: str) -> None:
     when its driver's call returns.
     """
     entry = os.fsencode(f"{TRAINING_VARIABLE}={training}")
-    deadline = time.monotonic() + KILL_SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.ExitStack() as opened:
-            found = [opened.enter_context(process) for process in _processes_with(entry)]
-            if not found:
-                return
-            for process in found:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    signal.pidfd_send_signal(process.fileno(), signal.SIGKILL)
-            for process in found:
-                _wait_until(deadline, process)
+
+    def is_of_training(folder: Path) -> bool:
+        return b"\0" + entry in b"\0" + (folder / "environ").read_bytes()
+
+    _wait_for_processes(is_of_training, time.monotonic() + KILL_SECONDS, number=signal.SIGKILL)
 
 
 def wait_for_group(group: int, deadline: float) -> None:
@@ -162,24 +156,24 @@ def wait_for_group(group: int, deadline: float) -> None:
         state, _, its_group = (folder / "stat").read_bytes().rpartition(b")")[2].split()[:3]
         return int(its_group) == group and state not in ENDED_STATES
 
+    _wait_for_processes(runs_in_group, deadline)
+
+
+def _wait_for_processes(is_wanted: Callable[[Path], bool], deadline: float, *, number: int | None = None) -> None:
+    """Wait until there is no such process, or for the deadline; each gets the signal, if there is one, first."""
     while time.monotonic() < deadline:
         with contextlib.ExitStack() as opened:
-            found = [opened.enter_context(process) for process in _processes(runs_in_group)]
+            found = [opened.enter_context(process) for process in _processes(is_wanted)]
             if not found:
                 return
+            if number is not None:
+                for process in found:
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        signal.pidfd_send_signal(process.fileno(), number)
             for process in found:
-                _wait_until(deadline, process)
-
-
-def _processes_with(entry: bytes) -> Iterator[IO[bytes]]:
-    """The processes whose environment has an entry that begins so; see `_processes`."""
-    return _processes(lambda folder: b"\0" + entry in b"\0" + (folder / "environ").read_bytes())
-
-
-def _wait_until(deadline: float, process: IO[bytes]) -> None:
-    poll = select.poll()
-    poll.register(process, select.POLLIN)
-    poll.poll(max(deadline - time.monotonic(), 0) * 1000)
+                poll = select.poll()
+                poll.register(process, select.POLLIN)
+                poll.poll(max(deadline - time.monotonic(), 0) * 1000)
 
 
 def _processes(is_wanted: Callable[[Path], bool]) -> Iterator[IO[bytes]]:
