@@ -18,7 +18,7 @@ from wattloop import interruption
 from wattloop.errors import OperationError
 from wattloop_operator.domain.names import JobKey
 from wattloop_operator.domain.snapshot import Snapshot
-from wattloop_operator.reconcile.actions import Action, CreateRecurrence, StartWorkload
+from wattloop_operator.reconcile.actions import Action, CreateRecurrence, ReconcileResult, StartWorkload
 from wattloop_operator.reconcile.next_actions import next_actions
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class Backend(Protocol):
     """Where jobs run: a Kubernetes cluster or this machine.
 
     Both methods block. A caller with many jobs uses threads. Each snapshot shows every action that
-    was carried out before it was taken.
+    was carried out before it was taken, a start too whose workload somebody has deleted since.
     """
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
@@ -69,8 +69,9 @@ def reconcile(
         backend: Where the job runs.
         key: The job.
         clock: Returns the time, with a time zone.
-        others_wait: Whether other jobs wait for this call to end. After a change, what only informs users is left to
-            another call then, so that a thousand starts do not wait for each other's statuses and Events.
+        others_wait: Whether other jobs wait for this call to end. What follows a start, and after a change what only
+            informs users, is left to another call then, so that a thousand starts do not wait for each other's statuses
+            and Events.
 
     Returns:
         When to reconcile again if no event comes earlier; None if only an event makes anything due.
@@ -103,8 +104,15 @@ def reconcile(
                     raise
         except StaleSnapshotError as change:
             logger.debug("%s: %s; reading a new snapshot", key, change)
+        else:
+            if _has_started(result) and not snapshot.deleted_recurrences and others_wait():
+                return clock()
     logger.error("%s: actions remain after %d rounds; retrying in %d s", key, MAX_ROUNDS, RETRY_SECONDS)
     return clock() + timedelta(seconds=RETRY_SECONDS)
+
+
+def _has_started(carried_out: ReconcileResult) -> bool:
+    return any(isinstance(each, StartWorkload) for each in carried_out.actions)
 
 
 def _inform_of_failed_start(backend: Backend, snapshot: Snapshot, now: datetime) -> None:

@@ -139,6 +139,9 @@ class ClusterBackend:
             job=job,
             recurrences=recurrences,
             workloads=workloads,
+            unstated_starts=frozenset(
+                each.metadata.name for each in recurrences if self._cache.is_start_unstated(each)
+            ),
             records=stored.records,
             profiles=stored.profiles,
             late_usages=stored.late_usages,

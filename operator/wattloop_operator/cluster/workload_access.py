@@ -113,6 +113,7 @@ class WorkloadAccess:
                 raise OperationError(f"{resource.path(*_key(recurrence))} existed and was deleted; retrying") from None
             body = found
         self._store(resource, body)
+        self._cache.add_start(recurrence)
 
     def state(self, job: RecurringTrainingJob, recurrence: TrainingRecurrence) -> WorkloadState | None:
         """The state of the workload of a recurrence; None if it does not exist.
@@ -123,7 +124,8 @@ class WorkloadAccess:
         kind = (
             kind_of(job) if status.workload_ref is None else (status.workload_ref.api_version, status.workload_ref.kind)
         )
-        started, ended = status.workload_ref is not None, status.result is not None
+        started = status.workload_ref is not None or self._cache.is_start_unstated(recurrence)
+        ended = status.result is not None
         container = kind_of_template(job.spec.template).training_container(job.spec.template)
         if group_kind(*kind) != JOB:
             return self._state_of_other(kind, recurrence, container) if started or not ended else None

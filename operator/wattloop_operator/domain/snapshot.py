@@ -165,6 +165,8 @@ class Snapshot:
         job: The job, with the status that Wattloop wrote last.
         recurrences: Its TrainingRecurrences, unordered.
         workloads: Their workloads, by name.
+        unstated_starts: Names of those whose workload this backend has started, and whose status does not name it yet.
+            A workload of theirs that does not exist was deleted, and is not started again.
         records: The job's records in the store, ordered by (recurrence, attempt).
         profiles: Its power profiles in the store.
         source_records: Records of the job that `spec.batchSize.learnFrom` names.
@@ -194,6 +196,7 @@ class Snapshot:
     job: RecurringTrainingJob
     recurrences: tuple[TrainingRecurrence, ...] = ()
     workloads: Mapping[str, WorkloadState] = field(default_factory=dict)
+    unstated_starts: frozenset[str] = frozenset()
     records: tuple[ObservationRecord, ...] = ()
     profiles: tuple[PowerProfileRecord, ...] = ()
     source_records: tuple[ObservationRecord, ...] = ()
@@ -210,6 +213,10 @@ class Snapshot:
     deleted_recurrences: tuple[TrainingRecurrence, ...] = ()
     policies: PolicyCache = field(default_factory=PolicyCache, repr=False, compare=False)
     derived: dict[Callable[[Snapshot], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def was_started(self, recurrence: TrainingRecurrence) -> bool:
+        """Whether the workload of a recurrence is known to have been started."""
+        return recurrence.status.workload_ref is not None or recurrence.metadata.name in self.unstated_starts
 
 
 def once_per_snapshot(function: Callable[[Snapshot], Value]) -> Callable[[Snapshot], Value]:

@@ -23,7 +23,6 @@ from wattloop_operator.reconcile.actions import (
     RecordProfile,
     StartWorkload,
     WriteJobStatus,
-    WriteRecurrenceStatus,
 )
 from wattloop_operator.reconcile.attempt.lifecycle import attempt_actions
 from wattloop_operator.reconcile.job.job_conditions import condition_events
@@ -85,12 +84,12 @@ def next_actions(snapshot: Snapshot, now: datetime, *, start_fails: bool = False
 
 
 def _status_can_follow(snapshot: Snapshot, actions: Sequence[Action], readiness: Readiness) -> bool:
-    """Whether the job's status is written once for a start, after its last step.
+    """Whether the job's status is written once for a start, with that of its recurrence.
 
-    The call after that step computes it from what exists then. It would not know of missed slots and a run request.
+    The call after the start computes both from what exists then. It would not know of missed slots and a run request.
     A start that the status does not state yet waits for no further one.
     """
-    starts_only = bool(actions) and all(_is_step_of_start(each) for each in actions)
+    starts_only = bool(actions) and all(isinstance(each, CreateRecurrence | StartWorkload) for each in actions)
     loses_nothing = not readiness.missed and readiness.last_run_request is None
     return starts_only and loses_nothing and not _is_start_unstated(snapshot)
 
@@ -99,17 +98,7 @@ def _is_start_unstated(snapshot: Snapshot) -> bool:
     """Whether a training runs that the status does not state as active."""
     active = {each.name for each in snapshot.job.status.active}
     running = (each for each in snapshot.recurrences if each.status.result is None)
-    return any(each.status.workload_ref is not None and each.metadata.name not in active for each in running)
-
-
-def _is_step_of_start(action: Action) -> bool:
-    match action:
-        case CreateRecurrence() | StartWorkload():
-            return True
-        case WriteRecurrenceStatus(recurrence, status):
-            refers_now = recurrence.status.workload_ref is None and status.workload_ref is not None
-            return refers_now and status.result is None
-    return False
+    return any(each.metadata.name not in active and snapshot.was_started(each) for each in running)
 
 
 def _record(snapshot: Snapshot) -> Iterator[Action]:

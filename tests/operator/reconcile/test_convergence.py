@@ -132,8 +132,9 @@ class RecurringJob(RuleBasedStateMachine):
     @rule(data=st.data())
     def workload_is_deleted(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.backend.workloads)))
-        # Only after the operator has observed it. Before that, a missing workload must be started.
-        if self.backend.recurrences[name].status.workload_ref is not None:
+        # Only if the operator knows of its start. Otherwise a missing workload must be started.
+        is_stated = self.backend.recurrences[name].status.workload_ref is not None
+        if is_stated or name in self.backend.starts:
             del self.backend.workloads[name]
 
     @rule(suspended=st.booleans())

@@ -129,6 +129,19 @@ class BackendContract:
         assert workload is None or not workload.must_be_ended
         harness.do(actions.EndWorkload(created))
 
+    def test_a_start_is_known_after_the_workload_was_deleted_and_before_a_status_names_it(
+        self, harness: BackendHarness
+    ) -> None:
+        created = harness.create()
+        harness.do(actions.StartWorkload(created))
+        harness.do(actions.EndWorkload(created))
+        name = created.metadata.name
+        assert name in harness.snapshot.workloads or harness.snapshot.was_started(created)
+        harness.end(harness.recurrence(name), Result.CANCELLED)
+        harness.do(actions.RecordObservation(harness.record(created)))
+        harness.do(actions.DeleteRecurrence(created))
+        assert not harness.snapshot.unstated_starts
+
     def test_ending_a_workload_that_does_not_exist_is_no_error(self, harness: BackendHarness) -> None:
         harness.do(actions.EndWorkload(harness.create()))
         assert harness.snapshot.workloads == {}

@@ -91,6 +91,8 @@ class ModelBackend:
     actions_until_killed: int | None = None
     killed_after: bool = False
     version: int = 0
+    # In the memory of the operator.
+    starts: set[str] = field(default_factory=set)
 
     def clock(self) -> datetime:
         """The time."""
@@ -111,6 +113,7 @@ class ModelBackend:
             job=self.job,
             recurrences=tuple(self.recurrences.values()),
             workloads=dict(self.workloads),
+            unstated_starts=frozenset(self.starts),
             records=tuple(self.records[key] for key in sorted(self.records)),
             profiles=tuple(self.profiles.values()),
             late_usages=tuple(self.late_usages.values()),
@@ -129,10 +132,10 @@ class ModelBackend:
         killed = self.actions_until_killed == 0
         if self.actions_until_killed is not None:
             self.actions_until_killed -= 1
-        if killed and not self.killed_after:
-            raise KilledError(repr(action))
-        self._carry_out(action)
+        if not killed or self.killed_after:
+            self._carry_out(action)
         if killed:
+            self.starts.clear()
             raise KilledError(repr(action))
 
     def _carry_out(self, action: actions.Action) -> None:
@@ -175,6 +178,7 @@ class ModelBackend:
         if name not in self.workloads:
             self.started[name] += 1
             self.workloads[name] = WorkloadState(name, uid=f"uid-of-{name}")
+        self.starts.add(name)
 
     def _put(self, before: TrainingRecurrence, after: TrainingRecurrence) -> None:
         name = before.metadata.name
@@ -187,6 +191,8 @@ class ModelBackend:
         if result is not None:
             self.outcomes[name] = result
         self.recurrences[name] = self._versioned(after)
+        if after.status.workload_ref is not None or result is not None:
+            self.starts.discard(name)
 
     def _versioned(self, recurrence: TrainingRecurrence) -> TrainingRecurrence:
         # Through the wire form and back, which rounds values as a cluster does.

@@ -57,6 +57,8 @@ class ObjectCache:
         self._full_namespaces: set[str] = set()
         self.deleted_recurrences = DeletedRecurrences()
         self._template_bytes = NamespaceBytes()
+        # By the uids of their recurrences.
+        self._unstated_starts: set[str] = set()
         self.jobs: ObjectStore[RecurringTrainingJob] = ObjectStore(self._on_job_removed)
         self.recurrences: ObjectStore[TrainingRecurrence] = ObjectStore(self._on_recurrence_removed)
         self.workloads: ObjectStore[Body] = ObjectStore()
@@ -106,8 +108,21 @@ class ObjectCache:
         recurrence = TrainingRecurrence.from_wire(kept)
         if recurrence.status.result is not None:
             self._forget_pods(key)
+        if recurrence.status.workload_ref is not None:
+            self._unstated_starts.discard(uid)
         group = (key[0], recurrence.spec.job_ref.name)
         return self.recurrences.put(CachedObject(key, uid, version, group, recurrence, model_bytes(kept)))
+
+    def add_start(self, recurrence: TrainingRecurrence) -> None:
+        """Remember that the workload of a recurrence was started, until its status names it or it is deleted."""
+        metadata = recurrence.metadata
+        self._unstated_starts.add(metadata.uid)
+        if self.recurrences.get((metadata.namespace, metadata.name)) is None:
+            self._unstated_starts.discard(metadata.uid)
+
+    def is_start_unstated(self, recurrence: TrainingRecurrence) -> bool:
+        """Whether the workload of a recurrence was started, and its status does not name it yet."""
+        return recurrence.metadata.uid in self._unstated_starts
 
     def put_workload(self, body: Body) -> bool:
         """Store a batch/v1 Job; returns whether it is newer than the stored one."""
@@ -213,6 +228,7 @@ class ObjectCache:
 
     def _on_recurrence_removed(self, removed: CachedObject[TrainingRecurrence]) -> None:
         job, recurrence = self.jobs.get(removed.group), removed.value
+        self._unstated_starts.discard(removed.uid)
         if job is None or job.uid != recurrence.spec.job_ref.uid or job.value.metadata.deletion_timestamp is not None:
             return
         active = {each.name for each in job.value.status.active}

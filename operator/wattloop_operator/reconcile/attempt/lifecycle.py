@@ -60,7 +60,7 @@ def attempt_actions(snapshot: Snapshot, recurrence: TrainingRecurrence, now: dat
         # start it again.
         abandons = (EndWorkload(recurrence),) if workload is not None and workload.must_be_ended else ()
         return ReconcileResult((*abandons, *with_late_usage(snapshot, recurrence, now)))
-    if workload is None and recurrence.status.workload_ref is None:
+    if workload is None and not snapshot.was_started(recurrence):
         return ReconcileResult(_start_actions(snapshot, recurrence, now))
     replaced = "" if workload is None else _replaced(snapshot, recurrence, workload)
     if replaced:

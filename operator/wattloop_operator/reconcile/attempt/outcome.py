@@ -80,8 +80,8 @@ def assess(
     """Find out whether an attempt has ended.
 
     Args:
-        recurrence: The attempt. It has no result yet.
-        workload: The state of its workload; None if there is no workload.
+        recurrence: The attempt. It was started and has no result yet.
+        workload: The state of its workload; None if there is none any more.
         deadline_seconds: The job's active deadline.
         ending_since: When the training was first known to be asked to stop, or to have reported
             that it is done.
@@ -111,9 +111,7 @@ def assess(
     return _running(recurrence, workload, deadline=deadline, grace_end=grace_end, hang=hang, now=now)
 
 
-def _without_workload(recurrence: TrainingRecurrence, progress: Progress) -> Ended | Ongoing:
-    if recurrence.status.workload_ref is None:
-        return Ongoing()
+def _without_workload(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
     if progress.reached or progress.finished or must_end(recurrence):
         return _from_reports(recurrence, progress)
     return Ended(Result.CANCELLED, "its workload was deleted before it ended; it is not started again")

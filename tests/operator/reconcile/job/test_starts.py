@@ -44,13 +44,22 @@ def test_a_start_writes_the_status_of_its_job_once_and_after_the_starts_of_jobs_
     backend = StatusWrites(job())
     assert reconcile(backend, KEY, backend.clock, others_wait=lambda: True) == backend.now
     (name,) = backend.workloads
-    assert backend.recurrences[name].status.workload_ref is not None, "a deleted workload would start again"
-    assert (backend.count, backend.job.status.active) == (0, ())
+    assert (backend.recurrences[name].status.workload_ref, backend.count) == (None, 0)
     reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
     assert (backend.count, [each.name for each in backend.job.status.active]) == (1, [name])
     alone = StatusWrites(job())
     alone.reconcile()
     assert (alone.count, alone.job.status) == (1, backend.job.status)
+
+
+def test_a_workload_that_is_deleted_before_a_status_names_it_is_not_started_again() -> None:
+    backend = ModelBackend(job())
+    reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
+    (name,) = backend.workloads
+    del backend.workloads[name]
+    backend.reconcile()
+    assert backend.recurrences[name].status.result is Result.CANCELLED
+    assert backend.started == {name: 1}
 
 
 def test_a_status_that_waits_is_written_with_the_next_start_at_the_latest() -> None:
@@ -74,21 +83,27 @@ def test_a_recurrence_that_is_deleted_before_the_status_states_it_is_not_run_aga
     assert written.status.last_schedule_time == START
 
 
-class DeletedAtOnce(StatusWrites):
-    """Its user deletes a recurrence as soon as it runs; it is remembered until its Event."""
+class FirstDeletedAtOnce(StatusWrites):
+    """Its user deletes the first recurrence as soon as it exists; it is remembered until its Event."""
 
     def snapshot(self, key: JobKey) -> Snapshot | None:
         snapshot = super().snapshot(key)
         assert snapshot is not None
-        started = tuple(each for each in snapshot.recurrences if each.status.workload_ref is not None)
-        remembered = () if self.events else started
-        return replace(snapshot, recurrences=(), deleted_recurrences=remembered) if started else snapshot
+        deleted = () if self.events else tuple(each for each in snapshot.recurrences if each.spec.index == 0)
+        kept = tuple(each for each in snapshot.recurrences if each.spec.index > 0)
+        return replace(snapshot, recurrences=kept, deleted_recurrences=deleted)
 
 
 def test_the_status_of_a_recurrence_that_is_deleted_while_it_starts_waits_for_no_other_job() -> None:
-    backend = DeletedAtOnce(job())
+    backend = FirstDeletedAtOnce(job())
     reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
     assert (backend.job.status.counts.recurrences, backend.job.status.last_schedule_time) == (1, START)
+
+
+def test_the_status_of_a_deleted_recurrence_waits_for_no_other_job_when_another_one_starts() -> None:
+    backend = FirstDeletedAtOnce(job(runRequest="now"))
+    reconcile(backend, KEY, backend.clock, others_wait=lambda: True)
+    assert (backend.started.total(), backend.job.status.counts.recurrences) == (1, 2)
 
 
 def test_a_status_that_waits_is_written_with_the_next_change_that_is_no_step_of_a_start(backend: ModelBackend) -> None:
