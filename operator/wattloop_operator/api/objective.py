@@ -40,8 +40,8 @@ class Target(ApiModel):
     )
 
     metric: str = Field(
-        description="Name of the metric as the training reports it, such as validation_accuracy. A name with spaces in "
-        "the output is spec.reporting.metricName.",
+        description="Name of the metric as the training reports it, such as validation_accuracy; a name with spaces in "
+        "the output goes into spec.reporting.metricName.",
         min_length=1,
         max_length=64,
         pattern=r"^[A-Za-z_][A-Za-z0-9_./-]*$",
