@@ -95,12 +95,14 @@ def _run(arguments: argparse.Namespace) -> int:
         snapshot = _carry_out(local_run, arguments.format, stderr, reporter)
     except Interrupted:
         stderr.print(f"wattloop run: interrupted; the same command continues the run in {output}")
+        source = (job.metadata.name, "--database", arguments.database) if arguments.database else (str(output),)
+        stderr.print(f"What has ended: {_command('history', *source)}")
         return EXIT_INTERRUPTED
     history = JobHistory.of_snapshot(snapshot)
     if arguments.format == "table" and not (stderr.is_terminal and sys.stdout.isatty()):
         _print_table(history)
     stderr.print(f"\n{summary(history)}\nTable with the whole reasons, and plots: {output}")
-    stderr.print(f"In a browser: {_page_command(arguments.database or str(output))}")
+    stderr.print(f"In a browser: {_command('ui', '--database', arguments.database or str(output), '--open')}")
     unreachable = unreachable_message(snapshot.job.status.conditions)
     if unreachable:
         stderr.print(f"The target was not reached: {unreachable}.")
@@ -111,12 +113,11 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if reporter.is_informative else EXIT_FAILURE
 
 
-def _page_command(database: str) -> str:
-    """The command that shows a database in a browser, with this program's path unless the shell finds it by name."""
+def _command(*arguments: str) -> str:
+    """One of Wattloop's commands, with this program's path unless the shell finds it by name."""
     program = sys.argv[0] if Path(sys.argv[0]).name == "wattloop" and not shutil.which("wattloop") else "wattloop"
     # A URL may contain a password.
-    named = "DATABASE" if "://" in database else database
-    return shlex.join((program, "ui", "--database", named, "--open"))
+    return shlex.join((program, *("DATABASE" if "://" in each else each for each in arguments)))
 
 
 def _carry_out(run: LocalRun, output_format: str, stderr: Console, reporter: AttemptReporter) -> Snapshot:
