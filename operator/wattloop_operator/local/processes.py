@@ -41,7 +41,7 @@ class TrainingProcess:
     Attributes:
         python: The Python that it runs with; empty if there is none.
         interrupted: Whether it was asked to end because the run ends.
-        grace_end: Until when it may save what it has then, on the monotonic clock.
+        grace_end: Until when it may save what it has after it was asked to end, on the monotonic clock; 0 before.
 
     Raises:
         ProcessStartError: The program does not exist or is not executable.
@@ -121,6 +121,7 @@ class TrainingProcess:
         """Ask it and its children to end (SIGTERM); what still runs after the grace period is killed."""
         if self.terminating:
             return
+        self.grace_end = time.monotonic() + grace_seconds
         self.terminating = self.ended_by_run = True
         self._signal(signal.SIGTERM)
 
@@ -139,9 +140,8 @@ class TrainingProcess:
     def _watch(self, on_end: Callable[[], None]) -> None:
         # Its pid is not reused before it is waited for, so its group id is still valid here.
         os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        if self.interrupted:
-            # A shell dies of the signal while the program that it runs still saves.
-            wait_for_group(self._process.pid, self.grace_end)
+        # A shell dies of the signal while the program that it runs still saves.
+        wait_for_group(self._process.pid, self.grace_end)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         kill_processes_of(self._name)

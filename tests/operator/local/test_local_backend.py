@@ -16,6 +16,7 @@ from support.backends.backend_contract import BackendContract, BackendHarness
 from support.backends.model_backend import KEY, job, report
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_until_planned
 from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.local.local_backend import LocalBackend
 from wattloop_operator.local.local_run import StartedRun
@@ -28,8 +29,6 @@ from wattloop_operator.reconcile.pipeline.pipeline_state import PipelineKey, Pip
 from wattloop_operator.reporting.service import ReportService
 from wattloop_operator.store import Store, open_store
 from wattloop_operator.workloads.injection import RunAddresses
-
-SLEEPER = {"name": "train", "image": "none", "command": ["sleep", "60"]}
 
 
 def processes_of(name: str) -> int:
@@ -52,6 +51,16 @@ def local_backend(store: Store, folder: Path, watchdog: Watchdog) -> LocalBacken
         wake=threading.Event().set,
         observe=ReportService(LocalProgressStore(store.objects, lambda: None), LocalTokens(folder)).observe,
     )
+
+
+def job_of(*command: str) -> RecurringTrainingJob:
+    container = {"name": "train", "image": "none", "command": list(command)}
+    return job(template={"job": {"template": {"spec": {"containers": [container]}}}})
+
+
+def script_at_signal(folder: Path, at_signal: str) -> None:
+    script = f"trap '{at_signal}' INT TERM; touch begun; while :; do sleep 0.02; done"
+    (folder / "train.sh").write_text(script)
 
 
 def test_a_snapshot_contains_the_job_that_this_one_learns_from(tmp_path: Path) -> None:
@@ -91,11 +100,12 @@ class Interruption:
 
 
 SAVES = "echo saved > saved; exit 0"
+# The shell around it dies at once; make and sh -c do so, too.
+SAVES_LATER, WRAPPED = f"sleep 0.2; {SAVES}", "sh train.sh; true"
 INTERRUPTIONS = {
     "saves": Interruption(signal.SIGINT, SAVES, saves=True),
     "ignores": Interruption(signal.SIGTERM, "", saves=False, runs=True),
-    # The shell around it dies at once; make and sh -c do so, too.
-    "wrapped": Interruption(signal.SIGTERM, f"sleep 0.2; {SAVES}", saves=True, command="sh train.sh; true"),
+    "wrapped": Interruption(signal.SIGTERM, SAVES_LATER, saves=True, command=WRAPPED),
     "error": Interruption(None, SAVES, saves=False),
 }
 
@@ -107,13 +117,11 @@ def test_a_training_may_save_what_it_has_at_an_interruption_which_disrupts_its_a
     for name in ("GRACE_SECONDS", "SERVICE_GRACE_SECONDS", "NOTICE_SECONDS"):
         monkeypatch.setattr(f"wattloop_operator.local.local_backend.{name}", 0.0 if case.runs else 20.0)
     monkeypatch.setattr("wattloop.interruption.requesting_signal", lambda: case.number)
-    script = f"trap '{case.at_signal}' INT TERM; touch begun; while :; do sleep 0.02; done"
-    (tmp_path / "train.sh").write_text(script)
-    container = SLEEPER | {"command": ["sh", "-c", case.command]}
+    script_at_signal(tmp_path, case.at_signal)
     running: list[int] = []
     with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
         backend = local_backend(store, tmp_path, watchdog)
-        backend.ensure_job(job(template={"job": {"template": {"spec": {"containers": [container]}}}}))
+        backend.ensure_job(job_of("sh", "-c", case.command))
         harness = BackendHarness(backend, KEY, lambda _: None, processes_of)
         recurrence = harness.create()
         started = StartedRun(OutputFolder(tmp_path), backend, KEY, threading.Event(), store.pipelines)
@@ -126,6 +134,23 @@ def test_a_training_may_save_what_it_has_at_an_interruption_which_disrupts_its_a
     assert all(each.ended_at for each in snapshot.workloads.values()), "its end is stored"
     assert (tmp_path / "saved").exists() == case.saves
     assert running == [case.runs]
+
+
+def test_a_wrapped_training_may_save_what_it_has_when_its_attempt_is_ended_gracefully(tmp_path: Path) -> None:
+    script_at_signal(tmp_path, SAVES_LATER)
+    with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
+        backend = local_backend(store, tmp_path, watchdog)
+        backend.ensure_job(job_of("sh", "-c", WRAPPED))
+        harness = BackendHarness(backend, KEY, lambda _: None, processes_of)
+        recurrence = harness.create()
+        try:
+            harness.do(actions.StartWorkload(recurrence))
+            until((tmp_path / "begun").exists, "the training has begun")
+            harness.do(actions.EndWorkload(recurrence, gracefully=True))
+            until(lambda: harness.snapshot.workloads[recurrence.metadata.name].phase.ended, "it has ended")
+        finally:
+            backend.end_all()
+    assert (tmp_path / "saved").exists()
 
 
 def test_an_outcome_has_the_plan_that_the_ranks_ran(tmp_path: Path) -> None:
@@ -159,7 +184,7 @@ class TestLocalBackend(BackendContract):
     def harness(self, tmp_path: Path) -> Iterator[BackendHarness]:
         with open_store(tmp_path / "wattloop.db") as store, Watchdog() as watchdog:
             backend = local_backend(store, tmp_path, watchdog)
-            backend.ensure_job(job(template={"job": {"template": {"spec": {"containers": [SLEEPER]}}}}))
+            backend.ensure_job(job_of("sleep", "60"))
             service = ReportService(LocalProgressStore(store.objects, lambda: None), LocalTokens(tmp_path))
 
             def write_progress(name: str) -> None:
