@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes import client
 
 from support.control_plane.job_manifest import job_manifest
 from wattloop.commands.main import main
 from wattloop_operator.api.template_checks import exceeded_limit
+from wattloop_operator.api.template_spelling import CONTAINER_FIELDS, POD_FIELDS, VARIABLE_FIELDS, misspelt
 
 
 def manifest(name: str = "digits", **pod: Any) -> str:
@@ -133,3 +135,13 @@ def test_a_misspelt_field_of_a_pod_is_named_and_a_rare_one_is_none(
     (tmp_path / "job.yaml").write_text(json.dumps(made), encoding="utf-8")
     main(["validate", str(tmp_path / "job.yaml")])
     assert said in capsys.readouterr().out
+
+
+def test_the_fields_of_a_pod_are_those_of_kubernetes_and_none_of_a_container_counts_as_misspelt() -> None:
+    assert set(client.V1PodSpec.attribute_map.values()) == POD_FIELDS
+    assert set(client.V1EnvVar.attribute_map.values()) == set(VARIABLE_FIELDS)
+    of_containers = set(client.V1Container.attribute_map.values())
+    assert set(CONTAINER_FIELDS) <= of_containers
+    # A field that is close to a known one counts only where that one is missing.
+    rare = dict.fromkeys(of_containers.difference(CONTAINER_FIELDS))
+    assert misspelt({"job": {"template": {"spec": {"containers": [rare]}}}}) is None
