@@ -55,6 +55,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--seed", type=non_negative_integer, default=0, metavar="S", help="seed of all random draws (default: 0)"
     )
     parser.add_argument(
+        "--no-plots",
+        dest="plots",
+        action="store_false",
+        help="draw no cost.png and tradeoff.png, which wattloop plot --database makes later",
+    )
+    parser.add_argument(
         "--format",
         choices=("table", "jsonl"),
         default="table",
@@ -86,6 +92,7 @@ def _run(arguments: argparse.Namespace) -> int:
         simulation=simulation,
         processors=_processors() if simulation is None and not has_driver() else None,
         seed=arguments.seed,
+        draws_plots=arguments.plots,
         print_line=stderr.print,
     )
     # Without a live table, stderr has a line for each attempt. A reader of JSON lines has the attempts on stdout.
@@ -101,7 +108,8 @@ def _run(arguments: argparse.Namespace) -> int:
     history = JobHistory.of_snapshot(snapshot)
     if arguments.format == "table" and not (stderr.is_terminal and sys.stdout.isatty()):
         _print_table(history)
-    stderr.print(f"\n{summary(history)}\nTable with the whole reasons, and plots: {output}")
+    results = "Table with the whole reasons, and plots" if arguments.plots else "Table with the whole reasons"
+    stderr.print(f"\n{summary(history)}\n{results}: {output}")
     stderr.print(f"In a browser: {_command('ui', '--database', arguments.database or str(output), '--open')}")
     unreachable = unreachable_message(snapshot.job.status.conditions)
     if unreachable:

@@ -111,6 +111,7 @@ class LocalRun:
         processors: The processors to measure, on a machine without a GPU; None: GPUs are measured.
         seed: Seed of every random draw.
         command: What the output folder is for; a folder of another command is refused.
+        draws_plots: Whether the results have plots.
         print_line: Prints a line on the pipeline of an ended attempt, or on a job that nothing is learned from.
     """
 
@@ -123,6 +124,7 @@ class LocalRun:
     processors: LocalProcessorMeter | None = None
     seed: int = 0
     command: str = "run"
+    draws_plots: bool = True
     print_line: Callable[[str], None] = lambda _: None
 
     def owner(self) -> dict[str, object]:
@@ -289,5 +291,5 @@ class LocalRun:
         history = started.history()
         with open_atomic(started.folder.recurrences) as stream:
             write_csv(stream, rows_of(history))
-        if history.records:
+        if history.records and self.draws_plots:
             write_plots(started.folder.path, history)

@@ -44,6 +44,7 @@ def test_the_same_seed_gives_the_same_table_and_a_later_run_continues_it(
     assert local_job.run("--recurrences", "2", output=other) == 0
     table = (local_job.output / "recurrences.csv").read_bytes()
     assert (other / "recurrences.csv").read_bytes() == table
+    assert list(other.glob("*.png")) == []
     rows = local_job.rows()
     capsys.readouterr()
     # A second run has nothing to do, and its message says how to continue.

@@ -107,7 +107,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 def run(folder: Path) -> list[str]:
-    local_job = LocalJob(folder)
+    local_job = LocalJob(folder, draws_plots=True)
     local_job.job(TRAINING)
     return local_job.arguments("--recurrences", "2")
 

@@ -92,6 +92,7 @@ def run_interrupted(
         counted: The files whose lines are counted.
     """
     _write_job(local_job)
+    local_job.draws_plots = with_plots
     arguments = local_job.arguments("--recurrences", str(RECURRENCES))
     stderr, private = local_job.folder / "stderr", local_job.folder / "tmp"
     private.mkdir(exist_ok=True)
@@ -107,8 +108,6 @@ def run_interrupted(
         if repeat_after:
             # No real time passes between two lines.
             interruption.SAME_REQUEST_SECONDS = 0.0
-        if not with_plots:
-            local_run.write_plots = lambda *_: ()
         carry_out = local_run.LocalRun.carry_out
         local_run.LocalRun._backend = _backend  # type: ignore[method-assign]
         # The lines before it start nothing. Tests of whole processes cover them.

@@ -8,12 +8,9 @@ import resource
 import select
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from ruamel.yaml import YAML
 
@@ -129,20 +126,12 @@ class LocalJob:
 
     def arguments(self, *options: str, output: Path | None = None) -> list[str]:
         gpus = [] if "--simulated-gpus" in options else ["--simulated-gpus", "1"]
-        return [self.command, str(self.manifest), "--output", str(output or self.output), *gpus, *options]
+        plots = [] if self.draws_plots or self.command != "run" else ["--no-plots"]
+        return [self.command, str(self.manifest), "--output", str(output or self.output), *gpus, *plots, *options]
 
     def run(self, *options: str, output: Path | None = None) -> int:
         """Run in this process, and return the exit code."""
-        with self._plots():
-            return main(self.arguments(*options, output=output))
-
-    @contextmanager
-    def _plots(self) -> Iterator[None]:
-        if self.draws_plots:
-            yield
-        else:
-            with mock.patch("wattloop_operator.local.local_run.write_plots"):
-                yield
+        return main(self.arguments(*options, output=output))
 
     def rows(self, output: Path | None = None) -> list[dict[str, str]]:
         with ((output or self.output) / "recurrences.csv").open(newline="") as stream:
@@ -164,9 +153,7 @@ class LocalJob:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (max_file_bytes, max_file_bytes))
             return main(arguments)
 
-        with self._plots():
-            pid = forked(limited, self.folder / "stdout", stderr)
-        return RunProcess(pid, stderr)
+        return RunProcess(forked(limited, self.folder / "stdout", stderr), stderr)
 
     def wait_for_training(self, run: RunProcess) -> tuple[int, int]:
         """Wait until the hanging training has begun, and return its pid and that of its child."""
