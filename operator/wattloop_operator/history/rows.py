@@ -66,6 +66,7 @@ class RecurrenceRow:
         probe_trials: Number of trials of its probes; this and the next are None for an attempt that did not probe.
         probe_energy_joules: Part of its energy that these trials used.
         probe_time_seconds: Part of its time that they used.
+        resumed: 1 if it went on from what an earlier attempt had trained, else 0; None if that is not known.
         parameters: Values of the further parameters by name; a column ``param:NAME`` each, after the
             others.
     """
@@ -105,6 +106,7 @@ class RecurrenceRow:
     probe_trials: int | None = None
     probe_energy_joules: float | None = None
     probe_time_seconds: float | None = None
+    resumed: int | None = None
     parameters: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -160,6 +162,7 @@ def rows_of(history: JobHistory) -> tuple[RecurrenceRow, ...]:
             probe_trials=record.probe_trials,
             probe_energy_joules=record.probe_energy_joules,
             probe_time_seconds=record.probe_time_seconds,
+            resumed=None if record.resumed is None else int(record.resumed),
             **_pipeline_cells(record.pipeline),
         )
         for record in history.records

@@ -111,7 +111,10 @@ def _run(arguments: argparse.Namespace) -> int:
     parameters = given_parameters(arguments.parameter)
     history, left_out = read_replayed_history(arguments.history, sizes, parameters)
     if left_out:
-        text = "attempt(s) are not replayed: their cost is not known, or their outcome says nothing about a batch size"
+        text = (
+            "attempt(s) are not replayed: their cost is not known, their outcome says nothing about a batch size, "
+            "or they resumed an earlier attempt"
+        )
         sys.stderr.write(f"{arguments.history}: {left_out} {text}\n")
     context = DecisionContext(sizes, arguments.default_batch_size, 1.0, 0, 0, (), 0, parameters=parameters)
     columns = tuple(f"{PARAMETER_PREFIX}{parameter.name}" for parameter in parameters)

@@ -15,6 +15,7 @@ from wattloop_planner.simulation.traces import parameters_of_row
 COLUMNS = ("recurrence", "attempt", "batch_size", "cost_joules")
 REACHED_COLUMN = "reached"
 OUTCOME_COLUMN = "outcome"
+RESUMED_COLUMN = "resumed"
 # The outcomes of recurrences.csv that say something about a batch size; the others are not replayed.
 OUTCOMES = {
     **{outcome.value: outcome for outcome in Outcome},
@@ -28,8 +29,8 @@ def read_replayed_history(
 ) -> tuple[tuple[Observation, ...], int]:
     """Read observations for eta 1, whose energy is the cost, and count the attempts that are left out.
 
-    Of a ``recurrences.csv``, attempts are left out whose cost is not known, or whose outcome says nothing about
-    a batch size.
+    Of a ``recurrences.csv``, attempts are left out whose cost is not known, whose outcome says nothing about a
+    batch size, or which trained only a part because they resumed an earlier one.
 
     Without epochs, a cost counts as this number of epochs of one joule each, so that the model of epochs
     represents the complete cost. A column ``param:NAME`` has the values of a parameter.
@@ -63,7 +64,9 @@ def _is_known(row: Row) -> bool:
     if REACHED_COLUMN in row.cells:
         return True
     outcome = OUTCOMES.get(row.cells[OUTCOME_COLUMN])
-    return outcome is Outcome.CRASHED or (outcome is not None and bool(row.optional_number("cost_joules", minimum=0)))
+    if outcome is None or outcome is Outcome.CRASHED:
+        return outcome is not None
+    return row.cells.get(RESUMED_COLUMN) != "1" and bool(row.optional_number("cost_joules", minimum=0))
 
 
 def _observation(row: Row) -> Observation:

@@ -35,17 +35,17 @@ def test_the_columns_are_those_of_recurrences_csv() -> None:
         "high_saving_percent,purpose,reason,image_digest,energy_origin,clocks,frequency_plan,planned_iteration_seconds,"
         "planned_iteration_joules,realised_iteration_seconds,realised_iteration_joules,plan_saving_percent,"
         "plan_slowdown_percent,plan_saving_error_percent,plan_slowdown_error_percent,planned_saving_percent,"
-        "planned_slowdown_percent,probe_trials,probe_energy_joules,probe_time_seconds"
+        "planned_slowdown_percent,probe_trials,probe_energy_joules,probe_time_seconds,resumed"
     )
 
 
 def test_a_row_reads_back_with_ten_digits(history: Make, record: Make) -> None:
-    written = as_csv(history(record(energy_joules=2000 / 3, time_seconds=10.0, reason='because, "so"')))
+    written = as_csv(history(record(energy_joules=2000 / 3, time_seconds=10.0, reason='because, "so"', resumed=True)))
     (row,) = csv.DictReader(io.StringIO(written))
     assert row["energy_joules"] == "666.6666667"
     # η·E + (1−η)·MaxPower·T = ½·666.67 + ½·300·10
     assert row["cost_joules"] == "1833.333333"
-    assert row["reason"] == 'because, "so"'
+    assert (row["reason"], row["resumed"]) == ('because, "so"', "1")
     assert "\r" not in written
 
 
@@ -54,7 +54,7 @@ def test_missing_values_are_empty(history: Make, record: Make) -> None:
         history(record(power_limit_watts=None, result="NameConflict", max_power_watts=0.0, gpu_product=""))
     )
     (row,) = csv.DictReader(io.StringIO(written))
-    assert (row["power_limit_watts"], row["cost_joules"], row["default_cost_joules"]) == ("", "", "")
+    assert (row["power_limit_watts"], row["cost_joules"], row["default_cost_joules"], row["resumed"]) == ("",) * 4
 
 
 def test_an_implausible_cost_is_missing(history: Make, record: Make) -> None:
@@ -112,7 +112,9 @@ def test_files_have_the_plan_of_a_pipeline(history: Make, record: Make) -> None:
     rows = rows_of(history(record(), record(1, pipeline=PLANNED), record(2, pipeline=PipelineResult("Profile"))))
     stream = io.StringIO()
     write_json(stream, rows)
-    free, planned, profiled = ([row[name] for name in COLUMNS[-15:-3]] for row in json.loads(stream.getvalue()))
+    free, planned, profiled = (
+        [row[name] for name in COLUMNS[COLUMNS.index("clocks") :][:12]] for row in json.loads(stream.getvalue())
+    )
     assert free == [None] * 12
     assert planned == ["plan", "digits-1", 1.25, 204.0, 1.252, 206.5, 6.12, 0.0, 0.25, 0.01, 7.3, 0.0]
     assert profiled == ["profile", *[None] * 11]

@@ -177,18 +177,18 @@ def test_policy_zeus_has_no_parameters(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 RECURRENCES = (
-    "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules,x\n"
+    "recurrence,attempt,batch_size,power_limit_watts,epochs,outcome,energy_joules,time_seconds,cost_joules,resumed\n"
 )
 
 
-def test_the_table_of_a_local_run_is_replayed_without_what_is_unknown(
+def test_the_table_of_a_local_run_is_replayed_without_what_is_unknown_or_resumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    known = "0,0,16,300,5,reached,9,9,10,a\n1,0,8,,3,hung,,,,b\n1,1,32,300,4,deadline-exceeded,9,9,14,c\n"
-    unknown = "2,0,16,300,5,reached,,,,d\n2,1,16,300,0,start-failed,0,0,0,e\n3,0,8,,,disrupted,,,7,f\n"
-    without_energy = "4,0,8,,1,reached,0,0,0,g\n"
-    assert replay(tmp_path, RECURRENCES + known + unknown + without_energy) == 0
-    assert "history.csv: 4 attempt(s) are not replayed: their cost is not known, or" in capsys.readouterr().err
+    known = "0,0,16,300,5,reached,9,9,10,0\n1,0,8,,3,hung,,,,1\n1,1,32,300,4,deadline-exceeded,9,9,14,\n"
+    unknown = "2,0,16,300,5,reached,,,,0\n2,1,16,300,0,start-failed,0,0,0,\n3,0,8,,,disrupted,,,7,\n"
+    without_energy, resumed = "4,0,8,,1,reached,0,0,0,\n", "3,1,8,300,2,reached,3,3,4,1\n"
+    assert replay(tmp_path, RECURRENCES + known + unknown + without_energy + resumed) == 0
+    assert "history.csv: 5 attempt(s) are not replayed: their cost is not known, their" in capsys.readouterr().err
     steps = table(tmp_path / "out.csv")
     as_given = HEADER.replace("reached", "reached,outcome,epochs")
     same = as_given + "0,0,16,10,1,reached,5\n1,0,8,0,0,crashed,\n1,1,32,14,0,stopped,4\n"
