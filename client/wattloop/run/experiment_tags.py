@@ -14,7 +14,7 @@ from typing import Any
 from wattloop.energy.cost import CostModel
 from wattloop.threads import TaskThread
 from wattloop.wire.environment import RunEnvironment
-from wattloop.wire.training_messages import Report
+from wattloop.wire.training_messages import Report, holds_chosen_limit
 
 logger = logging.getLogger("wattloop")
 
@@ -52,9 +52,8 @@ def tags_of(environment: RunEnvironment, report: Report) -> dict[str, str | int 
 
 
 def _is_measuring(environment: RunEnvironment, report: Report) -> bool:
-    """Whether an attempt holds a limit to measure it; the one that it chooses is among the measured ones."""
-    measured = {each.power_limit_watts for each in report.profile}
-    return environment.profile_power_limits and report.power_limit_watts not in measured
+    measured = (each.power_limit_watts for each in report.profile)
+    return environment.profile_power_limits and not holds_chosen_limit(report.power_limit_watts, measured)
 
 
 class ExperimentTags:

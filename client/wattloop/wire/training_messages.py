@@ -8,6 +8,7 @@ late one brings the operator up to date.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -301,3 +302,17 @@ def check_clock(place: str, start_seconds: float, seconds: float) -> None:
     """
     if seconds < start_seconds:
         raise MessageError(f"{place}time_seconds: found {seconds}, expected at least the start's {start_seconds}")
+
+
+def holds_chosen_limit(held_watts: float | None, measured_watts: Iterable[float]) -> bool:
+    """Whether a training that measures power limits holds the one that it chose, not the next one to measure.
+
+    Args:
+        held_watts: The limit that it holds; None if it holds none.
+        measured_watts: The limits that it has measured, of which it chooses one.
+
+    Example:
+        >>> holds_chosen_limit(250, (300, 250)), holds_chosen_limit(200, (300, 250))
+        (True, False)
+    """
+    return held_watts in set(measured_watts)

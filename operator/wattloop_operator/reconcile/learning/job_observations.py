@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from wattloop.wire.training_messages import holds_chosen_limit
 from wattloop_operator.api.attempt_state import Progress, Result
 from wattloop_operator.api.training_recurrence import (
     Attribution,
@@ -300,14 +301,11 @@ def observation_of(record: ObservationRecord, from_other_job: bool) -> Observati
 
 
 def _limit_watts(recurrence: TrainingRecurrence) -> float | None:
-    """The limit that an attempt ran with; None without one, and for an attempt that ended while it measured limits.
-
-    The limit that is held at the end was chosen among the measured ones, or it is the next one to measure.
-    """
+    """The limit that an attempt ran with; None without one, and for an attempt that ended while it measured limits."""
     progress = recurrence.status.progress
     if recurrence.spec.profile_power_limits and progress is not None:
-        measured = {point.power_limit_watts for point in progress.profile}
-        if progress.power_limit_watts not in measured:
+        measured = (point.power_limit_watts for point in progress.profile)
+        if not holds_chosen_limit(progress.power_limit_watts, measured):
             return None
     limit = recurrence.spec.power_limit_watts if progress is None else progress.power_limit_watts
     return None if limit is None else float(limit)
