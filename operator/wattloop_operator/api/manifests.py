@@ -98,7 +98,8 @@ def check_text(source: str, text: str) -> CheckResult:
     result = CheckResult()
     try:
         for document in read_documents(source, text):
-            _check(document, result)
+            for each in document.objects():
+                _check(each, result)
     except DocumentError as error:
         result.problems.append(error.problem)
     omitted = len(result.problems) - MAX_PROBLEMS
@@ -129,6 +130,9 @@ def _check(document: Document, result: CheckResult) -> None:
     if missing:
         expected = f"a manifest with {' and '.join(missing)}, such as apiVersion: {API_VERSION}"
         result.problems.append(document.problem((), f"no {' and no '.join(missing)}", expected))
+    elif kind == "List":
+        expected = "a list of objects"
+        result.problems.append(document.problem(("items",), format_value(value.get("items")), expected))
     elif kind in MODELS or str(version).partition("/")[0] == GROUP:
         _check_kind(document, str(version), str(kind), result)
     else:

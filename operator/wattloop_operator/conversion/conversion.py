@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import chain
 
 from wattloop.errors import UsageError
 from wattloop.files.reading import read_text
@@ -48,7 +49,7 @@ def convert_file(path: str, refusal: Refusal) -> ConvertedFile:
     text = read_text("/dev/stdin" if path == "-" else path, MAX_FILE_BYTES, "a manifest", encoding="utf-8-sig")
     texts, messages = [], []
     try:
-        for document in _objects(source, text):
+        for document in chain.from_iterable(each.objects() for each in read_documents(source, text)):
             kind = cron_kind(document.value)
             if kind is None:
                 messages.append(f"{_place(document, ())}: {_title(document)} is left out, because it is not {EXPECTED}")
@@ -61,20 +62,6 @@ def convert_file(path: str, refusal: Refusal) -> ConvertedFile:
     if not texts:
         raise UsageError("\n".join([*messages, f"{source}: found nothing to convert, expected {EXPECTED}"]))
     return ConvertedFile("---\n".join(texts), messages)
-
-
-def _objects(source: str, text: str) -> Iterator[Document]:
-    """The objects of a file, and those of its lists, as `kubectl get -o yaml` prints several."""
-    for document in read_documents(source, text):
-        value = document.value
-        items = value.get("items") if isinstance(value, dict) and value.get("kind") == "List" else None
-        if not isinstance(items, list):
-            yield document
-            continue
-        for index, item in enumerate(items):
-            inside = ("items", index)
-            values = {path[2:]: place for path, place in document.values.items() if path[:2] == inside}
-            yield replace(document, value=item, values=values)
 
 
 def _checked_text(document: Document, conversion: Conversion, refusal: Refusal) -> str:

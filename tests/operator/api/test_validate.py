@@ -86,6 +86,25 @@ def test_the_output_can_be_json(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
+def test_each_object_of_a_list_is_checked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    valid, invalid = (yaml.safe_load(path.read_text()) for path in (MINIMAL, TOO_LARGE_WEIGHT))
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    typed = {"apiVersion": "wattloop.dev/v1alpha1", "kind": "RecurringTrainingJobList", "items": [invalid]}
+    file = tmp_path / "listed.yaml"
+    lists = [{"apiVersion": "v1", "kind": "List", "items": items} for items in ([valid, settings, typed], None)]
+    file.write_text(yaml.safe_dump_all(lists))
+    line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "energyWeight" in text)
+    assert main(["validate", str(file)]) == 2
+    wrong, empty, *others = capsys.readouterr().out.splitlines()
+    assert wrong.startswith(f"{file}:{line}:")
+    assert "items[2].items[0].spec.objective.energyWeightPercent: found 200, expected an integer" in wrong
+    assert empty.endswith("items: found null, expected a list of objects")
+    assert [each.removeprefix(f"{file}: ") for each in others] == [
+        "RecurringTrainingJob digits: valid",
+        "ConfigMap settings: skipped, not a kind of Wattloop",
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

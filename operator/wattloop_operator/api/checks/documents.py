@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -41,28 +41,41 @@ class Position:
 
 @dataclass
 class Document:
-    """One document of a file.
+    """One document of a file, or one object of a list in it.
 
     Attributes:
         source: Name of the file.
         value: Content of the document as JSON types.
-        keys: Position of the key at each path.
-        values: Position of the value at each path.
+        keys: Position of the key at each path of the file's document.
+        values: Position of the value at each path of it.
+        place: Path of the value in the file's document.
     """
 
     source: str
     value: Any = None
     keys: dict[Path, Position] = field(default_factory=dict)
     values: dict[Path, Position] = field(default_factory=dict)
+    place: Path = ()
+
+    def objects(self) -> Iterator[Document]:
+        """Itself, or the objects of a list, as `kubectl get -o yaml` prints several."""
+        value = self.value if isinstance(self.value, dict) else {}
+        items = value.get("items")
+        if not isinstance(items, list) or not str(value.get("kind")).endswith("List"):
+            yield self
+            return
+        for index, item in enumerate(items):
+            yield from replace(self, value=item, place=(*self.place, "items", index)).objects()
 
     def problem(self, path: Path, found: str, expected: str, *, at_key: bool = False) -> ManifestProblem:
         """Return a problem at the position of this path, or of its nearest ancestor in the file."""
         position = self.position(path, at_key=at_key)
-        return ManifestProblem(self.source, format_path(path), found, expected, position.line, position.column)
+        place = format_path((*self.place, *path))
+        return ManifestProblem(self.source, place, found, expected, position.line, position.column)
 
     def position(self, path: Path, *, at_key: bool = False) -> Position:
         """Return the position of this path, or of its nearest ancestor in the file."""
-        positions = self.keys if at_key else self.values
+        positions, path = self.keys if at_key else self.values, (*self.place, *path)
         ancestors = (path[:length] for length in range(len(path), -1, -1))
         return next((positions[ancestor] for ancestor in ancestors if ancestor in positions), Position(1, 1))
 
