@@ -84,7 +84,11 @@ ENTRY_POINTS: dict[str, tuple[str, ...]] = {
         "wattloop_operator.controller.watch_session:HandledLines.*",
     ),
     "the election of the Kubernetes client": ("wattloop_operator.cluster.election:_Election.renew_loop",),
-    "ruamel.yaml's scanner": ("wattloop_operator.api.checks.documents:BoundedScanner.fetch_more_tokens",),
+    "ruamel.yaml's scanner": (
+        "wattloop_operator.api.checks.documents:BoundedScanner.fetch_more_tokens",
+        "wattloop_operator.api.checks.documents:BoundedScanner.scan_plain_spaces",
+        "wattloop_operator.api.checks.documents:BoundedScanner.scan_to_next_token",
+    ),
     "jsonschema's formats": ("wattloop_operator.api.checks.schema_check:_is_time",),
     "Matplotlib's artists": ("wattloop_planner.frequency.plots.drawing:Labels.draw",),
 }

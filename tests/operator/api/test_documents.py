@@ -47,6 +47,10 @@ def values(text: str) -> list[Any]:
         ("!!str 12", "12"),
         ("12:30", "12:30"),
         ("|\n  two\n  lines", "two\nlines\n"),
+        ("3\t# a tab", 3),
+        ("\ttwo\twords \t\n  more", "two\twords more"),
+        ("two \n---", "two"),
+        ("# a comment\n  text\n\n", "text"),
     ],
 )
 def test_a_scalar_is_read_as_kubectl_reads_it(written: str, value: object) -> None:
@@ -143,6 +147,7 @@ def test_a_text_that_is_not_a_manifest_is_rejected_with_its_position(text: str, 
         ("a:\n  b: 1\n    c: 2\n", "f.yaml:3:6: found a line that does not fit the line before, expected the same ind"),
         ("a: b: c\n", "f.yaml:1:5: found a second colon in a line, expected quotes around a value"),
         ("a:\n\tb: 1\n", "f.yaml:2:1: found a tab, expected spaces"),
+        ("a: |\t\n  b\n", "f.yaml:1:5: found a tab, expected spaces"),
         ("a: 'it's'\n", "f.yaml:1:8: found text behind a value that has ended, expected quotes around the whole value"),
         ("c: [python, train.py] --epochs 3\n", "found text behind a value that has ended, expected quotes"),
         ("a: [1]]\n", "f.yaml:1:7: found text that is not YAML (expected <block end>, but found ']')"),

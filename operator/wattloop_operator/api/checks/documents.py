@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, StreamMark, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
-from ruamel.yaml.scanner import RoundTripScanner
+from ruamel.yaml.scanner import Scanner
 
 from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path, format_path, shortened
 
@@ -26,6 +26,7 @@ MAX_NUMBER_CHARACTERS = 400
 TAG_PREFIX = "tag:yaml.org,2002:"
 # What ends a list in brackets or an object in braces, in a message of the library.
 FLOW_END = re.compile(r"found '[\]},]'")
+LINE_BREAKS = "\r\n\x85\u2028\u2029"
 # kubectl reads these unquoted scalars of YAML 1.1 as booleans.
 TRUE_SCALARS = frozenset({"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"})
 FALSE_SCALARS = frozenset({"n", "N", "no", "No", "NO", "off", "Off", "OFF"})
@@ -106,8 +107,8 @@ class TooComplexError(Exception):
         self.column = column
 
 
-class BoundedScanner(RoundTripScanner):
-    """A scanner that rejects a text beyond `MAX_DEPTH` or `MAX_TOKENS`.
+class BoundedScanner(Scanner):
+    """A scanner that rejects a text beyond `MAX_DEPTH` or `MAX_TOKENS`, and accepts the tabs that Kubernetes accepts.
 
     The time of the library's scanner grows with the square of the nesting.
     """
@@ -129,6 +130,25 @@ class BoundedScanner(RoundTripScanner):
             raise self._error("too many values")
         return super().fetch_more_tokens()
 
+    def scan_to_next_token(self) -> Any:
+        """Skip what separates tokens: outside of brackets, a tab does so only where no key can begin."""
+        if not self.allow_simple_key:
+            self.reader.forward(len(self._blanks()))
+        return super().scan_to_next_token()
+
+    def scan_plain_spaces(self, indent: Any, start_mark: Any) -> Any:
+        """Read what separates two words of a value: in one line, a tab may do so."""
+        blanks = self._blanks()
+        self.reader.forward(len(blanks))
+        goes_on = blanks and self.reader.peek() not in LINE_BREAKS
+        return [blanks] if goes_on else super().scan_plain_spaces(indent, start_mark)
+
+    def _blanks(self) -> str:
+        length = 0
+        while self.reader.peek(length) in " \t":
+            length += 1
+        return str(self.reader.prefix(length))
+
     def _error(self, found: str) -> TooComplexError:
         return TooComplexError(found, self.reader.line + 1, self.reader.column + 1)
 
@@ -148,7 +168,7 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
             ManifestProblem(source, "", f"more than {MAX_FILE_BYTES} bytes", f"a manifest of at most {MAX_FILE_BYTES}")
         )
     try:
-        yaml = YAML(typ="rt")
+        yaml = YAML(typ="safe", pure=True)
         yaml.Scanner = BoundedScanner
         # Kubernetes accepts an anchor that is defined twice; a warning for each could be 100,000 lines.
         yaml.composer.warn_double_anchors = False
@@ -189,7 +209,7 @@ def _not_yaml(error: MarkedYAMLError, before: str) -> tuple[str, str]:
         before: The line up to the mark.
     """
     problem, begin = error.problem or error.context or "", error.context_mark
-    if problem.startswith("found character '\\t'"):
+    if "'\\t'" in problem:
         return "a tab", "spaces: YAML allows no tab at this place"
     if problem.startswith("found character"):
         return f"text that is not YAML ({problem})", "quotes around a value that begins with this character"
