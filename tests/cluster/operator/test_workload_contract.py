@@ -246,8 +246,7 @@ def test_an_operator_killed_at_any_request_runs_nothing_twice_and_loses_nothing(
     undisturbed = _killed(contract, transport, reporting, tmp_path, 0)
     _run_to_target([undisturbed])
     calls = _transport_of(undisturbed).calls
-    # A Ray cluster takes three times as long to start, and its operator sends the requests of the other kinds.
-    fatal = range(1, len(calls) + 1, 3 if contract.example.is_submitted else 1)
+    fatal = range(1, len(calls) + 1)
     cases = [_killed(contract, transport, reporting, tmp_path, at) for at in fatal]
     _run_to_target(cases)
     for at, case in zip(fatal, cases, strict=True):
