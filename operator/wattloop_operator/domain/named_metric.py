@@ -31,6 +31,8 @@ _COLUMN = r"(?:^|[|,;:)\]-])\s*"
 _EPOCH_FIRST = r"(?i:(?:^|[|\]])\s*|[A-Za-z]:)(?i:epoch)[\s=:#\[]*[0-9]+(?:\s*/\s*[0-9]+)?\]?:?"
 _ALTERNATING = rf"{_EPOCH_FIRST}(?:,?\s+[A-Za-z][A-Za-z0-9_./-]*\s+(?:{NUMBER}))*,?\s*"
 _OF_STEP = re.compile(r"(?i)\b(?:steps?|batch|batches|iters?|iterations?)\b")
+# What no number may be followed by: "0.31m", "81/100".
+_FOLLOWED = r"\s*(?P<rest>/\s*[0-9]\S{0,19})|(?P<unit>[A-Za-z_]\S{0,19})"
 # The name and a number: accuracy, Accuracy, val_accuracy, but not accuracyA or inaccuracy.
 _NAME_AND_NUMBER = r"(?i)(?:^|[^A-Za-z]){name}(?:[^A-Za-z].*)?[0-9]"
 # The name of an evaluation of the metric: val_accuracy, "Val accuracy", eval/accuracy.
@@ -94,6 +96,7 @@ class NamedMetric:
         self._after_separator = _compiled(escaped, _SEPARATOR)
         self._after_space = _compiled(escaped, _SPACE, before=_COLUMN)
         self._alternating = _compiled(escaped, _SPACE, before=_ALTERNATING)
+        self._followed = _compiled(escaped, rf"(?:{_SEPARATOR}|{_SPACE})", end=_FOLLOWED)
         self._named = re2.compile(_NAME_AND_NUMBER.format(name=escaped))
         self._evaluation = re2.compile(_EVALUATION_OF.format(evaluation=EVALUATION, name=escaped))
 
@@ -116,6 +119,19 @@ class NamedMetric:
     def is_named(self, text: str) -> bool:
         """Whether a line has the name and a number, in whatever form."""
         return self._named.search(text) is not None
+
+    def followed(self, text: str) -> NamedValue:
+        """Why a number after the name that `value` and `column` do not find is none, if something is written behind it.
+
+        Example:
+            >>> NamedMetric("rmse", is_fraction=False).followed("[3/30] rmse=0.31m").doubt
+            "followed by 'm': print the number alone, or read it with spec.reporting.pattern"
+        """
+        found = self._followed.search(_ESCAPES.sub("", text))
+        if found is None:
+            return NamedValue()
+        rest = found.group("rest") or found.group("unit")
+        return NamedValue(doubt=f"followed by {rest!r}: print the number alone, or read it with spec.reporting.pattern")
 
     def _value(self, compiled: Any, text: str) -> NamedValue:
         text = _ESCAPES.sub("", text) if "\x1b" in text else text
@@ -154,8 +170,8 @@ class NamedMetric:
         return NamedValue(match.group(_NUMBER_GROUP))
 
 
-def _compiled(name: str, separator: str, before: str = "") -> Any:
-    pattern = NAMED_VALUE.format(name=name, group=_METRIC, separator=separator, number=NUMBER, end=_VALUE_END)
+def _compiled(name: str, separator: str, before: str = "", end: str = _VALUE_END) -> Any:
+    pattern = NAMED_VALUE.format(name=name, group=_METRIC, separator=separator, number=NUMBER, end=end)
     return re2.compile(before + pattern)
 
 

@@ -105,6 +105,11 @@ class OutputReader:
         """See `UnreadLines.notice`; empty once a line has counted."""
         return "" if self._has_read else self._unread.notice
 
+    @property
+    def unread_notice_at_end(self) -> str:
+        """See `UnreadLines.notice_at_end`; empty once a line has counted."""
+        return "" if self._has_read else self._unread.notice_at_end
+
     def read(self, line: bytes) -> Evaluation | None:
         """Read the next line; None if it has no evaluation.
 
@@ -158,7 +163,8 @@ class OutputReader:
         if epoch is not None:
             self._unread.note_epoch(epoch)
         if self._unread.quotes_named and named.is_named(text):
-            self._unread.note_named(text, value, bar if self._latest_epoch is None else None)
+            unread = value if value != NamedValue() else named.followed(text)
+            self._unread.note_named(text, unread, bar if self._latest_epoch is None else None)
 
 
 class _BarEvaluations:

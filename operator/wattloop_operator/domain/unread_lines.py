@@ -77,21 +77,29 @@ class UnreadLines:
         It is said when the third epoch begins or a pattern has matched three lines, of a progress bar without epochs
         when it is half full, and at once of a number that certainly has another meaning.
         """
-        if self._matches >= UNREAD_MATCHES:
+        if self._value.is_certain or self._matches >= UNREAD_MATCHES or self._is_bar:
+            return f"no line has counted; {self._why_unread}"
+        if self.quotes_named or not self._line:
+            return ""
+        return f"no line has counted in {UNREAD_EPOCHS} epochs; {self._why_unread}"
+
+    @property
+    def notice_at_end(self) -> str:
+        """Why the latest line that names the metric or matches the pattern has not counted; empty if there is none."""
+        return self._why_unread if self._line else ""
+
+    @property
+    def _why_unread(self) -> str:
+        if self._matches:
             return (
-                f"no line has counted; spec.reporting.pattern matches the line {self._line!r}, whose group metric is "
+                f"spec.reporting.pattern matches the line {self._line!r}, whose group metric is "
                 f"{self._unread_group!r}, which is no number: let the group have the number alone"
             )
         if self._is_bar:
             return (
-                f"no line has counted; the line {self._line!r} is a progress bar, which counts when it is full: "
+                f"the line {self._line!r} is a progress bar, which counts when it is full: "
                 f"if it is a bar over epochs, print a line {LINE_REMEDY.format(metric=self._name)}"
             )
-        if self._value.is_certain:
-            return f"no line has counted; the line {self._line!r} has {self._name} {self._value.doubt}"
-        if self.quotes_named or not self._line:
-            return ""
-        named = f"no line has counted in {UNREAD_EPOCHS} epochs; the line {self._line!r}"
         if self._value.doubt:
-            return f"{named} has {self._name} {self._value.doubt}"
-        return f"{named} names {self._name}: print one {LINE_REMEDY.format(metric=self._name)}"
+            return f"the line {self._line!r} has {self._name} {self._value.doubt}"
+        return f"the line {self._line!r} names {self._name}: print one {LINE_REMEDY.format(metric=self._name)}"

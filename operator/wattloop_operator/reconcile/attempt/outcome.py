@@ -121,7 +121,9 @@ def _succeeded(recurrence: TrainingRecurrence, progress: Progress, workload: Wor
     ended = _from_reports(recurrence, progress)
     if ended.result is not Result.MISSING_METRIC:
         return ended
-    return Ended(ended.result, f"{ended.message}{_read_by_logs(recurrence, workload)}{_output_of(workload)}")
+    unread = _unread_line(recurrence, workload)
+    message = _without_metric(recurrence, unread) if unread else ended.message
+    return Ended(ended.result, f"{message}{_read_by_logs(recurrence, workload)}{_output_of(workload)}")
 
 
 def _failed(
@@ -173,6 +175,17 @@ def _suspended(recurrence: TrainingRecurrence, progress: Progress, workload: Wor
     if progress.reached or progress.stop_requested or has_passed_max_epochs(recurrence):
         return _from_reports(recurrence, progress)
     return Ended(Result.DISRUPTED, f"it had started, and now {workload.message}; nothing is learned from it")
+
+
+def _unread_line(recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
+    """Why the last line that names the metric has not counted; empty if none does, or if no output is read."""
+    reporting = recurrence.spec.reporting
+    if reporting.source is not ReportingSource.LOGS:
+        return ""
+    reader = OutputReader(reporting, recurrence.spec.target)
+    for line in workload.output.splitlines():
+        reader.read(line.encode())
+    return reader.unread_notice_at_end
 
 
 def _read_by_logs(recurrence: TrainingRecurrence, workload: WorkloadState) -> str:
@@ -253,13 +266,18 @@ def _from_reports(recurrence: TrainingRecurrence, progress: Progress) -> Ended:
         return _stopped(recurrence, progress)
     if progress.metric is None:
         reporting = recurrence.spec.reporting
-        remedy = _REMEDIES[reporting.source].format(metric=target.metric)
+        remedy = _REMEDIES[reporting.source].format(metric=reporting.metric_name or target.metric)
         if reporting.pattern is not None:
             remedy = f"no line matched spec.reporting.pattern {quoted(reporting.pattern)} with a number; {remedy}"
-        return Ended(Result.MISSING_METRIC, f"ended without {target.metric}: {remedy}; nothing is learned from it")
+        return Ended(Result.MISSING_METRIC, _without_metric(recurrence, remedy))
     got = f"{target.metric} got to {_metric_text(progress, target)}"
-    text = f"{got}, the target is {target.threshold}, after {epochs_text(progress.epoch or 0)}"
-    return Ended(Result.EXHAUSTED, text)
+    epochs, most = progress.epoch or 0, recurrence.spec.max_epochs
+    of_most = f" of at most {most}" if epochs < most else ""
+    return Ended(Result.EXHAUSTED, f"{got}, the target is {target.threshold}, after {epochs_text(epochs)}{of_most}")
+
+
+def _without_metric(recurrence: TrainingRecurrence, remedy: str) -> str:
+    return f"ended without {recurrence.spec.target.metric}: {remedy}; nothing is learned from it"
 
 
 def _metric_text(progress: Progress, target: Target) -> str:

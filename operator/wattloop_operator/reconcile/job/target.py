@@ -69,8 +69,17 @@ def target_unreachable(
         yield TARGET_UNREACHABLE, False, "NotReachedYet", f"{text}; the next recurrences try further batch sizes"
         return
     easier = "lower" if objective.target.direction is Direction.MAXIMIZE else "raise"
-    remedy = f"{easier} objective.target.threshold, raise objective.maxEpochs, or fix the training"
+    longer = _longer_training(records, objective.max_epochs)
+    remedy = f"{easier} objective.target.threshold, {longer}, or fix the training"
     yield TARGET_UNREACHABLE, True, "NeverReached", f"{text}{_easier_threshold(snapshot)}; {remedy}"
+
+
+def _longer_training(records: Iterable[ObservationRecord], max_epochs: int) -> str:
+    """How the attempts would train longer: a limit that they do not come to does not end them."""
+    longest = max((each.epochs for each in records if each.result == Result.EXHAUSTED.value), default=max_epochs)
+    if longest >= max_epochs:
+        return "raise objective.maxEpochs"
+    return f"let the script train for more than the {epochs_text(longest)} after which it ends by itself"
 
 
 def unreachable_message(conditions: Iterable[Condition]) -> str:

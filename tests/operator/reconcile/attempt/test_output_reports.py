@@ -148,6 +148,26 @@ def test_a_pattern_that_matches_no_line_is_named(backend_with: BackendWith) -> N
     assert "no line matched spec.reporting.pattern 'acc: (?P<metric>[0-9]+)' with a number; print a line" in message
 
 
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("[3/30] val acc=0.31m", "has val acc followed by 'm': print the number alone, or read it with"),
+        ("iter 3 | val acc 81 / 100", "has val acc followed by '/ 100': print the number alone"),
+        ("it 3 | val acc 0.31", "names val acc: print one such as epoch=1 val acc=0.5 after each evaluation, or set"),
+    ],
+)
+def test_the_message_of_a_training_whose_lines_did_not_count_says_why(
+    backend_with: BackendWith, line: str, reason: str
+) -> None:
+    backend = backend_with(reporting={"source": "Logs", "metricName": "val acc"})
+    name = backend.start_attempt()
+    backend.see(name, OutputReport(1, finished=True))
+    backend.end_workload(name, output=f"begin\n{line}\n")
+    backend.reconcile()
+    message = backend.recurrences[name].status.message
+    assert message.startswith(f"ended without accuracy: the line '{line}' {reason}")
+
+
 def test_a_training_that_does_not_end_is_abandoned_after_a_minute(backend_with: BackendWith) -> None:
     backend = backend_with(**LOGS)
     name = backend.start_attempt()

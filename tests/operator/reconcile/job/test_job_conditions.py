@@ -14,11 +14,11 @@ from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_operator.reconcile.next_actions import next_actions
 
 
-def run_once(backend: ModelBackend, metric: float) -> None:
+def run_once(backend: ModelBackend, metric: float, epoch: int = 50) -> None:
     backend.reconcile()
     name = backend.running[0]
     backend.run_workload(name)
-    backend.report(name, epoch=50, metric=metric, finished=True)
+    backend.report(name, epoch=epoch, metric=metric, finished=True)
     backend.end_workload(name)
     backend.reconcile()
     backend.advance(3600)
@@ -50,6 +50,16 @@ def test_an_unreached_target_has_a_condition_with_the_attempts_and_a_remedy(
     assert now is not None
     assert now.status == "False"
     assert condition_of_type(backend, "Learns") is None
+
+
+def test_the_remedy_for_a_script_that_ends_early_is_not_a_larger_limit_of_epochs(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(retryPolicy={"limit": 0}, policy={"fixed": {}})
+    run_once(backend, metric=0.5, epoch=7)
+    never = condition_of_type(backend, "TargetUnreachable")
+    assert never is not None
+    assert "; lower objective.target.threshold, let the script train for more than the 7 epochs" in never.message
 
 
 def attempt_once(backend: ModelBackend, metric: float) -> int:
