@@ -166,6 +166,7 @@ class OutputCollector:
         reader = OutputReader(recurrence.spec.reporting, recurrence.spec.target)
         lines = termination_message(pod, self._container(recurrence, pod)).encode().splitlines()
         evaluations = [found for line in lines if (found := reader.read(line)) is not None]
+        evaluations += [] if (last := reader.at_end()) is None else [last]
         target, position = recurrence.spec.target, recurrence.progress.sequence + 1
         for evaluation in evaluations[-1:]:
             reaches = target.consecutive_evaluations == 1 and target.run_target.reached_by(evaluation.metric)

@@ -243,6 +243,9 @@ class LogFollower:
                 if line.time_nanoseconds > known:
                     self._read(line)
             self.complete = not self._flow.wait(0)
+            # A log that was followed may go on after a lost connection; it is read again once the container has ended.
+            if self.complete and not self.follows:
+                self._count(self._reader.at_end(), known)
         except NotFoundError:
             self.missing = True
         except SlowPatternError as error:
@@ -265,10 +268,12 @@ class LogFollower:
     def _read(self, line: LogLine) -> None:
         for text in line.text.split(b"\r"):
             self._bytes -= max(MIN_LINE_BYTES - len(text), 0)
-            evaluation = self._reader.read(text)
-            if evaluation is not None:
-                self.position = max(self.position + 1, line.time_nanoseconds)
-                self._report(evaluation)
+            self._count(self._reader.read(text), line.time_nanoseconds)
+
+    def _count(self, evaluation: Evaluation | None, time_nanoseconds: int) -> None:
+        if evaluation is not None:
+            self.position = max(self.position + 1, time_nanoseconds)
+            self._report(evaluation)
 
     def _report(self, evaluation: Evaluation) -> None:
         metadata = self._recurrence.metadata

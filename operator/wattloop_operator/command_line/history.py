@@ -144,6 +144,10 @@ def job_history(arguments: argparse.Namespace) -> JobHistory:
     from wattloop_operator.store import open_store
 
     if arguments.database is None:
+        if "/" in arguments.job:
+            raise UsageError(
+                f"{arguments.job} is no output folder of wattloop run, and no name of a job; check the path"
+            )
         context = cluster_context(arguments.context, arguments.kubeconfig)
         with context.client:
             history = cluster_history(context, arguments.job, arguments.namespace)

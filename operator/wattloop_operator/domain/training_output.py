@@ -99,6 +99,8 @@ class OutputReader:
         self._latest_epoch: float | None = None
         self._has_read = self._has_separator = False
         self._unread = UnreadLines(name)
+        self._target = target.run_target
+        self._before_epochs: Evaluation | None = None
 
     @property
     def unread_notice(self) -> str:
@@ -113,7 +115,9 @@ class OutputReader:
     def read(self, line: bytes) -> Evaluation | None:
         """Read the next line; None if it has no evaluation.
 
-        An epoch that stands on an earlier line counts for the evaluations after it.
+        An epoch that stands on an earlier line counts for the evaluations after it. Before any epoch, a first value
+        that meets the target may be that of an earlier model, or of the script's configuration: it counts at the end
+        (`at_end`) if neither another value nor the first epoch follows.
         """
         text = line[:MAX_LINE_BYTES].decode("utf-8", "replace")
         epoch = number_in(_group(self._epoch, text, EPOCH))
@@ -128,10 +132,27 @@ class OutputReader:
             evaluation = self._bars.read(evaluation, self._latest_epoch, is_full=bar.is_full)
         elif evaluation is not None:
             self._bars.forget_repeated()
+        is_first = evaluation is not None and not self._has_read
         self._has_read |= evaluation is not None
+        if evaluation is not None or (epoch is not None and self._latest_epoch is not None and self._latest_epoch <= 1):
+            self._before_epochs = None
+        if evaluation is not None and is_first and bar is None and self._may_be_before_training(evaluation, text):
+            self._before_epochs = evaluation
+            return None
         if not self._has_read and self._named is not None:
             self._note_unread(self._named, text, epoch, value, bar)
         return evaluation
+
+    def at_end(self) -> Evaluation | None:
+        """The evaluation that waited for what follows it, at the end of the output; None if there is none."""
+        evaluation, self._before_epochs = self._before_epochs, None
+        return evaluation
+
+    def _may_be_before_training(self, evaluation: Evaluation, text: str) -> bool:
+        # A user's own pattern decides by itself what counts.
+        if self._named is None or evaluation.epoch is not None or self._step.search(text) is not None:
+            return False
+        return math.isfinite(evaluation.metric) and self._target.reached_by(evaluation.metric)
 
     def _of_pattern(self, text: str) -> NamedValue:
         found = _group(self._pattern, text, METRIC)
@@ -302,6 +323,10 @@ class BoundedOutputReader:
                     f"at most {1000 * MAX_LINE_SECONDS:.0f} ms: write spec.reporting.pattern with fewer repetitions"
                 )
         return evaluation
+
+    def at_end(self) -> Evaluation | None:
+        """See `OutputReader.at_end`."""
+        return self._reader.at_end()
 
     @property
     def unread_notice(self) -> str:

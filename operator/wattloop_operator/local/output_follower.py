@@ -109,6 +109,8 @@ class OutputFollower:
                     waits = 0
             self.report_new_lines()
             self._report_evaluations(self._lines.rest())
+            last = None if self._reader is None else self._reader.at_end()
+            self._report_found([] if last is None else [(self._lines.offset, last)])
             self._report(OutputReport(self._lines.offset + 1, gpus=self._observed_gpus(), finished=True))
         except Exception:  # the run goes on without the metric
             logger.exception("%s: unexpected failure while its output was read", self._recurrence.metadata.name)
@@ -131,7 +133,9 @@ class OutputFollower:
             self._has_warned = True
 
     def _report_evaluations(self, lines: Sequence[tuple[int, bytes]]) -> bool:
-        evaluations = list(self._evaluations(lines))
+        return self._report_found(list(self._evaluations(lines)))
+
+    def _report_found(self, evaluations: Sequence[tuple[int, Evaluation]]) -> bool:
         if evaluations:
             counted = self._epochs + len(evaluations)
             latest = evaluations[-1][1].epoch

@@ -61,12 +61,13 @@ def follower(
     position: int = 0,
     flow: VirtualFlow | None = None,
     observe: Callable[[OutputReport], None] | None = None,
+    follow: bool = True,
 ) -> LogFollower:
     return LogFollower(
         recurrence(),
         LOG,
         position,
-        follow=True,
+        follow=follow,
         open_log=lambda _, since, __: chunks(since),
         observe=lambda _, __, seen: (observe or observed.append)(seen),
         flow=(flow or VirtualFlow()).flow,
@@ -84,6 +85,14 @@ def test_the_position_of_an_evaluation_is_the_time_of_its_line() -> None:
     reader.run()
     assert seen == [OutputReport(1_250_000_000, 0.1, 1.0), OutputReport(2_250_000_000, 0.2, 2.0)]
     assert reader.complete
+
+
+def test_the_only_value_of_a_log_without_epochs_counts_once_the_container_has_ended() -> None:
+    seen: list[OutputReport] = []
+    for follow in (True, False):
+        reader = follower(lambda _: iter([b"1970-01-01T00:00:01Z accuracy=0.95\n"]), seen, follow=follow)
+        reader.run()
+        assert [report.metric for report in seen] == ([] if follow else [0.95])
 
 
 @given(st.integers(0, sum(map(len, EPOCHS))), st.lists(st.integers(1, 50), max_size=10))

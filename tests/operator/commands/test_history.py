@@ -170,6 +170,11 @@ def test_wrong_usage_is_reported_with_the_expected_value(
     assert message in capsys.readouterr().err
 
 
+def test_a_folder_that_does_not_exist_is_not_looked_for_in_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["history", "wattloop-output/none"]) == 2
+    assert "wattloop-output/none is no output folder of wattloop run" in capsys.readouterr().err
+
+
 def test_a_uid_without_a_database_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["history", "digits", "--uid", "0c3b2d9e"]) == 2
     assert "add --database DATABASE" in capsys.readouterr().err

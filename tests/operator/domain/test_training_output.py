@@ -36,7 +36,7 @@ def reader(metric: str = "accuracy", **reporting: object) -> OutputReader:
         ("the accuracy=0.5.", 0.5, None),
         ("epoch 3/12 | train_loss 1.2632 | accuracy 0.81 | 1.9s", 0.81, 3),
         ("Epoch [2/9] accuracy\t0.5", 0.5, 2),
-        ("accuracy: 0.9/lr: 0.1", 0.9, None),
+        ("accuracy: 0.8/lr: 0.1", 0.8, None),
         ("Epoch 1/30: training until accuracy 0.9", None, 1),
         ("Epoch 3: 45% accuracy 0.49", None, 3),
         ("epoch 3 accuracy 0.91", 0.91, 3),
@@ -65,7 +65,7 @@ def test_names_with_values_are_recognized(line: str, metric: float | None, epoch
 
 def test_a_metric_after_a_space_counts_only_where_no_evaluation_has_a_separator() -> None:
     lines = reader("loss")
-    assert lines.read(b"initial loss: 2.3") == Evaluation(2.3, None)
+    assert lines.read(b"initial loss: 0.8") == Evaluation(0.8, None)
     assert lines.read(b"epoch 1 | loss 0.7") == Evaluation(0.7, 1)
     assert lines.read(b"epoch=1 loss=0.62") == Evaluation(0.62, 1)
     assert lines.read(b"epoch 2 | step 100 | loss 0.49") is None
@@ -107,6 +107,23 @@ def test_a_line_that_names_the_metric_in_another_form_is_noticed_when_the_third_
     assert "the line 'Test: 1, Accuracy: 81/100' names accuracy: print one such as epoch=1" in lines.unread_notice
     assert lines.read(b"accuracy: 0.83") is not None
     assert not lines.unread_notice
+
+
+@pytest.mark.parametrize(
+    ("output", "metrics"),
+    [
+        (("current model: accuracy=0.93", "epoch 1", "accuracy: 0.4", "epoch 2 accuracy=0.95"), [0.4, 0.95]),
+        (("config:", "  accuracy: 0.9", "accuracy: 0.2", "accuracy: 0.95"), [0.2, 0.95]),
+        (("accuracy=0.93", "Epoch 1/30", "Traceback (most recent call last):"), []),
+        (("loss 0.2", "accuracy=0.93", "saved the model of epoch 12"), [0.93]),
+    ],
+)
+def test_a_value_before_the_first_epoch_that_meets_the_target_counts_only_if_no_training_follows(
+    output: tuple[str, ...], metrics: list[float]
+) -> None:
+    lines = reader()
+    found = [*(lines.read(line.encode()) for line in output), lines.at_end()]
+    assert [each.metric for each in found if each is not None] == metrics
 
 
 def test_an_output_whose_epochs_do_not_name_the_metric_is_not_noticed() -> None:

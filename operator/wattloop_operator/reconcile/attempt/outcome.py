@@ -194,7 +194,8 @@ def _read_by_logs(recurrence: TrainingRecurrence, workload: WorkloadState) -> st
     if recurrence.spec.reporting.source is not ReportingSource.PUSH:
         return ""
     reader = OutputReader(Reporting(source=ReportingSource.LOGS), target)
-    if not any(reader.read(line.encode()) for line in workload.output.splitlines()):
+    found = any(reader.read(line.encode()) for line in workload.output.splitlines())
+    if not found and reader.at_end() is None:
         return ""
     return f"; its output has {target.metric}: set spec.reporting.source to Logs, and it is read from there"
 
