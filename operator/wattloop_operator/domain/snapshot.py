@@ -123,6 +123,7 @@ class WorkloadState:
         image_digest: Digest of the image of its training container; None if it is not known.
         queue: Its wait in a queue; None if it waits in none.
         may_run_again: Whether its controller may run it again although it has failed, so that it has to be deleted.
+        backs_off: Whether its pods have ended and its controller waits before it creates others.
     """
 
     name: str
@@ -150,6 +151,7 @@ class WorkloadState:
     image_digest: str | None = None
     queue: QueueWait | None = None
     may_run_again: bool = False
+    backs_off: bool = False
 
     @property
     def must_be_ended(self) -> bool:

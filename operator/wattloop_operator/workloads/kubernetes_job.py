@@ -19,6 +19,7 @@ from wattloop_operator.workloads.pod_state import (
     any_running,
     condition_of,
     first_failure,
+    has_failed,
     parallelism,
     pod_wait,
     time_of,
@@ -28,6 +29,7 @@ from wattloop_operator.workloads.workload_kind import ObservedPhase, RuntimeRefe
 
 # The Job outlives its pods, so the rule records in the Job that the cluster disrupted it.
 DISRUPTION_RULE = {"action": "FailJob", "onPodConditions": [{"type": DISRUPTION_TARGET, "status": "True"}]}
+BACK_OFF = PodWait("", "a pod failed, and its Job creates another after a back-off, as its backoffLimit allows")
 
 
 class KubernetesJob:
@@ -86,6 +88,8 @@ class KubernetesJob:
         is_taken = suspended and _true_condition(body, "Suspended") is not None
         if not is_taken and (any_running(pods) or status.get("ready")):
             return ObservedPhase(WorkloadPhase.RUNNING, started_at=started)
+        if not suspended and _backs_off(body, pods):
+            return ObservedPhase(WorkloadPhase.PENDING, wait=BACK_OFF, backs_off=True)
         return ObservedPhase(WorkloadPhase.PENDING, wait=_wait(suspended, pods), suspended=suspended)
 
 
@@ -127,6 +131,16 @@ def _failure(failed: Mapping[str, Any], pods: Sequence[Pod]) -> PodFailure:
         return known if first is None else first.caused_by(known.failure, known.message)
     gone = f"its pods are gone and left no record of how they ended ({failed.get('reason')})"
     return PodFailure(Failure.DISRUPTED, LATEST, gone)
+
+
+def _backs_off(body: Mapping[str, Any], pods: Sequence[Pod]) -> bool:
+    """Whether a Job whose pods have failed will create others. Beyond its backoffLimit, it fails soon."""
+    spec, status = body.get("spec") or {}, body.get("status") or {}
+    uncounted = (status.get("uncountedTerminatedPods") or {}).values()
+    others = any(status.get(name) for name in ("active", "ready", "succeeded", "failedIndexes")) or any(uncounted)
+    decided = _true_condition(body, "FailureTarget") or _true_condition(body, "SuccessCriteriaMet")
+    is_allowed = 0 < (status.get("failed") or 0) <= (spec.get("backoffLimit") or 0)
+    return is_allowed and not others and decided is None and all(map(has_failed, pods))
 
 
 def _wait(suspended: bool, pods: Sequence[Pod]) -> PodWait:

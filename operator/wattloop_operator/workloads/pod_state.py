@@ -276,6 +276,11 @@ def has_ended(pod: Pod) -> bool:
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
+def has_failed(pod: Pod) -> bool:
+    """Whether all containers of a pod have ended, and one of them failed."""
+    return (pod.get("status") or {}).get("phase") == "Failed"
+
+
 def started_containers(pod: Pod) -> frozenset[str]:
     """Names of the containers that have run, so that they have a log."""
     return frozenset(str(status.get("name")) for status in _container_statuses(pod) if _states(status))

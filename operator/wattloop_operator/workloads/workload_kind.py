@@ -34,6 +34,7 @@ class ObservedPhase:
         wait: Why its pods do not run yet.
         suspended: Whether it is suspended, by its user or by a queue: it has no pods.
         may_run_again: Whether its controller may run it again although it has failed.
+        backs_off: Whether its pods have ended and its controller waits before it creates others.
     """
 
     phase: WorkloadPhase
@@ -44,6 +45,7 @@ class ObservedPhase:
     wait: PodWait = NO_WAIT
     suspended: bool = False
     may_run_again: bool = False
+    backs_off: bool = False
 
 
 class RuntimeReference(NamedTuple):

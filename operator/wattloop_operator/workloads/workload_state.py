@@ -73,6 +73,7 @@ def state_of(
         pods_ended=bool(pods) and all(map(has_ended, pods)),
         image_digest=image_digest(pods, container),
         may_run_again=observed.may_run_again,
+        backs_off=observed.backs_off,
     )
 
 

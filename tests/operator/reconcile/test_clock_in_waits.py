@@ -163,10 +163,12 @@ def test_a_training_whose_pods_have_ended_waits_for_no_pod_until_its_controller_
     backend.reconcile()
     assert backend.recurrences[name].status == before
     assert true_since(before.conditions, RUNNING) is not None
-    # Its controller creates another pod instead.
-    backend.workloads[name] = replace(backend.workloads[name], pods_ended=False)
-    backend.reconcile()
-    assert true_since(backend.recurrences[name].status.conditions, RUNNING) is None
+    # Its controller creates another pod instead, soon or at once.
+    running = backend.workloads[name]
+    for changes in ({"backs_off": True}, {"pods_ended": False}):
+        backend.workloads[name] = replace(running, **changes)
+        backend.reconcile()
+        assert true_since(backend.recurrences[name].status.conditions, RUNNING) is None
 
 
 def moments() -> st.SearchStrategy[datetime]:

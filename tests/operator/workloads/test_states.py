@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wattloop_operator.api.template import Template
+from wattloop_operator.cluster.informer.stored_parts import job_part
 from wattloop_operator.domain.snapshot import Failure, WorkloadPhase, WorkloadPod
 from wattloop_operator.workloads.kinds import OTHER
 from wattloop_operator.workloads.kubernetes_job import KubernetesJob, needs_pods
@@ -219,6 +220,28 @@ def test_the_state_of_a_job_follows_from_its_conditions_and_pods(
     assert message in state.message
     if not message:
         assert state.message == ""
+
+
+@pytest.mark.parametrize(
+    ("limit", "changes", "phase", "backs_off"),
+    [
+        (2, {}, "Failed", True),
+        (2, {"active": 1}, "Failed", False),
+        (2, {"conditions": [{"type": "FailureTarget", "status": "True"}]}, "Failed", False),
+        (2, {"uncountedTerminatedPods": {"failed": ["u"]}}, "Failed", False),
+        (2, {}, "Succeeded", False),
+        (1, {}, "Failed", False),
+        (0, {}, "Failed", False),
+    ],
+)
+def test_a_job_whose_backoff_limit_allows_another_pod_says_that_it_waits_for_it(
+    limit: int, changes: dict[str, Any], phase: str, backs_off: bool
+) -> None:
+    body = job(failed=2) | {"spec": {"backoffLimit": limit}}
+    body["status"] |= changes
+    state = state_of(JOB, job_part(body), [pod(phase=phase)], "recurrence-uid")
+    assert (state.phase, state.pods_ended) == (WorkloadPhase.PENDING, True)
+    assert state.backs_off is ("a pod failed, and its Job creates another" in state.message) is backs_off
 
 
 @pytest.mark.parametrize(

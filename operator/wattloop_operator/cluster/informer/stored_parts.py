@@ -24,7 +24,7 @@ STORED_METADATA = (
     "name", "namespace", "uid", "generation", "resourceVersion", "creationTimestamp", "deletionTimestamp",
 )  # fmt: skip
 STORED_LABELS = (JOB_LABEL, RECURRENCE_LABEL, JOB_UID_LABEL, QUEUE_LABEL, GLOBAL_JOB_INDEX_LABEL, *RANK_0_LABELS)
-STORED_JOB_SPEC = ("suspend", "parallelism", "completions")
+STORED_JOB_SPEC = ("suspend", "parallelism", "completions", "backoffLimit")
 STORED_KUEUE_STATUS = ("conditions", "admissionChecks")
 STORED_POD_STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
 

@@ -40,7 +40,8 @@ def phase_conditions(recurrence: TrainingRecurrence, workload: WorkloadState, no
     before = recurrence.status.conditions
     ended = workload.phase.ended
     # Between the end of its pods and its controller's verdict it waits for no pod.
-    awaits_verdict = workload.pods_ended and not ended and true_since(before, RUNNING) is not None
+    has_only_ended = workload.pods_ended and not workload.backs_off
+    awaits_verdict = has_only_ended and not ended and true_since(before, RUNNING) is not None
     runs = workload.phase is WorkloadPhase.RUNNING or awaits_verdict
     reason = "Running" if runs else ENERGY_AWAITED if ended else "Waiting" if workload.queue is None else "Queued"
     awaited = OUTPUT_AWAITED_MESSAGE if recurrence.spec.reporting.reads_output else AWAITED_MESSAGE
