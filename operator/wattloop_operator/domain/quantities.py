@@ -180,15 +180,21 @@ def saving_text(percent: Estimate | None) -> str:
         ('31 % less (25 to 36)', '12 % more (4 to 20)', 'not known yet')
         >>> saving_text(Estimate(3.0, -2.0, 8.0))
         'between 2 % more and 8 % less'
+        >>> saving_text(Estimate(2.0, -2730.0, 25.0))
+        'between over 999 % more and 25 % less'
     """
     if percent is None:
         return NOT_KNOWN_YET
     value, low, high = (_rounded(each) for each in (percent.value, percent.low, percent.high))
     word = "less" if value >= 0 else "more"
     if not percent.has_known_sign:
-        return f"between {abs(low)} % more and {high} % less"
-    ends = sorted((abs(low), abs(high)))
-    return f"{abs(value)} % {word} ({ends[0]} to {ends[1]})"
+        return f"between {_size(low)} % more and {high} % less"
+    nearer, farther = sorted((low, high), key=abs)
+    return f"{_size(value)} % {word} ({_size(nearer)} to {_size(farther)})"
+
+
+def _size(percent: int) -> str:
+    return f"over {abs(percent)}" if percent <= MIN_PERCENT else str(abs(percent))
 
 
 def _rounded(percent: float) -> int:
