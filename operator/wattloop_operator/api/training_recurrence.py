@@ -286,9 +286,9 @@ class TrainingRecurrenceStatus(ApiModel):
     epochs: NonNegativeDecimalString | None = Field(default=None, description="Number of epochs run.")
     failure_place: str = Field(
         default="",
-        description="File, line and type of the exception that ended the attempt before its first epoch, by the end of "
-        "its output, or the signal that its program crashed by. A failure of another batch size at the same place is "
-        "the fault of neither. Empty if not known.",
+        description="File, line and type of the exception that ended the attempt, by the end of its output, or the "
+        "signal that its program crashed by before its first epoch. A failure of another batch size at the same place "
+        "is the fault of neither. Empty if not known.",
         max_length=512,
     )
     message: str = Field(default="", description="Explanation of the result.", max_length=4096)

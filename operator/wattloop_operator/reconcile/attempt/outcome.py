@@ -24,6 +24,7 @@ from wattloop_operator.reconcile.attempt.progress_deadline import hang_message, 
 from wattloop_operator.reconcile.attempt.start_failure import (
     BLAMES_NONE,
     failure_place,
+    has_trained,
     repeated_failure,
     script_error,
     start_failure,
@@ -86,7 +87,7 @@ def assess(
         ending_since: When the training was first known to be asked to stop, or to have reported
             that it is done.
         observed_since: Since when the operator observes the attempt without interruption; None: always.
-        places_before: Places at which a failure at the start is not the fault of the batch size.
+        places_before: Places at which a failure is not the fault of the batch size.
         now: The time.
     """
     progress = recurrence.progress
@@ -155,16 +156,16 @@ def _failed_by_itself(
 ) -> Ended:
     started, ended = workload.started_at or recurrence.status.start_time, workload.ended_at or now
     place = failure_place(progress, workload, started, ended)
+    repeated = repeated_failure(place) if place in places_before else ""
     mistake = start_failure(progress, workload, started, ended)
-    if not mistake and place in places_before:
-        mistake = repeated_failure(place)
-    if mistake:
+    if mistake or (repeated and not has_trained(progress)):
+        mistake = mistake or repeated
         text = f"it failed at its start: {workload.message or 'its process died'}; {mistake}; {BLAMES_NONE}"
         return Ended(Result.START_FAILED, f"{text}{_output_of(workload)}", place)
-    error = script_error(progress, workload)
+    error = script_error(progress, workload) or repeated
     if error:
         text = f"it failed by its script: {workload.message or 'its process died'}; {error}; {BLAMES_NONE}"
-        return Ended(Result.SCRIPT_ERROR, f"{text}{_output_of(workload)}")
+        return Ended(Result.SCRIPT_ERROR, f"{text}{_output_of(workload)}", place)
     causes = (first_failed(progress, workload), workload.message or "its process died")
     text = f"batch size {recurrence.spec.batch_size}: {'; '.join(filter(None, causes))}"
     return Ended(Result.CRASHED, f"{text}{_output_of(workload)}", place)

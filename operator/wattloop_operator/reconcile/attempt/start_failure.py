@@ -22,6 +22,11 @@ FILE_ERRORS = frozenset({"FileNotFoundError", "NotADirectoryError", "IsADirector
 SCRIPT_ERRORS = frozenset({"SyntaxError", "IndentationError", "TabError", "NameError"})
 START_ERRORS = IMPORT_ERRORS | FILE_ERRORS | SCRIPT_ERRORS
 LATE_ERRORS = IMPORT_ERRORS | SCRIPT_ERRORS
+# After an epoch, these are mistakes of the script or of its data. Others may come of a divergence (ValueError for a
+# NaN), or of another machine (RuntimeError).
+LATE_PLACE_ERRORS = frozenset(
+    {"KeyError", "IndexError", "TypeError", "AttributeError", "UnboundLocalError", "ZeroDivisionError"}
+)
 MODULE_WITHOUT_ATTRIBUTE = "AttributeError: module '"
 # Of a shell and of Python's argparse: wrong arguments, a program without permission, a program that does not exist.
 START_EXIT_CODES = {2: "wrong arguments", 126: "not executable", 127: "command not found"}
@@ -82,16 +87,17 @@ def script_error(progress: Progress, workload: WorkloadState) -> str:
         progress: What the attempt reported.
         workload: Its workload, which has failed.
     """
-    if workload.failure is not Failure.CRASHED or _may_lack_memory(workload) or not _is_exit_code(workload.exit_code):
+    if not _crashed(workload) or not _is_exit_code(workload.exit_code):
         return ""
     error = printed_error(workload.output)
     return _printed_mistake(error, LATE_ERRORS) or _reported_mistake(error, progress, LATE_ERRORS)
 
 
 def failure_place(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> str:
-    """Where an attempt failed at its start; empty if it failed late or by a lack of memory, or if that is not known.
+    """Where an attempt failed; empty if it failed by a lack of memory, or if that is not known.
 
-    Of a program that crashed by a signal, it is the name of the signal.
+    Of a program that crashed by a signal, it is the name of the signal. After an epoch, only a mistake of the script
+    has a place.
 
     Args:
         progress: What the attempt reported.
@@ -99,9 +105,12 @@ def failure_place(progress: Progress, workload: WorkloadState, started: datetime
         started: When its first process started; None if that is not known.
         ended: When it ended.
     """
+    error, code = printed_error(workload.output), workload.exit_code
+    if has_trained(progress):
+        is_mistake = _crashed(workload) and _is_exit_code(code)
+        return error.place if is_mistake and error is not None and error.name in LATE_PLACE_ERRORS else ""
     if not _crashed_at_start(progress, workload, started, ended):
         return ""
-    error, code = printed_error(workload.output), workload.exit_code
     if code is None or 0 <= code <= MAX_EXIT_CODE:
         return error.place if error is not None and code else ""
     # The kernel's number is negative; a shell and Kubernetes add 128.
@@ -120,16 +129,21 @@ def repeated_failure(place: str) -> str:
     return f"{place.rpartition(' ')[2]} at the same place as before; {SCRIPT_REMEDY}"
 
 
-def _crashed_at_start(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> bool:
-    """Whether an attempt crashed soon after its start, before it reported an epoch or a metric.
+def has_trained(progress: Progress) -> bool:
+    """Whether an attempt reported an epoch or a metric."""
+    return bool(progress.epoch) or progress.metric is not None
 
-    Not if a lack of memory is named, or a rank was killed, as the kernel does for one.
-    """
-    if workload.failure is not Failure.CRASHED or progress.epoch or progress.metric is not None:
+
+def _crashed_at_start(progress: Progress, workload: WorkloadState, started: datetime | None, ended: datetime) -> bool:
+    """Whether an attempt crashed soon after its start, before it reported an epoch or a metric."""
+    if has_trained(progress) or (started is not None and ended - started > timedelta(seconds=START_SECONDS)):
         return False
-    if started is not None and ended - started > timedelta(seconds=START_SECONDS):
-        return False
-    return not _may_lack_memory(workload)
+    return _crashed(workload)
+
+
+def _crashed(workload: WorkloadState) -> bool:
+    """Whether a training crashed, and neither is a lack of memory named, nor was a rank killed, as the kernel does."""
+    return workload.failure is Failure.CRASHED and not _may_lack_memory(workload)
 
 
 def _may_lack_memory(workload: WorkloadState) -> bool:

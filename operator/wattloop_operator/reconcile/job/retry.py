@@ -108,7 +108,7 @@ def _next_attempt(recurrence: Recurrence) -> Attempt:
 
 
 def _prescribed(snapshot: Snapshot, recurrence: Recurrence) -> Prescribed | None:
-    """The same configuration again after a mistake; after a first crash at the start, one that tells its cause."""
+    """The same configuration again after a mistake; after a first crash at a known place, one that tells its cause."""
     spec, status = recurrence.latest.spec, recurrence.latest.status
     other: Configuration | None = Configuration(spec.batch_size, job_observations.sorted_values(spec.parameters))
     if status.result is not Result.START_FAILED:
@@ -118,7 +118,8 @@ def _prescribed(snapshot: Snapshot, recurrence: Recurrence) -> Prescribed | None
     if other is None:
         return None
     if other.batch_size == spec.batch_size:
-        return Prescribed(other, f"batch size {other} again: attempt {spec.attempt} failed at its start")
+        when = "" if status.epochs else " at its start"
+        return Prescribed(other, f"batch size {other} again: attempt {spec.attempt} failed{when}")
     text = f"batch size {other}, to find out whether attempt {spec.attempt} failed by its batch size {spec.batch_size}"
     return Prescribed(other, text)
 

@@ -136,9 +136,9 @@ def _without_excused(records: Iterable[ObservationRecord]) -> tuple[ObservationR
     excused = {
         (record.recurrence, record.attempt)
         for record, after in itertools.pairwise(ordered)
-        if (record.result, after.result) == (Result.CRASHED.value, Result.START_FAILED.value)
+        if (record.result, after.result)
+        == (Result.CRASHED.value, (Result.SCRIPT_ERROR if record.epochs else Result.START_FAILED).value)
         and record.recurrence == after.recurrence
-        and record.epochs == 0
     }
     return tuple(each for each in ordered if (each.recurrence, each.attempt) not in excused) if excused else ordered
 

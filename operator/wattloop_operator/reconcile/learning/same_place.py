@@ -1,4 +1,4 @@
-"""Failures at the same place before the first epoch: at two batch sizes they are the fault of neither.
+"""Failures at the same place: at two batch sizes they are the fault of neither.
 
 An exception such as KeyError, or a signal such as SIGSEGV, does not tell whether a batch size causes it. So the next
 attempt runs another batch size, unless the batch size has trained with this template before, or the job runs no other.
@@ -8,7 +8,7 @@ the crash before it does not count.
 
 from __future__ import annotations
 
-from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
@@ -17,11 +17,14 @@ from wattloop_operator.reconcile.learning.job_observations import known_records,
 from wattloop_operator.reconcile.learning.policy_configurations import default_values
 from wattloop_planner.bandit.configuration import Configuration
 
+# Results of attempts that show nothing of their batch size, though they may have trained for some epochs.
+FAILED = frozenset(each.value for each in SCRIPT_FAILURES | {Result.CRASHED})
+
 
 def places_before(snapshot: Snapshot, attempt: TrainingRecurrence) -> frozenset[str]:
     """The places at which a failure of this attempt is not the fault of its batch size.
 
-    They are those of its recurrence's earlier attempts, and that of the latest recurrence that failed at its start.
+    They are those of its recurrence's earlier attempts, and of earlier recurrences that failed by such a mistake.
     """
     spec = attempt.spec
     any_size = _cannot_vary(snapshot, attempt)
@@ -31,7 +34,7 @@ def places_before(snapshot: Snapshot, attempt: TrainingRecurrence) -> frozenset[
             continue
         same = each.spec.index == spec.index and each.spec.attempt < spec.attempt
         other_size = any_size or each.spec.batch_size != spec.batch_size
-        before = each.spec.index < spec.index and each.status.result is Result.START_FAILED
+        before = each.spec.index < spec.index and each.status.result in SCRIPT_FAILURES
         if (same and other_size) or before:
             places.add(each.status.failure_place)
     return frozenset(places)
@@ -54,9 +57,17 @@ def next_configuration(snapshot: Snapshot, attempt: TrainingRecurrence) -> Confi
         return Configuration(spec.batch_size, sorted_values(spec.parameters))
     excluded = {each.batch_size for each in excluded_configurations(snapshot)}
     others = set(snapshot.job.spec.batch_size.candidates) - excluded - {spec.batch_size}
-    # The smallest one needs the least memory, and the fewest samples.
     values = sorted_values(default_values(snapshot.job.spec))
-    return Configuration(min(others), values) if others else None
+    return Configuration(_most_telling(others, spec.batch_size, attempt), values) if others else None
+
+
+def _most_telling(others: set[int], failed: int, attempt: TrainingRecurrence) -> int:
+    """The batch size that is tried after one that failed."""
+    if attempt.status.epochs:
+        # It trains for epochs before it fails, at about the cost of the next size.
+        return max((each for each in others if each < failed), default=min(others))
+    # The smallest one needs the least memory, and the fewest samples.
+    return min(others)
 
 
 def _cannot_vary(snapshot: Snapshot, attempt: TrainingRecurrence) -> bool:
@@ -65,6 +76,9 @@ def _cannot_vary(snapshot: Snapshot, attempt: TrainingRecurrence) -> bool:
     if job.mode is Mode.ADVISE or job.policy.fixed is not None or len(job.batch_size.candidates) == 1:
         return True
     return any(
-        record.batch_size == spec.batch_size and record.template_digest == spec.template_digest and record.epochs > 0
+        record.batch_size == spec.batch_size
+        and record.template_digest == spec.template_digest
+        and record.epochs > 0
+        and record.result not in FAILED
         for record in known_records(snapshot)
     )

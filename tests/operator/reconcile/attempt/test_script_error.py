@@ -75,6 +75,50 @@ def test_what_a_batch_size_may_cause_counts_against_it(
     assert backend.recurrences[name].status.result is Result.CRASHED
 
 
+KEY_ERROR = f"{TRACEBACK}KeyError: 'x'\n"
+
+
+def test_an_exception_at_the_same_place_at_two_batch_sizes_blames_neither(backend: ModelBackend) -> None:
+    names = [fail_after_epochs(backend, KEY_ERROR) for _ in range(2)]
+    attempts = [backend.recurrences[name] for name in names]
+    assert [(each.spec.batch_size, each.status.result) for each in attempts] == [(64, "Crashed"), (32, "ScriptError")]
+    assert "KeyError at the same place as before; fix the script; no batch size is blamed" in attempts[1].status.message
+    assert backend.running == []
+    backend.advance(3600)
+    name = fail_after_epochs(backend, KEY_ERROR)
+    assert (backend.recurrences[name].status.result, backend.running) == ("ScriptError", [])
+    backend.reconcile()
+    assert [arm.batch_size for arm in backend.job.status.arms if arm.crashes] == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (KEY_ERROR, KEY_ERROR.replace("line 90", "line 80")),
+        (f"{TRACEBACK}ValueError: Input contains NaN\n", f"{TRACEBACK}ValueError: Input contains NaN\n"),
+        (f"{TRACEBACK}RuntimeError: a worker was killed\n", f"{TRACEBACK}RuntimeError: a worker was killed\n"),
+    ],
+)
+def test_two_exceptions_that_show_no_mistake_count_against_both_batch_sizes(
+    backend: ModelBackend, first: str, second: str
+) -> None:
+    names = [fail_after_epochs(backend, output) for output in (first, second)]
+    assert {backend.recurrences[name].status.result for name in names} == {Result.CRASHED}
+    learned = job_observations.observations(tuple(backend.records.values()))
+    assert [each.outcome.value for each in learned] == ["crashed", "crashed"]
+
+
+def test_a_batch_size_that_trains_after_another_one_failed_leaves_the_crash_to_it(backend: ModelBackend) -> None:
+    fail_after_epochs(backend, KEY_ERROR)
+    name = backend.start_attempt()
+    reason = "batch size 32, to find out whether attempt 0 failed by its batch size 64"
+    assert backend.recurrences[name].spec.decision.reason == reason
+    backend.report(name, epoch=5, metric=0.95, finished=True)
+    backend.end_workload(name)
+    backend.reconcile()
+    assert {arm.batch_size: arm.crashes for arm in backend.job.status.arms if arm.crashes} == {64: 1}
+
+
 @pytest.mark.parametrize(
     ("failed", "result"),
     [
