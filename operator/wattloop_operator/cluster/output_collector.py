@@ -37,6 +37,7 @@ from wattloop_operator.workloads.pod_state import (
     condition_of,
     first_pods,
     has_ended,
+    has_failed,
     started_containers,
     termination_message,
 )
@@ -166,7 +167,6 @@ class OutputCollector:
         reader = OutputReader(recurrence.spec.reporting, recurrence.spec.target)
         lines = termination_message(pod, self._container(recurrence, pod)).encode().splitlines()
         evaluations = [found for line in lines if (found := reader.read(line)) is not None]
-        evaluations += [] if (last := reader.at_end()) is None else [last]
         target, position = recurrence.spec.target, recurrence.progress.sequence + 1
         for evaluation in evaluations[-1:]:
             reaches = target.consecutive_evaluations == 1 and target.run_target.reached_by(evaluation.metric)
@@ -228,6 +228,7 @@ class OutputCollector:
             ContainerLog(key[0], name, container),
             position,
             follow=not has_ended(pod),
+            succeeded=has_ended(pod) and not has_failed(pod),
             open_log=open_log,
             observe=self._observe,
             flow=stoppable_flow(self._monotonic, collected.stopping),

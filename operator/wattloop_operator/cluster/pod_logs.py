@@ -212,18 +212,22 @@ class LogFollower:
         position: int,
         *,
         follow: bool,
+        succeeded: bool = False,
         open_log: OpenLog,
         observe: Observe,
         flow: Flow,
     ) -> None:
         self.log = log
+        self._succeeded = succeeded
         self.follows = follow
         self.position = position
         self.complete = self.missing = False
         self.refusal = self.given_up = ""
         self._recurrence = recurrence
         spec = recurrence.spec
-        self._reader = BoundedOutputReader(spec.reporting, spec.target, flow.monotonic, time.thread_time)
+        self._reader = BoundedOutputReader(
+            spec.reporting, spec.target, flow.monotonic, time.thread_time, has_counted=position > 0
+        )
         self._open_log = open_log
         self._observe = observe
         self._flow = flow
@@ -243,8 +247,7 @@ class LogFollower:
                 if line.time_nanoseconds > known:
                     self._read(line)
             self.complete = not self._flow.wait(0)
-            # A log that was followed may go on after a lost connection; it is read again once the container has ended.
-            if self.complete and not self.follows:
+            if self.complete and self._succeeded:
                 self._count(self._reader.at_end(), known)
         except NotFoundError:
             self.missing = True

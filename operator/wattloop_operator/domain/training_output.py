@@ -18,7 +18,7 @@ import re2
 from wattloop.printable import quoted
 from wattloop.wire.training_messages import MAX_NUMBER
 from wattloop_operator.api.objective import Direction, Target
-from wattloop_operator.api.reporting_source import Reporting
+from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.named_metric import NAMED_VALUE, NUMBER, NamedMetric, NamedValue
 from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of
 from wattloop_operator.domain.unread_lines import UnreadLines
@@ -69,6 +69,7 @@ class OutputReader:
     Args:
         reporting: The format of the output.
         target: The target, whose metric is read.
+        has_counted: Whether an evaluation of this training has counted before these lines.
 
     Raises:
         PatternError: The pattern cannot be used.
@@ -85,7 +86,7 @@ class OutputReader:
         Evaluation(metric=0.96, epoch=5.0)
     """
 
-    def __init__(self, reporting: Reporting, target: Target) -> None:
+    def __init__(self, reporting: Reporting, target: Target, *, has_counted: bool = False) -> None:
         name = reporting.metric_name or target.metric
         self._pattern = self._named = None
         if reporting.pattern is None:
@@ -98,9 +99,12 @@ class OutputReader:
         self._uncounted_epochs = 1 - reporting.first_epoch
         self._latest_epoch: float | None = None
         self._has_read = self._has_separator = False
+        # A termination message is written at the end.
+        self._may_precede = not has_counted and reporting.source is not ReportingSource.TERMINATION_MESSAGE
         self._unread = UnreadLines(name)
         self._target = target.run_target
         self._before_epochs: Evaluation | None = None
+        self._first_epoch_follows = False
 
     @property
     def unread_notice(self) -> str:
@@ -116,13 +120,14 @@ class OutputReader:
         """Read the next line; None if it has no evaluation.
 
         An epoch that stands on an earlier line counts for the evaluations after it. Before any epoch, a first value
-        that meets the target may be that of an earlier model, or of the script's configuration: it counts at the end
-        (`at_end`) if neither another value nor the first epoch follows.
+        that meets the target may be that of an earlier model, or of the script's configuration: it waits for the end
+        (`at_end`), and does not count if another value follows.
         """
         text = line[:MAX_LINE_BYTES].decode("utf-8", "replace")
         epoch = number_in(_group(self._epoch, text, EPOCH))
         if epoch is not None and math.isfinite(epoch):
             self._latest_epoch = min(max(epoch + self._uncounted_epochs, 0.0), MAX_NUMBER)
+            self._first_epoch_follows |= self._before_epochs is not None and self._latest_epoch <= 1
         # A user's own pattern decides by itself what counts.
         bar = None if self._named is None else progress_bar_of(text)
         value = self._of_pattern(text) if self._named is None else self._of_name(self._named, text, epoch, bar)
@@ -132,24 +137,25 @@ class OutputReader:
             evaluation = self._bars.read(evaluation, self._latest_epoch, is_full=bar.is_full)
         elif evaluation is not None:
             self._bars.forget_repeated()
-        is_first = evaluation is not None and not self._has_read
+        if evaluation is not None:
+            precedes = self._may_precede and bar is None and self._may_be_before_training(evaluation, text)
+            self._may_precede = False
+            self._before_epochs, evaluation = (evaluation, None) if precedes else (None, evaluation)
         self._has_read |= evaluation is not None
-        if evaluation is not None or (epoch is not None and self._latest_epoch is not None and self._latest_epoch <= 1):
-            self._before_epochs = None
-        if evaluation is not None and is_first and bar is None and self._may_be_before_training(evaluation, text):
-            self._before_epochs = evaluation
-            return None
         if not self._has_read and self._named is not None:
             self._note_unread(self._named, text, epoch, value, bar)
         return evaluation
 
     def at_end(self) -> Evaluation | None:
-        """The evaluation that waited for what follows it, at the end of the output; None if there is none."""
+        """The value that waited for the end, once the training has ended well; None if there is none.
+
+        It is not of a training that went on for further epochs, whose values were not read.
+        """
         evaluation, self._before_epochs = self._before_epochs, None
-        return evaluation
+        goes_on = self._first_epoch_follows and (self._latest_epoch or 0.0) > 1
+        return None if goes_on else evaluation
 
     def _may_be_before_training(self, evaluation: Evaluation, text: str) -> bool:
-        # A user's own pattern decides by itself what counts.
         if self._named is None or evaluation.epoch is not None or self._step.search(text) is not None:
             return False
         return math.isfinite(evaluation.metric) and self._target.reached_by(evaluation.metric)
@@ -285,6 +291,7 @@ class BoundedOutputReader:
         target: The target, whose metric is read.
         monotonic: Monotonic seconds.
         processor_time: Seconds of processor time of the calling thread.
+        has_counted: See `OutputReader`.
 
     Raises:
         PatternError: The pattern cannot be used.
@@ -296,8 +303,10 @@ class BoundedOutputReader:
         target: Target,
         monotonic: Callable[[], float],
         processor_time: Callable[[], float],
+        *,
+        has_counted: bool = False,
     ) -> None:
-        self._reader = OutputReader(reporting, target)
+        self._reader = OutputReader(reporting, target, has_counted=has_counted)
         self._pattern = reporting.pattern
         self._processor_time = processor_time
         self._all_lines = _Budget(PROCESSOR_SHARE, PROCESSOR_RESERVE_SECONDS, monotonic)

@@ -220,7 +220,7 @@ class LocalBackend:
             self._store_ended()
         finally:
             for follower in self._followers.values():
-                follower.finish()
+                follower.finish(succeeded=False)
 
     def _write_recurrence_status(self, recurrence: TrainingRecurrence, status: TrainingRecurrenceStatus) -> None:
         process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))
@@ -280,7 +280,7 @@ class LocalBackend:
                 on_end=self._wake,
             )
         except ProcessStartError as error:
-            self._finish_following(namespace, name)
+            self._finish_following(namespace, name, succeeded=False)
             self._store.objects.delete(WORKLOAD, namespace, name)
             self._store.objects.create(WORKLOAD, namespace, name, _ended_body(Failure.NOT_STARTED, str(error)))
             return
@@ -299,7 +299,7 @@ class LocalBackend:
             if process.exit_code:
                 require_space(self._logs)
             # The last lines and the last energy come before the outcome.
-            self._finish_following(namespace, name)
+            self._finish_following(namespace, name, succeeded=process.exit_code == 0 and not process.ended_by_run)
             recurrence = self._recurrence(namespace, name)
             if recurrence is not None and not _reported_its_end(process, recurrence):
                 self._final_energy.report(recurrence)
@@ -329,10 +329,10 @@ class LocalBackend:
         status = status.model_copy(update={"frequency_plan": applied_plan(state, "")})
         return recurrence.model_copy(update={"status": status})
 
-    def _finish_following(self, namespace: str, name: str) -> None:
+    def _finish_following(self, namespace: str, name: str, *, succeeded: bool) -> None:
         follower = self._followers.pop((namespace, name), None)
         if follower is not None:
-            follower.finish()
+            follower.finish(succeeded=succeeded)
 
     def _end(self, recurrence: TrainingRecurrence, *, gracefully: bool) -> None:
         process = self._processes.get((recurrence.metadata.namespace, recurrence.metadata.name))

@@ -71,7 +71,7 @@ class OutputFollower:
         self._gpus = ProcessGpus(agent_socket, select=lambda offered: given_to_process(offered, variables))
         self._limits = OutputLimits(recurrence, self._gpus, power)
         self._epochs = 0.0
-        self._has_warned = False
+        self._has_warned = self._succeeded = False
         self._finishing = threading.Event()
         self._thread = TaskThread(self._run, f"follow-{recurrence.metadata.name}")
 
@@ -93,8 +93,13 @@ class OutputFollower:
         """Release the power limit, and end the connection to the agent."""
         self._gpus.end()
 
-    def finish(self) -> None:
-        """Read the rest of the output, after the process has ended, and release the GPUs."""
+    def finish(self, *, succeeded: bool) -> None:
+        """Read the rest of the output, after the process has ended, and release the GPUs.
+
+        Args:
+            succeeded: Whether it ended by itself, and well.
+        """
+        self._succeeded = succeeded
         self._finishing.set()
         self._thread.join()
 
@@ -109,7 +114,7 @@ class OutputFollower:
                     waits = 0
             self.report_new_lines()
             self._report_evaluations(self._lines.rest())
-            last = None if self._reader is None else self._reader.at_end()
+            last = self._reader.at_end() if self._reader is not None and self._succeeded else None
             self._report_found([] if last is None else [(self._lines.offset, last)])
             self._report(OutputReport(self._lines.offset + 1, gpus=self._observed_gpus(), finished=True))
         except Exception:  # the run goes on without the metric

@@ -61,13 +61,14 @@ def follower(
     position: int = 0,
     flow: VirtualFlow | None = None,
     observe: Callable[[OutputReport], None] | None = None,
-    follow: bool = True,
+    succeeded: bool = False,
 ) -> LogFollower:
     return LogFollower(
         recurrence(),
         LOG,
         position,
-        follow=follow,
+        follow=not succeeded,
+        succeeded=succeeded,
         open_log=lambda _, since, __: chunks(since),
         observe=lambda _, __, seen: (observe or observed.append)(seen),
         flow=(flow or VirtualFlow()).flow,
@@ -87,12 +88,18 @@ def test_the_position_of_an_evaluation_is_the_time_of_its_line() -> None:
     assert reader.complete
 
 
-def test_the_only_value_of_a_log_without_epochs_counts_once_the_container_has_ended() -> None:
+def test_the_only_value_of_a_log_without_epochs_counts_once_the_container_has_ended_well() -> None:
     seen: list[OutputReport] = []
-    for follow in (True, False):
-        reader = follower(lambda _: iter([b"1970-01-01T00:00:01Z accuracy=0.95\n"]), seen, follow=follow)
+    for succeeded in (False, True):
+        reader = follower(lambda _: iter([b"1970-01-01T00:00:01Z accuracy=0.95\n"]), seen, succeeded=succeeded)
         reader.run()
-        assert [report.metric for report in seen] == ([] if follow else [0.95])
+        assert [report.metric for report in seen] == ([0.95] if succeeded else [])
+
+
+def test_a_log_that_is_read_on_from_a_counted_evaluation_holds_none_back() -> None:
+    seen: list[OutputReport] = []
+    follower(lambda _: iter([b"1970-01-01T00:00:02Z accuracy=0.95\n"]), seen, 1_000_000_000).run()
+    assert [report.metric for report in seen] == [0.95]
 
 
 @given(st.integers(0, sum(map(len, EPOCHS))), st.lists(st.integers(1, 50), max_size=10))

@@ -114,14 +114,15 @@ def test_a_line_that_names_the_metric_in_another_form_is_noticed_when_the_third_
     [
         (("current model: accuracy=0.93", "epoch 1", "accuracy: 0.4", "epoch 2 accuracy=0.95"), [0.4, 0.95]),
         (("config:", "  accuracy: 0.9", "accuracy: 0.2", "accuracy: 0.95"), [0.2, 0.95]),
-        (("accuracy=0.93", "Epoch 1/30", "Traceback (most recent call last):"), []),
+        (("accuracy=0.93", "Epoch 1/30", "accuracy 91/100", "Epoch 2/30", "accuracy 92/100"), []),
+        (("val accuracy: 0.95", "Epoch 1 finished in 30 s"), [0.95]),
         (("loss 0.2", "accuracy=0.93", "saved the model of epoch 12"), [0.93]),
     ],
 )
 def test_a_value_before_the_first_epoch_that_meets_the_target_counts_only_if_no_training_follows(
     output: tuple[str, ...], metrics: list[float]
 ) -> None:
-    lines = reader()
+    lines = reader(metricName="val accuracy" if "val" in output[0] else None)
     found = [*(lines.read(line.encode()) for line in output), lines.at_end()]
     assert [each.metric for each in found if each is not None] == metrics
 

@@ -91,6 +91,12 @@ def test_a_crash_at_the_same_line_at_two_batch_sizes_ends_the_run(
     )
 
 
+def test_a_value_that_a_script_prints_before_it_fails_is_no_success(local_job: LocalJob) -> None:
+    local_job.job("print('current model: accuracy=0.99')\n{}['path']\n", reporting={"source": "Logs"})
+    assert local_job.run("--recurrences", "1") == 1
+    assert {outcome for _, _, outcome in local_job.outcomes()} == {"crashed", "start-failed"}
+
+
 def test_the_same_signal_at_two_batch_sizes_ends_the_run(
     local_job: LocalJob, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -62,7 +62,12 @@ class Document:
         """Itself, or the objects of a list, as `kubectl get -o yaml` prints several."""
         value = self.value if isinstance(self.value, dict) else {}
         items = value.get("items")
-        if not isinstance(items, list) or not str(value.get("kind")).endswith("List"):
+        kind = str(value.get("kind"))
+        # Other kinds may have such a name and such a field, too.
+        is_list = kind == "List" or (
+            kind.endswith("List") and all(isinstance(each, dict) and "kind" in each for each in items or ())
+        )
+        if not isinstance(items, list) or not is_list:
             yield self
             return
         for index, item in enumerate(items):

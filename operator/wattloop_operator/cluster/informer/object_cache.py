@@ -108,7 +108,7 @@ class ObjectCache:
         recurrence = TrainingRecurrence.from_wire(kept)
         if recurrence.status.result is not None:
             self._forget_pods(key)
-        if recurrence.status.workload_ref is not None:
+        if recurrence.status.workload_ref is not None or recurrence.status.result is not None:
             self._unstated_starts.discard(uid)
         group = (key[0], recurrence.spec.job_ref.name)
         return self.recurrences.put(CachedObject(key, uid, version, group, recurrence, model_bytes(kept)))

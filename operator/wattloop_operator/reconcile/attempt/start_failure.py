@@ -23,10 +23,8 @@ SCRIPT_ERRORS = frozenset({"SyntaxError", "IndentationError", "TabError", "NameE
 START_ERRORS = IMPORT_ERRORS | FILE_ERRORS | SCRIPT_ERRORS
 LATE_ERRORS = IMPORT_ERRORS | SCRIPT_ERRORS
 # After an epoch, these are mistakes of the script or of its data. Others may come of a divergence (ValueError for a
-# NaN), or of another machine (RuntimeError).
-LATE_PLACE_ERRORS = frozenset(
-    {"KeyError", "IndexError", "TypeError", "AttributeError", "UnboundLocalError", "ZeroDivisionError"}
-)
+# NaN), of another machine (RuntimeError), or of batches that are larger than a set of data (ZeroDivisionError).
+LATE_PLACE_ERRORS = frozenset({"KeyError", "TypeError", "AttributeError"})
 MODULE_WITHOUT_ATTRIBUTE = "AttributeError: module '"
 # Of a shell and of Python's argparse: wrong arguments, a program without permission, a program that does not exist.
 START_EXIT_CODES = {2: "wrong arguments", 126: "not executable", 127: "command not found"}

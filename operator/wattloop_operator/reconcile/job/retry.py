@@ -12,6 +12,7 @@ from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import CreateRecurrence
+from wattloop_operator.reconcile.attempt.start_failure import has_trained
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, recurrences_of
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import training_digest
@@ -118,7 +119,7 @@ def _prescribed(snapshot: Snapshot, recurrence: Recurrence) -> Prescribed | None
     if other is None:
         return None
     if other.batch_size == spec.batch_size:
-        when = "" if status.epochs else " at its start"
+        when = "" if has_trained(recurrence.latest.progress) else " at its start"
         return Prescribed(other, f"batch size {other} again: attempt {spec.attempt} failed{when}")
     text = f"batch size {other}, to find out whether attempt {spec.attempt} failed by its batch size {spec.batch_size}"
     return Prescribed(other, text)

@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from wattloop.wire.environment import RunTarget
-from wattloop_operator.api.attempt_state import Result
+from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
@@ -136,9 +136,9 @@ def _without_excused(records: Iterable[ObservationRecord]) -> tuple[ObservationR
     excused = {
         (record.recurrence, record.attempt)
         for record, after in itertools.pairwise(ordered)
-        if (record.result, after.result)
-        == (Result.CRASHED.value, (Result.SCRIPT_ERROR if record.epochs else Result.START_FAILED).value)
-        and record.recurrence == after.recurrence
+        if record.result == Result.CRASHED.value
+        and after.result in SCRIPT_FAILURES
+        and (record.recurrence, record.epochs) == (after.recurrence, after.epochs)
     }
     return tuple(each for each in ordered if (each.recurrence, each.attempt) not in excused) if excused else ordered
 

@@ -1,14 +1,14 @@
 """Failures at the same place: at two batch sizes they are the fault of neither.
 
 An exception such as KeyError, or a signal such as SIGSEGV, does not tell whether a batch size causes it. So the next
-attempt runs another batch size, unless the batch size has trained with this template before, or the job runs no other.
+attempt runs another batch size, unless this one has trained for longer with this template, or the job runs no other.
 A failure at the same place (file, line and type of the exception, or the signal) is then a mistake of the script, and
 the crash before it does not count.
 """
 
 from __future__ import annotations
 
-from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
+from wattloop_operator.api.attempt_state import SCRIPT_FAILURES
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
@@ -16,9 +16,6 @@ from wattloop_operator.reconcile.learning.guarded_job import excluded_configurat
 from wattloop_operator.reconcile.learning.job_observations import known_records, sorted_values
 from wattloop_operator.reconcile.learning.policy_configurations import default_values
 from wattloop_planner.bandit.configuration import Configuration
-
-# Results of attempts that show nothing of their batch size, though they may have trained for some epochs.
-FAILED = frozenset(each.value for each in SCRIPT_FAILURES | {Result.CRASHED})
 
 
 def places_before(snapshot: Snapshot, attempt: TrainingRecurrence) -> frozenset[str]:
@@ -63,7 +60,7 @@ def next_configuration(snapshot: Snapshot, attempt: TrainingRecurrence) -> Confi
 
 def _most_telling(others: set[int], failed: int, attempt: TrainingRecurrence) -> int:
     """The batch size that is tried after one that failed."""
-    if attempt.status.epochs:
+    if attempt.progress.epoch:
         # It trains for epochs before it fails, at about the cost of the next size.
         return max((each for each in others if each < failed), default=min(others))
     # The smallest one needs the least memory, and the fewest samples.
@@ -71,14 +68,13 @@ def _most_telling(others: set[int], failed: int, attempt: TrainingRecurrence) ->
 
 
 def _cannot_vary(snapshot: Snapshot, attempt: TrainingRecurrence) -> bool:
-    """Whether another batch size would tell nothing: this one has trained before, or the job runs no other."""
+    """Whether another batch size would tell nothing: this one trained for longer before, or the job runs no other."""
     job, spec = snapshot.job.spec, attempt.spec
     if job.mode is Mode.ADVISE or job.policy.fixed is not None or len(job.batch_size.candidates) == 1:
         return True
     return any(
         record.batch_size == spec.batch_size
         and record.template_digest == spec.template_digest
-        and record.epochs > 0
-        and record.result not in FAILED
+        and record.epochs > float(attempt.progress.epoch or 0)
         for record in known_records(snapshot)
     )
