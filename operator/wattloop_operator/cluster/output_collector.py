@@ -223,12 +223,15 @@ class OutputCollector:
             position = max(position, before.position)
         if (before is None or before.log.pod != name) and not self._is_owned(key, pod):
             return
+        log = ContainerLog(key[0], name, container)
         follower = LogFollower(
             recurrence,
-            ContainerLog(key[0], name, container),
+            log,
             position,
             follow=not has_ended(pod),
             succeeded=has_ended(pod) and not has_failed(pod),
+            # The first value of a pod that replaces another one may again precede its training.
+            has_counted=recurrence.progress.metric is not None if before is None else before.has_counted_of(log),
             open_log=open_log,
             observe=self._observe,
             flow=stoppable_flow(self._monotonic, collected.stopping),

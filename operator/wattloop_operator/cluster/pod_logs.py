@@ -193,6 +193,8 @@ class LogFollower:
         log: The container.
         position: Lines up to this time, in nanoseconds, are known.
         follow: Whether the container still runs.
+        succeeded: Whether the container has ended, and well.
+        has_counted: Whether an evaluation in the log before the position has counted.
         open_log: Opens the log.
         observe: Merges a report.
         flow: The time, and whether to stop.
@@ -213,12 +215,14 @@ class LogFollower:
         *,
         follow: bool,
         succeeded: bool = False,
+        has_counted: bool = False,
         open_log: OpenLog,
         observe: Observe,
         flow: Flow,
     ) -> None:
         self.log = log
         self._succeeded = succeeded
+        self._has_counted = has_counted
         self.follows = follow
         self.position = position
         self.complete = self.missing = False
@@ -226,7 +230,7 @@ class LogFollower:
         self._recurrence = recurrence
         spec = recurrence.spec
         self._reader = BoundedOutputReader(
-            spec.reporting, spec.target, flow.monotonic, time.thread_time, has_counted=position > 0
+            spec.reporting, spec.target, flow.monotonic, time.thread_time, has_counted=has_counted
         )
         self._open_log = open_log
         self._observe = observe
@@ -238,6 +242,10 @@ class LogFollower:
     def unread_notice(self) -> str:
         """See `OutputReader.unread_notice`."""
         return self._reader.unread_notice
+
+    def has_counted_of(self, log: ContainerLog) -> bool:
+        """Whether an evaluation in this log has counted."""
+        return self._has_counted and log == self.log
 
     def run(self) -> None:
         """Read until the end of the log, an error, or a stop."""
@@ -275,6 +283,7 @@ class LogFollower:
 
     def _count(self, evaluation: Evaluation | None, time_nanoseconds: int) -> None:
         if evaluation is not None:
+            self._has_counted = True
             self.position = max(self.position + 1, time_nanoseconds)
             self._report(evaluation)
 

@@ -104,7 +104,7 @@ class OutputReader:
         self._unread = UnreadLines(name)
         self._target = target.run_target
         self._before_epochs: Evaluation | None = None
-        self._first_epoch_follows = False
+        self._epoch_after: float | None = None
 
     @property
     def unread_notice(self) -> str:
@@ -121,13 +121,13 @@ class OutputReader:
 
         An epoch that stands on an earlier line counts for the evaluations after it. Before any epoch, a first value
         that meets the target may be that of an earlier model, or of the script's configuration: it waits for the end
-        (`at_end`), and does not count if another value follows.
+        (`at_end`), and does not count if a training follows.
         """
         text = line[:MAX_LINE_BYTES].decode("utf-8", "replace")
         epoch = number_in(_group(self._epoch, text, EPOCH))
         if epoch is not None and math.isfinite(epoch):
             self._latest_epoch = min(max(epoch + self._uncounted_epochs, 0.0), MAX_NUMBER)
-            self._first_epoch_follows |= self._before_epochs is not None and self._latest_epoch <= 1
+            self._note_epoch_after(self._latest_epoch)
         # A user's own pattern decides by itself what counts.
         bar = None if self._named is None else progress_bar_of(text)
         value = self._of_pattern(text) if self._named is None else self._of_name(self._named, text, epoch, bar)
@@ -142,6 +142,8 @@ class OutputReader:
             self._may_precede = False
             self._before_epochs, evaluation = (evaluation, None) if precedes else (None, evaluation)
         self._has_read |= evaluation is not None
+        if self._epoch_after is not None and evaluation is None and self._named and self._named.is_named(text):
+            self._before_epochs = None
         if not self._has_read and self._named is not None:
             self._note_unread(self._named, text, epoch, value, bar)
         return evaluation
@@ -149,11 +151,19 @@ class OutputReader:
     def at_end(self) -> Evaluation | None:
         """The value that waited for the end, once the training has ended well; None if there is none.
 
-        It is not of a training that went on for further epochs, whose values were not read.
+        It is not of a training that follows, whose values are not read: of two epochs, or of one with a line that names
+        the metric.
         """
         evaluation, self._before_epochs = self._before_epochs, None
-        goes_on = self._first_epoch_follows and (self._latest_epoch or 0.0) > 1
-        return None if goes_on else evaluation
+        return evaluation
+
+    def _note_epoch_after(self, epoch: float) -> None:
+        if self._before_epochs is None:
+            return
+        if self._epoch_after is None:
+            self._epoch_after = epoch
+        elif self._epoch_after != epoch:
+            self._before_epochs = None
 
     def _may_be_before_training(self, evaluation: Evaluation, text: str) -> bool:
         if self._named is None or evaluation.epoch is not None or self._step.search(text) is not None:

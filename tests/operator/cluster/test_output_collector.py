@@ -226,6 +226,25 @@ def test_the_log_of_the_pod_that_replaces_a_failed_one_is_read() -> None:
     assert cluster.observed[-1].metric == 0.3
 
 
+@pytest.mark.parametrize(("phase", "metrics"), [("Failed", []), ("Succeeded", [0.95])])
+def test_a_value_that_may_precede_a_training_counts_if_the_pod_ended_well(phase: str, metrics: list[float]) -> None:
+    cluster = Cluster()
+    cluster.logs = {POD: b"1970-01-01T00:00:01Z accuracy=0.95\n"}
+    cluster.pod(phase)
+    cluster.collect()
+    assert [each.metric for each in cluster.observed if each.metric is not None] == metrics
+
+
+def test_the_first_value_of_a_pod_that_replaces_another_one_may_precede_its_training() -> None:
+    cluster = Cluster()
+    cluster.logs["digits-0-second"] = b"1970-01-01T00:00:05Z current model: accuracy=0.95\n"
+    cluster.pod("Failed")
+    cluster.collect()
+    cluster.pod("Running", name="digits-0-second")
+    cluster.collect()
+    assert [each.metric for each in cluster.observed if each.metric is not None] == [0.1, 0.2]
+
+
 def test_a_log_that_is_missing_is_opened_again_after_growing_delays() -> None:
     cluster = Cluster()
     cluster.logs[POD] = NotFoundError("the container is not ready")

@@ -61,14 +61,15 @@ def follower(
     position: int = 0,
     flow: VirtualFlow | None = None,
     observe: Callable[[OutputReport], None] | None = None,
-    succeeded: bool = False,
+    follow: bool = True,
+    **ended: bool,
 ) -> LogFollower:
     return LogFollower(
         recurrence(),
         LOG,
         position,
-        follow=not succeeded,
-        succeeded=succeeded,
+        follow=follow,
+        **ended,
         open_log=lambda _, since, __: chunks(since),
         observe=lambda _, __, seen: (observe or observed.append)(seen),
         flow=(flow or VirtualFlow()).flow,
@@ -91,14 +92,15 @@ def test_the_position_of_an_evaluation_is_the_time_of_its_line() -> None:
 def test_the_only_value_of_a_log_without_epochs_counts_once_the_container_has_ended_well() -> None:
     seen: list[OutputReport] = []
     for succeeded in (False, True):
-        reader = follower(lambda _: iter([b"1970-01-01T00:00:01Z accuracy=0.95\n"]), seen, succeeded=succeeded)
+        log = iter([b"1970-01-01T00:00:01Z accuracy=0.95\n"])
+        reader = follower(lambda _, log=log: log, seen, follow=False, succeeded=succeeded)  # type: ignore[misc]
         reader.run()
         assert [report.metric for report in seen] == ([0.95] if succeeded else [])
 
 
 def test_a_log_that_is_read_on_from_a_counted_evaluation_holds_none_back() -> None:
     seen: list[OutputReport] = []
-    follower(lambda _: iter([b"1970-01-01T00:00:02Z accuracy=0.95\n"]), seen, 1_000_000_000).run()
+    follower(lambda _: iter([b"1970-01-01T00:00:02Z accuracy=0.95\n"]), seen, 1_000_000_000, has_counted=True).run()
     assert [report.metric for report in seen] == [0.95]
 
 

@@ -116,6 +116,8 @@ def test_a_line_that_names_the_metric_in_another_form_is_noticed_when_the_third_
         (("config:", "  accuracy: 0.9", "accuracy: 0.2", "accuracy: 0.95"), [0.2, 0.95]),
         (("accuracy=0.93", "Epoch 1/30", "accuracy 91/100", "Epoch 2/30", "accuracy 92/100"), []),
         (("val accuracy: 0.95", "Epoch 1 finished in 30 s"), [0.95]),
+        (("current model: accuracy=0.93", "Epoch 1/1", "accuracy 45/100"), []),
+        (("current model: accuracy=0.93", "Epoch 11/30", "Epoch 12/30"), []),
         (("loss 0.2", "accuracy=0.93", "saved the model of epoch 12"), [0.93]),
     ],
 )

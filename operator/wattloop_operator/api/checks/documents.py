@@ -61,13 +61,12 @@ class Document:
     def objects(self) -> Iterator[Document]:
         """Itself, or the objects of a list, as `kubectl get -o yaml` prints several."""
         value = self.value if isinstance(self.value, dict) else {}
-        items = value.get("items")
-        kind = str(value.get("kind"))
+        items, kind = value.get("items"), str(value.get("kind"))
+        if not isinstance(items, list) or not kind.endswith("List"):
+            yield self
+            return
         # Other kinds may have such a name and such a field, too.
-        is_list = kind == "List" or (
-            kind.endswith("List") and all(isinstance(each, dict) and "kind" in each for each in items or ())
-        )
-        if not isinstance(items, list) or not is_list:
+        if kind != "List" and not all(isinstance(each, dict) and "kind" in each for each in items):
             yield self
             return
         for index, item in enumerate(items):

@@ -53,7 +53,7 @@ class Ended:
     Attributes:
         result: The result.
         message: What happened and, if one is needed, the next step.
-        place: Where it failed before its first epoch; empty if that is not known.
+        place: Where it failed; empty if that is not known.
     """
 
     result: Result

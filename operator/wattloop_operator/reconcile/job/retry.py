@@ -12,10 +12,9 @@ from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.reconcile.actions import CreateRecurrence
-from wattloop_operator.reconcile.attempt.start_failure import has_trained
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, recurrences_of
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.changed_job import training_digest
+from wattloop_operator.reconcile.learning.changed_job import TELLS_CAUSE, training_digest
 from wattloop_operator.reconcile.learning.decision import Attempt, Prescribed, decide
 from wattloop_operator.reconcile.learning.same_place import next_configuration
 from wattloop_planner.bandit.configuration import Configuration
@@ -118,10 +117,11 @@ def _prescribed(snapshot: Snapshot, recurrence: Recurrence) -> Prescribed | None
         other = next_configuration(snapshot, recurrence.latest) if first else None
     if other is None:
         return None
+    if status.result is Result.START_FAILED:
+        return Prescribed(other, f"batch size {other} again: attempt {spec.attempt} failed at its start")
     if other.batch_size == spec.batch_size:
-        when = "" if has_trained(recurrence.latest.progress) else " at its start"
-        return Prescribed(other, f"batch size {other} again: attempt {spec.attempt} failed{when}")
-    text = f"batch size {other}, to find out whether attempt {spec.attempt} failed by its batch size {spec.batch_size}"
+        return Prescribed(other, f"batch size {other} again, {TELLS_CAUSE} {spec.attempt} failed by chance")
+    text = f"batch size {other}, {TELLS_CAUSE} {spec.attempt} failed by its batch size {spec.batch_size}"
     return Prescribed(other, text)
 
 

@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from wattloop.wire.environment import RunTarget
-from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
 from wattloop_operator.domain.records import ObservationRecord, PowerProfileRecord, once_per_record
 from wattloop_operator.domain.snapshot import Snapshot, once_per_snapshot
@@ -37,6 +37,10 @@ from wattloop_operator.reconcile.learning.power_profiles import applicable_profi
 from wattloop_planner.observations import Observation, Outcome, retargeted
 
 DIGEST_BYTES = 16
+
+
+# In the reason of an attempt that is to tell the cause of a crash.
+TELLS_CAUSE = "to find out whether attempt"
 
 
 @dataclass(frozen=True)
@@ -136,11 +140,16 @@ def _without_excused(records: Iterable[ObservationRecord]) -> tuple[ObservationR
     excused = {
         (record.recurrence, record.attempt)
         for record, after in itertools.pairwise(ordered)
-        if record.result == Result.CRASHED.value
-        and after.result in SCRIPT_FAILURES
-        and (record.recurrence, record.epochs) == (after.recurrence, after.epochs)
+        if record.result == Result.CRASHED.value and record.recurrence == after.recurrence and _excuses(record, after)
     }
     return tuple(each for each in ordered if (each.recurrence, each.attempt) not in excused) if excused else ordered
+
+
+def _excuses(crash: ObservationRecord, after: ObservationRecord) -> bool:
+    if after.result == Result.SCRIPT_ERROR.value:
+        # It ran to tell the cause, as none does after a lack of memory.
+        return TELLS_CAUSE in after.reason
+    return after.result == Result.START_FAILED.value and crash.epochs == 0
 
 
 class _PresentTraining(NamedTuple):

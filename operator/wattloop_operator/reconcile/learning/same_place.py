@@ -8,7 +8,7 @@ the crash before it does not count.
 
 from __future__ import annotations
 
-from wattloop_operator.api.attempt_state import SCRIPT_FAILURES
+from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
 from wattloop_operator.api.recurring_training_job import Mode
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.domain.snapshot import Snapshot
@@ -17,21 +17,25 @@ from wattloop_operator.reconcile.learning.job_observations import known_records,
 from wattloop_operator.reconcile.learning.policy_configurations import default_values
 from wattloop_planner.bandit.configuration import Configuration
 
+# Attempts with these results tell nothing of their batch size, for however long they have trained.
+FAILED = frozenset(each.value for each in SCRIPT_FAILURES | {Result.CRASHED})
+
 
 def places_before(snapshot: Snapshot, attempt: TrainingRecurrence) -> frozenset[str]:
     """The places at which a failure of this attempt is not the fault of its batch size.
 
-    They are those of its recurrence's earlier attempts, and of earlier recurrences that failed by such a mistake.
+    They are those of its recurrence's earlier attempts, and of the recurrence before if that failed by such a mistake.
     """
     spec = attempt.spec
     any_size = _cannot_vary(snapshot, attempt)
+    latest = max((each.spec.index for each in snapshot.recurrences if each.spec.index < spec.index), default=None)
     places = set()
     for each in snapshot.recurrences:
         if not each.status.failure_place or each.spec.template_digest != spec.template_digest:
             continue
         same = each.spec.index == spec.index and each.spec.attempt < spec.attempt
         other_size = any_size or each.spec.batch_size != spec.batch_size
-        before = each.spec.index < spec.index and each.status.result in SCRIPT_FAILURES
+        before = each.spec.index == latest and each.status.result in SCRIPT_FAILURES
         if (same and other_size) or before:
             places.add(each.status.failure_place)
     return frozenset(places)
@@ -76,5 +80,6 @@ def _cannot_vary(snapshot: Snapshot, attempt: TrainingRecurrence) -> bool:
         record.batch_size == spec.batch_size
         and record.template_digest == spec.template_digest
         and record.epochs > float(attempt.progress.epoch or 0)
+        and record.result not in FAILED
         for record in known_records(snapshot)
     )

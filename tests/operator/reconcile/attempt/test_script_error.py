@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import ModelBackend
+from support.backends.model_backend import KEY, ModelBackend
 from wattloop_operator.api.attempt_state import FailedRank, Progress, Result
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning import job_observations
+from wattloop_operator.reconcile.learning.changed_job import known_attempts
+from wattloop_planner.observations import Outcome
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 90, in <module>\n    plot()\n'
 TYPO = f"{TRACEBACK}NameError: name 'histroy' is not defined\n"
@@ -78,6 +80,37 @@ def test_what_a_batch_size_may_cause_counts_against_it(
 KEY_ERROR = f"{TRACEBACK}KeyError: 'x'\n"
 
 
+def known_crashes(backend: ModelBackend) -> list[int]:
+    """The batch sizes of the crashes that count."""
+    snapshot = backend.snapshot(KEY)
+    assert snapshot is not None
+    return [each.batch_size for each in known_attempts(snapshot).observations if each.outcome is Outcome.CRASHED]
+
+
+def test_a_lack_of_memory_counts_although_the_next_attempt_shows_a_mistake(backend: ModelBackend) -> None:
+    fail_after_epochs(backend, f"{TRACEBACK}RuntimeError: CUDA out of memory\n")
+    name = fail_after_epochs(backend, TYPO)
+    assert backend.recurrences[name].status.result is Result.SCRIPT_ERROR
+    assert known_crashes(backend) == [64]
+
+
+def test_a_batch_size_that_fails_at_one_place_again_does_not_prove_a_mistake_of_the_script(
+    backend: ModelBackend,
+) -> None:
+    for epoch in (5, 3, 4):
+        name = backend.start_attempt()
+        while backend.recurrences[name].spec.batch_size != 64:
+            backend.report(name, epoch=10, metric=0.95, finished=True)
+            backend.end_workload(name)
+            backend.reconcile()
+            backend.advance(3600)
+            name = backend.start_attempt()
+        backend.report(name, epoch=epoch, metric=0.5)
+        backend.end_workload(name, Failure.CRASHED, "exit code 1", exit_code=1, output=KEY_ERROR)
+        backend.reconcile()
+        assert backend.recurrences[name].status.result is Result.CRASHED
+
+
 def test_an_exception_at_the_same_place_at_two_batch_sizes_blames_neither(backend: ModelBackend) -> None:
     names = [fail_after_epochs(backend, KEY_ERROR) for _ in range(2)]
     attempts = [backend.recurrences[name] for name in names]
@@ -87,8 +120,7 @@ def test_an_exception_at_the_same_place_at_two_batch_sizes_blames_neither(backen
     backend.advance(3600)
     name = fail_after_epochs(backend, KEY_ERROR)
     assert (backend.recurrences[name].status.result, backend.running) == ("ScriptError", [])
-    backend.reconcile()
-    assert [arm.batch_size for arm in backend.job.status.arms if arm.crashes] == []
+    assert known_crashes(backend) == []
 
 
 @pytest.mark.parametrize(
@@ -116,7 +148,7 @@ def test_a_batch_size_that_trains_after_another_one_failed_leaves_the_crash_to_i
     backend.report(name, epoch=5, metric=0.95, finished=True)
     backend.end_workload(name)
     backend.reconcile()
-    assert {arm.batch_size: arm.crashes for arm in backend.job.status.arms if arm.crashes} == {64: 1}
+    assert known_crashes(backend) == [64]
 
 
 @pytest.mark.parametrize(
