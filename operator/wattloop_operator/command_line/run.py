@@ -101,9 +101,11 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         snapshot = _carry_out(local_run, arguments.format, stderr, reporter)
     except Interrupted:
-        stderr.print(f"wattloop run: interrupted; the same command continues the run in {output}")
         source = (job.metadata.name, "--database", arguments.database) if arguments.database else (str(output),)
-        stderr.print(f"What has ended: {_command('history', *source)}")
+        stderr.print(
+            f"wattloop run: interrupted; the same command continues the run in {output}; what has ended: "
+            f"{_command('history', *source)}"
+        )
         return EXIT_INTERRUPTED
     history = JobHistory.of_snapshot(snapshot)
     if arguments.format == "table" and not (stderr.is_terminal and sys.stdout.isatty()):

@@ -87,10 +87,10 @@ def test_an_interrupted_run_writes_its_results_and_the_next_run_resumes(
     hanging.signal(signal.SIGINT)
     assert hanging.ended() == 130
     message = hanging.stderr.read_text()
-    first, second = message.splitlines()
-    assert first == f"wattloop run: interrupted; the same command continues the run in {local_job.output}"
-    assert second.startswith("What has ended: ")
-    assert second.endswith(f"wattloop history {local_job.output}")
+    continues = f"wattloop run: interrupted; the same command continues the run in {local_job.output}; what has ended: "
+    assert message.startswith(continues)
+    assert message.endswith(f"wattloop history {local_job.output}\n")
+    assert message.count("\n") == 1
     wait_for_end(list(processes))
     assert local_job.limits() == [DEFAULT_WATTS]
     assert local_job.rows() == []
