@@ -28,8 +28,10 @@ from wattloop_operator.reconcile.attempt.early_stop import with_stop_request
 from wattloop_operator.reconcile.attempt.output_report import OutputReport
 from wattloop_operator.reconcile.attempt.progress import progress_after, progress_after_output
 from wattloop_operator.reconcile.attempt.progress_deadline import with_heartbeat
+from wattloop_operator.reconcile.learning.changed_job import known_attempts
 from wattloop_operator.reconcile.learning.decision import decision_context
 from wattloop_planner.bandit.policy import DecisionContext
+from wattloop_planner.observations import Outcome
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 KEY = JobKey("team", "digits")
@@ -309,6 +311,14 @@ class ModelBackend:
         assert value() == found
         self.recurrences = recurrences
         return found
+
+    @property
+    def counted_crashes(self) -> list[int]:
+        """The batch sizes of the crashes that decisions learn from, oldest first."""
+        snapshot = self.snapshot(KEY)
+        assert snapshot is not None
+        learned = known_attempts(snapshot).observations
+        return [each.batch_size for each in learned if each.outcome is Outcome.CRASHED]
 
     @property
     def running(self) -> list[str]:

@@ -60,13 +60,8 @@ class Document:
 
     def objects(self) -> Iterator[Document]:
         """Itself, or the objects of a list, as `kubectl get -o yaml` prints several."""
-        value = self.value if isinstance(self.value, dict) else {}
-        items, kind = value.get("items"), str(value.get("kind"))
-        if not isinstance(items, list) or not kind.endswith("List"):
-            yield self
-            return
-        # Other kinds may have such a name and such a field, too.
-        if kind != "List" and not all(isinstance(each, dict) and "kind" in each for each in items):
+        items = _listed(self.value)
+        if items is None:
             yield self
             return
         for index, item in enumerate(items):
@@ -83,6 +78,16 @@ class Document:
         positions, path = self.keys if at_key else self.values, (*self.place, *path)
         ancestors = (path[:length] for length in range(len(path), -1, -1))
         return next((positions[ancestor] for ancestor in ancestors if ancestor in positions), Position(1, 1))
+
+
+def _listed(value: Any) -> list[Any] | None:
+    """The objects of a list; None for another object."""
+    if not isinstance(value, dict) or not isinstance(items := value.get("items"), list):
+        return None
+    kind = str(value.get("kind"))
+    # Other kinds may have such a name and such a field, too.
+    has_objects = kind.endswith("List") and all(isinstance(each, dict) and "kind" in each for each in items)
+    return items if kind == "List" or has_objects else None
 
 
 class DocumentError(Exception):

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from support.backends.model_backend import KEY, ModelBackend
+from support.backends.model_backend import ModelBackend
 from wattloop_operator.api.attempt_state import FailedRank, Progress, Result
 from wattloop_operator.domain.snapshot import Failure
 from wattloop_operator.reconcile.learning import job_observations
-from wattloop_operator.reconcile.learning.changed_job import known_attempts
-from wattloop_planner.observations import Outcome
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "/app/train.py", line 90, in <module>\n    plot()\n'
 TYPO = f"{TRACEBACK}NameError: name 'histroy' is not defined\n"
@@ -80,18 +78,11 @@ def test_what_a_batch_size_may_cause_counts_against_it(
 KEY_ERROR = f"{TRACEBACK}KeyError: 'x'\n"
 
 
-def known_crashes(backend: ModelBackend) -> list[int]:
-    """The batch sizes of the crashes that count."""
-    snapshot = backend.snapshot(KEY)
-    assert snapshot is not None
-    return [each.batch_size for each in known_attempts(snapshot).observations if each.outcome is Outcome.CRASHED]
-
-
 def test_a_lack_of_memory_counts_although_the_next_attempt_shows_a_mistake(backend: ModelBackend) -> None:
     fail_after_epochs(backend, f"{TRACEBACK}RuntimeError: CUDA out of memory\n")
     name = fail_after_epochs(backend, TYPO)
     assert backend.recurrences[name].status.result is Result.SCRIPT_ERROR
-    assert known_crashes(backend) == [64]
+    assert backend.counted_crashes == [64]
 
 
 def test_a_batch_size_that_fails_at_one_place_again_does_not_prove_a_mistake_of_the_script(
@@ -120,7 +111,7 @@ def test_an_exception_at_the_same_place_at_two_batch_sizes_blames_neither(backen
     backend.advance(3600)
     name = fail_after_epochs(backend, KEY_ERROR)
     assert (backend.recurrences[name].status.result, backend.running) == ("ScriptError", [])
-    assert known_crashes(backend) == []
+    assert backend.counted_crashes == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +139,7 @@ def test_a_batch_size_that_trains_after_another_one_failed_leaves_the_crash_to_i
     backend.report(name, epoch=5, metric=0.95, finished=True)
     backend.end_workload(name)
     backend.reconcile()
-    assert known_crashes(backend) == [64]
+    assert backend.counted_crashes == [64]
 
 
 @pytest.mark.parametrize(

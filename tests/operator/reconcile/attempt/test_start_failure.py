@@ -321,6 +321,7 @@ def test_a_crash_at_the_same_place_at_two_batch_sizes_blames_neither(backend: Mo
     assert {result for _, result in results(backend)[-3:]} == {"StartFailed"}
     backend.reconcile()
     assert crashes_of(backend) == {}
+    assert backend.counted_crashes == []
 
 
 @pytest.mark.parametrize(
@@ -339,6 +340,7 @@ def test_the_same_signal_before_the_first_epoch_at_two_batch_sizes_is_no_batch_s
     assert results(backend)[-1][1] == "StartFailed"
     assert backend.running == []
     assert crashes_of(backend) == {}
+    assert backend.counted_crashes == []
 
 
 @pytest.mark.parametrize(
