@@ -11,14 +11,16 @@ DEMO_STAMP := $(VENV)/.installed-demo
 INTEGRATIONS := .venv-integrations
 INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 
-.PHONY: help install install-runtime demo test postgres chromium faketime test-unit test-processes test-cluster test-integrations test-e2e
+.PHONY: help install install-runtime demo test test-needs test-exhaustive test-share postgres chromium faketime test-unit test-processes test-cluster test-integrations test-e2e
 .PHONY: integrations node-packages programs cluster cluster-image cluster-down fuzz lint site format pictures generate constraints images dist release clean
 
 help:
 	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
 	@echo "make install-runtime  the commands alone, without tools for development, into .venv"
-	@echo "make test          everything: make test-unit, test-processes, test-cluster, test-integrations and test-e2e"
-	@echo "make test-unit     no Kubernetes needed, about five minutes"
+	@echo "make test          each behaviour once: test-unit, test-processes, test-cluster, test-integrations and test-e2e"
+	@echo "make test-exhaustive  what make test leaves out: further versions, moments, sizes and seeds"
+	@echo "make test-share    the tenth of that which a commit draws (COMMIT=..., by default the present one)"
+	@echo "make test-unit     no Kubernetes needed"
 	@echo "make test-processes  agents and local runs under kill -9, hangs and restarts"
 	@echo "make test-cluster  on a real Kubernetes control plane, built on first use"
 	@echo "make test-integrations  trainings with PyTorch, Hugging Face, Lightning, Accelerate and Keras: 5 GB on the disk on first use"
@@ -125,24 +127,44 @@ format: $(STAMP)
 # The node's tests and trainings wait more than they compute, so they run beside the others, which run in sequence: those
 # that only compute are last, and occupy both processors when the waiting ones have ended. Shared packages are installed
 # before. Every part runs even if another fails; the end names the failed ones.
-test: $(STAMP) postgres chromium faketime node-packages programs
+test: test-needs
+	@$(RUN_PARTS)
+
+test-needs: $(STAMP) postgres chromium faketime node-packages programs
 	-@$(MAKE) --no-print-directory integrations
 	@echo "Three parts at a time; the programs and images of the node take ten minutes more when they are built first."
 	@echo "The parts test-integrations and test-e2e are shown when all have ended."
-	@$(BIN)/python tests/run_parts.py test-cluster test-processes test-unit --beside test-integrations --beside test-e2e
+
+RUN_PARTS := $(BIN)/python tests/run_parts.py test-cluster test-processes test-unit --beside test-integrations --beside test-e2e
+
+# What `make test` leaves out. PYTEST_ADDOPTS and each part by itself work as there: make test-cluster SET=exhaustive.
+test-exhaustive: test-needs
+	@$(RUN_PARTS) --set exhaustive
+
+# The tenth of it that a commit draws, as continuous integration runs it.
+COMMIT ?= $(shell git rev-parse HEAD)
+test-share: test-needs
+	@$(RUN_PARTS) --set exhaustive --share $(COMMIT)
+
+# Of which set a part runs its tests, and of which commit's share.
+SET ?= usual
+SHARE ?=
+# A share may have none of a part's tests, which pytest ends with 5.
+SELECTED := --set=$(SET) $(if $(SHARE),--share=$(SHARE))
+UNLESS_NONE := $(if $(SHARE),|| [ $$? = 5 ])
 
 # A process gets whole files, so that what a file sets up is set up once; tests/conftest.py has their order.
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder $(SELECTED)
 
 # The folders without such tests are left out, since each of three processes would import their modules.
 test-unit: $(STAMP) postgres chromium
 	$(BIN)/pytest $(PARALLEL) -m 'not cluster and not processes and not node and not integrations' \
-		--ignore=tests/cluster --ignore=tests/integrations
+		--ignore=tests/cluster --ignore=tests/integrations $(UNLESS_NONE)
 
 # Agents, power controllers and local runs under kill -9, hangs and restarts, at every moment.
 # Only the files that have such tests: to collect the others takes six seconds of processor time in each of two processes.
 test-processes: $(STAMP) faketime
-	$(BIN)/pytest $(PARALLEL) -m processes $$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.processes' tests)
+	$(BIN)/pytest $(PARALLEL) -m processes $$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.processes' tests) $(UNLESS_NONE)
 
 # The store's tests start a PostgreSQL server. If it is missing and root may install it, this installs Debian's package
 # without the package's own database cluster. Otherwise the tests skip PostgreSQL and print that.
@@ -179,16 +201,16 @@ programs: $(STAMP)
 
 # Each of the two test processes has its own control plane; docs/internals/testing.md.
 test-cluster: programs
-	$(BIN)/pytest $(PARALLEL) -m cluster tests/cluster
+	$(BIN)/pytest $(PARALLEL) -m cluster tests/cluster $(UNLESS_NONE)
 
 # Real trainings with the real frameworks on the processor and simulated GPUs; docs/internals/testing.md.
 test-integrations: $(INTEGRATIONS_STAMP)
-	$(INTEGRATIONS)/bin/python -m pytest $(PARALLEL) -m integrations tests/integrations
+	$(INTEGRATIONS)/bin/python -m pytest $(PARALLEL) -m integrations tests/integrations $(UNLESS_NONE)
 
 # The chart on a node: containerd, kubelet, the product's images, simulated GPUs; docs/internals/testing.md. Needs root; otherwise
 # its tests are skipped and counted.
 test-e2e: $(STAMP) node-packages
-	$(BIN)/pytest -n 0 -m node tests/node
+	$(BIN)/pytest -n 0 -m node $(SELECTED) tests/node $(UNLESS_NONE)
 
 SECONDS ?= 60
 # Some of the targets of docs/internals/testing.md; all by default.

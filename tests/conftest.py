@@ -8,10 +8,8 @@ from collections.abc import Callable, Generator
 from types import FrameType
 
 import pytest
-from hypothesis import settings
 
-# The same examples in each run, and no verdict on a machine's speed. How to search further: docs/internals/testing.md.
-settings.load_profile("ci")
+pytest_plugins = ["support.test_sets.plugin"]
 
 # In the background of a shell, or under nohup, these are ignored, and with us by all that tests start and signal.
 _AS_IN_A_TERMINAL: dict[signal.Signals, Callable[[int, FrameType | None], None] | signal.Handlers] = {

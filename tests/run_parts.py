@@ -4,8 +4,9 @@ A part is a target of the Makefile. Each runs, whatever becomes of the others. A
 compute leaves a core idle. Therefore each part named by --beside runs at the same time as the others, which follow one
 another; its output is printed when all have ended, since outputs would mix. The end names each failed test and its
 error, since whoever sees only the last lines must know what failed. Each result shows how long the part took and how
-much processor time its processes used (of test-e2e without the pods), and the last line how busy the machine's
-processors were meanwhile. The exit code is 0 when each part passed, else 1.
+much processor time its processes used (of test-e2e without the pods); below are the slowest tests, and the last line
+says how busy the machine's processors were meanwhile. All times are in build/test-times. The exit code is 0 when each
+part passed, else 1.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from pathlib import Path
 from typing import IO
 from xml.etree import ElementTree
 
+from support.test_sets.recorded_times import TIMES, TestTime, slowest_lines, times_of, write_times
+
 ROOT = Path(__file__).parents[1]
 ERROR_CHARACTERS = 200
 
@@ -35,16 +38,19 @@ class Part:
     Args:
         target: Its name.
         results: The folder in which pytest leaves its results.
+        variables: Variables of the Makefile, such as `SET=exhaustive`.
         output: A file that its output goes to; None: this process's own.
     """
 
-    def __init__(self, target: str, results: Path, output: IO[bytes] | None = None) -> None:
+    def __init__(
+        self, target: str, results: Path, variables: Sequence[str] = (), output: IO[bytes] | None = None
+    ) -> None:
         self.target = target
         self._results = results / f"{target}.xml"
         own = os.environ.get("PYTEST_ADDOPTS", "")
         self._began_seconds = time.monotonic()
         self._process = subprocess.Popen(
-            ["make", "--no-print-directory", target],
+            ["make", "--no-print-directory", *variables, target],
             cwd=ROOT,
             env=os.environ | {"PYTEST_ADDOPTS": f"{own} --junit-xml={shlex.quote(str(self._results))}"},
             stdout=output,
@@ -85,6 +91,11 @@ class Part:
                 error = " ".join(found.get("message", "").split())[:ERROR_CHARACTERS]
                 yield f"FAILED  {case.get('classname')}::{case.get('name')}: {error}"
 
+    def times(self) -> list[TestTime]:
+        """What it took, and each of its tests."""
+        whole = TestTime(self.target, "", self.took_seconds, self.processor_seconds)
+        return [whole, *times_of(self.target, self._results)]
+
 
 def duration(seconds: float) -> str:
     """In minutes and seconds."""
@@ -92,20 +103,21 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest:02} s"
 
 
-def run(targets: Sequence[str], beside: Sequence[str], results: Path) -> list[Part]:
+def run(targets: Sequence[str], beside: Sequence[str], results: Path, variables: Sequence[str]) -> list[Part]:
     """Run the targets one after the other, and those of `beside` at the same time; each of them, ended.
 
     Args:
         targets: Those that follow one another.
         beside: Those that run at the same time.
         results: The folder of pytest's results.
+        variables: Variables of the Makefile.
     """
     with contextlib.ExitStack() as outputs:
         buffered = [(target, outputs.enter_context(tempfile.TemporaryFile())) for target in beside]
-        parallel = [Part(target, results, output) for target, output in buffered]
+        parallel = [Part(target, results, variables, output) for target, output in buffered]
         parts = []
         for target in targets:
-            part = Part(target, results)
+            part = Part(target, results, variables)
             part.wait()
             parts.append(part)
         for part, (_, output) in zip(parallel, buffered, strict=True):
@@ -135,15 +147,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="a target to run at the same time as the others; may be repeated",
     )
+    parser.add_argument("--set", choices=("usual", "exhaustive"), default="usual", help="of which tests run (usual)")
+    parser.add_argument("--share", metavar="COMMIT", help="run the tenth of the exhaustive set that this commit draws")
     options = parser.parse_args(arguments)
+    variables = [f"SET={options.set}"]
+    if options.share:
+        variables.append(f"SHARE={options.share}")
+        sys.stdout.write(f"a share of the exhaustive set; to repeat it: make test-share COMMIT={options.share}\n")
+        sys.stdout.flush()
     worked, there = processor_seconds()
     with tempfile.TemporaryDirectory() as results:
         try:
-            parts = run(options.targets, options.beside, Path(results))
+            parts = run(options.targets, options.beside, Path(results), variables)
         except KeyboardInterrupt:
             return 130
         failed = [failure for part in parts for failure in part.failures()]
-    sys.stdout.write("".join(f"{line}\n" for line in [*failed, *(part.line() for part in parts)]))
+        times = [each for part in parts for each in part.times()]
+    write_times(TIMES / f"{'share' if options.share else options.set}.csv", times)
+    lines = [*failed, *(part.line() for part in parts), "the slowest tests:", *slowest_lines(times)]
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
     worked, there = (after - before for after, before in zip(processor_seconds(), (worked, there), strict=True))
     sys.stdout.write(f"the machine's processors worked {duration(worked)}, {worked / there:.0%} of the time\n")
     return 0 if all(part.passed for part in parts) else 1

@@ -15,6 +15,7 @@ from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import single_agent
 from support.agents.scraping import scraped
 from support.free_ports import free_port
+from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_agent.nvml_gpus import NvmlGpus
 from wattloop_agent.refusals import Reason, RequestError
@@ -33,7 +34,7 @@ def gpus(agent_fixture: AgentFixture, monkeypatch: pytest.MonkeyPatch) -> Iterat
     gpus.close()
 
 
-@pytest.mark.parametrize("lost", [0, 1, 2])
+@pytest.mark.parametrize("lost", exhaustive_after([1, 0, 2]))
 def test_the_other_gpus_are_held_read_and_restored(agent_fixture: AgentFixture, lost: int) -> None:
     others = [uuid for index, uuid in enumerate(agent_fixture.uuids) if index != lost]
     with single_agent(

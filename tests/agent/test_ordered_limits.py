@@ -17,6 +17,7 @@ from support.agents.node_pods import Cluster, running_node
 from support.agents.pushed import OperatorStandIn, running_operator
 from support.control_plane.certificates import CertificateAuthority
 from support.reporting.json_web_token import json_web_token
+from support.test_sets.parameters import exhaustive_after
 from wattloop.wire.node_energy import GpuBounds, NodeAnswer, PodLimit
 
 
@@ -114,7 +115,7 @@ def own_node(request: pytest.FixtureRequest, agent_fixture: AgentFixture) -> Ite
         yield node
 
 
-@pytest.mark.parametrize("own_node", ["v2", "v1"], indirect=True)
+@pytest.mark.parametrize("own_node", exhaustive_after(["v2", "v1"]), indirect=True)
 def test_an_ordered_limit_is_the_pods_and_ends_with_its_last_process(own_node: OrderedNode) -> None:
     trainer = own_node.cluster.pod("trainer", own_node.uuids[:2])
     own_node.orders.limits[trainer.uid] = 250.0
@@ -156,7 +157,7 @@ def test_policies_bound_an_order_as_they_bound_the_pods_own_request(own_node: Or
     assert own_node.limits == [400, 400, 400]
 
 
-@pytest.mark.parametrize("watts", [200.0, None])
+@pytest.mark.parametrize("watts", exhaustive_after([200.0, None]))
 def test_a_shared_gpu_gets_no_limit(node: OrderedNode, watts: float | None) -> None:
     sharer = node.cluster.pod("sharer", [f"{node.uuids[2]}::0"])
     node.orders.limits[sharer.uid] = watts
@@ -180,7 +181,7 @@ def test_the_end_of_a_pod_is_no_refusal_of_its_limit(node: OrderedNode) -> None:
     # The kubelet lists the pod no more, and its processes still run.
     del node.cluster.kubelet.pods["default", "trainer"]
     before = len(node.operator.reports)
-    until(lambda: len(node.operator.reports) > before + 30, "more orders")
+    until(lambda: len(node.operator.reports) > before + 15, "more orders")
     assert node.orders.state(trainer.uid)[1:] == (250.0, "")
 
 

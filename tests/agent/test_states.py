@@ -11,6 +11,7 @@ import pytest
 
 from support.agents.agent_fixture import HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, single_agent
+from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop.gpus.agent_process import start_agent, stop_agent
 
@@ -37,7 +38,9 @@ def refusal(connection: AgentConnection, agent_fixture: AgentFixture) -> AgentRe
     return caught.value
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1, "sha256": "", "leases": [{}]}', bytes(range(256)) * 4])
+# test_states_shown.py has another content.
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("content", [b"", b'{"format": 1, "sha256": "", "leases": [{}]}', bytes(range(256)) * 4])
 def test_a_corrupt_lease_file_is_moved_aside_and_logged(agent_fixture: AgentFixture, content: bytes) -> None:
     agent_fixture.state.mkdir()
     (agent_fixture.state / "leases.json").write_bytes(content)
@@ -55,22 +58,6 @@ def test_an_unusable_state_folder_grants_no_lease(agent_fixture: AgentFixture) -
         assert len(connection.energy()) == 3, "energy can be read all the same"
         agent_fixture.state.unlink()
         connection.hold_limit(agent_fixture.uuids, 200)
-
-
-def test_without_a_driver_the_agent_waits_for_one(agent_fixture: AgentFixture) -> None:
-    state = agent_fixture.gpus.path
-    elsewhere = agent_fixture.folder / "elsewhere"
-    state.rename(elsewhere)
-    with agent_on(agent_fixture) as connection:
-        with pytest.raises(AgentRequestError) as caught:
-            connection.gpus()
-        assert caught.value.reason == "NoDriver"
-        assert refusal(connection, agent_fixture).reason == "NoDriver"
-        elsewhere.rename(state)
-        assert [gpu.uuid for gpu in connection.gpus()] == agent_fixture.uuids
-        connection.hold_limit(agent_fixture.uuids, 200)
-        assert agent_fixture.limits == [200, 200, 200]
-    assert agent_fixture.limits == [400, 400, 400]
 
 
 def test_a_power_controller_without_permission_says_so(agent_fixture: AgentFixture) -> None:
@@ -99,9 +86,11 @@ def test_a_failed_restore_is_retried_until_it_works(agent_fixture: AgentFixture)
 
 
 # One of each kind that the agent distinguishes, and some of the others; test_errors.py has the kind of each code.
-NVML_CODES = (1, 2, 3, 4, 6, 7, 9, 12, 15, 16, 999)
+UNKNOWN_ERROR = 999
+NVML_CODES = (1, 2, 3, 4, 6, 7, 9, 12, 15, 16, UNKNOWN_ERROR)
 # All that the two parts call; the last test here holds the list to what they do call.
 NVML_CALLS = (
+    "nvmlDeviceSetPowerManagementLimit",
     "nvmlInitWithFlags",
     "nvmlDeviceGetCount_v2",
     "nvmlDeviceGetHandleByIndex_v2",
@@ -115,7 +104,6 @@ NVML_CALLS = (
     "nvmlDeviceGetPowerManagementLimitConstraints",
     "nvmlDeviceGetPowerManagementDefaultLimit",
     "nvmlDeviceGetEnforcedPowerLimit",
-    "nvmlDeviceSetPowerManagementLimit",
     "nvmlDeviceGetSupportedMemoryClocks",
     "nvmlDeviceGetSupportedGraphicsClocks",
     "nvmlDeviceGetClockInfo",
@@ -166,17 +154,29 @@ def as_found(connection: AgentConnection, agent_fixture: AgentFixture) -> bool:
     return agent_fixture.limits == [400, 400, 400] and not any(locked)
 
 
-@pytest.mark.parametrize("function", NVML_CALLS)
+def fail_for_a_while(connection: AgentConnection, agent_fixture: AgentFixture, function: str, code: int) -> None:
+    # So that the calls by which NVML is opened are made again, too.
+    agent_fixture.gpus.restart_driver()
+    ticket = agent_fixture.gpus.inject_fault(function, code=code)
+    assert ask_everything(connection, agent_fixture) <= FORESEEN
+    assert ask_everything(connection, agent_fixture) <= FORESEEN
+    agent_fixture.gpus.clear_fault(ticket)
+    until(lambda: as_found(connection, agent_fixture), f"as found after code {code} of {function}")
+
+
+def test_the_agent_reports_and_survives_an_error_of_each_nvml_call(agent_fixture: AgentFixture) -> None:
+    with agent_on(agent_fixture) as connection:
+        for function in NVML_CALLS:
+            fail_for_a_while(connection, agent_fixture, function, UNKNOWN_ERROR)
+        until(lambda: not ask_everything(connection, agent_fixture), "everything works again")
+    assert agent_fixture.limits == [400, 400, 400]
+
+
+@pytest.mark.parametrize("function", exhaustive_after(NVML_CALLS))
 def test_the_agent_reports_and_survives_any_error_of_any_nvml_call(agent_fixture: AgentFixture, function: str) -> None:
     with agent_on(agent_fixture) as connection:
         for code in NVML_CODES:
-            # So that the calls by which NVML is opened are made again, too.
-            agent_fixture.gpus.restart_driver()
-            ticket = agent_fixture.gpus.inject_fault(function, code=code)
-            assert ask_everything(connection, agent_fixture) <= FORESEEN
-            assert ask_everything(connection, agent_fixture) <= FORESEEN
-            agent_fixture.gpus.clear_fault(ticket)
-            until(lambda: as_found(connection, agent_fixture), f"as found after code {code}")
+            fail_for_a_while(connection, agent_fixture, function, code)
         until(lambda: not ask_everything(connection, agent_fixture), "everything works again")
     assert agent_fixture.limits == [400, 400, 400]
 

@@ -18,6 +18,7 @@ import nvml_simulator
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import children_of, single_agent
 from support.free_ports import free_port
+from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentRequestError, AgentUnavailable
 from wattloop.gpus.agent_process import start_agent, stop_agent
 
@@ -80,10 +81,16 @@ def test_a_missing_driver_is_shown_until_there_is_one(agent_fixture: AgentFixtur
     agent_fixture.gpus.path.rename(elsewhere)
     with agent_seen(agent_fixture) as seen:
         until(lambda: "Driver Not Loaded" in seen.problem(), "the metrics say that there is no driver")
+        with pytest.raises(AgentRequestError) as caught:
+            seen.connection.gpus()
+        assert caught.value.reason == "NoDriver"
         assert seen.refusal() == "NoDriver"
         elsewhere.rename(agent_fixture.gpus.path)
         until(seen.is_ready, "the metrics say that all is well")
+        assert [gpu.uuid for gpu in seen.connection.gpus()] == agent_fixture.uuids
         seen.connection.hold_limit(agent_fixture.uuids, 200)
+        assert agent_fixture.limits == [200, 200, 200]
+    assert agent_fixture.limits == [400, 400, 400]
     assert agent_fixture.log.read_text().count("Driver Not Loaded") <= 4, "said once by each part, not at each look"
 
 
@@ -102,7 +109,7 @@ def test_a_machine_without_a_gpu_is_served(folder: Path) -> None:
             assert seen.scraped("wattloop_gpu_readable") == []
 
 
-def test_a_corrupt_lease_file_is_a_warning_in_the_metrics(agent_fixture: AgentFixture) -> None:
+def test_a_corrupt_lease_file_is_moved_aside_logged_and_a_warning_in_the_metrics(agent_fixture: AgentFixture) -> None:
     agent_fixture.state.mkdir()
     (agent_fixture.state / "leases.json").write_bytes(b"{")
     with agent_seen(agent_fixture) as seen:
@@ -110,6 +117,10 @@ def test_a_corrupt_lease_file_is_a_warning_in_the_metrics(agent_fixture: AgentFi
         assert value == 1
         assert "leases.json.corrupt-0" in str(labels)
         assert seen.is_ready(), "leases are given out all the same"
+        seen.connection.hold_limit(agent_fixture.uuids, 200)
+    assert "lease file corrupt" in agent_fixture.log.read_text()
+    assert (agent_fixture.state / "leases.json.corrupt-0").read_bytes() == b"{"
+    assert agent_fixture.limits == [400, 400, 400]
 
 
 @contextlib.contextmanager
@@ -175,7 +186,7 @@ IN_THE_WAY: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("what", IN_THE_WAY)
+@pytest.mark.parametrize("what", exhaustive_after(IN_THE_WAY))
 def test_a_file_at_the_sockets_path_is_left_and_reported(what: str, agent_fixture: AgentFixture) -> None:
     IN_THE_WAY[what](agent_fixture.socket)
     before = agent_fixture.socket.lstat()

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from support.agents.agent_fixture import AgentFixture
 from support.free_ports import free_port
+from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.settings import Address
 from wattloop.threads import WatchedThread
 from wattloop_agent.monitor.energy.ledger import Ledger
@@ -73,7 +74,10 @@ def test_every_part_of_the_monitor_is_watched(agent_fixture: AgentFixture) -> No
     assert set(done.stdout.strip().split(",")) == {"wattloop-interruption", *THREADS, *TASKS}
 
 
-@pytest.mark.parametrize("name", [*THREADS, *TASKS])
+# One thread and one task: all others are watched in the same way, as the test above shows.
+@pytest.mark.parametrize(
+    "name", exhaustive_after(["nvml", "sweep", *sorted({*THREADS, *TASKS} - {"nvml", "sweep"})], usual=2)
+)
 def test_the_monitor_ends_when_a_part_of_it_has_ended(agent_fixture: AgentFixture, name: str) -> None:
     done = agent_that_ends(agent_fixture, name)
     assert done.returncode == 1, done.stderr

@@ -10,6 +10,7 @@ import pytest
 
 from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import single_agent
+from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentUnavailable
 from wattloop.gpus.agent_process import start_agent, stop_agent
 from wattloop_agent.durable_file import boot_id
@@ -55,7 +56,7 @@ def restart_on(agent_fixture: AgentFixture, limits: list[float]) -> str:
     return agent_fixture.log.read_text()
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", exhaustive_after([2, 1]))
 def test_a_lease_file_with_unknown_fields_or_a_later_format_is_restored(
     agent_fixture: AgentFixture, version: int
 ) -> None:

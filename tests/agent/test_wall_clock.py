@@ -20,6 +20,7 @@ from support.agents.wall_clock import LIBRARIES, WallClock
 from support.control_plane.certificates import CertificateAuthority
 from support.free_ports import free_port
 from support.reporting.json_web_token import json_web_token
+from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection
 
 SOURCES = Path(__file__).parents[2]
@@ -143,7 +144,7 @@ class Node:
 
 @process_test
 @needs_faketime
-@pytest.mark.parametrize("days", [1, -1])
+@pytest.mark.parametrize("days", exhaustive_after([1, -1]))
 def test_a_jump_by_a_day_ends_no_hold_loses_no_energy_and_stops_no_push(agent_fixture: AgentFixture, days: int) -> None:
     with running_operator() as operator:
         node = Node(agent_fixture, operator)
@@ -170,7 +171,9 @@ def test_a_jump_by_a_day_ends_no_hold_loses_no_energy_and_stops_no_push(agent_fi
 
 @process_test
 @needs_faketime
-@pytest.mark.parametrize(("days", "because"), [(1, "certificate has expired"), (-1, "certificate is not yet valid")])
+@pytest.mark.parametrize(
+    ("days", "because"), exhaustive_after([(1, "certificate has expired"), (-1, "certificate is not yet valid")])
+)
 def test_energy_is_kept_while_the_operators_certificate_is_not_valid(
     agent_fixture: AgentFixture, days: int, because: str
 ) -> None:

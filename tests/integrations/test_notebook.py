@@ -11,12 +11,16 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from support.test_sets.parameters import exhaustive_after
+
 pytestmark = pytest.mark.integrations
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NOTEBOOK = Path("tradeoff", "tradeoff.ipynb")
-# 12 trainings of a few seconds each.
 TIMEOUT_SECONDS = 900
+# The 12 trainings of the notebook, and 4 of them.
+GRID = "BATCH_SIZES = (64, 256, 1024)\nPOWER_LIMITS = (175, 225, 300, 400)\n"
+PART_OF_THE_GRID = "BATCH_SIZES = (64, 256)\nPOWER_LIMITS = (175, 400)\n"
 MAX_KEPT_BYTES = 128 * 1024
 
 
@@ -30,12 +34,16 @@ def pictures(notebook: Any) -> list[bytes]:
 
 
 @pytest.mark.timeout(TIMEOUT_SECONDS)
-def test_the_notebook_runs_and_its_own_assertions_hold(tmp_path: Path) -> None:
+@pytest.mark.parametrize("grid", exhaustive_after([PART_OF_THE_GRID, GRID]), ids=["part", "whole"])
+def test_the_notebook_runs_and_its_own_assertions_hold(tmp_path: Path, grid: str) -> None:
     for folder in ("digits", "tradeoff"):
         shutil.copytree(EXAMPLES / folder, tmp_path / folder)
     notebook = nbformat.read(tmp_path / NOTEBOOK, as_version=4)
     for cell in code_cells(notebook):
         cell.outputs = []
+    sweep = code_cells(notebook)[0]
+    assert GRID in sweep.source
+    sweep.source = sweep.source.replace(GRID, grid)
     client = NotebookClient(
         notebook,
         timeout=TIMEOUT_SECONDS,

@@ -1,7 +1,8 @@
 """The pods of examples/pipeline/two-nodes.yaml as processes of this machine, with the variables that the operator sets.
 
-They are launched by torchrun, as the manifest says, and by the environment alone, with one process per pod. The latter
-are forked from this process, which has imported PyTorch.
+They are launched by torchrun, as the manifest says, and by the environment alone, with one process per pod. Both are
+forked from this process, which has imported PyTorch, and torchrun forks its ranks; in the exhaustive set, each is
+another Python, as in a pod.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import logging
 import os
 import re
 import runpy
-import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -20,10 +20,12 @@ from typing import Any
 
 import pytest
 import torch._dynamo
-import torch.distributed.pipelining  # noqa: F401 - imported before pods are forked
+import torch.distributed.pipelining
+import torch.distributed.run
 
-from support.forked_process import forked
+from support.forked_process import exit_codes, forked
 from support.free_ports import free_port
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.job_file import read_job
 from wattloop_operator.reconcile.learning.decision import Attempt, decide
@@ -56,20 +58,33 @@ def variables_of_pod(container: dict[str, Any], index: int, port: int) -> dict[s
     return {**found, **local, "MASTER_PORT": str(port), "PET_MASTER_PORT": str(port)}
 
 
-def of_torchrun(arguments: list[str]) -> int:
+def of_another_python(arguments: list[str]) -> int:
     """Replace this process by another Python, as the pod's command does."""
     os.execv(sys.executable, [sys.executable, *arguments])
+
+
+def of_torchrun(arguments: list[str]) -> int:
+    """Run torchrun in this process, and have it fork its ranks, which saves six imports of PyTorch."""
+    module, *options = arguments[1:]
+    assert module == torch.distributed.run.__name__
+    _as_in_an_interpreter_of_its_own()
+    torch.distributed.run.main(["--start-method", "fork", "--run-path", *options])
+    return 0
 
 
 def of_the_environment(arguments: list[str]) -> int:
     """Run a script in this process."""
     sys.argv = arguments
-    sys.path.insert(0, str(EXAMPLE))
-    # As in an interpreter of its own: no warning is an error, and the log goes to the standard error.
-    warnings.resetwarnings()
-    logging.getLogger().handlers.clear()
+    _as_in_an_interpreter_of_its_own()
     runpy.run_path(arguments[0], run_name="__main__")
     return 0
+
+
+def _as_in_an_interpreter_of_its_own() -> None:
+    sys.path.insert(0, str(EXAMPLE))
+    # No warning is an error, and the log goes to the standard error.
+    warnings.resetwarnings()
+    logging.getLogger().handlers.clear()
 
 
 def started(run: Callable[[list[str]], int], arguments: list[str], variables: dict[str, str], log: Path) -> int:
@@ -83,29 +98,25 @@ def started(run: Callable[[list[str]], int], arguments: list[str], variables: di
     return forked(pod, log, log)
 
 
-@pytest.mark.parametrize("launched_by", ["torchrun", "environment"])
+@pytest.mark.parametrize("launched_by", exhaustive_after(["torchrun", "environment", "another Python"], usual=2))
 def test_two_pods_train_one_pipeline(launched_by: str, tmp_path: Path) -> None:
     container, port = container_of_pods(), free_port()
-    run, arguments = {
-        "torchrun": (of_torchrun, container["command"][1:]),
-        "environment": (of_the_environment, ["train.py"]),
+    run, arguments, ranks = {
+        "torchrun": (of_torchrun, container["command"][1:], 2),
+        "environment": (of_the_environment, ["train.py"], 1),
+        "another Python": (of_another_python, container["command"][1:], 2),
     }[launched_by]
     logs = [tmp_path / f"pod-{index}" for index in range(PODS)]
     pods = [
         started(run, arguments, variables_of_pod(container, index, port) | {"WATTLOOP_MAX_EPOCHS": "1"}, log)
         for index, log in enumerate(logs)
     ]
-    codes: list[int] = []
-    try:
-        codes.extend(os.waitstatus_to_exitcode(os.waitpid(pod, 0)[1]) for pod in pods)
-    finally:
-        for pod in pods[len(codes) :]:
-            os.kill(pod, signal.SIGKILL)
+    codes = exit_codes(pods)
     texts = [log.read_text() for log in logs]
     assert codes == [0, 0], texts
     assert "epoch 1 loss=" in texts[0]
-    # One warning of each rank that no agent holds its clocks: two ranks per pod with torchrun.
-    assert [text.count("no agent:") for text in texts] == [{"torchrun": 2, "environment": 1}[launched_by]] * PODS
+    # One warning of each rank that no agent holds its clocks.
+    assert [text.count("no agent:") for text in texts] == [ranks] * PODS
 
 
 def test_each_line_that_the_page_adds_is_a_line_of_the_example() -> None:

@@ -135,6 +135,9 @@ def test_a_plan_of_the_plan_service_begins_on_all_ranks_at_the_same_iteration_an
     assert 1 - joules / plan.free.energy_joules >= 0.98 * (1 - plan.planned.energy_joules / plan.free.energy_joules)
 
 
+# The usual set has these kills in tests/operator/attacks/test_pipeline_kills.py and
+# tests/agent/attacks/test_killed_pipeline.py, and one of a rank in a process group in test_ranks.py.
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("killed", ["rank", "agent"])
 def test_after_a_kill_clocks_are_free_and_no_instruction_had_the_clock_of_another(
     local_job: LocalJob, plan: PlannedPipeline, killed: str
@@ -156,6 +159,7 @@ def test_after_a_kill_clocks_are_free_and_no_instruction_had_the_clock_of_anothe
         assert clocks[interrupted:] == row * STEPS
 
 
+@pytest.mark.exhaustive
 def test_after_a_kill_of_the_operator_clocks_are_free_and_the_next_run_has_the_whole_plan(
     local_job: LocalJob, plan: PlannedPipeline
 ) -> None:

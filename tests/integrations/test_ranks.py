@@ -17,6 +17,7 @@ import nvml_simulator
 from support.agents.processes import children_of, program_of
 from support.free_ports import free_port
 from support.local_runs.local_runs import LocalJob, RunProcess, descendants_of, kill, wait_for_end
+from support.test_sets.parameters import exhaustive_after
 
 pytestmark = [pytest.mark.integrations, pytest.mark.timeout(900)]
 
@@ -26,6 +27,7 @@ DEFAULT_WATTS, HELD_WATTS = 400.0, 250.0
 # The counters of a simulated GPU advance every 100 ms. Each reading may be one such step late, and is rounded to mJ.
 STEP_JOULES = 0.1 * DEFAULT_WATTS + 0.001
 WAIT_SECONDS = 300.0
+# The shortest that a job may have.
 DEADLINE_SECONDS = 60
 
 
@@ -195,9 +197,17 @@ def assert_all_energy_is_counted(local_job: LocalJob) -> None:
     assert local_job.limits() == [DEFAULT_WATTS] * RANKS
 
 
-# The first epoch, one between, and the last one, which ends the run in any case; without a group, each one.
+# An epoch with and one without a group. Then the first epoch, one between, and the last one, which ends the run in any
+# case; without a group, each one.
 @pytest.mark.parametrize(
-    "plan", [Plan([-1, -3, MAX_EPOCHS]), Plan([-1, -2, -3, -4, -5, -MAX_EPOCHS, 1], group=[False])]
+    "plan",
+    exhaustive_after(
+        [
+            Plan([-2, 3], group=[True, False]),
+            Plan([-1, -3, MAX_EPOCHS]),
+            Plan([-1, -2, -3, -4, -5, -MAX_EPOCHS, 1], group=[False]),
+        ]
+    ),
 )
 def test_all_ranks_end_after_the_epoch_in_which_rank_0_reaches_or_diverges(local_job: LocalJob, plan: Plan) -> None:
     local_job.run(*write_job(local_job, plan))
@@ -207,15 +217,26 @@ def test_all_ranks_end_after_the_epoch_in_which_rank_0_reaches_or_diverges(local
     assert_all_energy_is_counted(local_job)
 
 
-def test_no_rank_hangs_when_another_is_killed(local_job: LocalJob, capfd: pytest.CaptureFixture[str]) -> None:
-    local_job.run(*write_job(local_job, Plan([3], killed=[(0, 2), (2, 1)])))
-    assert outcomes(local_job) == ["crashed", "crashed"]
+@pytest.mark.parametrize(
+    "plan",
+    exhaustive_after(
+        [Plan([3], group=[True, False], killed=[(0, 2), None]), Plan([MAX_EPOCHS], killed=[(2, 1), (1, 3), None])]
+    ),
+)
+def test_no_rank_hangs_when_another_is_killed(
+    local_job: LocalJob, capfd: pytest.CaptureFixture[str], plan: Plan
+) -> None:
+    local_job.run(*write_job(local_job, plan))
+    killed = [each[0] for each in plan.killed if each is not None]
+    assert outcomes(local_job) == ["crashed"] * len(killed) + ["reached"]
     errors = capfd.readouterr().err
-    for rank in (0, 2):
+    for rank in killed:
         assert f"rank {rank} of {RANKS} ended without a report" in errors
     assert_all_energy_is_counted(local_job)
 
 
+# Of the shortest deadline that a job may have. tests/node/test_outcomes.py has a hung training in the usual set.
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("plan", "silent"),
     [
@@ -224,7 +245,7 @@ def test_no_rank_hangs_when_another_is_killed(local_job: LocalJob, capfd: pytest
         # Nothing connects these ranks but the verdict, for which they wait.
         (Plan([3], killed=[(0, 2), None], signal=19, group=[False]), 0),
     ],
-)  # fmt: skip
+)
 def test_an_attempt_with_a_rank_that_stops_is_hung_and_the_next_one_reaches(
     local_job: LocalJob, capfd: pytest.CaptureFixture[str], plan: Plan, silent: int
 ) -> None:
@@ -244,7 +265,7 @@ def started_and_paused(local_job: LocalJob, plan: Plan) -> RunProcess:
     return run
 
 
-@pytest.mark.parametrize("group", [True, False])
+@pytest.mark.parametrize("group", exhaustive_after([False, True]))
 def test_the_kill_of_the_agent_changes_neither_the_verdicts_nor_the_energy(local_job: LocalJob, group: bool) -> None:
     run = started_and_paused(local_job, Plan([4], group=[group], pause=2))
     (agent,) = [child for child in children_of(run.pid) if "wattloop_agent" in program_of(child)]
@@ -257,7 +278,7 @@ def test_the_kill_of_the_agent_changes_neither_the_verdicts_nor_the_energy(local
     assert_all_energy_is_counted(local_job)
 
 
-@pytest.mark.parametrize("group", [True, False])
+@pytest.mark.parametrize("group", exhaustive_after([False, True]))
 def test_a_run_that_is_killed_leaves_no_rank_and_no_limit_and_resumes(local_job: LocalJob, group: bool) -> None:
     plan = Plan([4], group=[group], pause=2)
     run = started_and_paused(local_job, plan)

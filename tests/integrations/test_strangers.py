@@ -9,17 +9,19 @@ import pytest
 
 from support.strangers.definitions import COMPILED_TORCH
 from support.strangers.on_laptop import local_job
+from support.test_sets.parameters import exhaustive_after
 
 # The script imports PyTorch and its compiler.
 pytestmark = [pytest.mark.integrations, pytest.mark.timeout(600)]
 
 
-def test_a_compiled_script_reaches_and_its_rows_say_what_it_printed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", exhaustive_after([1, 2]))
+def test_a_compiled_script_reaches_and_its_rows_say_what_it_printed(tmp_path: Path, count: int) -> None:
     local = local_job(COMPILED_TORCH, tmp_path)
     # Simulated GPUs use energy while time passes, because the script trains on the processor.
-    assert local.run("--recurrences", "2", "--time-scale", "1") == 0
+    assert local.run("--recurrences", str(count), "--time-scale", "1") == 0
     rows = local.rows()
-    assert [row["outcome"] for row in rows] == ["reached"] * 2
+    assert [row["outcome"] for row in rows] == ["reached"] * count
     for row, log in zip(rows, sorted((local.output / "logs").glob("compiled-torch-*.log")), strict=True):
         printed = dict(re.findall(r"Epoch +(\d+) .* accuracy = (\S+)", log.read_text()))
         assert float(printed[row["epochs"]]) == pytest.approx(float(row["metric"]))

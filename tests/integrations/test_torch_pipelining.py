@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+import warnings
 from typing import Any
 
 import pytest
@@ -13,7 +10,8 @@ import torch
 from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 from torch.distributed.pipelining.schedules import PipelineScheduleSingle
 
-from support.torch_pipelines.compared import CASES, RANKS, STEPS, Compared, RecordingPipeline
+from support.torch_pipelines.compared import CASES, RANKS, STEPS, Compared, RecordingPipeline, compare
+from support.torch_pipelines.forked_ranks import run_ranks
 from wattloop.errors import UsageError
 from wattloop.integrations.torch_pipelining import follow, stream_synchronization
 from wattloop.integrations.torch_schedule import instructions_of, replica_of, schedule_name
@@ -27,13 +25,10 @@ NAMES = [name for name, _, _ in CASES]
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Compared]]:
     """For each rank, by schedule, a training without and one with the adapter."""
-    folder = tmp_path_factory.mktemp("ranks")
-    tests = str(Path(__file__).parents[1])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, *sys.path])}
-    program = "from support.torch_pipelines.compared import main; main()"
-    subprocess.run([sys.executable, "-c", program, str(folder)], env=environment, check=True)
-    found: list[dict[str, Compared]] = torch.load(folder / "results.pt", weights_only=False)
-    return found
+    with warnings.catch_warnings():
+        # As in an interpreter of its own, where no warning is an error.
+        warnings.resetwarnings()
+        return run_ranks(RANKS, compare, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -5,22 +5,25 @@ from __future__ import annotations
 import copy
 import csv
 import json
+import os
 import random
 import signal
-import subprocess
-import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy
 import pytest
 import torch
+import torch._dynamo  # imported before ranks are forked
 from torch.utils.data import DataLoader, TensorDataset
 
 import nvml_simulator
-from support.agents.simulated_node import simulated_node
+from support.agents.simulated_node import SimulatedNode, simulated_node
+from support.forked_process import exit_codes, forked
 from support.free_ports import free_port
 from support.reporting.report_server import ReportServer
 from wattloop import Run
@@ -320,118 +323,102 @@ def test_a_checkpoint_keeps_what_was_chosen_and_the_thresholds_that_are_left(nod
         assert json.loads(json.dumps(probe.state_dict())) == state
 
 
-KILLED = """
-import json, os, signal, sys
-sys.path.insert(0, sys.argv[2])
-from integrations import test_training_probe as tests
-import nvml_simulator, torch
-from pathlib import Path
+def train_with_checkpoints(node: Node, folder: Path, *, name: str, killed: bool) -> int:
+    """Train in a process of its own, from the checkpoint on if there is one; prints the thresholds that are left."""
+    checkpoint = folder / "checkpoint.pt"
+    with nvml_simulator.Machine(node.state) as gpus, running(Node(gpus, node.socket, node.state)) as run:
+        training = Training(Node(gpus, node.socket, node.state))
+        stepped: list[torch.nn.Module] = []
 
-state, _, socket, phase = sys.argv[1:]
-checkpoint = Path("checkpoint.pt")
-with nvml_simulator.Machine(state) as gpus, tests.running(tests.Node(gpus, Path(socket), Path(state))) as run:
-    training = tests.Training(tests.Node(gpus, Path(socket), Path(state)))
-    calls = []
+        def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any) -> None:
+            stepped.append(model)
+            if killed and model is not training.model and len({id(each) for each in stepped}) > 3:
+                os.kill(os.getpid(), signal.SIGKILL)
+            training.step(model, optimizer, batch)
 
-    def step(model, optimizer, batch):
-        calls.append(model)
-        if phase == "killed" and model is not training.model and len({id(each) for each in calls}) > 3:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return training.step(model, optimizer, batch)
-
-    probe = training.probe(run, step=step, trials_file=f"{phase}.jsonl")
-    if checkpoint.exists():
-        stored = torch.load(checkpoint, weights_only=False)
-        training.model.load_state_dict(stored["model"])
-        training.optimizer.load_state_dict(stored["optimizer"])
-        probe.load_state_dict(stored["probe"])
-    for metric in (0.2, 0.55, 0.6):
-        for batch in probe.batches:
-            step(training.model, training.optimizer, batch)
-        torch.save({"model": training.model.state_dict(), "optimizer": training.optimizer.state_dict(),
-                    "probe": probe.state_dict()}, checkpoint)
-        probe.on_validation(metric)
-    print(json.dumps(probe.state_dict()["left"]))
-"""
+        probe = training.probe(run, step=step, trials_file=folder / f"{name}.jsonl")
+        if checkpoint.exists():
+            stored = torch.load(checkpoint, weights_only=False)
+            training.model.load_state_dict(stored["model"])
+            training.optimizer.load_state_dict(stored["optimizer"])
+            probe.load_state_dict(stored["probe"])
+        for metric in (0.2, 0.55, 0.6):
+            for batch in probe.batches:
+                step(training.model, training.optimizer, batch)
+            parts = {"model": training.model, "optimizer": training.optimizer, "probe": probe}
+            torch.save({part: value.state_dict() for part, value in parts.items()}, checkpoint)
+            probe.on_validation(metric)
+        print(json.dumps(probe.state_dict()["left"]))
+    return 0
 
 
 def test_a_training_that_is_killed_in_a_probe_begins_it_again(node: Node, tmp_path: Path) -> None:
-    def train(phase: str) -> subprocess.CompletedProcess[str]:
-        tests = str(Path(__file__).resolve().parents[1])
-        command = [sys.executable, "-c", KILLED, str(node.state), tests, str(node.socket), phase]
-        return subprocess.run(command, cwd=tmp_path, check=False, timeout=300, capture_output=True, text=True)
+    def train(name: str, *, killed: bool) -> int:
+        def call() -> int:
+            return train_with_checkpoints(node, tmp_path, name=name, killed=killed)
 
-    killed = train("killed")
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+        (code,) = exit_codes([forked(call, tmp_path / name, tmp_path / f"{name}-errors")])
+        return code
+
+    assert train("killed", killed=True) == -signal.SIGKILL, (tmp_path / "killed-errors").read_text()
     before = (tmp_path / "killed.jsonl").read_text().splitlines()
-    resumed = train("resumed")
-    assert resumed.returncode == 0, resumed.stderr
-    assert json.loads(resumed.stdout) == []
+    assert train("resumed", killed=False) == 0, (tmp_path / "resumed-errors").read_text()
+    assert json.loads((tmp_path / "resumed").read_text()) == []
     after = (tmp_path / "resumed.jsonl").read_text().splitlines()
     assert 0 < len(before) < len(after)
     assert json.loads(after[0])["threshold"] == 0.5
 
 
-RANKS = """
-import json, os, sys
-sys.path.insert(0, sys.argv[2])
-from integrations import test_training_probe as tests
-import nvml_simulator, torch
-import torch.distributed as dist
-from pathlib import Path
-
-state, _, socket, port = sys.argv[1:]
-
-def train(rank):
+def train_rank(node: SimulatedNode, folder: Path, rank: int, port: int) -> int:
+    """Train in a process of its own as one of two ranks; writes what it goes on with."""
+    # As in an interpreter of its own, where no warning is an error.
+    warnings.resetwarnings()
     ranks = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
-    os.environ |= {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    dist.init_process_group("gloo")
-    plan = tests.ProbePlan(at=(0.5,), batch_sizes=(8, 16), power_limits_watts=(300, 200),
-                           parameters=(tests.ProbedParameter("learning_rate", ("0.001", "0.05")),),
-                           steps=3, warm_up_steps=1, max_time_percent=100.0)
-    with nvml_simulator.Machine(state) as gpus:
-      node = tests.Node(gpus, Path(socket), Path(state))
-      with tests.running(node, plan, **ranks) as run:
-        training = tests.Training(node)
-        model = torch.nn.parallel.DistributedDataParallel(training.model)
+    os.environ |= {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.distributed.init_process_group("gloo")
+    plan = ProbePlan(
+        at=(0.5,),
+        batch_sizes=(8, 16),
+        power_limits_watts=(300, 200),
+        parameters=(ProbedParameter("learning_rate", ("0.001", "0.05")),),
+        steps=3,
+        warm_up_steps=1,
+        max_time_percent=100.0,
+    )
+    with nvml_simulator.Machine(node.state) as gpus:
+        own = Node(gpus, node.socket, node.state)
+        with running(own, plan, **ranks) as run:
+            training = Training(own)
+            model = torch.nn.parallel.DistributedDataParallel(training.model)
 
-        def step(copied, optimizer, batch):
-            optimizer.zero_grad()
-            torch.nn.functional.mse_loss(copied(batch[0]), batch[1]).backward()
-            optimizer.step()
-            gpus.occupy([rank], work=tests.NODE_WORK * (len(batch[0]) + 8) / 16, intensity=0.4 + 0.2 * rank)
+            def step(copied: torch.nn.Module, optimizer: torch.optim.Optimizer, batch: Any) -> None:
+                optimizer.zero_grad()
+                torch.nn.functional.mse_loss(copied(batch[0]), batch[1]).backward()
+                optimizer.step()
+                gpus.occupy([rank], work=NODE_WORK * (len(batch[0]) + 8) / 16, intensity=0.4 + 0.2 * rank)
 
-        probe = tests.TrainingProbe(run, model, training.optimizer, step=step, loss=training.loss,
-                                    data=training.data, trials_file=f"trials-{rank}.jsonl")
-        for metric in (0.2, 0.55, 0.6):
-            for batch in probe.batches:
-                step(model, training.optimizer, batch)
-            # Only the metric of rank 0 counts.
-            probe.on_validation(metric if rank == 0 else None)
-        weights = [parameter.detach().flatten().tolist() for parameter in training.model.parameters()]
-        held = run.gpus.limit_watts
-        with open(f"rank-{rank}.json", "w") as stream:
-            json.dump([str(probe.configuration), held, weights, run.batch_size], stream)
-        dist.barrier()
-    dist.destroy_process_group()
-
-child = os.fork()
-code = 1
-try:
-    train(1 if child == 0 else 0)
-    code = 0
-finally:
-    if child == 0:
-        os._exit(code)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
+            options: dict[str, Any] = {"step": step, "loss": training.loss, "data": training.data}
+            trials_file = folder / f"trials-{rank}.jsonl"
+            probe = TrainingProbe(run, model, training.optimizer, **options, trials_file=trials_file)
+            for metric in (0.2, 0.55, 0.6):
+                for batch in probe.batches:
+                    step(model, training.optimizer, batch)
+                # Only the metric of rank 0 counts.
+                probe.on_validation(metric if rank == 0 else None)
+            weights = [parameter.detach().flatten().tolist() for parameter in training.model.parameters()]
+            found = [str(probe.configuration), run.gpus.limit_watts, weights, run.batch_size]
+            (folder / f"rank-{rank}.json").write_text(json.dumps(found))
+            torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+    return 0
 
 
 def test_two_ranks_try_the_same_and_go_on_with_the_same(tmp_path: Path) -> None:
     with simulated_node(2) as simulated:
-        tests = str(Path(__file__).resolve().parents[1])
-        arguments = [str(simulated.state), tests, str(simulated.socket), str(free_port())]
-        subprocess.run([sys.executable, "-c", RANKS, *arguments], cwd=tmp_path, check=True, timeout=300)
+        port, log = free_port(), tmp_path / "log"
+        calls = [partial(train_rank, simulated, tmp_path, rank, port) for rank in range(2)]
+        codes = exit_codes([forked(call, log, log) for call in calls])
+    assert codes == [0, 0], log.read_text()
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2))
     assert first == second
     assert not (tmp_path / "trials-1.jsonl").exists()

@@ -9,6 +9,7 @@ import pytest
 
 from support.local_runs.huggingface_script import SCRIPT, evaluations
 from support.local_runs.local_runs import LocalJob
+from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.main import main
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.store import open_store
@@ -48,7 +49,10 @@ def logged(local_job: LocalJob, recurrence: TrainingRecurrence) -> list[tuple[fl
     return evaluations((local_job.output / "logs" / f"{recurrence.metadata.name}.log").read_text())
 
 
-@pytest.mark.parametrize(("source", "count"), [("KubeflowTrainer", 2), ("Logs", 1)])
+# By the log, the example and a stranger's compiled script are ended at their targets.
+@pytest.mark.parametrize(
+    ("source", "count"), exhaustive_after([("KubeflowTrainer", 1), ("KubeflowTrainer", 2), ("Logs", 1)])
+)
 def test_a_training_is_ended_at_its_target_with_the_metric_that_it_logs(
     local_job: LocalJob, source: str, count: int
 ) -> None:
@@ -69,7 +73,7 @@ def test_a_training_is_ended_at_its_target_with_the_metric_that_it_logs(
         assert recurrence.status.cost is not None
 
 
-@pytest.mark.parametrize("source", ["KubeflowTrainer", "Logs"])
+@pytest.mark.parametrize("source", exhaustive_after(["KubeflowTrainer", "Logs"]))
 def test_a_short_training_has_the_metric_that_it_logs_at_its_target_or_its_end(
     local_job: LocalJob, source: str
 ) -> None:
@@ -85,16 +89,17 @@ def test_a_short_training_has_the_metric_that_it_logs_at_its_target_or_its_end(
     assert any(final == pytest.approx(each, rel=1e-3) for each in expected), (final, evaluations)
 
 
-def test_the_example_of_an_unchanged_script_is_ended_at_its_target(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", exhaustive_after([1, 2]))
+def test_the_example_of_an_unchanged_script_is_ended_at_its_target(tmp_path: Path, count: int) -> None:
     assert "wattloop" not in (EXAMPLE / "train.py").read_text().replace("knows nothing of Wattloop", "")
     output = tmp_path / "output"
-    words = ["run", str(EXAMPLE / "job.yaml"), "--recurrences", "2", "--output", str(output)]
+    words = ["run", str(EXAMPLE / "job.yaml"), "--recurrences", str(count), "--output", str(output)]
     assert main([*words, "--simulated-gpus", "1", "--time-scale", "60"]) == 0
     with open_store(output / "wattloop.db") as store:
         recurrences = [
             TrainingRecurrence.from_wire(each.body) for each in store.objects.list("TrainingRecurrence", "local")
         ]
-    assert [each.status.result for each in recurrences] == ["Reached", "Reached"]
+    assert [each.status.result for each in recurrences] == ["Reached"] * count
     for recurrence in recurrences:
         progress, usage = recurrence.status.progress, recurrence.status.usage
         assert progress is not None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import signal
 import sys
 import warnings
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ import pytest
 import torch  # noqa: F401 - imported before trainings are forked
 
 from support.agents.simulated_node import simulated_node
-from support.forked_process import forked
+from support.forked_process import exit_codes, forked
 from support.free_ports import free_port
 from wattloop.gpus.agent import SOCKET_VARIABLE
 
@@ -206,14 +205,10 @@ def started(snippet: str, folder: Path, name: str, variables: Mapping[str, str],
 
 
 def ended(processes: Mapping[str, int], folder: Path) -> list[str]:
-    """Wait until all snippets have ended well; returns what they printed. None outlives a test that is ended."""
-    statuses: list[int] = []
-    try:
-        statuses.extend(os.waitpid(process, 0)[1] for process in processes.values())
-    finally:
-        for process in list(processes.values())[len(statuses) :]:
-            os.kill(process, signal.SIGKILL)
-    assert not any(statuses), [(folder / f"{name}-errors").read_text() for name in processes]
+    """Wait until all snippets have ended well; returns what they printed."""
+    assert not any(exit_codes(list(processes.values()))), [
+        (folder / f"{name}-errors").read_text() for name in processes
+    ]
     return [(folder / name).read_text() for name in processes]
 
 

@@ -26,6 +26,9 @@ from support.node.paced import put_scripts
 from support.node.polling import Poller
 from support.node.waits import SLOWEST_SECONDS
 
+# The long form of an attack: tests/agent/attacks shows each of them by itself, test_hostile_pod.py the neighbour.
+pytestmark = pytest.mark.exhaustive
+
 NEIGHBOUR, ATTACKERS = "neighbour", "hostile-pods"
 ATTACK_SECONDS = 25
 LATECOMER_SECONDS = 8

@@ -1,4 +1,4 @@
-"""Four rounds of kills while two jobs train: all energy is reported once, and every GPU is restored."""
+"""Rounds of kills while two jobs train: all energy is reported once, and every GPU is restored."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ from support.node.killing import Killer
 from support.node.ledger_observer import LedgerObserver
 from support.node.paced import paced_job, put_scripts
 from support.node.waits import SLOWEST_SECONDS
+from support.test_sets.parameters import exhaustive_after
 from support.training_journal import FOLDER, NOBODY, EnergyUse, ReportedEnergy, energy_uses, not_reported, read_journal
 
-NAMESPACE = "kills"
-KINDS, ROUNDS = 7, 4
-KILLS = KINDS * ROUNDS
+KINDS = 7
 SEED = 20261120
 GPUS = {"narrow": 1, "wide": 2}
 RETRIES = 5
@@ -45,6 +44,7 @@ class Aftermath:
     """The state after everything has ended.
 
     Attributes:
+        rounds: How often each kind of thing was to be killed.
         killed: How often each kind of thing was killed.
         attempts: Of each job, the first one first.
         statuses: Of each job.
@@ -56,6 +56,7 @@ class Aftermath:
         next: Of each job, a recurrence that was asked for afterwards.
     """
 
+    rounds: int
     killed: collections.Counter[str]
     attempts: dict[str, list[Object]]
     statuses: dict[str, Object]
@@ -67,12 +68,19 @@ class Aftermath:
     next: dict[str, Object]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=exhaustive_after([1, 4]), ids=["one-round", "four-rounds"])
 def aftermath(
-    node: About, kubectl: ClusterCommand, core: client.CoreV1Api, cluster: DynamicClient, gpus: Machine
+    request: pytest.FixtureRequest,
+    node: About,
+    kubectl: ClusterCommand,
+    core: client.CoreV1Api,
+    cluster: DynamicClient,
+    gpus: Machine,
 ) -> Aftermath:
-    make_editor(node, kubectl, core, NAMESPACE)
-    put_scripts(kubectl, NAMESPACE)
+    rounds: int = request.param
+    namespace = f"kills-{rounds}"
+    make_editor(node, kubectl, core, namespace)
+    put_scripts(kubectl, namespace)
     journal = gpus.path.parent / FOLDER
     if journal.exists():
         # Of a run before, on a node that is there for longer.
@@ -84,20 +92,21 @@ def aftermath(
     for job, count in GPUS.items():
         limits = {"successfulHistoryLimit": 1000, "failedHistoryLimit": 1000}
         trigger = {"trigger": {"continuous": {"minGapSeconds": 0}}}
-        kubectl.apply(paced_job(job, gpus=count, epoch_seconds=0.7, **limits, **trigger), namespace=NAMESPACE)
-    jobs = {job: Runs(kubectl, cluster, job, NAMESPACE) for job in GPUS}
+        kubectl.apply(paced_job(job, gpus=count, epoch_seconds=0.7, **limits, **trigger), namespace=namespace)
+    jobs = {job: Runs(kubectl, cluster, job, namespace) for job in GPUS}
     with LedgerObserver(NodeFolders(Path(node.folder)).host / "state" / "monitor" / "energy.json") as ledgers:
-        killed = kill(Killer(Path(node.folder), kubectl, NAMESPACE, SEED))
-        come_to_rest(kubectl, jobs)
+        killed = kill(Killer(Path(node.folder), kubectl, namespace, SEED), rounds)
+        come_to_rest(kubectl, jobs, namespace)
         attempts, statuses = await_last_words(jobs, ledgers)
     after = energy_joules(gpus)
     used = energy_uses(read_journal(journal), before, after)
     aftermath = Aftermath(
+        rounds=rounds,
         killed=killed,
         attempts=attempts,
         statuses=statuses,
         observations={job: observations(node, of[0]["spec"]["jobRef"]["uid"]) for job, of in attempts.items()},
-        orphans=lasting_orphans(kubectl),
+        orphans=lasting_orphans(kubectl, namespace),
         joules=sum(after.values()) - sum(before.values()),
         energies=[ReportedEnergy.of(each, used) for of in attempts.values() for each in of],
         unclaimed=used.get(NOBODY),
@@ -108,10 +117,10 @@ def aftermath(
     return aftermath
 
 
-def kill(killer: Killer) -> collections.Counter[str]:
+def kill(killer: Killer, rounds: int) -> collections.Counter[str]:
     """Kills the next part in turn as soon as it runs, then waits for some time."""
     killed: collections.Counter[str] = collections.Counter()
-    for kind in killer.rounds(KILLS):
+    for kind in killer.rounds(KINDS * rounds):
         deadline = time.monotonic() + SLOWEST_SECONDS
         while not killer.kinds[kind]():
             assert time.monotonic() < deadline, f"there is no {kind} to kill; killed so far: {killed}"
@@ -121,7 +130,7 @@ def kill(killer: Killer) -> collections.Counter[str]:
     return killed
 
 
-def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs]) -> None:
+def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs], namespace: str) -> None:
     """Requests no further runs, and waits for all attempts of those that have begun.
 
     A job's status is written after that of an attempt, so it is waited for until it has counted the last one.
@@ -133,9 +142,9 @@ def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs]) -> None:
         try:
             if time.monotonic() > reminded + REMIND_EVERY_SECONDS:
                 reminded = time.monotonic()
-                remind_of_jobs(kubectl, reminded)
+                remind_of_jobs(kubectl, namespace, reminded)
             for job in jobs:
-                kubectl("patch", "rtj", job, "--type=merge", manual, namespace=NAMESPACE)
+                kubectl("patch", "rtj", job, "--type=merge", manual, namespace=namespace)
             attempts = {job: in_order(runs.recurrences()) for job, runs in jobs.items()}
             statuses = {job: runs.status() for job, runs in jobs.items()}
             active = sum(len(status.get("active", ())) for status in statuses.values())
@@ -143,8 +152,8 @@ def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs]) -> None:
             ended = all("completionTime" in each.get("status", {}) for of in attempts.values() for each in of)
             active += sum(len(of) and is_tried_again(of[-1]) for of in attempts.values())
             if ended and counted and not active:
-                for namespace in (OPERATORS, AGENTS):
-                    kubectl("wait", "--for=condition=Ready", "pods", "--all", "--timeout=150s", namespace=namespace)
+                for part in (OPERATORS, AGENTS):
+                    kubectl("wait", "--for=condition=Ready", "pods", "--all", "--timeout=150s", namespace=part)
                 return
         except CommandError as error:
             # The API server is just coming back.
@@ -155,19 +164,19 @@ def come_to_rest(kubectl: ClusterCommand, jobs: dict[str, Runs]) -> None:
         time.sleep(1.0)
 
 
-def remind_of_jobs(kubectl: ClusterCommand, moment: float) -> None:
+def remind_of_jobs(kubectl: ClusterCommand, namespace: str, moment: float) -> None:
     """Changes an annotation of the Jobs that seem forgotten, so that Kubernetes' Job controller looks at them again.
 
     If the API server is killed while the controller counts a pod that was deleted by force, the controller can count
     the failure, and then neither end the Job nor create another pod. It waits for an event of its own change for five
     minutes, and afterwards looks at a Job only when the Job changes.
     """
-    for job in kubectl.json("get", "jobs", namespace=NAMESPACE)["items"]:
+    for job in kubectl.json("get", "jobs", namespace=namespace)["items"]:
         status = job.get("status", {})
         if status.get("failed") and not status.get("active") and not status.get("conditions"):
             print(f"the Job {job['metadata']['name']} seems forgotten: {status}")
             reminder = f"test.wattloop.dev/reminder={moment:.0f}"
-            kubectl("annotate", "job", job["metadata"]["name"], "--overwrite", reminder, namespace=NAMESPACE)
+            kubectl("annotate", "job", job["metadata"]["name"], "--overwrite", reminder, namespace=namespace)
 
 
 def await_last_words(
@@ -210,31 +219,31 @@ def observations(node: About, job_uid: str) -> list[tuple[int, int]]:
         return sorted(database.execute(question, (job_uid,)))
 
 
-def lasting_orphans(kubectl: ClusterCommand) -> list[str]:
+def lasting_orphans(kubectl: ClusterCommand, namespace: str) -> list[str]:
     """The orphans that remain: Kubernetes removes a pod some time after what it belonged to has ended."""
     deadline = time.monotonic() + SLOWEST_SECONDS
-    while (found := orphans(kubectl)) and time.monotonic() < deadline:
+    while (found := orphans(kubectl, namespace)) and time.monotonic() < deadline:
         time.sleep(1.0)
     return found
 
 
-def orphans(kubectl: ClusterCommand) -> list[str]:
+def orphans(kubectl: ClusterCommand, namespace: str) -> list[str]:
     """Jobs and pods whose owner is not there, and pods that still run."""
     there = {
         each["metadata"]["uid"]
         for kind in ("trec", "jobs")
-        for each in kubectl.json("get", kind, namespace=NAMESPACE)["items"]
+        for each in kubectl.json("get", kind, namespace=namespace)["items"]
     }
     return [
         f"{kind}/{each['metadata']['name']}"
         for kind in ("jobs", "pods")
-        for each in kubectl.json("get", kind, namespace=NAMESPACE)["items"]
+        for each in kubectl.json("get", kind, namespace=namespace)["items"]
         if each["metadata"]["ownerReferences"][0]["uid"] not in there or each["status"].get("phase") == "Running"
     ]
 
 
 def test_every_part_was_killed_in_turn(aftermath: Aftermath) -> None:
-    assert list(aftermath.killed.values()) == [ROUNDS] * KINDS
+    assert list(aftermath.killed.values()) == [aftermath.rounds] * KINDS
 
 
 def test_every_attempt_has_one_outcome_and_one_observation(aftermath: Aftermath) -> None:

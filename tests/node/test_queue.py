@@ -26,6 +26,9 @@ from support.node.digits import Runs
 from support.node.paced import paced_job, put_scripts
 from support.node.waits import await_epoch, await_status, is_counted
 
+# tests/cluster/operator/test_kueue.py preempts with the same controller; here the pods are real ones, too.
+pytestmark = pytest.mark.exhaustive
+
 NAMESPACE = "queue"
 JOBS = ("low", "high")
 STEP_JOULES = 0.1 * 400.0

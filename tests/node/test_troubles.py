@@ -72,6 +72,7 @@ def gpu_of(cluster: DynamicClient, attempt: str) -> str:
     )
 
 
+@pytest.mark.exhaustive
 def test_an_image_that_does_not_exist_is_named(user: ClusterCommand, cluster: DynamicClient) -> None:
     job = paced_job("no-image")
     container_of(job)["image"] = "localhost:1/nothing:1"
@@ -94,6 +95,7 @@ def test_a_missing_command_is_named_and_counts_against_no_batch_size(
     assert observations_of(runs.status()) == 0
 
 
+@pytest.mark.exhaustive
 def test_a_missing_volume_is_shown_by_the_command_that_the_condition_names(
     user: ClusterCommand, cluster: DynamicClient
 ) -> None:
@@ -123,6 +125,7 @@ def test_a_missing_volume_is_shown_by_the_command_that_the_condition_names(
     assert 'configmap "nothing" not found' in user(*described[1].split(), namespace=NAMESPACE)
 
 
+@pytest.mark.exhaustive
 def test_an_unschedulable_pod_is_named(user: ClusterCommand, cluster: DynamicClient) -> None:
     runs = start(user, cluster, paced_job("too-wide", gpus=8))
     condition = await_condition(cluster, NAMESPACE, "too-wide", "Running", status="False", message="Unschedulable")

@@ -18,7 +18,7 @@ from support.node.limit_observer import LimitObserver
 from support.node.paced import paced_job, put_scripts
 
 NAMESPACE = "two-jobs"
-ROUNDS = 2
+ROUNDS = 1
 GPUS = {"narrow": 1, "wide": 2}
 LIMITS = {"narrow": 250, "wide": 300}
 FOUND_WATTS = 400.0

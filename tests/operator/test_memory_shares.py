@@ -17,6 +17,7 @@ import pytest
 
 from support.control_plane.certificates import CertificateAuthority
 from support.control_plane.memory_cgroup import MemoryCgroup, memory_cgroup, missing_requirement, operator_limit_bytes
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator import memory_shares as shares
 from wattloop_operator.domain.policy_cache import MAX_CELLS
 from wattloop_operator.http.http_service import MAX_CONCURRENCY
@@ -66,11 +67,13 @@ def container() -> Iterator[MemoryCgroup]:
         yield made
 
 
+# The short form has few connections, and its planner begins alone.
+@pytest.mark.parametrize("form", exhaustive_after(["short", "long"]))
 @pytest.mark.processes
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_an_operator_whose_parts_are_all_full_stays_within_the_memory_of_the_chart(
-    container: MemoryCgroup, tmp_path: Path
+    container: MemoryCgroup, tmp_path: Path, form: str
 ) -> None:
     authority = CertificateAuthority()
     pair = authority.server(["127.0.0.1"], ["reports.example"])
@@ -78,10 +81,10 @@ def test_an_operator_whose_parts_are_all_full_stays_within_the_memory_of_the_cha
     (tmp_path / "tls.key").write_bytes(pair.private_key)
     tls = ssl.create_default_context(cadata=authority.certificate.decode())
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    subprocess.run([*FILLED, "prepare", str(tmp_path)], check=True, env=environment)
+    subprocess.run([*FILLED, "prepare", str(tmp_path), form], check=True, env=environment)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    command = container.command([*FILLED, "fill", str(tmp_path)])
+    command = container.command([*FILLED, "fill", str(tmp_path), form])
     with contextlib.ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
         operator = stack.enter_context(

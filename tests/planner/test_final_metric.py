@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from support.plateau_measurement import MEASURED, measured_jobs, misleading_jobs, plateau_jobs, tally_of
 from support.synthetic_jobs import KINDS
+from support.test_sets.parameters import exhaustive_after
 from wattloop.wire.environment import RunTarget
 from wattloop_planner.final_metric import predict_final_metric
 from wattloop_planner.metric_curve import MetricCurve
@@ -38,7 +39,7 @@ def plateau_of(curve: MetricCurve, references: list[MetricCurve], target: RunTar
     return None
 
 
-@pytest.mark.parametrize("name", MEASURED)
+@pytest.mark.parametrize("name", exhaustive_after(MEASURED))
 def test_of_measured_runs_that_end_at_a_plateau_none_would_have_reached(name: str) -> None:
     tally = tally_of(measured_jobs(name, thresholds=24, orders=1))
     assert tally.wrong == 0

@@ -38,6 +38,8 @@ def test_a_loss_without_a_direction_is_refused_before_anything_runs(
     assert not local.output.exists()
 
 
+# tests/operator/local/test_mistakes.py has a module that is missing.
+@pytest.mark.exhaustive
 def test_a_script_of_another_environment_is_tried_twice_at_one_batch_size_with_its_error_shown(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -51,6 +53,8 @@ def test_a_script_of_another_environment_is_tried_twice_at_one_batch_size_with_i
     assert all(Path(log).exists() for log in re.findall(r"/\S+\.log", shown))
 
 
+# tests/operator/local/test_unreached_target.py has such a script.
+@pytest.mark.exhaustive
 def test_a_target_beyond_the_model_is_said_to_be_unreachable_and_saves_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +67,8 @@ def test_a_target_beyond_the_model_is_said_to_be_unreachable_and_saves_nothing(
     assert not any(row["outcome"] == "reached" for row in local.rows())
 
 
+# tests/operator/local/test_processor_agent.py has such a machine.
+@pytest.mark.exhaustive
 def test_without_a_gpu_times_are_measured_and_no_energy_or_saving_is_claimed(tmp_path: Path) -> None:
     local = local_job(PROCESSOR_ONLY, tmp_path)
     # A process loads a driver once, and this one may have loaded the simulated one.

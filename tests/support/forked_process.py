@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 FAILED = 70
@@ -34,3 +35,14 @@ def forked(call: Callable[[], int], stdout: Path, stderr: Path) -> int:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def exit_codes(pids: Sequence[int]) -> list[int]:
+    """Wait until all of these have ended; returns their exit codes. None outlives a test that is ended."""
+    codes: list[int] = []
+    try:
+        codes.extend(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
+    finally:
+        for pid in pids[len(codes) :]:
+            os.kill(pid, signal.SIGKILL)
+    return codes

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +125,13 @@ def attacked(
     agent_fixture: AgentFixture, attack: str, processes: int, connections: int, seconds: float = ATTACK_SECONDS
 ) -> Outcome:
     """Run hostile processes with this many connections each, beside a victim on the first GPU."""
+    return attacked_by(agent_fixture, [(attack, connections, 1)] * processes, seconds)
+
+
+def attacked_by(
+    agent_fixture: AgentFixture, attacks: Sequence[tuple[str, int, int]], seconds: float = ATTACK_SECONDS
+) -> Outcome:
+    """Run a hostile process for each attack, with so many connections and a GPU, beside a victim on the first GPU."""
     # A heartbeat that an attack delays costs the victim its limit.
     agent_fixture.heartbeat_timeout_seconds = HEARTBEAT_TIMEOUT_SECONDS
     begin = time.monotonic()
@@ -136,8 +143,11 @@ def attacked(
         assert victim.stdout.readline() == "held\n"
         before, logged = sum(map(resident_bytes, pids)), agent_fixture.log.stat().st_size
         begin = time.monotonic()
-        arguments = ["--connections", str(connections), "--seconds", str(seconds), "--gpus", agent_fixture.uuids[1]]
-        attackers = [stack.enter_context(hostile(agent_fixture, attack, *arguments)) for _ in range(processes)]
+        attackers = []
+        for attack, connections, gpu in attacks:
+            arguments = ["--connections", str(connections), "--seconds", str(seconds), "--gpus"]
+            process = hostile(agent_fixture, attack, *arguments, agent_fixture.uuids[gpu])
+            attackers.append(stack.enter_context(process))
         limits, descriptors, latecomer_seconds = set(), 0, 0.0
         while any(attacker.poll() is None for attacker in attackers):
             limits.add(agent_fixture.limits[0])
@@ -182,6 +192,29 @@ def check(outcome: Outcome) -> None:
     assert outcome.descriptors < WANTED_DESCRIPTORS
 
 
+def test_a_few_attackers_of_each_kind_at_once_stop_no_heartbeat_and_delay_no_caller(
+    agent_fixture: AgentFixture,
+) -> None:
+    before = agent_fixture.gpus.describe().calls.get(SET_CLOCKS, 0)
+    kinds = {"newlines": 16, "valid": 16, "idle": 40, "half": 40, "subscribers": 32, "churn": 1, "clocks": 8}
+    outcome = attacked_by(
+        agent_fixture, [(kind, connections, 2 if kind == "clocks" else 1) for kind, connections in kinds.items()]
+    )
+    check(outcome)
+    of_kind = dict(zip(kinds, outcome.attackers, strict=True))
+    errors = {kind: of_kind[kind]["errors"] for kind in kinds}
+    assert errors["newlines"]["BadRequest"] > 0, "they are answered"
+    assert errors["newlines"]["ConnectionClosed"] > 0, "and the connection is closed after a few"
+    assert of_kind["valid"]["answers"] > 0
+    assert all(errors[kind]["TooMany"] > 0 for kind in ("idle", "half", "subscribers")), "each process has a bound"
+    assert of_kind["churn"]["opened"] > 0
+    changes = agent_fixture.gpus.describe().calls[SET_CLOCKS] - before
+    assert 0 < changes < CHANGES_PER_SECOND * outcome.seconds + MAX_BURST
+    assert errors["clocks"]["OutOfRange"] > 0
+    assert of_kind["clocks"]["answers"] == sum(errors["clocks"].values()), "only refusals are answered"
+
+
+@pytest.mark.exhaustive
 def test_endless_newlines_stop_no_heartbeat(agent_fixture: AgentFixture) -> None:
     outcome = attacked(agent_fixture, "newlines", processes=1, connections=63)
     check(outcome)
@@ -189,6 +222,7 @@ def test_endless_newlines_stop_no_heartbeat(agent_fixture: AgentFixture) -> None
     assert outcome.errors()["ConnectionClosed"] > 10, "and the connection is closed after a few"
 
 
+@pytest.mark.exhaustive
 def test_a_flood_of_valid_requests_delays_no_other_caller(agent_fixture: AgentFixture) -> None:
     outcome = attacked(agent_fixture, "valid", processes=2, connections=64)
     check(outcome)
@@ -196,6 +230,7 @@ def test_a_flood_of_valid_requests_delays_no_other_caller(agent_fixture: AgentFi
     assert set(outcome.errors()) <= {"TooMany", "NotYours", "ConnectionClosed"}
 
 
+@pytest.mark.exhaustive
 def test_a_flood_of_unanswered_requests_delays_no_other_caller_and_changes_clocks_at_a_bounded_rate(
     agent_fixture: AgentFixture,
 ) -> None:
@@ -209,6 +244,7 @@ def test_a_flood_of_unanswered_requests_delays_no_other_caller_and_changes_clock
     assert set(outcome.errors()) <= {"OutOfRange", "TooMany", "NotYours", "ConnectionClosed"}
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("attack", ["idle", "half"])
 def test_idle_connections_and_incomplete_requests_lock_no_caller_out(agent_fixture: AgentFixture, attack: str) -> None:
     outcome = attacked(agent_fixture, attack, processes=18, connections=40)
@@ -219,6 +255,7 @@ def test_idle_connections_and_incomplete_requests_lock_no_caller_out(agent_fixtu
     assert outcome.total("open_at_end") <= MAX_CONNECTIONS + len(outcome.attackers) * MAX_CONNECTIONS_PER_GPU_OWNER
 
 
+@pytest.mark.exhaustive
 def test_subscribers_are_bounded_and_cost_others_nothing(agent_fixture: AgentFixture) -> None:
     outcome = attacked(agent_fixture, "subscribers", processes=10, connections=32)
     check(outcome)
@@ -235,6 +272,7 @@ def test_callers_that_read_no_answer_cost_others_nothing_and_are_disconnected(ag
     assert outcome.total("closed_by_agent") > 0
 
 
+@pytest.mark.exhaustive
 def test_opening_and_closing_connections_costs_others_nothing(agent_fixture: AgentFixture) -> None:
     outcome = attacked(agent_fixture, "churn", processes=2, connections=1)
     check(outcome)

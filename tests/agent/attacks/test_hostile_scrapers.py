@@ -19,6 +19,7 @@ from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import single_agent
 from support.agents.scraping import scraped
 from support.free_ports import free_port
+from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.settings import Address
 from wattloop_agent.monitor.energy.ledger import Ledger
 from wattloop_agent.telemetry import bounded_server
@@ -87,7 +88,9 @@ def server() -> Iterator[MetricsServer]:
     stop()
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nHost: "], ids=["silent", "half a request"])
+@pytest.mark.parametrize(
+    "sent", exhaustive_after([b"GET /metrics HTTP/1.1\r\nHost: ", b""]), ids=["half a request", "silent"]
+)
 def test_many_connections_take_few_threads_and_lock_out_no_client(agent: MetricsServer, sent: bytes) -> None:
     threads, descriptors = agent.threads(), agent.descriptors()
     max_threads = max_descriptors = 0

@@ -11,6 +11,7 @@ import pytest
 
 from support.agents.agent_fixture import DEADLINE_SECONDS, HEARTBEAT_TIMEOUT_SECONDS, AgentFixture, until
 from support.agents.processes import children_of, holding_process, wait_for_end
+from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection
 from wattloop.gpus.agent_process import start_agent, stop_agent
 
@@ -28,7 +29,7 @@ def started(agent_fixture: AgentFixture) -> tuple[subprocess.Popen[bytes], int]:
     return process, power_controller
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", exhaustive_after([signal.SIGKILL, signal.SIGTERM]))
 def test_the_gpus_of_a_dead_owner_are_restored(agent: AgentFixture, number: int) -> None:
     owner = holding_process(agent.socket, 200, agent.uuids)
     assert agent.limits == [200, 200, 200]
@@ -104,7 +105,7 @@ def test_restore_only_restores_what_killed_agents_left(agent_fixture: AgentFixtu
     assert agent_fixture.limits == FOUND
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", exhaustive_after([signal.SIGTERM, signal.SIGINT, signal.SIGHUP]))
 def test_an_agent_that_receives_a_signal_restores_every_gpu_first(agent_fixture: AgentFixture, number: int) -> None:
     process, power_controller = started(agent_fixture)
     with AgentConnection(agent_fixture.socket) as connection:
@@ -116,7 +117,7 @@ def test_an_agent_that_receives_a_signal_restores_every_gpu_first(agent_fixture:
     assert not agent_fixture.socket.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL])
+@pytest.mark.parametrize("number", exhaustive_after([signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL]))
 def test_a_signal_to_all_processes_of_a_terminal_restores_every_gpu(agent_fixture: AgentFixture, number: int) -> None:
     process, power_controller = started(agent_fixture)
     with AgentConnection(agent_fixture.socket) as connection:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from support.test_sets.parameters import exhaustive_after
+
 pytestmark = pytest.mark.processes
 
 PROGRAM = Path(__file__).parents[2] / "support" / "agents" / "killed_at_points.py"
 FOUND = [[400.0, None], [400.0, None]]
 
 
-@pytest.mark.parametrize("change", ["hold", "another limit", "release", "clocks"])
+@pytest.mark.parametrize("change", exhaustive_after(["hold", "release", "another limit", "clocks"], usual=2))
 def test_wherever_the_power_controller_is_killed_the_next_one_restores_every_gpu(change: str, folder: Path) -> None:
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(folder), change], capture_output=True, text=True, check=False

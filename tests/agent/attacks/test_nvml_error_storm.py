@@ -14,14 +14,15 @@ from support.agents.node_pods import running_node
 from support.agents.processes import single_agent
 from support.agents.scraping import scraped
 from support.free_ports import free_port
+from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_agent.nvml_gpus import REOPEN_SECONDS
 from wattloop_agent.power_controller.lease_manager import RESTORE_LOG_SECONDS
 
 pytestmark = pytest.mark.processes
 
-# Uninitialized, no permission, timeout, GPU is lost, reset required, in use, unknown.
-CODES = (1, 4, 10, 15, 16, 19, 999)
+# GPU is lost, uninitialized, no permission, timeout, reset required, in use, unknown.
+CODES = (15, 1, 4, 10, 16, 19, 999)
 REQUESTS = 100
 PARTS = ("monitor", "power controller")
 # Of each part's opening of NVML, of the GPU that is not restored, and of the end; lines about callers
@@ -68,7 +69,7 @@ def opened(agent_fixture: AgentFixture) -> int:
     return agent_fixture.gpus.describe().calls["nvmlInitWithFlags"]
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", exhaustive_after(CODES))
 def test_the_other_gpus_go_on_while_every_call_on_one_fails(
     agent_fixture: AgentFixture, connection: AgentConnection, metrics: str, code: int
 ) -> None:
@@ -129,7 +130,7 @@ def test_a_gpu_that_fails_at_every_other_call_fills_no_log(
     assert len(written) - len(retried) <= len(PARTS) * (seconds / REOPEN_SECONDS + 2), "\n".join(written)
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", exhaustive_after(CODES))
 def test_pods_with_mig_devices_are_served_while_another_gpu_fails(agent_fixture: AgentFixture, code: int) -> None:
     agent_fixture.gpus.partition(0, 2)
     part = agent_fixture.gpus.describe().gpus[0].mig_devices[0].uuid

@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from support.agents.agent_fixture import AgentFixture
+from support.test_sets.parameters import exhaustive_after
 from wattloop_agent.command_line.monitor import usage_between, usage_table
 from wattloop_agent.monitor.gpu_sampler import GpuStatus
 
@@ -51,7 +52,7 @@ def test_a_pipe_gets_a_table_too(agent_fixture: AgentFixture) -> None:
     assert done.stdout.count("A100") >= 3
 
 
-@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "x", "1e300"])
+@pytest.mark.parametrize("seconds", exhaustive_after(["nan", "0", "-1", "x", "1e300"]))
 def test_an_invalid_number_of_seconds_is_a_usage_error(agent_fixture: AgentFixture, seconds: str) -> None:
     done = monitor(agent_fixture, f"--seconds={seconds}")
     assert done.returncode == 2

@@ -12,6 +12,7 @@ from support.agents.agent_fixture import AgentFixture, until
 from support.agents.processes import single_agent
 from support.agents.scraping import scraped
 from support.free_ports import free_port
+from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection, AgentRequestError
 from wattloop_agent.power_controller.node_lock import NodeLock
 from wattloop_agent.telemetry.catalogue import CATALOGUE
@@ -64,7 +65,7 @@ def test_leases_overrides_and_rejected_requests_are_counted(agent_fixture: Agent
     assert metrics["wattloop_agent_ready"] == [({"state": "ready"}, 1)]
 
 
-@pytest.mark.parametrize(("function", "gpu"), [("nvmlDeviceGetTotalEnergyConsumption", 2), ("*", 0)])
+@pytest.mark.parametrize(("function", "gpu"), exhaustive_after([("*", 0), ("nvmlDeviceGetTotalEnergyConsumption", 2)]))
 def test_a_gpu_that_does_not_answer_is_not_readable(
     agent_fixture: AgentFixture, address: str, function: str, gpu: int
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.instruction_stream import RankOfPipeline, SyntheticGpu
+from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.plan_messages import Directive
 from wattloop.pipeline.run_dump import RunDump
 
@@ -62,7 +63,7 @@ def text(content: str) -> Callable[[Path], None]:
         (lambda path: path.mkdir(), "directory"),
     ],
 )
-@pytest.mark.parametrize("name", ["0.prof.json", "0.sched.json"])
+@pytest.mark.parametrize("name", exhaustive_after(["0.prof.json", "0.sched.json"]))
 def test_a_file_that_is_no_dump_is_left_as_it_is_and_one_warning_names_it(
     write: Callable[[Path], None], problem: str, name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -60,7 +60,7 @@ def test_one_limit_for_all_and_then_one_a_stage_are_measured_in_one_training(
         "baseline": "zeus-per-stage",
         "baseline_limits": LIMITS,
         "dumps": dumps,
-        "plan_iterations": 6,
+        "plan_iterations": 3,
         "plans_then": "end",
         **NAMES,
     }
@@ -92,7 +92,7 @@ def test_one_limit_for_all_and_then_one_a_stage_are_measured_in_one_training(
         again = Stages(node.gpus, environment, **options)
         again.train(1_000)
         # Iteration 0, the run that warms up, and run 2.
-        assert again.iterations == 1 + 2 * 7
+        assert again.iterations == 1 + 2 * 4
         assert (dumps / PER_STAGE / "3.prof.json").read_bytes() == kept
         assert len(json.loads(lost.read_text())) == STAGES
         with pytest.raises(UsageError, match="has runs of other power limits, or of another number of iterations"):
@@ -242,7 +242,7 @@ def test_dumps_of_a_rank_without_forwards_balance_no_stages(tmp_path: Path) -> N
 def test_without_the_runs_of_all_ranks_no_limits_of_stages_are_chosen_and_the_training_ends(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wattloop.pipeline.limit_baseline.DUMP_SECONDS", 8.0)
+    monkeypatch.setattr("wattloop.pipeline.limit_baseline.DUMP_SECONDS", 4.0)
     everyone = tmp_path / "ZeusGlobalPowerLimit"
     with simulated_node(STAGES, clock="wall") as node:
         environment = {"WATTLOOP_AGENT_SOCKET": str(node.socket)}

@@ -12,6 +12,7 @@ import pytest
 
 from support.instruction_stream import CounterReader, RankOfPipeline, SyntheticGpu
 from support.sampled_machine import ScriptedSource
+from support.test_sets.parameters import exhaustive_after
 from wattloop.energy_monitor.process_sampler import ProcessSampler
 from wattloop.energy_monitor.readings import Readings
 from wattloop.pipeline.free_iterations import MAX_GROUPS, FreeIterations
@@ -139,7 +140,7 @@ def test_the_energy_of_an_iteration_under_a_plan_is_measured_without_its_first()
     assert rank.measured().measured_iterations == 0
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", exhaustive_after(range(4)))
 def test_the_exact_energy_of_an_iteration_is_in_a_narrow_interval(seed: int) -> None:
     rank = MeteredRank(seed=seed)
     plan = Directive(number=2, mode=PLAN, first_iteration=0, clocks_megahertz=(1200,) * 16)
@@ -328,7 +329,7 @@ def run_plan(rank: MeteredRank, cycles: int, *, drift: float = 0.0) -> list[tupl
     return found
 
 
-@pytest.mark.parametrize(("seed", "drift"), [(1, 0.0), (2, 0.0), (3, 0.3), (4, -0.2), (5, 0.3)])
+@pytest.mark.parametrize(("seed", "drift"), exhaustive_after([(3, 0.3), (1, 0.0), (2, 0.0), (4, -0.2), (5, 0.3)]))
 def test_the_measured_saving_and_slowdown_have_the_true_ones_in_their_intervals(seed: int, drift: float) -> None:
     rank = MeteredRank(seed=seed)
     exact = run_plan(rank, 12, drift=drift)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,28 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.forked_process import forked
 from support.reporting.report_server import ReportServer, answering
 from wattloop import Run
 from wattloop.run.publishing import CHUNK_BYTES, DESCRIPTION, AttemptOutput, PublishError, publish_folder
 
 # Also the verdict that another rank than 0 waits for.
 REACHED = answering(200, b'{"stop": false, "reason": "", "reached": true, "decided_epoch": 0, "stop_epoch": 1}')
-# Kills itself before its n-th audited call of the operating system: each open, rename, link and removal is one.
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from wattloop.run.publishing import publish_folder
-folder, current, point = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-count = 0
-def hook(event, arguments):
-    global count
-    if event.split(".")[0] in ("open", "os", "pathlib"):
-        count += 1
-        if count == point:
-            os.kill(os.getpid(), signal.SIGKILL)
-sys.addaudithook(hook)
-publish_folder(folder, current, {"recurrence": folder.name})
-"""
 
 
 def model(directory: Path, name: str, **files: str) -> Path:
@@ -74,14 +59,35 @@ def test_the_digest_is_of_names_and_contents_alone(tmp_path: Path) -> None:
     assert len({one, digest("c", weights="1", more="3"), digest("d", weights="1", less="2"), digest("e", m="12")}) == 4
 
 
+def published_or_killed(folder: Path, current: Path, point: int) -> int:
+    """Publish in a process that kills itself before its n-th audited call of the operating system.
+
+    Each open, rename, link and removal is one.
+    """
+
+    def publish() -> int:
+        points = itertools.count(1)
+
+        def hook(event: str, _arguments: object) -> None:
+            if event.split(".", maxsplit=1)[0] in ("open", "os", "pathlib") and next(points) == point:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(hook)
+        publish_folder(folder, current, {"recurrence": folder.name})
+        # This process makes more calls after it.
+        os._exit(0)
+
+    output = folder.parents[1] / "output"
+    return os.waitstatus_to_exitcode(os.waitpid(forked(publish, output, output), 0)[1])
+
+
 @pytest.mark.processes
 def test_a_kill_at_any_call_leaves_the_former_model_or_the_new_one_current(tmp_path: Path) -> None:
     publish_folder(model(tmp_path, "old", weights="old"), tmp_path / "current", {"recurrence": "old"})
     seen = []
     for point in range(1, 200):
         folder = model(tmp_path, f"new-{point}", weights="new", parts__layer="1")
-        arguments = [sys.executable, "-I", "-c", KILLED, str(folder), str(tmp_path / "current"), str(point)]
-        code = subprocess.run(arguments, check=False).returncode
+        code = published_or_killed(folder, tmp_path / "current", point)
         recurrence = current_recurrence(tmp_path)
         assert recurrence in ("old", f"new-{point}")
         assert {path.name for path in (tmp_path / "current").iterdir()} - {"parts"} == {"weights", DESCRIPTION}

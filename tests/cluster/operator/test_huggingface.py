@@ -20,6 +20,8 @@ PYTHON = REPOSITORY / ".venv-integrations" / "bin" / "python"
 EPOCHS = 20
 
 
+# tests/integrations/test_unchanged_scripts.py runs the script in processes, test_workload_contract.py these kinds.
+@pytest.mark.exhaustive
 @pytest.mark.skipif(not PYTHON.exists(), reason="no transformers: make integrations installs it")
 def test_an_unchanged_script_in_a_job_set_or_a_train_job_reaches_with_a_metric_that_it_logged(
     start_controllers: StartControllers, driven: DrivenJob, token_of_pod: TokenOfPod, tmp_path: Path

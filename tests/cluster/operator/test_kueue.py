@@ -12,6 +12,7 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob, condition, recurrences_of_job
 from support.control_plane.example_job import EXAMPLES, ExampleJob, example_job
+from support.control_plane.fatal_requests import FATAL_REQUESTS, FatalRequests
 from support.control_plane.fixtures import StartControllers
 from support.control_plane.in_process_operator import InProcessOperator, KillingTransport, TestClock
 from support.control_plane.job_manifest import job_manifest
@@ -334,6 +335,7 @@ def test_a_pytorch_job_and_a_ray_job_wait_without_cost_are_evicted_and_each_lear
         assert_learned(job)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "pods"), [("pytorch-job", 2), ("ray-job", 3)])
 def test_a_pytorch_job_and_a_ray_job_are_preempted_by_a_higher_priority_and_learn_from_the_next_attempt(
     kind: str,
@@ -399,7 +401,9 @@ def assert_learned(job: ExampleJob) -> None:
     assert [learned.outcome.value for learned in job.driven.learned] == ["reached"]
 
 
+@pytest.mark.parametrize("fatal_requests", FATAL_REQUESTS)
 def test_an_operator_killed_at_any_request_while_the_job_waits_starts_one_child_that_learns(
+    fatal_requests: FatalRequests,
     queue: str,
     kubectl: ClusterCommand,
     cluster: DynamicClient,
@@ -425,7 +429,9 @@ def test_an_operator_killed_at_any_request_while_the_job_waits_starts_one_child_
     calls, jobs = list(killing.calls), [undisturbed]
     # What it calls before that is the same without a queue.
     first = next(number for number, call in enumerate(calls, start=1) if "kueue.x-k8s.io" in call)
-    for number, call in enumerate(calls[first - 1 :], start=first):
+    for place in fatal_requests(calls[first - 1 :]):
+        number = first - 1 + place
+        call = calls[number - 1]
         for after in (False, True) if not call.startswith("GET ") else (False,):
             job, _ = driven_by(f"killed-{number}-{'after' if after else 'before'}", number, after=after)
             job.reconcile()

@@ -21,6 +21,7 @@ from support.control_plane.pod_runner import PodRunner
 from support.control_plane.training import TokenOfPod
 from support.control_plane.waiting import LONGEST_WAIT_SECONDS, Object, wait_until
 from support.free_ports import free_port
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.store import open_store
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits" / "job.yaml"
@@ -199,8 +200,12 @@ def test_an_operator_without_rights_to_its_lease_ends_with_an_error(
     assert f"the Lease {namespace}/none cannot be used" in operator.log_tail()
 
 
+# The jobs that run at each kill are what is tested; a kill at more recurrences of each proves the same.
+@pytest.mark.parametrize(("jobs", "each"), exhaustive_after([(5, 2), (10, 3)]))
 @pytest.mark.timeout(900)
-def test_an_operator_killed_and_restarted_among_30_recurrences_loses_none(
+def test_an_operator_killed_and_restarted_among_many_recurrences_loses_none(
+    jobs: int,
+    each: int,
     start_operator: StartOperator,
     pod_runner: PodRunner,
     kubectl: ClusterCommand,
@@ -208,8 +213,6 @@ def test_an_operator_killed_and_restarted_among_30_recurrences_loses_none(
     namespace: str,
     tmp_path: Path,
 ) -> None:
-    # The jobs that run at each kill are what is tested; a kill at more recurrences of each proves the same.
-    jobs, each = 10, 3
     port = free_port()
     operator = start_operator(report_port=port)
     container = {"name": "train", "image": "example.invalid/train:1"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from kubernetes.dynamic import DynamicClient
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.driven_job import DrivenJob
 from support.control_plane.example_job import EXAMPLES, ExampleJob, example_job, running
+from support.control_plane.fatal_requests import FATAL_REQUESTS, FatalRequests
 from support.control_plane.fixtures import StartControllers
 from support.control_plane.in_process_operator import InProcessOperator, KillingTransport, TestClock
 from support.control_plane.objects import TRAINING_RECURRENCE, apply_object, get_object
@@ -28,6 +30,16 @@ from wattloop_operator.workloads.pod_state import any_running
 WHOLE_CONTRACT = [name for name in EXAMPLES if name != "pytorch-job@1.9"]
 # Trainer 2.1 has no deadline.
 WITH_DEADLINE = [name for name in WHOLE_CONTRACT if name != "train-job@2.1"]
+
+KILLED = ("job-set", "train-job", "pytorch-job", "ray-job")
+
+
+def usual(*kinds: str, of: Collection[str] = WHOLE_CONTRACT) -> list[object]:
+    """The kinds for `parametrize`, in their order: these are in the usual set, and the others in the exhaustive one."""
+    return [pytest.param(kind, marks=[] if kind in kinds else [pytest.mark.exhaustive]) for kind in of]
+
+
+EACH_KIND = usual(*(name for name in EXAMPLES if "@" not in name), of=EXAMPLES)
 
 
 @pytest.fixture
@@ -79,7 +91,7 @@ def contract(example: ExampleJob) -> ExampleJob:
     return example
 
 
-@pytest.mark.parametrize("kind", EXAMPLES, indirect=True)
+@pytest.mark.parametrize("kind", EACH_KIND, indirect=True)
 def test_its_pods_report_and_reach_the_target(contract: ExampleJob) -> None:
     pods = contract.run()
     for pod in pods:
@@ -99,7 +111,7 @@ def test_its_pods_report_and_reach_the_target(contract: ExampleJob) -> None:
     assert contract.driven.results == ["Reached"]
 
 
-@pytest.mark.parametrize("kind", EXAMPLES, indirect=True)
+@pytest.mark.parametrize("kind", EACH_KIND, indirect=True)
 def test_a_crash_counts_and_the_next_attempt_runs_alone(
     contract: ExampleJob, results_at_deletion: list[str | None]
 ) -> None:
@@ -135,6 +147,7 @@ def test_a_program_that_fails_is_a_crash_though_its_pods_run(
     contract.pods_of(attempt=1)
 
 
+@pytest.mark.parametrize("kind", usual("job-set", "ray-job"), indirect=True)
 def test_a_preempted_pod_is_a_disruption(contract: ExampleJob) -> None:
     pods = contract.run()
     contract.preempt(pods[-1])
@@ -143,6 +156,7 @@ def test_a_preempted_pod_is_a_disruption(contract: ExampleJob) -> None:
     assert contract.driven.learned == ()
 
 
+@pytest.mark.parametrize("kind", usual("job", "train-job"), indirect=True)
 def test_a_workload_that_a_queue_suspends_is_disrupted_and_deleted(
     contract: ExampleJob, kubectl: ClusterCommand
 ) -> None:
@@ -170,6 +184,7 @@ def test_a_workload_that_a_queue_suspends_is_disrupted_and_deleted(
     assert contract.workloads() == [contract.driven.name_of(1)]
 
 
+@pytest.mark.parametrize("kind", usual("pytorch-job"), indirect=True)
 def test_a_workload_that_is_deleted_by_hand_is_cancelled_and_not_started_again(
     contract: ExampleJob, kubectl: ClusterCommand
 ) -> None:
@@ -182,7 +197,7 @@ def test_a_workload_that_is_deleted_by_hand_is_cancelled_and_not_started_again(
 
 
 # A TrainJob has none, and that of a RayJob deletes its RayCluster.
-@pytest.mark.parametrize("kind", ["job", "job-set", "pytorch-job"], indirect=True)
+@pytest.mark.parametrize("kind", usual("job-set", of=("job", "job-set", "pytorch-job")), indirect=True)
 def test_a_workload_that_its_ttl_deletes_before_its_end_is_read_has_reached(example: ExampleJob) -> None:
     example.set(example.example.policy, ttlSecondsAfterFinished=0)
     example.begin()
@@ -195,7 +210,7 @@ def test_a_workload_that_its_ttl_deletes_before_its_end_is_read_has_reached(exam
     assert example.workloads() == []
 
 
-@pytest.mark.parametrize("kind", WITH_DEADLINE, indirect=True)
+@pytest.mark.parametrize("kind", usual("job-set", "pytorch-job", of=WITH_DEADLINE), indirect=True)
 def test_a_workload_beyond_its_own_deadline_says_so_and_is_no_crash(
     example: ExampleJob, kubectl: ClusterCommand
 ) -> None:
@@ -235,10 +250,12 @@ def test_a_changed_runtime_makes_another_training(contract: ExampleJob, kubectl:
 
 
 # What a Job's operator survives, attacks/test_kills.py shows at each request.
-@pytest.mark.parametrize("kind", ["job-set", "train-job", "pytorch-job", "ray-job"], indirect=True)
+@pytest.mark.parametrize("kind", usual("train-job", "ray-job", of=KILLED), indirect=True)
+@pytest.mark.parametrize("fatal_requests", FATAL_REQUESTS)
 @pytest.mark.timeout(900)
 def test_an_operator_killed_at_any_request_runs_nothing_twice_and_loses_nothing(
     contract: ExampleJob,
+    fatal_requests: FatalRequests,
     transport: HttpTransport,
     reporting: HttpService,
     tmp_path: Path,
@@ -246,7 +263,7 @@ def test_an_operator_killed_at_any_request_runs_nothing_twice_and_loses_nothing(
     undisturbed = _killed(contract, transport, reporting, tmp_path, 0)
     _run_to_target([undisturbed])
     calls = _transport_of(undisturbed).calls
-    fatal = range(1, len(calls) + 1)
+    fatal = fatal_requests(calls)
     cases = [_killed(contract, transport, reporting, tmp_path, at) for at in fatal]
     _run_to_target(cases)
     for at, case in zip(fatal, cases, strict=True):

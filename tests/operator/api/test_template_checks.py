@@ -10,8 +10,9 @@ import pytest
 from kubernetes import client
 
 from support.control_plane.job_manifest import job_manifest
+from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.main import main
-from wattloop_operator.api.template_checks import exceeded_limit
+from wattloop_operator.api.template_checks import MAX_NAMESPACE_TEMPLATE_BYTES, exceeded_limit
 from wattloop_operator.api.template_spelling import CONTAINER_FIELDS, POD_FIELDS, VARIABLE_FIELDS, misspelt
 
 
@@ -80,8 +81,13 @@ def test_validate_accepts_a_template_with_a_number_of_more_than_64_bits(
     assert capsys.readouterr().out.endswith(": valid\n")
 
 
-def test_validate_bounds_the_templates_of_a_namespace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    count = 8 * 1024 * 1024 // 120_000 + 1
+@pytest.mark.parametrize("bound", exhaustive_after([512 * 1024, MAX_NAMESPACE_TEMPLATE_BYTES]))
+def test_validate_bounds_the_templates_of_a_namespace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, bound: int
+) -> None:
+    # The message states the bound of the product, which the second one is.
+    monkeypatch.setattr("wattloop_operator.api.template_checks.MAX_NAMESPACE_TEMPLATE_BYTES", bound)
+    count = bound // 120_000 + 1
     files = [tmp_path / f"{number}.yaml" for number in range(count)]
     for file in files:
         file.write_text(manifest(file.stem, x="x" * 120_000), encoding="utf-8")

@@ -16,6 +16,7 @@ import yaml
 
 from wattloop.commands.main import main
 from wattloop_operator.api.manifests import check_text
+from wattloop_operator.api.metric_words import LOWER_IS_BETTER_PATTERN
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 VALID = sorted(MANIFESTS.glob("valid/*.yaml"))
@@ -210,6 +211,11 @@ def test_a_rule_for_updates_does_not_apply_to_a_manifest() -> None:
         "crossEntropy", "train.cross_entropy", "edit_distance",
     ],
 )  # fmt: skip
+def test_the_word_of_a_metric_that_says_that_lower_is_better_is_found(metric: str) -> None:
+    assert re.search(LOWER_IS_BETTER_PATTERN, metric)
+
+
+@pytest.mark.parametrize("metric", ["val_loss", "top1-err"])
 def test_a_metric_whose_name_says_that_lower_is_better_needs_a_direction(metric: str) -> None:
     (problem,) = check_text("m", manifest_with_target(metric=metric)).problems
     assert (problem.path, problem.found) == ("spec.objective.target", "no direction")
@@ -226,6 +232,11 @@ def test_a_metric_whose_name_says_that_lower_is_better_needs_a_direction(metric:
         "tower_height", "terse", "pass-at-1", "auc", "R2", "quality",
     ],
 )  # fmt: skip
+def test_no_word_of_another_metric_says_that_lower_is_better(metric: str) -> None:
+    assert not re.search(LOWER_IS_BETTER_PATTERN, metric)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "lossless_ratio"])
 def test_another_metric_needs_no_direction(metric: str) -> None:
     assert not check_text("m", manifest_with_target(metric=metric)).problems
 

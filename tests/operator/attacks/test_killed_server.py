@@ -13,6 +13,7 @@ import pytest
 
 from support.free_ports import free_port
 from support.reporting.memory_progress_store import DECIDED
+from support.test_sets.parameters import exhaustive_after
 from wattloop import Run
 from wattloop_operator.api.training_recurrence import TrainingRecurrence
 from wattloop_operator.local.report_server import RECURRENCE
@@ -74,8 +75,9 @@ class Server:
         self.process.wait()
 
 
-@pytest.mark.parametrize("epoch", [1, LAST_EPOCH])
-@pytest.mark.parametrize("killing_rank", [0, 2])
+@pytest.mark.parametrize(
+    ("killing_rank", "epoch"), exhaustive_after([(2, LAST_EPOCH), (0, 1), (0, LAST_EPOCH), (2, 1)], usual=2)
+)
 def test_all_ranks_end_after_the_same_epoch_although_the_operator_is_killed(
     tmp_path: Path, killing_rank: int, epoch: int
 ) -> None:

@@ -120,6 +120,7 @@ def test_a_run_survives_the_kill_of_its_agent_watchdog_and_training(local_job: L
     assert local_job.limits() == [DEFAULT_WATTS]
 
 
+@pytest.mark.exhaustive
 def test_limits_are_restored_if_the_power_controller_is_killed_and_the_run_interrupted(
     local_job: LocalJob, hanging: RunProcess
 ) -> None:

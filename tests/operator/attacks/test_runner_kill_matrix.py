@@ -17,6 +17,7 @@ from nvml_simulator import Machine
 from support.agents.agent_fixture import until
 from support.agents.gated_training import TRAINING
 from support.local_runs.local_runs import BEGIN_SECONDS, LocalJob, RunProcess, descendants_of, kill, wait_for_end
+from support.test_sets.parameters import exhaustive_after
 
 pytestmark = pytest.mark.processes
 
@@ -99,10 +100,19 @@ def gated_run(local_job: LocalJob) -> Iterator[GatedRun]:
 
 
 STAGES = ["before the lease", "while limits are set", "after limits are set", "while limits are restored"]
+# test_kills.py has a kill after the limits are set, and other signals.
+USUAL_CELLS = {("kill", "while limits are set"), ("kill", "while limits are restored")}
 
 
-@pytest.mark.parametrize("when", STAGES)
-@pytest.mark.parametrize("how", ["kill", "terminate"])
+@pytest.mark.parametrize(
+    ("how", "when"),
+    exhaustive_after(
+        sorted(
+            ((how, when) for how in ("kill", "terminate") for when in STAGES), key=lambda cell: cell not in USUAL_CELLS
+        ),
+        usual=len(USUAL_CELLS),
+    ),
+)
 def test_when_the_runner_ends_limits_are_restored_and_the_next_run_resumes(
     gated_run: GatedRun, how: str, when: str
 ) -> None:
@@ -119,7 +129,9 @@ def test_when_the_runner_ends_limits_are_restored_and_the_next_run_resumes(
     assert gated_run.local_job.limits() == INITIAL_LIMITS
 
 
-@pytest.mark.parametrize("when", STAGES)
+@pytest.mark.parametrize(
+    "when", exhaustive_after(["after limits are set", *(stage for stage in STAGES if stage != "after limits are set")])
+)
 def test_while_the_runner_hangs_limits_are_set_only_for_a_running_training(gated_run: GatedRun, when: str) -> None:
     gated_run.signal_at(when, SIGNALS["hang"])
     gated_run.open("hold")

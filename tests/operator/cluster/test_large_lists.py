@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
+from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.settings import Address
 from wattloop.errors import OperationError
 from wattloop_operator.cluster.api import JOBS, PAGE_OBJECTS, PODS, ClusterApi
@@ -58,7 +59,7 @@ def peak_of(call: Callable[[], Any]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.parametrize("value", ['""', '"\\""', '{"name":"a"}'])
+@pytest.mark.parametrize("value", exhaustive_after(['""', '"\\""', '{"name":"a"}']))
 def test_a_page_of_the_largest_objects_takes_few_times_its_bytes(value: str) -> None:
     page = listed(*[large_item(value)] * LIST_OBJECTS)
     assert peak_of(lambda: received(page, pod_part)) < 5 * len(page)

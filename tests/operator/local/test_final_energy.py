@@ -16,6 +16,7 @@ from nvml_simulator.state_files import Clock
 from support.agents.agent_fixture import until
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from support.backends.model_backend import KEY, job
+from support.test_sets.parameters import exhaustive_after
 from wattloop.gpus.agent import AgentConnection
 from wattloop.wire.training_messages import GpuEnergy, Report
 from wattloop_operator.api.attempt_state import GpuReadingStatus, Progress, Result
@@ -141,21 +142,41 @@ def interrupt(training: LocalTraining) -> None:
     training.backend.snapshot(KEY)
 
 
-ENDS: list[tuple[Result, dict[str, Any], Callable[[LocalTraining], None]]] = [
-    (Result.DEADLINE_EXCEEDED, {"activeDeadlineSeconds": DEADLINE_SECONDS}, wait(DEADLINE_SECONDS + 60)),
+End = tuple[Result, dict[str, Any], Callable[[LocalTraining], None]]
+DEADLINE: End = (
+    Result.DEADLINE_EXCEEDED,
+    {"activeDeadlineSeconds": DEADLINE_SECONDS},
+    wait(DEADLINE_SECONDS + 60),
+)
+KILLED: End = (
+    Result.CRASHED,
+    {},
+    lambda training: training.let_end("kill -KILL $$"),
+)
+INTERRUPTED: End = (Result.DISRUPTED, {}, interrupt)
+FURTHER_ENDS: list[End] = [
     (Result.HUNG, {"objective": {**OBJECTIVE, "progressDeadlineSeconds": DEADLINE_SECONDS}}, wait(DEADLINE_SECONDS)),
     (Result.CANCELLED, {"concurrencyPolicy": "Replace"}, wait(INTERVAL_SECONDS)),
-    (Result.DISRUPTED, {}, interrupt),
     (Result.DISRUPTED, {}, lambda training: training.let_end("kill -TERM $$")),
-    (Result.CRASHED, {}, lambda training: training.let_end("kill -KILL $$")),
     (Result.CRASHED, {}, lambda training: training.let_end("exit 3")),
     (Result.MISSING_METRIC, {}, lambda training: training.let_end("exit 0")),
 ]
 
 
+# First, ended by the operator, by itself, and together with the run.
 @pytest.mark.parametrize(
     ("source", "result", "spec", "end"),
-    [*(("Push", *each) for each in ENDS), ("Logs", *ENDS[0]), ("Logs", *ENDS[3])],
+    exhaustive_after(
+        [
+            ("Push", *DEADLINE),
+            ("Push", *KILLED),
+            ("Logs", *INTERRUPTED),
+            ("Push", *INTERRUPTED),
+            ("Logs", *DEADLINE),
+            *(("Push", *each) for each in FURTHER_ENDS),
+        ],
+        usual=3,
+    ),
 )
 def test_the_energy_after_the_last_report_counts_however_the_training_ends(
     tmp_path: Path, source: str, result: Result, spec: dict[str, Any], end: Callable[[LocalTraining], None]

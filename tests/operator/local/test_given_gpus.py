@@ -11,6 +11,7 @@ import pytest
 import nvml_simulator
 from support.agents.simulated_node import simulated_node
 from support.local_runs.local_runs import LocalJob
+from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.main import main
 from wattloop.errors import OperationError
 from wattloop_operator.local.local_gpus import given_gpus
@@ -72,7 +73,7 @@ def test_two_ranks_of_a_local_run_share_its_gpus(local_job: LocalJob, monkeypatc
     assert found == [[[uuid], 16] for uuid in uuids]
 
 
-@pytest.mark.parametrize(("devices", "indices"), [(None, [0]), ("2,1", [2, 1])])
+@pytest.mark.parametrize(("devices", "indices"), exhaustive_after([(None, [0]), ("2,1", [2, 1])]))
 def test_a_training_sees_as_many_gpus_of_its_machine_as_the_manifest_requests(
     local_job: LocalJob, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, devices: str | None, indices: list[int]
 ) -> None:

@@ -142,8 +142,16 @@ COMMANDS: dict[str, tuple[Callable[[Path], list[str]], float, int]] = {
     "agent": (agent, 2.0, 4),
     "validate": (validate, 1.0, 3),
 }
+# In the midst of each command.
+USUAL_CASES = {"run-5", "simulate-4", "plan-3", "agent-0", "validate-1"}
 CASES = [
-    pytest.param(make, random.Random(f"{name} {case}").uniform(0, longest), SIGNALS[case % 3], id=f"{name}-{case}")
+    pytest.param(
+        make,
+        random.Random(f"{name} {case}").uniform(0, longest),
+        SIGNALS[case % 3],
+        id=f"{name}-{case}",
+        marks=[] if f"{name}-{case}" in USUAL_CASES else pytest.mark.exhaustive,
+    )
     for name, (make, longest, cases) in COMMANDS.items()
     for case in range(cases)
 ]

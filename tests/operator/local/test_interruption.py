@@ -14,6 +14,7 @@ import pytest
 from support.agents.agent_fixture import until
 from support.local_runs.interrupted_runs import RECURRENCES, run_interrupted
 from support.local_runs.local_runs import LocalJob
+from support.test_sets.parameters import exhaustive_after
 
 # A chain takes a sixth of this; more on a busy machine.
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
@@ -58,10 +59,15 @@ def assert_next_run_resumes(local_job: LocalJob) -> None:
     assert len(trainings(local_job)) <= len(outcomes)
 
 
-@pytest.mark.parametrize("chain", range(CHAINS))
-def test_a_signal_at_any_line_ends_the_run_with_130_and_the_next_run_resumes(local_job: LocalJob, chain: int) -> None:
+# A short chain has a point early in the run, one late, and each signal.
+@pytest.mark.parametrize(
+    ("chain", "points"), exhaustive_after([(2, 4), *((chain, POINTS_PER_CHAIN) for chain in range(CHAINS))])
+)
+def test_a_signal_at_any_line_ends_the_run_with_130_and_the_next_run_resumes(
+    local_job: LocalJob, chain: int, points: int
+) -> None:
     generator = random.Random(chain)
-    for point in range(POINTS_PER_CHAIN):
+    for point in range(points):
         with_plots = point % 7 == 6
         line = generator.randrange(1, LINES_OF_A_RUN if with_plots else LINES_OF_THE_LOOP)
         ended = run_interrupted(local_job, line, generator.choice(SIGNALS), with_plots=with_plots)
@@ -77,7 +83,7 @@ def test_a_signal_at_any_line_ends_the_run_with_130_and_the_next_run_resumes(loc
     assert_next_run_resumes(local_job)
 
 
-@pytest.mark.parametrize("line", [1, 5, 20])
+@pytest.mark.parametrize("line", exhaustive_after([5, 1, 20]))
 def test_a_signal_inside_a_serialiser_causes_no_error_of_the_serialiser(local_job: LocalJob, line: int) -> None:
     ended = run_interrupted(local_job, line, with_plots=False, counted=CALLED_BY_PYDANTIC)
     assert not ended.ended_before_signal
@@ -87,7 +93,7 @@ def test_a_signal_inside_a_serialiser_causes_no_error_of_the_serialiser(local_jo
     assert_next_run_resumes(local_job)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", exhaustive_after([1, 0, 2, 3, 4]))
 def test_a_second_signal_ends_the_run_at_once_and_the_next_run_resumes(local_job: LocalJob, seed: int) -> None:
     generator = random.Random(seed)
     line, later = generator.randrange(500, LINES_OF_THE_LOOP), generator.choice([1, 20, 400, 3000])

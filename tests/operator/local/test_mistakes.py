@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.local_runs.local_runs import LocalJob
+from support.test_sets.parameters import exhaustive_after
 
 pytestmark = pytest.mark.processes
 
@@ -28,24 +29,28 @@ def command_of(local_job: LocalJob, before: str, after: str) -> None:
     local_job.manifest.write_text(local_job.manifest.read_text().replace(before, after))
 
 
+# tests/operator/reconcile/attempt/test_start_failure.py has what is said of each mistake.
 @pytest.mark.parametrize(
     ("script", "before", "after", "message", "has_log"),
-    [
-        ("", "python", "pyton", "pyton: cannot be started: No such file or directory; check the command", False),
-        ("import torhc", "", "", "No module named 'torhc'; install the package", True),
-        ("open('data.csv')", "", "", "'data.csv'; check the path", True),
-        (UNKNOWN_FLAG, "", "", "unrecognized arguments: --bach; check the command", True),
-        ("", "train.py", "trian.py", "trian.py': [Errno 2] No such file or directory; check the path", True),
-        ("for x in range(3) print(x)", "", "", "SyntaxError: invalid syntax; fix the script", True),
-        (RUN.format(statement="open('missing.bin')"), "", "", "'missing.bin'; check the path", True),
-        (
-            "raise ModuleNotFoundError(\"No module named 'wattloop'\")",
-            "",
-            "",
-            "install the client wattloop in the Python that runs the script",
-            True,
-        ),
-    ],
+    exhaustive_after(
+        [
+            ("", "python", "pyton", "pyton: cannot be started: No such file or directory; check the command", False),
+            ("import torhc", "", "", "No module named 'torhc'; install the package", True),
+            ("open('data.csv')", "", "", "'data.csv'; check the path", True),
+            (UNKNOWN_FLAG, "", "", "unrecognized arguments: --bach; check the command", True),
+            ("", "train.py", "trian.py", "trian.py': [Errno 2] No such file or directory; check the path", True),
+            ("for x in range(3) print(x)", "", "", "SyntaxError: invalid syntax; fix the script", True),
+            (RUN.format(statement="open('missing.bin')"), "", "", "'missing.bin'; check the path", True),
+            (
+                "raise ModuleNotFoundError(\"No module named 'wattloop'\")",
+                "",
+                "",
+                "install the client wattloop in the Python that runs the script",
+                True,
+            ),
+        ],
+        usual=2,
+    ),
 )
 def test_a_mistake_costs_two_attempts_of_one_batch_size_and_is_explained_once(
     local_job: LocalJob,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.local_runs.local_runs import LocalJob
+from support.test_sets.parameters import exhaustive_after
 
 pytestmark = pytest.mark.processes
 
@@ -28,7 +29,7 @@ OBJECTIVE = {"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 
 BATCH_SIZES = {"default": 32, "candidates": sorted(EPOCHS)}
 
 
-@pytest.mark.parametrize("step", ["pass", "run.step()"], ids=["without steps", "with steps"])
+@pytest.mark.parametrize("step", exhaustive_after(["run.step()", "pass"]), ids=["with steps", "without steps"])
 def test_a_training_with_a_dear_first_epoch_reaches_its_target_each_time(local_job: LocalJob, step: str) -> None:
     script = TRAINING.format(epochs=EPOCHS, step=step)
     local_job.job(script, objective=OBJECTIVE, batchSize=BATCH_SIZES)

@@ -16,6 +16,7 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, e
 from support.databases.many_jobs import HOSTILE, LONGEST, NAMESPACE, RUNNING, make_database, running_recurrence
 from support.live_page import serving_viewers
 from support.reviewed_cluster import ReviewedCluster
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.store.store import Store, open_store
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -82,9 +83,10 @@ def watched(context: BrowserContext, served: Serve) -> Iterator[Callable[[Store]
 
 Watch = Callable[[Store], Watched]
 JOB = {"namespace": NAMESPACE, "name": LONGEST}
+# The view of a job has each kind of element: tables, plots, marks and details.
 VIEWS: list[tuple[str, dict[str, str]]] = [
-    ("/", {}),
     ("/job", JOB),
+    ("/", {}),
     ("/conditions", JOB),
     ("/cluster", {}),
     ("/month", {}),
@@ -111,20 +113,20 @@ def test_a_reader_goes_from_the_jobs_to_one_and_to_its_conditions(watched: Watch
     expect(page.locator("code").last).to_have_text("wattloop history --database wattloop.db --jobs")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize(("path", "query"), VIEWS, ids=[path for path, _ in VIEWS])
+@pytest.mark.parametrize("width", exhaustive_after([360, 1280]))
+@pytest.mark.parametrize("scheme", exhaustive_after(["dark", "light"]))
+@pytest.mark.parametrize(("path", "query"), exhaustive_after(VIEWS), ids=[path for path, _ in VIEWS])
 def test_axe_finds_nothing_serious_and_a_phone_is_wide_enough(
-    watched: Watch, small: Store, path: str, query: dict[str, str], scheme: str
+    watched: Watch, small: Store, path: str, query: dict[str, str], scheme: str, width: int
 ) -> None:
     tab = watched(small)
     tab.page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-    for width in (1280, 360):
-        tab.page.set_viewport_size({"width": width, "height": 800})
-        page = tab.open(path, **query)
-        found = Axe().run(page).response["violations"]
-        assert [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in SERIOUS] == []
-        # Tables and plots scroll in themselves.
-        assert page.evaluate(WIDTH_OF_PAGE) <= width
+    tab.page.set_viewport_size({"width": width, "height": 800})
+    page = tab.open(path, **query)
+    found = Axe().run(page).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found if each["impact"] in SERIOUS] == []
+    # Tables and plots scroll in themselves.
+    assert page.evaluate(WIDTH_OF_PAGE) <= width
     themes = {url for url in tab.requests if "/plots/" in url and ("theme=dark" in url) != (scheme == "dark")}
     assert themes == set()
 
@@ -184,7 +186,7 @@ def test_a_page_that_the_server_could_not_read_is_read_again(watched: Watch, sma
     tab.messages.clear()
 
 
-@pytest.mark.parametrize("path", ["/job", "/conditions"])
+@pytest.mark.parametrize("path", exhaustive_after(["/job", "/conditions"]))
 def test_hostile_texts_are_texts(watched: Watch, hostile: Store, path: str) -> None:
     tab = watched(hostile)
     page = tab.open("/")
@@ -215,6 +217,8 @@ def test_every_view_shows_a_real_run(watched: Watch, tmp_path: Path) -> None:
         expect(page.get_by_text("No attempt holds a GPU now.")).to_be_visible()
 
 
+# test_page_routes.py has the pages and the search of fewer jobs.
+@pytest.mark.exhaustive
 def test_a_thousand_jobs_and_ten_thousand_recurrences_can_be_read(watched: Watch, tmp_path: Path) -> None:
     with make_database(tmp_path / "many.db", 1_000, 10_000) as store:
         tab = watched(store)

@@ -10,6 +10,7 @@ import pytest
 from matplotlib import rcParams
 from PIL import Image
 
+from support.test_sets.parameters import exhaustive_after
 from wattloop.errors import OperationError
 from wattloop_operator.plots import cost_plot, tradeoff_plot, write_plots
 from wattloop_operator.plots.figure_style import colours_of
@@ -54,7 +55,10 @@ def test_a_plot_is_large_enough_and_the_same_each_time(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first.png", "second.png"]
 
 
-@pytest.mark.parametrize("hostile", [r"$\frac$", "$", "\x1b[2J", "a\nb", "\u202e", "\x9b", "w" * 256])
+# First a text that matplotlib would take for mathematics, and one that no font can draw.
+@pytest.mark.parametrize(
+    "hostile", exhaustive_after([r"$\frac$", "\x1b[2J", "$", "a\nb", "\u202e", "\x9b", "w" * 256], usual=2)
+)
 @pytest.mark.parametrize("write", [write_cost, write_tradeoff])
 def test_any_value_and_metric_name_is_drawn_without_a_warning(
     history: Make, record: Make, tmp_path: Path, hostile: str, write: Callable[[Path, Any], None]
@@ -102,7 +106,7 @@ def test_plots_of_an_empty_history_show_a_message(history: Make, tmp_path: Path)
     assert all(path.exists() for path in write_plots(tmp_path, history()))
 
 
-@pytest.mark.parametrize("count", [1, 120])
+@pytest.mark.parametrize("count", exhaustive_after([1, 120]))
 def test_one_recurrence_and_very_many_can_be_drawn(history: Make, record: Make, tmp_path: Path, count: int) -> None:
     records = [record(number, batch_size=2 ** (number % 11)) for number in range(count)]
     assert all(path.exists() for path in write_plots(tmp_path, history(*records)))

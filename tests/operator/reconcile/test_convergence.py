@@ -221,4 +221,4 @@ class RecurringJob(RuleBasedStateMachine):
 
 
 TestRecurringJob = RecurringJob.TestCase
-TestRecurringJob.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestRecurringJob.settings = settings(max_examples=settings().max_examples // 4, stateful_step_count=40, deadline=None)

@@ -62,7 +62,7 @@ REPORTS = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=25, phases=[Phase.explicit, Phase.generate])
+@settings(deadline=None, max_examples=settings().max_examples // 4, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(st.lists(REPORTS, max_size=3), min_size=1, max_size=3), st.sampled_from([None, *Failure]))
 def test_no_accepted_report_breaks_the_reconciler(reports: list[list[Report]], failure: Failure | None) -> None:
     backend = ModelBackend(job())

@@ -18,6 +18,7 @@ from schemathesis.checks import CHECKS
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import NODE, NodeApi, running_node_api
 from support.reporting.reporting_api import Api, running_api
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.reporting.openapi import rendered
 from wattloop_operator.reporting.report_limits import LOCAL_RATES, ReportLimits
@@ -58,11 +59,11 @@ def served_description(url: str) -> dict[str, Any]:
     return document
 
 
-def check_responses(operation: Any, mode: GenerationMode, url: str, token: str) -> None:
+def check_responses(operation: Any, mode: GenerationMode, url: str, token: str, examples: int) -> None:
     """Send generated requests; each response must be documented, and valid requests must succeed."""
     codes: Counter[int] = Counter()
 
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(operation.as_strategy(generation_mode=mode))
     def fuzz(case: schemathesis.Case) -> None:
         response = case.call(base_url=url, headers={"Authorization": f"Bearer {token}"})
@@ -79,17 +80,20 @@ def check_responses(operation: Any, mode: GenerationMode, url: str, token: str) 
 
 @pytest.mark.parametrize("mode", list(GenerationMode))
 @pytest.mark.parametrize(
-    "label",
-    [
-        "POST progress",
-        "GET decision",
-        "POST trainer-status",
-        "POST pipeline/ranks/{rank}/report",
-        "POST pipeline/straggler",
-    ],
+    ("label", "examples"),
+    exhaustive_after(
+        [
+            ("POST progress", 8),
+            ("POST progress", 50),
+            ("GET decision", 50),
+            ("POST trainer-status", 50),
+            ("POST pipeline/ranks/{rank}/report", 50),
+            ("POST pipeline/straggler", 50),
+        ]
+    ),
 )
 def test_any_request_for_a_recurrence_gets_a_documented_response(
-    label: str, mode: GenerationMode, api: Api, recurrence: tuple[str, str]
+    label: str, examples: int, mode: GenerationMode, api: Api, recurrence: tuple[str, str]
 ) -> None:
     name, token = recurrence
     if label == "POST trainer-status":
@@ -102,20 +106,24 @@ def test_any_request_for_a_recurrence_gets_a_documented_response(
                 parameter["schema"] = {"enum": [{"namespace": "team", "name": name, "rank": 0}[parameter["name"]]]}
     method, last = label.split()
     described = schemathesis.openapi.from_dict(document)
-    check_responses(
-        described[f"/v1/namespaces/{{namespace}}/recurrences/{{name}}/{last}"][method], mode, api.url, token
-    )
+    operation = described[f"/v1/namespaces/{{namespace}}/recurrences/{{name}}/{last}"][method]
+    check_responses(operation, mode, api.url, token, examples)
 
 
-@pytest.mark.parametrize("mode", list(GenerationMode))
-def test_any_request_for_a_node_gets_a_documented_response(mode: GenerationMode, node_api: NodeApi) -> None:
+@pytest.mark.parametrize(
+    ("mode", "examples"),
+    exhaustive_after([(GenerationMode.POSITIVE, 8), (GenerationMode.POSITIVE, 50), (GenerationMode.NEGATIVE, 50)]),
+)
+def test_any_request_for_a_node_gets_a_documented_response(
+    mode: GenerationMode, examples: int, node_api: NodeApi
+) -> None:
     document = served_description(node_api.url)
     path = document["paths"]["/v1/nodes/{node}/energy"]["post"]
     path["parameters"][0]["schema"] = {"enum": [NODE]}
     if mode is GenerationMode.POSITIVE:
         path["requestBody"]["content"]["application/json"]["schema"]["properties"]["node"]["enum"] = [NODE]
     operation = schemathesis.openapi.from_dict(document)["/v1/nodes/{node}/energy"]["POST"]
-    check_responses(operation, mode, node_api.url, json_web_token("agent"))
+    check_responses(operation, mode, node_api.url, json_web_token("agent"), examples)
 
 
 def test_the_generated_description_is_the_one_that_the_api_serves(node_api: NodeApi) -> None:

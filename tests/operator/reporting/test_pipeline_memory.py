@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from support.pipelines.registrations import rank_registration
+from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.plan_messages import InstructionMeasurement, RankReport
 from wattloop_operator.reconcile.pipeline.held_bytes import state_bytes
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
@@ -86,16 +87,16 @@ def known_bytes(commits: PipelineCommits) -> int:
     return sum(state_bytes(known.state) for known in commits._known.values())
 
 
+@pytest.mark.parametrize(("bound", "count"), exhaustive_after([(1024**2, 1_000), (4 * 1024**2, 4_000)]))
 def test_many_pipelines_hold_no_more_bytes_than_the_bound(
-    commits: PipelineCommits, monkeypatch: pytest.MonkeyPatch
+    commits: PipelineCommits, monkeypatch: pytest.MonkeyPatch, bound: int, count: int
 ) -> None:
-    bound = 4 * 1024**2
     monkeypatch.setattr(pipeline_commits, "REMEMBERED_PIPELINES", bound)
     monkeypatch.setattr(commits._known, "_Cache__maxsize", bound)
 
     async def attack() -> None:
         for job in range(8):
-            await measure(commits, context_of(job), 4_000)
+            await measure(commits, context_of(job), count)
 
     asyncio.run(attack())
     gc.collect()
@@ -121,9 +122,10 @@ def test_a_pipeline_larger_than_the_bound_is_answered_and_not_remembered(
     assert known_bytes(commits) == 0
 
 
-def test_the_size_of_a_state_is_what_it_takes_in_memory(commits: PipelineCommits, store: Store) -> None:
+@pytest.mark.parametrize("count", exhaustive_after([5_000, 20_000]))
+def test_the_size_of_a_state_is_what_it_takes_in_memory(commits: PipelineCommits, store: Store, count: int) -> None:
     context = context_of(0)
-    asyncio.run(measure(commits, context, 20_000))
+    asyncio.run(measure(commits, context, count))
     gc.collect()
     tracemalloc.start()
     try:

@@ -70,17 +70,7 @@ def exchange_until(
     raise AssertionError(f"after {rounds} rounds: {stored(api, name).directive}")
 
 
-def test_two_ranks_register_measure_and_run_a_plan(api: Api) -> None:
-    name, token = api.recurrence()
-    ranks = ranks_of(2)
-    exchange_until(api, name, token, ranks, lambda: all(rank.running.mode == PLAN for rank in ranks))
-    state = stored(api, name)
-    assert state.frontier is not None
-    clocks = state.frontier.points[state.directive.point or 0].clocks_megahertz
-    assert [rank.running.clocks_megahertz for rank in ranks] == list(clocks)
-
-
-def test_a_restart_of_the_operator_while_ranks_measure_loses_nothing(tmp_path: Path) -> None:
+def test_two_ranks_register_measure_and_run_a_plan_although_the_operator_is_restarted_meanwhile(tmp_path: Path) -> None:
     ranks = ranks_of(2)
     with running_api(tmp_path) as first:
         name, token = first.recurrence()
@@ -93,6 +83,10 @@ def test_a_restart_of_the_operator_while_ranks_measure_loses_nothing(tmp_path: P
         exchange(second, name, token, ranks)
         assert stored(second, name).directive == before.directive
         exchange_until(second, name, token, ranks, lambda: all(rank.running.mode == PLAN for rank in ranks))
+        state = stored(second, name)
+    assert state.frontier is not None
+    clocks = state.frontier.points[state.directive.point or 0].clocks_megahertz
+    assert [rank.running.clocks_megahertz for rank in ranks] == list(clocks)
 
 
 def test_a_restart_while_the_planner_runs_starts_it_again(tmp_path: Path) -> None:

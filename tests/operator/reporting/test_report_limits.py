@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.reporting.json_web_token import json_web_token
 from support.reporting.node_api import USAGE, report, running_node_api
 from support.reporting.reporting_api import BODY, running_api
+from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.plan_messages import MAX_PIPELINE_MESSAGE_BYTES
 from wattloop_operator.reporting.interfaces import BearerToken, TooManyRequestsError
 from wattloop_operator.reporting.rate_limiters import FairShares, Rate, TokenBuckets
@@ -85,8 +86,8 @@ def test_tokens_are_stored_as_bounded_digests() -> None:
     assert len(limits._tokens) == MAX_TOKENS
 
 
-@pytest.mark.parametrize("recurrences", [4, 40])
-@pytest.mark.parametrize("pause_seconds", [0.01, 1.0, 36.0])
+@pytest.mark.parametrize("recurrences", exhaustive_after([4, 40]))
+@pytest.mark.parametrize("pause_seconds", exhaustive_after([1.0, 0.01, 36.0]))
 def test_a_namespace_over_its_share_leaves_the_others_theirs(recurrences: int, pause_seconds: float) -> None:
     clock = Clock()
     limits = ReportLimits(clock)

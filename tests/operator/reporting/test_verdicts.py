@@ -89,7 +89,7 @@ def limited(joules: float) -> MemoryProgressStore:
     return MemoryProgressStore(recurrence=DECIDED.model_copy(update={"spec": spec}))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=settings().max_examples // 4)
 @given(st.data())
 def test_every_rank_gets_the_same_verdict(data: st.DataObject) -> None:
     """Ranks ask in any order and repeatedly, also late; replicas are killed, and the store is away at times."""

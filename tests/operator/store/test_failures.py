@@ -26,6 +26,7 @@ from support.databases.postgresql_server import (
     postgresql_programs,
     serving_postgresql,
 )
+from support.test_sets.parameters import exhaustive_after
 from wattloop import interruption
 from wattloop.errors import OperationError
 from wattloop_operator.store import ObservationRecord, Store, open_store
@@ -60,6 +61,14 @@ with Database(database_url(sys.argv[1])).writing("stop inside a write") as on:
 """
 
 
+# test_killed_postgresql.py has the harder case of PostgreSQL, whose server is killed.
+SQLITE_FIRST = pytest.mark.parametrize(
+    "database_url",
+    ["sqlite", pytest.param("postgresql", marks=[pytest.mark.postgres, pytest.mark.exhaustive])],
+    indirect=True,
+)
+
+
 def started(program: str, url: str, limit_bytes: int | None = None) -> subprocess.Popen[str]:
     def limit() -> None:
         if limit_bytes is not None:
@@ -74,6 +83,7 @@ def started(program: str, url: str, limit_bytes: int | None = None) -> subproces
     )
 
 
+@SQLITE_FIRST
 def test_a_killed_process_loses_nothing_that_it_recorded(database_url: str) -> None:
     open_store(database_url).close()
     with started(RECORDS_FOREVER, database_url) as process:
@@ -89,6 +99,7 @@ def test_a_killed_process_loses_nothing_that_it_recorded(database_url: str) -> N
     assert len(stored) - len(recorded) in {0, 1}
 
 
+@SQLITE_FIRST
 def test_a_process_killed_inside_a_write_leaves_no_rows_and_no_lock(database_url: str) -> None:
     open_store(database_url).close()
     with started(STOPS_INSIDE_A_WRITE, database_url) as process:
@@ -184,7 +195,7 @@ except OperationError as error:
 """
 
 
-@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("exists", exhaustive_after([True, False]))
 def test_a_read_only_folder_is_reported(folder_of_another_user: Path, exists: bool) -> None:
     path = folder_of_another_user / "wattloop.db"
     if exists:

@@ -56,7 +56,11 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(body=st.dictionaries(st.text(max_size=5), json_values, max_size=3))
 def test_any_json_is_read_unchanged(store: Store, body: dict[str, object]) -> None:
     if (old := store.objects.get(KIND, "team", "any")) is not None:

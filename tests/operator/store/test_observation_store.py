@@ -21,7 +21,11 @@ from wattloop_planner.metric_curve import MetricCurve
 
 Make = Callable[..., ObservationRecord]
 # All examples use one database, so each has its own job uid.
-on_a_database = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+on_a_database = settings(
+    max_examples=settings().max_examples // 4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 
 
 def test_a_record_is_new_once(store: Store, observation: Make) -> None:

@@ -95,7 +95,17 @@ with open_store(sys.argv[1]) as store:
 """
 
 
-def test_of_concurrent_processes_one_creates_the_schema(database_url: str) -> None:
+# PostgreSQL serves each connection by a process of its own, as of threads; of SQLite, processes lock the file.
+@pytest.mark.parametrize(
+    ("database_url", "count"),
+    [
+        ("sqlite", 2),
+        pytest.param("sqlite", 4, marks=pytest.mark.exhaustive),
+        pytest.param("postgresql", 4, marks=[pytest.mark.postgres, pytest.mark.exhaustive]),
+    ],
+    indirect=["database_url"],
+)
+def test_of_concurrent_processes_one_creates_the_schema(database_url: str, count: int) -> None:
     processes = [
         subprocess.Popen(
             [sys.executable, "-W", "error", "-c", OPENS_ON_REQUEST, database_url, f"plan-{number}"],
@@ -103,7 +113,7 @@ def test_of_concurrent_processes_one_creates_the_schema(database_url: str) -> No
             stdout=subprocess.PIPE,
             text=True,
         )
-        for number in range(3)
+        for number in range(count)
     ]
     for process in processes:
         assert process.stdout is not None
@@ -114,9 +124,11 @@ def test_of_concurrent_processes_one_creates_the_schema(database_url: str) -> No
         process.stdin.flush()
     for process in processes:
         process.communicate()
-    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert [process.returncode for process in processes] == [0] * count
     with open_store(database_url) as store:
-        assert [one.name for one in store.objects.list("FrequencyPlan")] == ["plan-0", "plan-1", "plan-2"]
+        assert [one.name for one in store.objects.list("FrequencyPlan")] == [
+            f"plan-{number}" for number in range(count)
+        ]
 
 
 def test_a_database_of_another_program_is_rejected_and_unchanged(database_url: str) -> None:

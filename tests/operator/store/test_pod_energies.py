@@ -33,7 +33,11 @@ def stored(store: Store, job_uid: str, attempt: int) -> tuple[PodEnergy, ...]:
     return store.pod_energies.of_job(job_uid, ENERGY.recurrence).get((ENERGY.recurrence, attempt), ())
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=12))
 def test_repeated_late_and_lost_reports_give_the_newest_reading(store: Store, seconds: list[int]) -> None:
     job_uid = uuid.uuid4().hex

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.start_up_jobs import RECURRENCES, Comparison
+from support.test_sets.parameters import exhaustive_after
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
 from wattloop_planner.bandit.policy import ChoiceKind, DecisionContext, PartialObservation
 from wattloop_planner.bandit.start_ups import EpochForecast, StartUps
@@ -153,7 +154,7 @@ def test_an_attempt_of_one_epoch_shows_a_start_that_its_epoch_cannot_explain(
     assert (parts.start_up_joules, parts.shows_start_up) == (pytest.approx(start), shows)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", exhaustive_after(range(10), usual=3))
 def test_a_policy_that_learns_the_start_ups_pays_little_more_than_one_that_knows_them(seed: int) -> None:
     # benchmarks/bandit_start_ups.py has 200 jobs: start-ups that are constant, noisy, growing, of the first run of a
     # node and of some batch sizes.

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.test_sets.parameters import exhaustive_after
 from wattloop_planner.bandit.configuration import ConfigurationSpace
 from wattloop_planner.bandit.cost_model_policy import DEFAULT_DETECTION, DEFAULT_NOISE
 from wattloop_planner.bandit.knowledge_gradient import KnowledgeGradientPolicy
@@ -123,11 +124,13 @@ def _with_images(context: DecisionContext) -> DecisionContext:
 
 @pytest.mark.parametrize(
     ("dataset", "network", "optimizer", "target", "default"),
-    [
-        ("cifar100", "shufflenetv2", "adadelta", "0.6", "1024"),
-        ("imagenet", "resnet50", "adadelta", "0.65", "256"),
-        ("movielens-1m", "ncf", "adam", "0.41", "1024"),
-    ],
+    exhaustive_after(
+        [
+            ("cifar100", "shufflenetv2", "adadelta", "0.6", "1024"),
+            ("imagenet", "resnet50", "adadelta", "0.65", "256"),
+            ("movielens-1m", "ncf", "adam", "0.41", "1024"),
+        ]
+    ),
 )
 def test_a_new_image_each_night_costs_at_most_two_percent(
     zeus_traces: Path, dataset: str, network: str, optimizer: str, target: str, default: str

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.pipelines.measured_pipelines import measured_problem
 from support.pipelines.random_pipelines import EXHAUSTIVE, options_of, problems, randomly
 from support.pipelines.reference_solvers import LinearProgram, every_plan, longest_path
+from support.test_sets.parameters import exhaustive_after
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
 from wattloop_planner.frequency.pipeline.instruction_profiles import Option, Profile
 from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
@@ -32,13 +33,16 @@ def assert_equals_linear_program(problem: Problem, max_times: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "microbatches", "stages"), [("gpt3", 12, 8), ("bloom", 12, 8), ("bert", 32, 4), ("wide-resnet", 24, 4)]
+    ("name", "microbatches", "stages"),
+    exhaustive_after([("bloom", 12, 8), ("gpt3", 12, 8), ("bert", 32, 4), ("wide-resnet", 24, 4)]),
 )
 def test_breakpoints_of_measured_profiles_equal_the_linear_program(name: str, microbatches: int, stages: int) -> None:
     assert_equals_linear_program(measured_problem(name, microbatches, stages), 10_000 if EXHAUSTIVE else 3)
 
 
-@pytest.mark.parametrize(("name", "stages"), [("gpt3", 2), ("bloom", 2), ("bert", 1), ("wide-resnet", 1)])
+@pytest.mark.parametrize(
+    ("name", "stages"), exhaustive_after([("gpt3", 2), ("bert", 1), ("bloom", 2), ("wide-resnet", 1)], usual=2)
+)
 def test_every_breakpoint_of_a_short_pipeline_equals_the_linear_program(name: str, stages: int) -> None:
     assert_equals_linear_program(measured_problem(name, 2, stages), 10_000)
 
@@ -116,7 +120,7 @@ def test_a_walk_with_a_spacing_yields_the_pieces_that_contain_a_multiple(problem
     assert relaxation.frontier.effective_joules.tolist() == [piece.fast_effective_joules for piece in every]
 
 
-@pytest.mark.parametrize(("stages", "microbatches"), [(1, 1), (2, 2), (3, 4)])
+@pytest.mark.parametrize(("stages", "microbatches"), exhaustive_after([(2, 2), (1, 1), (3, 4)]))
 def test_every_breakpoint_of_many_frequencies_on_a_smooth_curve_equals_the_linear_program(
     stages: int, microbatches: int
 ) -> None:

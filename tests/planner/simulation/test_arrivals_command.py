@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.test_sets.parameters import exhaustive_after
 from wattloop.commands.main import main
 from wattloop_planner.simulation import arrivals
 from wattloop_planner.simulation.workload_assignment import clusters_of
@@ -46,7 +47,9 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("policy", ["knowledgeGradient", "thompsonSampling", "zeus", "grid", "default"])
+@pytest.mark.parametrize(
+    "policy", exhaustive_after(["zeus", "knowledgeGradient", "thompsonSampling", "grid", "default"], usual=2)
+)
 def test_recurrences_that_do_not_overlap_are_byte_for_byte_those_of_a_simulation_in_sequence(
     folder: Path, policy: str
 ) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.test_sets.parameters import exhaustive_after
+
 Table = list[dict[str, str]]
 POLICIES = ("knowledgeGradient", "thompsonSampling", "zeus", "grid", "default")
 
@@ -119,7 +121,7 @@ def test_every_row_of_small_traces_can_be_recomputed(
     assert all((int(row["recurrence"]) < 15) == (row["target_metric"] == "0.9") for row in rows)
 
 
-@pytest.mark.parametrize("stop", ["inside", "epoch-end"])
+@pytest.mark.parametrize("stop", exhaustive_after(["inside", "epoch-end"]))
 @pytest.mark.parametrize("policy", POLICIES)
 def test_every_row_of_published_traces_can_be_recomputed(
     simulate: Callable[..., int], zeus_traces: Path, tmp_path: Path, policy: str, stop: str

@@ -40,7 +40,9 @@ from wattloop_operator.store import open_store
 SMALL, SMALL_PIPELINES, LARGEST = 10_000, 12, MAX_PROFILE_MEASUREMENTS - 1_000
 STAGES, MICROBATCHES, CLOCKS = 16, 3_000, tuple(range(900, 932))
 MESSAGE = 2_000
-PLANNER_SECONDS = 30.0
+# In the long form, and in the short one.
+PLANNER_SECONDS, BEGUN_SECONDS = 30.0, 2.0
+FEW_CONNECTIONS = 100
 RANKS = 4
 REGISTRATIONS = [rank_registration(rank, data_parallel=RANKS // 2) for rank in range(RANKS)]
 
@@ -96,14 +98,14 @@ def largest_request(digest: str) -> PlanningRequest:
     return PlanningRequest(digest, instructions, CLOCKS, tuple(processes))
 
 
-async def fill(commits: PipelineCommits, database: Path) -> dict[str, int]:
+async def fill(commits: PipelineCommits, database: Path, planner_seconds: float) -> dict[str, int]:
     """Fill all parts; returns what they hold."""
     for job in range(1, SMALL_PIPELINES + 1):
         await commits.committed(context_of(job), report_of(0, 100, ()))
     remembered = sum(state_bytes(known.state) for known in commits._known.values())
     request = largest_request("digest")
     planned = asyncio.ensure_future(
-        asyncio.to_thread(planned_in_process, request, datetime.now(UTC), max_seconds=PLANNER_SECONDS)
+        asyncio.to_thread(planned_in_process, request, datetime.now(UTC), max_seconds=planner_seconds)
     )
     with sqlite3.connect(database, isolation_level=None) as lock:
         lock.execute("BEGIN IMMEDIATE")
@@ -148,9 +150,11 @@ def main() -> None:
         certificate = ServingCertificate(folder / "tls.crt", folder / "tls.key")
         service = HttpService("filled", Starlette(), Address("127.0.0.1", 0), certificate=certificate)
         service.start()
-        print(service.address.port, 2 * service.max_concurrency, flush=True)
+        is_long = sys.argv[3] == "long"
+        print(service.address.port, 2 * service.max_concurrency if is_long else FEW_CONNECTIONS, flush=True)
         sys.stdin.readline()
-        print(json.dumps(asyncio.run(fill(commits, database))), flush=True)
+        held = asyncio.run(fill(commits, database, PLANNER_SECONDS if is_long else BEGUN_SECONDS))
+        print(json.dumps(held), flush=True)
         gc.collect()
         sys.stdin.readline()
         service.stop()

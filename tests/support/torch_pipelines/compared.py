@@ -1,22 +1,15 @@
-"""Trains small pipelines without and with the adapter, each schedule twice from the same seed.
-
-`main` writes ``results.pt`` into the folder that the program's argument names: for each rank a mapping from
-the schedule's name to a `Compared`.
-"""
+"""Trains small pipelines without and with the adapter, each schedule twice from the same seed."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.pipelining import PipelineStage, schedules
 
-from support.torch_pipelines.forked_ranks import run_ranks
 from wattloop.integrations.torch_pipelining import follow
 from wattloop.integrations.torch_schedule import instructions_of, place_of, schedule_name
 
@@ -142,9 +135,3 @@ def compare(rank: int) -> dict[str, Compared]:
             plain, followed, pipeline.events, instructions, schedule_name(schedule), place_of(schedule)
         )
     return found
-
-
-def main() -> None:
-    """Compare all schedules. The program imports this module, so that another process can load the results."""
-    target = Path(sys.argv[1])
-    torch.save(run_ranks(RANKS, compare, target), target / "results.pt")

@@ -152,6 +152,7 @@ def test_a_monitor_that_is_killed_and_restarted_loses_no_energy(node: Node) -> N
         assert uncertain >= used[1] / 4, "the time of its end is unknown"
 
 
+@pytest.mark.exhaustive
 def test_a_monitor_killed_right_after_its_first_sampling_loses_no_energy(node: Node) -> None:
     agent_fixture = node.agent_fixture
     path = agent_fixture.folder / "ledger" / "energy.json"

@@ -83,6 +83,7 @@ def large_objects(namespace: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "pods", f"/api/v1/namespaces/{namespace}/pods", pod
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_the_largest_jobs_and_pods_leave_the_operator_within_the_memory_of_the_chart(
     container: MemoryCgroup,
@@ -133,6 +134,7 @@ def test_a_workload_that_its_owner_nests_deep_delays_no_other_job(
     assert_works(operator)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_a_namespace_of_many_objects_is_read_up_to_its_share_and_the_operator_stays_within_its_memory(
     container: MemoryCgroup,

@@ -21,6 +21,7 @@ from support.control_plane.pod_runner import PodRunner
 from support.control_plane.stored_pipeline import StoredPipeline
 from support.control_plane.victims import assert_works, await_reached
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.model import GROUP, VERSION
 from wattloop_operator.domain.names import JOB_LABEL
 from wattloop_operator.store import Store
@@ -63,8 +64,10 @@ def spoiled(status: dict[str, Any], numbers: random.Random) -> dict[str, Any]:
     return changed
 
 
+@pytest.mark.parametrize("rounds", exhaustive_after([15, 60]))
 @pytest.mark.timeout(600)
 def test_statuses_that_an_owner_writes_by_hand_delay_no_other_job(
+    rounds: int,
     admin: client.ApiClient,
     operators: Operators,
     make_job: MakeJob,
@@ -76,7 +79,7 @@ def test_statuses_that_an_owner_writes_by_hand_delay_no_other_job(
     await_reached(cluster, make_job(), 1)
     objects, numbers = client.CustomObjectsApi(admin), random.Random(21)
     written = 0
-    for _ in range(60):
+    for _ in range(rounds):
         for plural in PLURALS:
             for found in objects.list_namespaced_custom_object(GROUP, VERSION, namespace, plural)["items"]:
                 body = found | {"status": spoiled(found["status"], numbers)}
@@ -84,13 +87,15 @@ def test_statuses_that_an_owner_writes_by_hand_delay_no_other_job(
                     name = found["metadata"]["name"]
                     objects.replace_namespaced_custom_object_status(GROUP, VERSION, namespace, plural, name, body)
                     written += 1
-    assert written > 30
+    assert written > rounds / 2
     await_reached(cluster, make_job("victim"), 1)
     assert_works(operator)
 
 
+@pytest.mark.parametrize("rounds", exhaustive_after([12, 40]))
 @pytest.mark.timeout(600)
 def test_statuses_of_frequency_plans_that_an_owner_writes_by_hand_delay_no_other_pipeline(
+    rounds: int,
     admin: client.ApiClient,
     operator: InProcessOperator,
     store: Store,
@@ -115,7 +120,7 @@ def test_statuses_of_frequency_plans_that_an_owner_writes_by_hand_delay_no_other
     victim.writer.write()
     objects, numbers = client.CustomObjectsApi(admin), random.Random(21)
     written = 0
-    for _ in range(40):
+    for _ in range(rounds):
         plans = {each["metadata"]["labels"][JOB_LABEL]: each for each in listed(objects, namespace)}
         whole = plans["hostile"]
         body = whole | {"status": spoiled(whole["status"], numbers)}
@@ -126,7 +131,7 @@ def test_statuses_of_frequency_plans_that_an_owner_writes_by_hand_delay_no_other
         victim.now += timedelta(seconds=60)
         victim.start_writer()
         victim.writer.write()
-    assert written > 10
+    assert written > rounds / 4
     final = {each["metadata"]["labels"][JOB_LABEL]: each["status"] for each in listed(objects, namespace)}
     assert final["victim"]["recurrence"] == victim.recurrence.metadata.name
     types = {plan: {each["type"] for each in status["conditions"]} for plan, status in final.items()}

@@ -139,6 +139,7 @@ def test_jobs_that_are_nested_deep_end_no_watch_of_this_operator_or_the_next(
     assert_works(second)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
     container: MemoryCgroup,
@@ -162,6 +163,7 @@ def test_large_jobs_leave_the_operator_within_the_memory_of_the_chart(
     assert_within_memory(second, container, cluster, key, 2)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_of_the_largest_jobs_that_are_listed_the_operator_holds_those_that_its_cache_accepts(
     container: MemoryCgroup,
@@ -203,8 +205,18 @@ def test_a_deep_job_that_its_watch_has_missed_ends_no_repair(
     ("place", "value", "problem"),
     [
         ("spec", {"containers": [{"volumeMounts": [5]}]}, "containers[0].volumeMounts[0]: found 5, expected an object"),
-        ("metadata", {"annotations": {"a": 5}}, "field ObjectMeta.spec.template.metadata.annotations of type string"),
-        ("metadata", {"annotations": [HOSTILE_TEXT]}, "metadata.annotations: found a list, expected an object"),
+        pytest.param(
+            "metadata",
+            {"annotations": {"a": 5}},
+            "field ObjectMeta.spec.template.metadata.annotations of type string",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param(
+            "metadata",
+            {"annotations": [HOSTILE_TEXT]},
+            "metadata.annotations: found a list, expected an object",
+            marks=pytest.mark.exhaustive,
+        ),
     ],
     ids=["a volume mount", "an annotation", "a list of annotations"],
 )

@@ -42,6 +42,13 @@ FOUND, HELD = [400.0, 400.0], [250.0, 250.0]
 SET = "nvmlDeviceSetPowerManagementLimit"
 MINUTE = 60.0
 COUNTER_STEP_SECONDS = 0.1
+# Each signal and each moment once.
+USUAL = {
+    ("terminate", "before a hold"),
+    ("hang", "during a hold"),
+    ("kill", "after a hold"),
+    ("kill", "during a restore"),
+}
 SIGNALS = {"kill": signal.SIGKILL, "terminate": signal.SIGTERM, "hang": signal.SIGSTOP}
 ENDED = {"kill": -signal.SIGKILL, "terminate": 130}
 
@@ -217,8 +224,14 @@ def outcome(cell: Cell, cluster: DynamicClient, namespace: str) -> Object:
             return found
 
 
-@pytest.mark.parametrize("when", ["before a hold", "during a hold", "after a hold", "during a restore"])
-@pytest.mark.parametrize("how", SIGNALS)
+@pytest.mark.parametrize(
+    ("how", "when"),
+    [
+        pytest.param(how, when, marks=[] if (how, when) in USUAL else [pytest.mark.exhaustive])
+        for how in SIGNALS
+        for when in ("before a hold", "during a hold", "after a hold", "during a restore")
+    ],
+)
 def test_no_fate_of_the_operator_affects_the_lease_of_a_running_training(
     cell: Cell, how: str, when: str, kubelet: Kubelet, cluster: DynamicClient, namespace: str
 ) -> None:

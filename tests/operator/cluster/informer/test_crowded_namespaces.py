@@ -12,6 +12,7 @@ import pytest
 
 from support.control_plane.job_manifest import job_manifest
 from support.recurrence_objects import recurrence_object
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.cluster.informer.event_dispatcher import EventDispatcher
 from wattloop_operator.cluster.informer.object_cache import STARTING_SHARE, ObjectCache, WatchedKind, watched_kinds
 from wattloop_operator.cluster.informer.stored_parts import read_list
@@ -65,17 +66,17 @@ def kind_of(cache: ObjectCache, name: str) -> WatchedKind:
 
 
 MAKERS: dict[str, tuple[str, Callable[[int], Body]]] = {
-    "small jobs": ("RecurringTrainingJob", job),
-    "jobs with long parameters": ("RecurringTrainingJob", lambda number: job(number, parameters=LONG_PARAMETERS)),
     "recurrences": ("TrainingRecurrence", recurrence),
+    "pods": ("Pod", pod),
+    "jobs with long parameters": ("RecurringTrainingJob", lambda number: job(number, parameters=LONG_PARAMETERS)),
+    "small jobs": ("RecurringTrainingJob", job),
     "recurrences with many GPUs": ("TrainingRecurrence", lambda number: recurrence(number, 200)),
     "workloads": ("Job", lambda number: labelled(number, spec={"suspend": True})),
-    "pods": ("Pod", pod),
     "pods with many conditions": ("Pod", lambda number: pod(number, 50)),
 }
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", exhaustive_after(MAKERS, usual=3))
 def test_the_size_that_an_object_counts_is_at_least_what_it_takes_in_memory(name: str) -> None:
     kind, make = MAKERS[name]
     put(ObjectCache(), kind, make(0))

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import job
+from support.test_sets.parameters import exhaustive_after
 from wattloop.wire.training_messages import MAX_NUMBER, Report
 from wattloop_operator.api.attempt_state import Progress
 from wattloop_operator.api.curve_field import MAX_CURVE_POINTS
@@ -129,7 +130,7 @@ def test_a_thinned_curve_keeps_the_first_the_latest_and_the_best_evaluation(
     assert best(metric for _, metric in curve) == best(metric for _, metric in points)
 
 
-@pytest.mark.parametrize("count", [100, 1_000])
+@pytest.mark.parametrize("count", exhaustive_after([100, 1_000]))
 def test_a_thinned_curve_is_spread_over_all_epochs(count: int) -> None:
     curve = curve_of(evaluations([(float(epoch), epoch / count) for epoch in range(1, count + 1)]))
     assert len(curve) == MAX_CURVE_POINTS

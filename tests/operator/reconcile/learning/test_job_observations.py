@@ -54,7 +54,7 @@ def next_decision(backend: ModelBackend) -> TrainingRecurrence:
     return decided
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=settings().max_examples // 4, deadline=None)
 @given(
     runs=st.lists(st.tuples(st.booleans(), st.integers(1, 50)), min_size=1, max_size=8),
     policy=st.sampled_from([{"knowledgeGradient": {}}, {"zeus": {}}]),

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.history.history_table import saving_cell
 from wattloop_operator.history.rows import rows_of
 from wattloop_operator.reconcile.learning.job_savings import JobSavings, Purpose, RecurrenceSaving
@@ -161,7 +162,7 @@ def test_no_saving_exceeds_the_default_and_its_parts_add_up(
         assert saved.value == pytest.approx(expected, rel=1e-6, abs=1e-3 * default)
 
 
-@pytest.mark.parametrize(("default_runs", "chosen_runs"), [(1, 3), (2, 10), (5, 20)])
+@pytest.mark.parametrize(("default_runs", "chosen_runs"), exhaustive_after([(2, 10), (1, 3), (5, 20)]))
 def test_the_interval_of_a_saving_holds_the_truth_in_90_percent_of_jobs(
     history: Make, record: Make, default_runs: int, chosen_runs: int
 ) -> None:

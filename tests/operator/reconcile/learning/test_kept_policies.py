@@ -151,7 +151,7 @@ def reviewed(snapshot: Snapshot, trial: TrainingRecurrence) -> Decimal | None:
     return review_cost_limit(lambda: snapshot, trial, progress).stop_cost_joules
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples // 4, deadline=None)
 @given(changes=st.lists(st.one_of(RUNS, CHANGES), min_size=1, max_size=16))
 def test_decisions_and_reviews_are_those_of_an_operator_that_has_just_started(changes: list[tuple[Any, ...]]) -> None:
     of_job = Changing(ModelBackend(job(**SPEC)), SPEC)

@@ -80,7 +80,7 @@ def numbers(value: object) -> Iterator[float]:
             yield from numbers(each)
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(POISON, min_size=1, max_size=8))
 def test_poisoned_observations_are_refused_or_decisions_and_statuses_stay_finite(poisons: list[dict[str, Any]]) -> None:
     backend = ModelBackend(job(batchSize={"default": 64, "candidates": [32, 64, 128]}))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from support.backends.model_backend import ModelBackend
 from support.databases.sample_record import RECORD
+from support.test_sets.parameters import exhaustive_after
 from wattloop.wire.training_messages import LimitMeasurement
 from wattloop_operator.domain.records import ObservationRecord, PowerMeasurement, PowerProfileKey, PowerProfileRecord
 from wattloop_operator.reconcile.learning.power_profiles import applicable_profile, must_be_measured_again
@@ -141,7 +142,7 @@ def test_no_sequence_of_images_is_measured_for_ever(nights: list[tuple[int, floa
     assert len(measured) <= 2 + 2 * math.log2(len(nights))
 
 
-@pytest.mark.parametrize("period", [1, 2, 3, 1000])
+@pytest.mark.parametrize("period", exhaustive_after([3, 1, 2, 1000]))
 def test_images_that_come_back_are_not_measured_for_ever(period: int) -> None:
     nights = [(digest(night % period), 1.0 + night % period % 7) for night in range(1000)]
     assert len(Nights().run_all(nights).measured) <= 2 + math.log2(1000)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.backends.model_backend import KEY, ModelBackend, report
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.reconcile.attempt.early_stop import review_cost_limit, with_stop_request
 from wattloop_operator.reconcile.attempt.progress import progress_after
@@ -94,9 +95,11 @@ def test_expected_costs_include_the_start(trained: ModelBackend) -> None:
     assert expected.value == pytest.approx(cost(64), rel=0.01)
 
 
-@pytest.mark.parametrize("spec", [{}, JOB], ids=["limits are profiled", "one limit"])
+@pytest.mark.parametrize("spec", exhaustive_after([{}, JOB]), ids=["limits are profiled", "one limit"])
 @pytest.mark.parametrize("policy", [{"knowledgeGradient": {}}, {"fixed": {}}], ids=["knowledgeGradient", "fixed"])
-@pytest.mark.parametrize("slow_from", [0, 1, 6], ids=["always", "from the second on", "from the seventh on"])
+@pytest.mark.parametrize(
+    "slow_from", exhaustive_after([1, 0, 6]), ids=["from the second on", "always", "from the seventh on"]
+)
 def test_a_start_as_expensive_as_a_hundred_epochs_stops_no_job(
     backend_with: Backend, spec: dict[str, Any], policy: dict[str, Any], slow_from: int
 ) -> None:

@@ -255,7 +255,7 @@ MESSAGES = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 4)
 @given(MESSAGES)
 def test_any_order_repetition_loss_and_delay_of_messages_leads_to_the_same_plan(
     messages: list[tuple[int, str]],

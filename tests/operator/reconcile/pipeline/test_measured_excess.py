@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pipelines.simulated_ranks import SimulatedOperator, exchange, ranks_of, run_cycles, run_until_planned
+from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, FreeIterations, joined
 from wattloop_operator.api.applied_plan import AppliedFrequencyPlan
 from wattloop_operator.reconcile.pipeline.measured_excess import Comparison, Excess, compared, excess, free_iterations
@@ -50,8 +51,8 @@ def measured_saving(seed: int, *, cycles: int, noise: float, drift: float, sched
     return result
 
 
-@pytest.mark.parametrize("cycles", [4, 8, 20])
-@pytest.mark.parametrize(("noise", "drift"), [(0.02, 0.0), (0.02, 0.2), (0.05, -0.3)])
+@pytest.mark.parametrize("cycles", exhaustive_after([8, 4, 20]))
+@pytest.mark.parametrize(("noise", "drift"), exhaustive_after([(0.02, 0.2), (0.02, 0.0), (0.05, -0.3)]))
 def test_the_interval_of_95_percent_covers_the_true_saving_with_noise_and_drift(
     cycles: int, noise: float, drift: float
 ) -> None:

@@ -17,6 +17,7 @@ from support.pipelines.simulated_ranks import (
     run_cycles,
     run_until_planned,
 )
+from support.test_sets.parameters import exhaustive_after
 from wattloop.pipeline.free_iterations import MAX_GROUPS, ComparedCycles, joined
 from wattloop.pipeline.plan_messages import FREE, PLAN
 from wattloop_operator.reconcile.pipeline.pipeline_state import (
@@ -65,7 +66,9 @@ def test_a_plan_whose_iterations_take_36_percent_longer_is_withdrawn_with_what_w
     assert {rank.running.mode for rank in ranks} == {FREE}
 
 
-@pytest.mark.parametrize(("time", "energy"), [(0.0, -6.0), (0.0, 0.0), (0.1, 0.1), (4.0, -15.0)])
+@pytest.mark.parametrize(
+    ("time", "energy"), exhaustive_after([(4.0, -15.0), (0.1, 0.1), (0.0, -6.0), (0.0, 0.0)], usual=2)
+)
 def test_a_plan_that_saves_or_whose_excess_may_be_noise_stays(time: float, energy: float) -> None:
     operator, ranks = planned()
     with_costs(ranks, time=time, energy=energy)
@@ -155,6 +158,7 @@ def compared_state(state: PipelineState, cycles: list[tuple[float, float]]) -> P
     return replace(state, ranks=ranks)
 
 
+@pytest.mark.exhaustive
 def test_of_50_plans_that_cost_what_free_clocks_cost_few_are_withdrawn_in_100_cycles() -> None:
     operator, _ = planned(PlanChoice("Cost", energy_weight=1.0))
     withdrawn = 0
