@@ -164,7 +164,8 @@ class OutputCollector:
         pod = self._pod(key, recurrence)
         if pod is None or not has_ended(pod) or not self._workload_has_ended(key) or not self._is_owned(key, pod):
             return
-        reader = OutputReader(recurrence.spec.reporting, recurrence.spec.target)
+        spec = recurrence.spec
+        reader = OutputReader(spec.reporting, spec.target, max_epochs=spec.max_epochs)
         lines = termination_message(pod, self._container(recurrence, pod)).encode().splitlines()
         evaluations = [found for line in lines if (found := reader.read(line)) is not None]
         target, position = recurrence.spec.target, recurrence.progress.sequence + 1
@@ -204,7 +205,8 @@ class OutputCollector:
     def _announce_unread_lines(self, recurrence: TrainingRecurrence, collected: _Collected) -> None:
         # A follower that begins in the middle of a log has not read the evaluations before it.
         is_read = recurrence.progress.metric is not None
-        notice = "" if collected.follower is None or is_read else collected.follower.unread_notice
+        follower = collected.follower
+        notice = "" if follower is None else ("" if is_read else follower.unread_notice) or follower.repeated_notice
         if notice and not collected.is_unread_announced:
             self._announce(recurrence, EmitEvent(True, METRIC_NOT_READ, notice))
             collected.is_unread_announced = True
@@ -232,6 +234,7 @@ class OutputCollector:
             succeeded=has_ended(pod) and not has_failed(pod),
             # The first value of a pod that replaces another one may again precede its training.
             has_counted=recurrence.progress.metric is not None if before is None else before.has_counted_of(log),
+            counts_from_0=before is not None and before.counts_from_0,
             open_log=open_log,
             observe=self._observe,
             flow=stoppable_flow(self._monotonic, collected.stopping),

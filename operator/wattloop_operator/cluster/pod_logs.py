@@ -195,6 +195,7 @@ class LogFollower:
         follow: Whether the container still runs.
         succeeded: Whether the container has ended, and well.
         has_counted: Whether an evaluation in the log before the position has counted.
+        counts_from_0: Whether one has shown that the script counts epochs from 0.
         open_log: Opens the log.
         observe: Merges a report.
         flow: The time, and whether to stop.
@@ -216,6 +217,7 @@ class LogFollower:
         follow: bool,
         succeeded: bool = False,
         has_counted: bool = False,
+        counts_from_0: bool = False,
         open_log: OpenLog,
         observe: Observe,
         flow: Flow,
@@ -230,7 +232,13 @@ class LogFollower:
         self._recurrence = recurrence
         spec = recurrence.spec
         self._reader = BoundedOutputReader(
-            spec.reporting, spec.target, flow.monotonic, time.thread_time, has_counted=has_counted
+            spec.reporting,
+            spec.target,
+            flow.monotonic,
+            time.thread_time,
+            max_epochs=spec.max_epochs,
+            has_counted=has_counted,
+            counts_from_0=counts_from_0,
         )
         self._open_log = open_log
         self._observe = observe
@@ -242,6 +250,16 @@ class LogFollower:
     def unread_notice(self) -> str:
         """See `OutputReader.unread_notice`."""
         return self._reader.unread_notice
+
+    @property
+    def repeated_notice(self) -> str:
+        """See `OutputReader.repeated_notice`."""
+        return self._reader.repeated_notice
+
+    @property
+    def counts_from_0(self) -> bool:
+        """See `OutputReader.counts_from_0`."""
+        return self._reader.counts_from_0
 
     def has_counted_of(self, log: ContainerLog) -> bool:
         """Whether an evaluation in this log has counted."""

@@ -16,13 +16,33 @@ from typing import Any
 
 import re2
 
-from wattloop_operator.domain.training_data import EVALUATION, is_of_training_data, names_data
+from wattloop_operator.domain.progress_bar import is_of_step, step_count_of
+from wattloop_operator.domain.training_data import (
+    EVALUATION,
+    is_of_evaluation,
+    is_of_training_data,
+    names_data,
+    names_evaluation,
+)
 
 NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:nan|NaN|NAN|inf|Inf|INF|Infinity|infinity)"
 # A name, not part of a longer one, in quotes or not; a separator; a number, in quotes or not; what may follow it.
 NAMED_VALUE = r"""(?:^|[^A-Za-z0-9_./-])["']?({name})["']?{separator}["']?(?P<{group}>{number})(?:{end})"""
-# 9825/10000 is no value: whether it means 9825 or 0.9825 is not known.
-_VALUE_END = r"\s*$|\s+[^/\s]|[^A-Za-z0-9_./\s]|\s*/\s*(?:$|[^0-9.\s])|\.(?:$|\s)"
+# 9825/10000 is no value: whether it means 9825 or 0.9825 is not known. Nor is the beginning of 1,234.56, 1 234.56,
+# 1'234.56 and 0,91.
+_VALUE_END = (
+    r"\s*$|\s+(?:[^/\s0-9.+-]|[.+-](?:[^0-9]|$))|[^A-Za-z0-9_./\s,'·٫٬]|[,'](?:[^0-9]|$)|\s*/\s*(?:$|[^0-9.\s])"
+    r"|\.(?:$|\s)"
+)
+# The scalars of NumPy, PyTorch, JAX, TensorFlow and Python, as they are printed in a tuple or a dict.
+_SCALARS = re2.compile(
+    rf"\b(?:(?:np|numpy|jnp)\.)?(?:b?float|u?int)[0-9]{{1,3}}\(({NUMBER})\)"
+    rf"|\b(?:torch\.)?tensor\(\s*({NUMBER})(?:,\s*[a-z_]+=[^,()=]*)*\)"
+    rf"|\b(?:Device)?[Aa]rray\(\s*({NUMBER})(?:,\s*[a-z_]+=[^,()=]*)*\)"
+    rf"|\b(?:tf\.)?Tensor\(({NUMBER}), shape=\(\), dtype=\w+\)"
+    rf"|<tf\.Tensor: shape=\(\), dtype=\w+, numpy=({NUMBER})>"
+    rf"|\bDecimal\('({NUMBER})'\)"
+)
 _SEPARATOR, _SPACE = r"\s*[=:]\s*", r"\s+"
 # "epoch 3 | accuracy 0.9" and "step 250: train loss 1.9, val loss 2.1", but not "training until accuracy 0.9".
 _COLUMN = r"(?:^|[|,;:)\]-])\s*"
@@ -31,24 +51,40 @@ _COLUMN = r"(?:^|[|,;:)\]-])\s*"
 _EPOCH_FIRST = r"(?i:(?:^|[|\]])\s*|[A-Za-z]:)(?i:epoch)[\s=:#\[]*[0-9]+(?:\s*/\s*[0-9]+)?\]?:?"
 _ALTERNATING = rf"{_EPOCH_FIRST}(?:,?\s+[A-Za-z][A-Za-z0-9_./-]*\s+(?:{NUMBER}))*,?\s*"
 _OF_STEP = re.compile(r"(?i)\b(?:steps?|batch|batches|iters?|iterations?)\b")
-# What no number may be followed by: "0.31m", "81/100".
-_FOLLOWED = r"\s*(?P<rest>/\s*[0-9]\S{0,19})|(?P<unit>[A-Za-z_]\S{0,19})"
+# What no number may be followed by: "0.31m", "81/100", "1,234.56", "0,91".
+_FOLLOWED = r"\s*(?P<rest>/\s*[0-9]\S{0,19})|(?P<unit>[A-Za-z_]\S{0,19}|[,'·٫٬][0-9]\S{0,19}|\s+[-+.]?[0-9]\S{0,19})"
+# The value of the latest batch and the average, or a mean and its deviation: "0.41 (1.80)", "78.1% (71.1%)".
+_IN_BRACKETS = re.compile(
+    rf"\s*[(\[]\s*(?:(?:avg|average|mean)\.?\s*[:=]?\s*)?({NUMBER})\s*[)\]]"
+    rf"|\s*%\s*[(\[]\s*(?:(?:avg|average|mean)\.?\s*[:=]?\s*)?({NUMBER})\s*%\s*[)\]]"
+)
+# "[0.91]", "tensor([0.91, 0.93])", "{'top1': 0.91}" after the name.
+_BRACKETED = r"[\"']?\s*[=:]?\s*([A-Za-z_.]{0,20}[\[({][^\])}]{0,40}[0-9][^\])}]{0,20}[\])}]?)"
+# Accuracy, val_accuracy and eval-accuracy before a number.
+_OTHER_NAME = rf"(?i)([A-Za-z_][A-Za-z0-9_./-]*[ _./-]{{name}}|{{name}})[\"']?\s*[=:]?\s*[\"']?(?:{NUMBER})"
+# Several names before several numbers: "loss, accuracy: 0.3, 0.9".
+_NAMES_BEFORE = re.compile(r"[A-Za-z_]\s{0,3}(?:,|&|and)\s{0,3}$")
+_NUMBERS_AFTER = re.compile(r"\s*(?:[,&]|and)?\s*[-+.]?[0-9]")
 # The name and a number: accuracy, Accuracy, val_accuracy, but not accuracyA or inaccuracy.
 _NAME_AND_NUMBER = r"(?i)(?:^|[^A-Za-z]){name}(?:[^A-Za-z].*)?[0-9]"
 # The name of an evaluation of the metric: val_accuracy, "Val accuracy", eval/accuracy.
 _EVALUATION_OF = r"(?i)(?:^|[^A-Za-z0-9_./-])((?:{evaluation})[ _/-]{name})[\"']?\s*[=:]"
-# Colours of a terminal.
-_ESCAPES = re.compile("\x1b\\[[0-9;]*m")
 _METRIC = "metric"
 # RE2 gives the positions of groups by their numbers.
 _NAME_GROUP, _NUMBER_GROUP = 1, 2
 # More values in a line are not looked at, which bounds the time for a line that a tenant wrote.
 _MAX_VALUES = 16
 _MAX_WORDS_CHARACTERS = 100
-_WORDS_BEFORE = re.compile(r"(?:([A-Za-z]+)\s+)?([A-Za-z]+(?:-[A-Za-z]+)?)\s+$")
+_WORDS_BEFORE = re.compile(r"(?:([A-Za-z]+)\s+)?([A-Za-z]+(?:-[A-Za-z]+)?|[\w-]+'s)\s+$")
 # An earlier evaluation, as in "best val accuracy".
 _RECORDS = {"best", "highest", "lowest", "max", "min", "previous", "last"}
 _IS_EVALUATION = re.compile(rf"(?i)(?:{EVALUATION})")
+_ALONE = "print the number alone, or read it with spec.reporting.pattern"
+_IN_PERCENT = "in percent where the threshold is a fraction: write the threshold in percent, such as '90' for '0.9'"
+_STEP_REMEDY = (
+    "which counts only if the line names the data of an evaluation: print 'val' before it, or read it with "
+    "spec.reporting.pattern"
+)
 _TRAINING_REMEDY = (
     "print the one of the evaluation, name it by spec.reporting.metricName, "
     "or read this one with spec.reporting.pattern"
@@ -63,11 +99,13 @@ class NamedValue:
     Attributes:
         number: The number that counts, as written; None if there is none.
         doubt: Why a number after the name does not count, and what to do; empty if there is no such number.
+        other_name: The name under which the line has such a number; empty if there is none.
         is_certain: Whether the doubt holds for every line of this form; else another one may have the evaluation.
     """
 
     number: str | None = None
     doubt: str = ""
+    other_name: str = ""
     is_certain: bool = False
 
 
@@ -91,14 +129,24 @@ class NamedMetric:
     def __init__(self, name: str, *, is_fraction: bool) -> None:
         self._name = name
         self._is_fraction = is_fraction
-        self._says_data = names_data(name)
+        self._says_data, self._names_evaluation = names_data(name), names_evaluation(name)
         escaped = re2.escape(name)
         self._after_separator = _compiled(escaped, _SEPARATOR)
         self._after_space = _compiled(escaped, _SPACE, before=_COLUMN)
         self._alternating = _compiled(escaped, _SPACE, before=_ALTERNATING)
+        begin = rf"(?:^|[^A-Za-z0-9_./-])[\"']?{escaped}"
+        self._bracketed = re2.compile(begin + _BRACKETED)
+        self._percent = re2.compile(rf"{begin}\s+(?:{NUMBER})\s*(?:%|percent\b|pct\b)")
+        self._spaced = re2.compile(rf"{begin}\s+(?:{NUMBER})(?:\s|$|[,;|)])")
+        self._other_names = re2.compile(_OTHER_NAME.format(name=escaped))
         self._followed = _compiled(escaped, rf"(?:{_SEPARATOR}|{_SPACE})", end=_FOLLOWED)
         self._named = re2.compile(_NAME_AND_NUMBER.format(name=escaped))
         self._evaluation = re2.compile(_EVALUATION_OF.format(evaluation=EVALUATION, name=escaped))
+
+    @property
+    def names_evaluation(self) -> bool:
+        """Whether the name says that the metric is of an evaluation."""
+        return self._names_evaluation
 
     def value(self, text: str) -> NamedValue:
         """The value after a separator, such as ``accuracy=0.9``."""
@@ -111,30 +159,41 @@ class NamedMetric:
             return found
         return self._value(self._alternating, text)
 
-    @property
-    def says_data(self) -> bool:
-        """Whether the name says of what data the metric is, as ``val loss`` does."""
-        return self._says_data
-
     def is_named(self, text: str) -> bool:
         """Whether a line has the name and a number, in whatever form."""
         return self._named.search(text) is not None
 
-    def followed(self, text: str) -> NamedValue:
-        """Why a number after the name that `value` and `column` do not find is none, if something is written behind it.
+    def why_unread(self, text: str) -> NamedValue:
+        """Why a line that names the metric has no value that `value` or `column` finds.
 
         Example:
-            >>> NamedMetric("rmse", is_fraction=False).followed("[3/30] rmse=0.31m").doubt
+            >>> rmse = NamedMetric("rmse", is_fraction=False)
+            >>> rmse.why_unread("[3/30] rmse=0.31m").doubt
             "followed by 'm': print the number alone, or read it with spec.reporting.pattern"
+            >>> rmse.why_unread("val_rmse: 0.31").other_name
+            'val_rmse'
         """
-        found = self._followed.search(_ESCAPES.sub("", text))
-        if found is None:
-            return NamedValue()
-        rest = found.group("rest") or found.group("unit")
-        return NamedValue(doubt=f"followed by {rest!r}: print the number alone, or read it with spec.reporting.pattern")
+        text = with_plain_scalars(text)
+        found = self._followed.search(text)
+        if found is not None:
+            rest = (found.group("rest") or found.group("unit")).strip()
+            return NamedValue(doubt=f"followed by {rest!r}: {_ALONE}")
+        found = self._bracketed.search(text)
+        if found is not None:
+            return NamedValue(doubt=f"in brackets, {found.group(1)!r}: {_ALONE}")
+        if self._is_fraction and self._percent.search(text) is not None:
+            return NamedValue(doubt=_IN_PERCENT, is_certain=True)
+        if self._spaced.search(text) is not None:
+            return NamedValue(doubt=f"after a space, which counts beside an epoch only: print {self._name}=0.5")
+        others = [found.group(1) for found in islice(self._other_names.finditer(text), _MAX_VALUES)]
+        others = [name for name in others if name != self._name]
+        evaluations = [name for name in others if names_evaluation(name) or not names_data(name)]
+        if others and not evaluations:
+            return NamedValue(doubt=f"of the training data, {others[0]!r}: {_TRAINING_REMEDY}")
+        return NamedValue(other_name=evaluations[0] if evaluations else "")
 
     def _value(self, compiled: Any, text: str) -> NamedValue:
-        text = _ESCAPES.sub("", text) if "\x1b" in text else text
+        text = with_plain_scalars(text)
         found = compiled.search(text)
         if found is None:
             return NamedValue()
@@ -164,10 +223,32 @@ class NamedMetric:
         return found or records
 
     def _counted(self, match: Any, text: str) -> NamedValue:
-        if self._is_fraction and _PERCENT.match(text[match.end(_NUMBER_GROUP) :]):
-            remedy = "write the threshold in percent, such as '90' for '0.9'"
-            return NamedValue(doubt=f"in percent where the threshold is a fraction: {remedy}", is_certain=True)
-        return NamedValue(match.group(_NUMBER_GROUP))
+        before, after = text[: match.start(_NAME_GROUP)], text[match.end(_NUMBER_GROUP) :]
+        if self._is_fraction and _PERCENT.match(after):
+            return NamedValue(doubt=_IN_PERCENT, is_certain=True)
+        if is_of_step(text, before) and not (self._names_evaluation or is_of_evaluation(before, after)):
+            return NamedValue(doubt=f"of a step or a batch, {_STEP_REMEDY}")
+        if _NAMES_BEFORE.search(before[-_MAX_WORDS_CHARACTERS:]) and _NUMBERS_AFTER.match(after):
+            return NamedValue(doubt=f"as one of several names before several numbers: {_ALONE}")
+        bracket = _IN_BRACKETS.match(after)
+        if bracket is None:
+            return NamedValue(match.group(_NUMBER_GROUP))
+        # Beside a count of steps it is the average of all of them; else it may be a deviation.
+        if step_count_of(text) is not None:
+            return NamedValue(bracket.group(1) or bracket.group(2))
+        return NamedValue(doubt=f"followed by {bracket.group().strip()!r}, which may be an average: {_ALONE}")
+
+
+def with_plain_scalars(text: str) -> str:
+    """A text in which the numbers stand for the scalars of NumPy, PyTorch and the like.
+
+    Example:
+        >>> with_plain_scalars("{'acc': np.float64(0.91), 'loss': tensor(0.3, device='cuda:0')}")
+        "{'acc': 0.91, 'loss': 0.3}"
+    """
+    if "(" not in text and "numpy=" not in text:
+        return text
+    return str(_SCALARS.sub(lambda found: next(filter(None, found.groups()), ""), text))
 
 
 def _compiled(name: str, separator: str, before: str = "", end: str = _VALUE_END) -> Any:

@@ -2,6 +2,7 @@
 
 A bar such as tqdm's shows the mean of the batches so far, or the evaluation of the epoch before, beside the number of
 the epoch that has begun. Neither is an evaluation of this epoch. The full bar has what the script prints at its end.
+A line of a step or a batch, which the script prints itself, has the metric of some batches.
 """
 
 from __future__ import annotations
@@ -10,25 +11,74 @@ from dataclasses import dataclass
 
 import re2
 
+from wattloop_operator.domain.training_data import EVALUATION, TRAINING
+
 _PREFIXES = "kMGTPE"
-_COUNT = rf"[0-9]{{1,15}}(?:\.[0-9]+)?[{_PREFIXES}]?"
-_FORMS = tuple(
+COUNT = rf"[0-9]{{1,15}}(?:\.[0-9]+)?[{_PREFIXES}]?"
+_NUMBER = "[0-9]{1,15}"
+_BRACKET = rf"\[\s*(?P<done>{_NUMBER})\s*/\s*(?P<total>{_NUMBER})\b"
+_STEP = (
+    r"(?i:\b(?:(?:global|train|training)[ _])?(?:steps?|(?:mini-?)?batch|(?:mini-?)?batches|iters?|iterations?|itr))"
+)
+# "Epoch: [3]", "Epoch(val) [20]", "Epoch: 1", "Epoch [3/90]", before the step's bracket.
+_EPOCH = r"\b(?i:epoch)(?:\s*\([A-Za-z]+\))?\s*[:=#]?\s*\[?\s*[0-9]+(?:\s*/\s*[0-9]+)?\]?\s*[:,|-]?\s*"
+_DATA = rf"\b(?i:{TRAINING}|{EVALUATION})(?:\s*\([A-Za-z]+\))?\s*[:=-]?\s*(?:\[?[0-9]+\]?)?\s*:?\s*"
+_STEP_FORMS = tuple(
+    re2.compile(form)
+    for form in (
+        # "Epoch [1/5], Step [100/600], loss: 0.9", "Iter(val) [98/98]", "batch 100/600", "step 3 of 9".
+        rf"{_STEP}(?:\([A-Za-z]+\))?[\s:=#]*\[?\s*(?P<done>{_NUMBER})\s*(?:/|of)\s*(?P<total>{_NUMBER})\b",
+        # "Epoch: [3]  [ 100/5005]  loss: 0.9", "Epoch(val) [20][98/98]", "Epoch: 1 [640/60000 (1%)]".
+        rf"{_EPOCH}{_BRACKET}",
+        # fairseq: "epoch 003:    100 / 1500 loss=2.1".
+        rf"\b(?i:epoch)\s+[0-9]+:\s+(?P<done>{_NUMBER})\s+/\s+(?P<total>{_NUMBER})\s",
+        # "Test: [ 78/78]", "Train: 0 [1251/1251 (100%)]".
+        rf"{_DATA}{_BRACKET}",
+        # "loss: 2.3  [   64/60000]", "[100/600] eta: 3 s".
+        rf"[0-9]\s+{_BRACKET}\s*\]\s*$",
+        rf"{_BRACKET}\s*\]\s*(?i:eta)\b",
+    )
+)
+# "Batch [100]", "global_step=100", '"step": 100', "[1,  2000] loss: 2.1". A batch=64 behind the metric is its size.
+_STEP_NUMBER = re2.compile(
+    r"(?i)(?:^|[^A-Za-z0-9_/.-])(?:"
+    r"[\"']?(?:global[ _]?step|steps?|iters?|iterations?|itr|mini-?batch|num_updates|updates?)[\"']?"
+    r"(?:\([a-z]+\))?[\s:=#\[(]*[0-9]+(?:$|[^A-Za-z0-9_.%]|\.(?:$|\s))"
+    r"|[\"']batch[\"']\s*:\s*[0-9]|batch[\s#]*[\[(]\s*[0-9]|batch\s+#?[0-9]"
+    r"|(?:after|at)\s+[0-9]+\s+(?:steps|iterations|batches)\b)"
+    r"|^\s*\[\s*[0-9]+\s*,\s*[0-9]+\s*\]\s"
+)
+_BATCH_BEFORE = re2.compile(r"(?i)(?:^|[^A-Za-z0-9_/.-])batch(?:_?idx)?\s*[:=]\s*[0-9]")
+_BLOCKS = r"━╸╺─▁▂▃▄▅▆▇█▉▊▋▌▍▎▏░▒▓■□⣿⣷⣀"
+_PERCENT = r"(?P<percent>[0-9]{1,3})(?:\.[0-9]+)?\s?%"
+_BAR_FORMS = tuple(
     re2.compile(form)
     for form in (
         # tqdm and Lightning: "Epoch 3:  12%|#2   | 12/100 [00:01<00:07, acc=0.91]"; also 1.2k/10.0k.
-        rf"\|\s*(?P<done>{_COUNT})/(?P<total>{_COUNT})\s*\[[0-9:]+<",
+        rf"(?:^|[|\s:])(?P<done>{COUNT})/(?P<total>{COUNT})\s*\[[0-9:]+<",
         # tqdm without a total, which is never known to be full: "12it [00:01, 12.1it/s, acc=0.91]", in any unit.
-        rf"(?P<done>{_COUNT})\s?[A-Za-z]*\s\[[0-9]+:[0-9:]+,[^\]]*/",
-        # Steps of an epoch: "Epoch [1/5], Step [100/600], loss: 0.9", "Epoch: [3]  [ 100/5005]  loss: 0.9".
-        r"(?i)\b(?:step|batch|iter|iteration)[\s:]*\[\s*(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})\]",
-        r"(?:Epoch:?\s*\[[0-9]+(?:/[0-9]+)?\]|^\s*Test:)\s*\[\s*(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})\]",
+        rf"(?P<done>{COUNT})\s?[A-Za-z]*\s\[[0-9]+:[0-9:]+,[^\]]*/",
+        # fastprogress: "12.00% [12/100 00:01<00:07"; ignite: "[12/100]  12%|#2  , acc=0.91 [00:01<00:07]".
+        rf"\[(?P<done>{_NUMBER})/(?P<total>{_NUMBER})(?:\s+[0-9:]+<|\]\s+[0-9]{{1,3}}%\s*\|)",
+        # alive-progress: "|###   | 12/100 [12%]"; progressbar2: " 12% (12 of 100) |##   |".
+        rf"\|\s*(?P<done>{_NUMBER})/(?P<total>{_NUMBER})\s*\[[0-9]+%",
+        rf"[0-9]%\s*\((?P<done>{_NUMBER}) of (?P<total>{_NUMBER})\)",
+        # rich: "Epoch 1/9 ━━━━━ 12/100 0:00:01", "━━━━━  12% 0:00:07".
+        rf"[{_BLOCKS}][\s|]*(?:[0-9]{{1,3}}(?:\.[0-9]+)?\s?%\s*)?(?P<done>{_NUMBER})/(?P<total>{_NUMBER})\b",
+        rf"[{_BLOCKS}][\s|]*{_PERCENT}",
         # Keras: "12/100 [==>....] - ETA: 3s - accuracy: 0.91", and with another bar since its version 3.
-        (
-            "^(?:\x1b\\[1m|\\s|\x08)*(?P<done>[0-9]{1,15})/(?P<total>[0-9]{1,15})(?:\x1b\\[0m)?\\s*"
-            "(?:\x1b\\[[0-9;]*m)*(?:\\[[=>.]|━)"
-        ),
+        rf"(?:^|[\s:|])(?P<done>{_NUMBER})/(?P<total>{_NUMBER})\s*(?:\[[=>.#*-][=>.#*\s-]*\]|[{_BLOCKS}])",
+        # " 12%|##    |", "[####----]  12%".
+        rf"{_PERCENT}\s*\|(?:[{_BLOCKS}#=>*][{_BLOCKS}#=>*\s0-9.-]*|\s*\|)",
+        rf"{_PERCENT}\s*\[[=>.#*-][=>.#*\s-]*\]",
+        rf"\[[=>.#*-][=>.#*\s-]+\]\s*{_PERCENT}",
+        # rich without a count: "━━━━━ 0:00:07", which does not say how far it is.
+        r"[━╸╺█]{3}\s*(?P<done>[0-9]+:[0-9]|-:--)",
     )
 )
+# Each form needs one of these; most lines have none, and thousands are read a second.
+_MAY_BE_BAR = re2.compile(rf"[0-9{_PREFIXES}]\s*/\s*[0-9]|[0-9]\s?%|[0-9] of [0-9]|\[[0-9]+:|[{_BLOCKS}]")
+_OF_EPOCHS = re2.compile(r"(?i)\bepochs?\W*$")
 
 
 @dataclass(frozen=True)
@@ -59,11 +109,11 @@ def _number(count: str) -> float:
     return float(count[:-1] if power else count) * 1000.0**power
 
 
-def progress_bar_of(line: str) -> ProgressBar | None:
-    """The progress bar of a line; None if it has none.
+def progress_bar_of(text: str) -> ProgressBar | None:
+    """The progress bar of a line, or its count of steps; None if it has none.
 
     Args:
-        line: A line of a training's output, its control sequences included.
+        text: The text of a line, without escape sequences.
 
     Example:
         >>> progress_bar_of("Epoch 3:  12%|#2        | 12/100 [00:01<00:07, 12.1it/s, acc=0.91]").is_full
@@ -73,11 +123,51 @@ def progress_bar_of(line: str) -> ProgressBar | None:
         >>> progress_bar_of("epoch 3/10 accuracy=0.88") is None
         True
     """
-    # Each form needs one of these; most lines have none, and thousands are read a second.
-    if "[" not in line and "━" not in line:
+    if _MAY_BE_BAR.search(text) is None:
         return None
-    for form in _FORMS:
-        found = form.search(line)
-        if found is not None:
-            return ProgressBar(found.group("done"), found.group("total") if "total" in form.groupindex else None)
+    return _bar_of(text) or step_count_of(text)
+
+
+def _bar_of(text: str) -> ProgressBar | None:
+    """The bar that a library draws, and draws again."""
+    for form in _BAR_FORMS:
+        found = form.search(text)
+        if found is None:
+            continue
+        if "percent" in form.groupindex:
+            return ProgressBar(found.group("percent"), "100")
+        # "Epoch 9/9 ━━━━━ 0:00:07" does not say how far the bar is.
+        is_of_epochs = _OF_EPOCHS.search(text[: found.start(form.groupindex["done"])]) is not None
+        has_total = "total" in form.groupindex and not is_of_epochs
+        return ProgressBar(found.group("done"), found.group("total") if has_total else None)
     return None
+
+
+def step_count_of(text: str) -> ProgressBar | None:
+    """The count of steps that a script prints in a line; None if there is none.
+
+    Example:
+        >>> step_count_of("Test: [  78/78]  Time: 0.1 (0.2)  Loss:  0.41 (1.80)")
+        ProgressBar(done='78', total='78')
+    """
+    for form in _STEP_FORMS if "/" in text or " of " in text else ():
+        found = form.search(text)
+        if found is not None:
+            return ProgressBar(found.group("done"), found.group("total"))
+    return None
+
+
+def is_of_step(text: str, before: str) -> bool:
+    """Whether a line is of a step or a batch.
+
+    Args:
+        text: The text of the line.
+        before: What stands before the metric's name.
+
+    Example:
+        >>> [is_of_step(text, "") for text in ("Epoch[0] Batch [100] accuracy=0.99", "accuracy=0.9 batch=64")]
+        [True, False]
+    """
+    if _STEP_NUMBER.search(text) is not None or _BATCH_BEFORE.search(before) is not None:
+        return True
+    return step_count_of(text) is not None and _bar_of(text) is None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-_TRAINING = r"train(?:ing)?|trn"
+TRAINING = r"train(?:ing)?|trn"
 EVALUATION = (
     r"val|vali|valid|validate|validation|validating|test|testing|eval|evaluation|evaluating|dev|held-?out|holdout"
     r"|inference"
@@ -22,8 +22,8 @@ _LEVEL = r"DEBUG|INFO|WARNING|ERROR"
 # or pre-training, nor what logging writes of a logger or a module of this name: INFO:train: and train:main:30.
 _PHASE = re.compile(
     rf"(?i)(?<![\w./-])(?:"
-    rf"(?P<training>(?:{_TRAINING})(?:_(?:inner|step|epoch|batch)(?!\w|[\"']?\s*[=:]))?)"
-    rf"(?!\w|/|:\w+:\d+\s[-|]|[.-](?!set\b)\S|[\"']?\s*[=:]\s*[\"']?(?:false|no|0)\b)"
+    rf"(?P<training>(?:{TRAINING})(?:_(?:inner|step|epoch|batch)(?!\w|[\"']?\s*[=:]))?)"
+    rf"(?!\w|/|:\w+:\d+\s[-|]|[.-](?!set\b)\S|[\"']?\s*[=:]\s*[\"']?(?:(?:false|no)\b|0\s*(?:[,;}})\"']|$)))"
     rf"|(?:{EVALUATION})(?![A-Za-z0-9]|[.-]\S))"
 )
 _LOGGER_BEFORE = re.compile(rf"\b(?:{_LEVEL}):$")
@@ -32,10 +32,15 @@ _LOGGER_CHARACTERS = 20
 # What directly follows makes a time, a number of samples or a sentence of the word.
 _OTHER_VALUE = re.compile(r"(?i)\s+(?:time|samples|examples|took|finish(?:ed)?|done|ended|over|complete[d]?|until)\b")
 _FIELD = re.compile(
-    rf"(?i)\b(?:mode|phase|split|stage|subset|set|prefix)[\"']?\s*[=:]\s*[\"']?(?:{_TRAINING})(?![\w./-])"
+    rf"(?i)\b(?:mode|phase|split|stage|subset|set|prefix)[\"']?\s*[=:]\s*[\"']?(?:{TRAINING})(?![\w./-])"
 )
-_AFTER_NUMBER = re.compile(rf"(?i)\s*%?\s*(?:[(\[]\s*(?:{_TRAINING})\s*[)\]]|on\s+(?:the\s+)?(?:{_TRAINING})\b)")
-_NAMED_DATA = re.compile(rf"(?i)(?<![a-z])(?:{_TRAINING}|{EVALUATION})(?![a-z])")
+_AFTER_NUMBER = re.compile(rf"(?i)\s*%?\s*(?:[(\[]\s*(?:{TRAINING})\s*[)\]]|on\s+(?:the\s+)?(?:{TRAINING})\b)")
+_EVALUATION_FIELD = re.compile(
+    rf"(?i)\b(?:mode|phase|split|stage|subset|set|prefix)[\"']?\s*[=:]\s*[\"']?(?:{EVALUATION})(?![\w./-])"
+)
+_EVALUATION_AFTER = re.compile(rf"(?i)\s*%?\s*(?:[(\[]\s*(?:{EVALUATION})\s*[)\]]|on\s+(?:the\s+)?(?:{EVALUATION})\b)")
+_NAMED_EVALUATION = re.compile(rf"(?i)(?<![a-z])(?:{EVALUATION})(?![a-z])")
+_NAMED_DATA = re.compile(rf"(?i)(?<![a-z])(?:{TRAINING}|{EVALUATION})(?![a-z])")
 
 
 def names_data(name: str) -> bool:
@@ -46,6 +51,32 @@ def names_data(name: str) -> bool:
         [True, True, True, False, False]
     """
     return _NAMED_DATA.search(name) is not None
+
+
+def names_evaluation(name: str) -> bool:
+    """Whether a metric's name says that it is of an evaluation.
+
+    Example:
+        >>> [names_evaluation(name) for name in ("val_acc", "train accuracy", "accuracy")]
+        [True, False, False]
+    """
+    return _NAMED_EVALUATION.search(name) is not None
+
+
+def is_of_evaluation(before: str, after: str) -> bool:
+    """Whether a line says of a value that it is of an evaluation.
+
+    Args:
+        before: What stands in the line before the metric's name.
+        after: What follows its number.
+
+    Example:
+        >>> [is_of_evaluation(before, "") for before in ("Test: [ 78/78]  ", "val_loss: 0.3 ", "step 100 ")]
+        [True, True, False]
+    """
+    if any(found.group("training") is None and not _is_loggers(before, found) for found in _PHASE.finditer(before)):
+        return True
+    return _EVALUATION_AFTER.match(after) is not None or _EVALUATION_FIELD.search(after) is not None
 
 
 def is_of_training_data(before: str, after: str) -> bool:

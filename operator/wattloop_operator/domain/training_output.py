@@ -16,31 +16,23 @@ from typing import Any
 import re2
 
 from wattloop.printable import quoted
-from wattloop.wire.training_messages import MAX_NUMBER
 from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
-from wattloop_operator.domain.named_metric import NAMED_VALUE, NUMBER, NamedMetric, NamedValue
-from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of
-from wattloop_operator.domain.unread_lines import UnreadLines
+from wattloop_operator.domain.named_metric import NamedMetric, NamedValue, with_plain_scalars
+from wattloop_operator.domain.output_line import RankLines, parts_of, plain_text
+from wattloop_operator.domain.printed_epoch import PrintedEpochs
+from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of, step_count_of
+from wattloop_operator.domain.unread_lines import MAX_QUOTED_CHARACTERS, UnreadLines
 
 # The rest of a longer line is not searched.
 MAX_LINE_BYTES = 16 * 1024
 PATTERN_MEMORY_BYTES = 1024 * 1024
-# Wattloop's own pattern takes 0.07 ms for the longest line, and 0.08 s for the 4,096 lines that are read a second.
+# Wattloop's own forms take 4 ms for the longest line, and 0.15 s for the 4,096 lines that are read a second.
 MAX_LINE_SECONDS = 0.005
 # Processor time of a second, and in reserve.
 PROCESSOR_SHARE, PROCESSOR_RESERVE_SECONDS = 0.25, 1.0
 SLOW_SHARE, SLOW_RESERVE_SECONDS = 0.05, 1.0
-METRIC, EPOCH = "metric", "epoch"
-# Epoch 3, Epoch: 3, epoch=3, Epoch [3/10], in any case.
-# But not "Epoch: 20%", which is a bar over epochs.
-_EPOCH = NAMED_VALUE.format(
-    name="(?i:epoch)",
-    group=EPOCH,
-    separator=r"[\s=:#\[]*",
-    number=NUMBER,
-    end=r"$|[^A-Za-z0-9_.%]|\.(?:$|\s)",
-)
+METRIC = "metric"
 # Scripts without epochs, such as nanoGPT, write "step 250: train loss 1.9, val loss 2.1", after what logging puts
 # before it. A line such as "loaded checkpoint: step 250, val loss 2.1" is no evaluation.
 _STEP = r"(?i)(?:(?:^|[|\]])\s*|[A-Za-z]:)(?:step|iter|iteration)[\s=:#\[]*[0-9]+(?:$|[^A-Za-z0-9_.%])"
@@ -69,7 +61,12 @@ class OutputReader:
     Args:
         reporting: The format of the output.
         target: The target, whose metric is read.
+        max_epochs: The most epochs of the training.
         has_counted: Whether an evaluation of this training has counted before these lines.
+        counts_from_0: Whether an evaluation before these lines has shown that the script counts epochs from 0.
+
+    Attributes:
+        first_read: The first evaluation that counted, as it was understood, and its line; empty before.
 
     Raises:
         PatternError: The pattern cannot be used.
@@ -86,25 +83,37 @@ class OutputReader:
         Evaluation(metric=0.96, epoch=5.0)
     """
 
-    def __init__(self, reporting: Reporting, target: Target, *, has_counted: bool = False) -> None:
-        name = reporting.metric_name or target.metric
+    def __init__(
+        self,
+        reporting: Reporting,
+        target: Target,
+        *,
+        max_epochs: float = math.inf,
+        has_counted: bool = False,
+        counts_from_0: bool = False,
+    ) -> None:
+        self._name = reporting.metric_name or target.metric
         self._pattern = self._named = None
         if reporting.pattern is None:
             is_fraction = target.direction is Direction.MAXIMIZE and 0 < float(target.threshold) <= 1
-            self._named = NamedMetric(name, is_fraction=is_fraction)
-            self._epoch, self._step = _compiled(_EPOCH), _compiled(_STEP)
+            self._named = NamedMetric(self._name, is_fraction=is_fraction)
+            self._step = _compiled(_STEP)
         else:
-            self._pattern = self._epoch = compiled_pattern(reporting.pattern)
+            self._pattern = compiled_pattern(reporting.pattern)
+        self._epochs = PrintedEpochs(
+            self._pattern, first_epoch=reporting.first_epoch, max_epochs=max_epochs, counts_from_0=counts_from_0
+        )
         self._bars = _BarEvaluations()
-        self._uncounted_epochs = 1 - reporting.first_epoch
-        self._latest_epoch: float | None = None
+        self._ranks = RankLines()
         self._has_read = self._has_separator = False
         # A termination message is written at the end.
         self._may_precede = not has_counted and reporting.source is not ReportingSource.TERMINATION_MESSAGE
-        self._unread = UnreadLines(name)
+        self._unread = UnreadLines(self._name)
         self._target = target.run_target
         self._before_epochs: Evaluation | None = None
         self._epoch_after: float | None = None
+        self._repeated_line = self._before_text = ""
+        self.first_read = ""
 
     @property
     def unread_notice(self) -> str:
@@ -116,37 +125,102 @@ class OutputReader:
         """See `UnreadLines.notice_at_end`; empty once a line has counted."""
         return "" if self._has_read else self._unread.notice_at_end
 
+    @property
+    def repeated_notice(self) -> str:
+        """What is not known of equal lines that follow each other without an epoch; empty if there were none."""
+        if not self._repeated_line:
+            return ""
+        return (
+            f"the line {self._repeated_line!r} was printed several times in a row and counts once, as several ranks "
+            "print it: if each is an evaluation, print its epoch beside it"
+        )
+
+    @property
+    def counts_from_0(self) -> bool:
+        """Whether an evaluation has shown that the script counts epochs from 0."""
+        return self._epochs.counts_from_0
+
     def read(self, line: bytes) -> Evaluation | None:
         """Read the next line; None if it has no evaluation.
 
         An epoch that stands on an earlier line counts for the evaluations after it. Before any epoch, a first value
         that meets the target may be that of an earlier model, or of the script's configuration: it waits for the end
-        (`at_end`), and does not count if a training follows.
+        (`at_end`), and does not count if a training follows. If the next value meets the target too, either value is
+        that of the first epoch, so the first one counts.
         """
-        text = line[:MAX_LINE_BYTES].decode("utf-8", "replace")
-        epoch = number_in(_group(self._epoch, text, EPOCH))
-        if epoch is not None and math.isfinite(epoch):
-            self._latest_epoch = min(max(epoch + self._uncounted_epochs, 0.0), MAX_NUMBER)
-            self._note_epoch_after(self._latest_epoch)
+        text = plain_text(line[:MAX_LINE_BYTES])
+        parts = parts_of(text)
+        # A user's own pattern is also searched in the whole line.
+        for part in parts if self._named is not None or len(parts) == 1 else (text, *parts[1:]):
+            evaluation = self._read_text(part)
+            if evaluation is not None:
+                return evaluation
+        return None
+
+    def _read_text(self, text: str) -> Evaluation | None:
+        named, line = self._named, text
+        if named is not None:
+            text = with_plain_scalars(text)
+        epoch = self._epochs.read(text, has_metric=named is None or named.is_named(text))
         # A user's own pattern decides by itself what counts.
-        bar = None if self._named is None else progress_bar_of(text)
-        value = self._of_pattern(text) if self._named is None else self._of_name(self._named, text, epoch, bar)
+        bar = None if named is None else progress_bar_of(text)
+        value = self._of_pattern(text) if named is None else self._of_name(named, text, epoch, bar)
         metric = number_in(value.number)
-        evaluation = None if metric is None else Evaluation(metric, self._latest_epoch)
-        if bar is not None:
-            evaluation = self._bars.read(evaluation, self._latest_epoch, is_full=bar.is_full)
-        elif evaluation is not None:
-            self._bars.forget_repeated()
-        if evaluation is not None:
-            precedes = self._may_precede and bar is None and self._may_be_before_training(evaluation, text)
-            self._may_precede = False
-            self._before_epochs, evaluation = (evaluation, None) if precedes else (None, evaluation)
-        self._has_read |= evaluation is not None
-        if self._epoch_after is not None and evaluation is None and self._named and self._named.is_named(text):
+        if metric is not None and (bar is None or bar.is_full):
+            self._epochs.note_evaluation()
+        completed = self._epochs.completed
+        if epoch is not None and completed is not None:
+            self._note_epoch_after(completed)
+        found = None if metric is None else Evaluation(metric, completed)
+        evaluation = self._counted(found, line, completed, bar)
+        if self._epoch_after is not None and evaluation is None and named and named.is_named(text):
             self._before_epochs = None
-        if not self._has_read and self._named is not None:
-            self._note_unread(self._named, text, epoch, value, bar)
+        if not self._has_read and named is not None:
+            self._note_unread(named, line, epoch, value, bar)
         return evaluation
+
+    def _counted(
+        self, found: Evaluation | None, text: str, epoch: float | None, bar: ProgressBar | None
+    ) -> Evaluation | None:
+        """The evaluation that counts after the next line."""
+        if bar is not None:
+            self._ranks.note_other()
+            evaluation = self._bars.read(found, epoch, is_full=bar.is_full)
+        elif found is None:
+            self._note_other(text)
+            return None
+        elif self._ranks.is_repeated(text, epoch):
+            self._repeated_line = self._repeated_line or (
+                "" if epoch is not None else text.strip()[:MAX_QUOTED_CHARACTERS]
+            )
+            return None
+        else:
+            evaluation = found
+            self._bars.forget_repeated()
+        if evaluation is None:
+            return None
+        may_precede = self._may_precede and bar is None and self._may_be_before_training(evaluation, text)
+        self._may_precede = False
+        before, before_text = self._before_epochs, self._before_text
+        self._before_epochs, self._before_text = None, text
+        if may_precede:
+            self._before_epochs = evaluation
+            return None
+        if before is not None and self._may_be_before_training(evaluation, text):
+            self._before_epochs, evaluation, text = evaluation, before, before_text
+        self._note_read(evaluation, text)
+        return evaluation
+
+    def _note_read(self, evaluation: Evaluation, text: str) -> None:
+        if not self._has_read:
+            epoch = "" if evaluation.epoch is None else f"epoch {evaluation.epoch:g}, "
+            line = text.strip()[:MAX_QUOTED_CHARACTERS]
+            self.first_read = f"{epoch}{self._name} {evaluation.metric:g}, from {line!r}"
+        self._has_read = True
+
+    def _note_other(self, text: str) -> None:
+        if text.strip():
+            self._ranks.note_other()
 
     def at_end(self) -> Evaluation | None:
         """The value that waited for the end, once the training has ended well; None if there is none.
@@ -155,6 +229,8 @@ class OutputReader:
         the metric.
         """
         evaluation, self._before_epochs = self._before_epochs, None
+        if evaluation is not None:
+            self._note_read(evaluation, self._before_text)
         return evaluation
 
     def _note_epoch_after(self, epoch: float) -> None:
@@ -172,8 +248,8 @@ class OutputReader:
 
     def _of_pattern(self, text: str) -> NamedValue:
         found = _group(self._pattern, text, METRIC)
-        # The comma of "loss 0.5, lr 0.1" is in what \S+ takes.
-        number = None if found is None else found.rstrip(",;")
+        # The comma of "loss 0.5, lr 0.1" is in what \S+ takes, as is the bracket of "np.float64(0.5)".
+        number = None if found is None else with_plain_scalars(found.rstrip(",;"))
         if found is not None and number_in(number) is None:
             self._unread.note_match(text, found)
         return NamedValue(number)
@@ -181,7 +257,7 @@ class OutputReader:
     def _of_name(self, named: NamedMetric, text: str, epoch: float | None, bar: ProgressBar | None) -> NamedValue:
         value = named.value(text)
         # A line before any epoch, such as "initial accuracy: 0.1", does not show how evaluations are written.
-        self._has_separator |= value.number is not None and self._latest_epoch is not None and bar is None
+        self._has_separator |= value.number is not None and self._epochs.completed is not None and bar is None
         # Beside lines with a separator, one without is hardly another evaluation.
         if value == NamedValue() and not self._has_separator and (epoch is not None or self._is_step(named, text)):
             return named.column(text)
@@ -192,16 +268,18 @@ class OutputReader:
 
         Another name may be that of the training's loss, which is written at many steps.
         """
-        return named.says_data and self._latest_epoch is None and self._step.search(text) is not None
+        return named.names_evaluation and self._epochs.completed is None and self._step.search(text) is not None
 
     def _note_unread(
         self, named: NamedMetric, text: str, epoch: float | None, value: NamedValue, bar: ProgressBar | None
     ) -> None:
         if epoch is not None:
             self._unread.note_epoch(epoch)
-        if self._unread.quotes_named and named.is_named(text):
-            unread = value if value != NamedValue() else named.followed(text)
-            self._unread.note_named(text, unread, bar if self._latest_epoch is None else None)
+        if self._unread.note_table(text) or not self._unread.quotes_named or not named.is_named(text):
+            return
+        unread = value if value != NamedValue() else named.why_unread(text)
+        is_over_epochs = self._epochs.completed is None and step_count_of(text) is None
+        self._unread.note_named(text, unread, bar, is_over_epochs=is_over_epochs)
 
 
 class _BarEvaluations:
@@ -301,7 +379,7 @@ class BoundedOutputReader:
         target: The target, whose metric is read.
         monotonic: Monotonic seconds.
         processor_time: Seconds of processor time of the calling thread.
-        has_counted: See `OutputReader`.
+        max_epochs, has_counted, counts_from_0: See `OutputReader`.
 
     Raises:
         PatternError: The pattern cannot be used.
@@ -314,9 +392,13 @@ class BoundedOutputReader:
         monotonic: Callable[[], float],
         processor_time: Callable[[], float],
         *,
+        max_epochs: float = math.inf,
         has_counted: bool = False,
+        counts_from_0: bool = False,
     ) -> None:
-        self._reader = OutputReader(reporting, target, has_counted=has_counted)
+        self._reader = OutputReader(
+            reporting, target, max_epochs=max_epochs, has_counted=has_counted, counts_from_0=counts_from_0
+        )
         self._pattern = reporting.pattern
         self._processor_time = processor_time
         self._all_lines = _Budget(PROCESSOR_SHARE, PROCESSOR_RESERVE_SECONDS, monotonic)
@@ -351,6 +433,21 @@ class BoundedOutputReader:
     def unread_notice(self) -> str:
         """See `OutputReader.unread_notice`."""
         return self._reader.unread_notice
+
+    @property
+    def repeated_notice(self) -> str:
+        """See `OutputReader.repeated_notice`."""
+        return self._reader.repeated_notice
+
+    @property
+    def counts_from_0(self) -> bool:
+        """See `OutputReader.counts_from_0`."""
+        return self._reader.counts_from_0
+
+    @property
+    def first_read(self) -> str:
+        """See `OutputReader.first_read`."""
+        return self._reader.first_read
 
     @property
     def wait_seconds(self) -> float:

@@ -65,13 +65,17 @@ class OutputFollower:
         reads = spec.reporting.source is ReportingSource.LOGS
         # A run has the processor to itself, so it does not wait; a pattern that is slow is given up here too.
         self._reader = (
-            BoundedOutputReader(spec.reporting, spec.target, time.monotonic, time.thread_time) if reads else None
+            BoundedOutputReader(
+                spec.reporting, spec.target, time.monotonic, time.thread_time, max_epochs=spec.max_epochs
+            )
+            if reads
+            else None
         )
         self._lines = LogLines(log)
         self._gpus = ProcessGpus(agent_socket, select=lambda offered: given_to_process(offered, variables))
         self._limits = OutputLimits(recurrence, self._gpus, power)
         self._epochs = 0.0
-        self._has_warned = self._succeeded = False
+        self._has_warned = self._has_shown = self._succeeded = False
         self._finishing = threading.Event()
         self._thread = TaskThread(self._run, f"follow-{recurrence.metadata.name}")
 
@@ -116,6 +120,7 @@ class OutputFollower:
             self._report_evaluations(self._lines.rest())
             last = self._reader.at_end() if self._reader is not None and self._succeeded else None
             self._report_found([] if last is None else [(self._lines.offset, last)])
+            self._tell_what_was_read()
             self._report(OutputReport(self._lines.offset + 1, gpus=self._observed_gpus(), finished=True))
         except Exception:  # the run goes on without the metric
             logger.exception("%s: unexpected failure while its output was read", self._recurrence.metadata.name)
@@ -128,13 +133,19 @@ class OutputFollower:
         self._limits.polling()
         while lines := self._lines.read():
             found |= self._report_evaluations(lines)
-        self._warn_of_unread_lines()
+        self._tell_what_was_read()
         return found
 
-    def _warn_of_unread_lines(self) -> None:
-        notice = "" if self._reader is None or self._has_warned else self._reader.unread_notice
+    def _tell_what_was_read(self) -> None:
+        if self._reader is None:
+            return
+        name = self._recurrence.metadata.name
+        if not self._has_shown and self._reader.first_read:
+            logger.info("%s: read %s", name, self._reader.first_read)
+            self._has_shown = True
+        notice = "" if self._has_warned else self._reader.unread_notice or self._reader.repeated_notice
         if notice:
-            logger.warning("%s: %s", self._recurrence.metadata.name, notice)
+            logger.warning("%s: %s", name, notice)
             self._has_warned = True
 
     def _report_evaluations(self, lines: Sequence[tuple[int, bytes]]) -> bool:

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from wattloop_operator.domain.named_metric import NamedMetric
+from wattloop_operator.domain.output_line import plain_text
 
 ACCURACY = NamedMetric("accuracy", is_fraction=True)
 
@@ -71,7 +72,7 @@ ACCURACY = NamedMetric("accuracy", is_fraction=True)
     ],
 )
 def test_a_value_that_may_be_of_the_training_data_does_not_count(line: str) -> None:
-    found = ACCURACY.value(line)
+    found = ACCURACY.value(plain_text(line.encode()))
     assert found.number is None
     assert found.doubt
 

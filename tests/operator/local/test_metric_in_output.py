@@ -95,6 +95,45 @@ def test_the_last_line_of_a_script_counts_also_without_a_line_feed(tmp_path: Pat
     assert (recurrence.status.result, str(recurrence.status.epochs)) == ("Reached", "2")
 
 
+@pytest.mark.parametrize(
+    ("output", "epochs", "metric"),
+    [
+        # tqdm's bar over the epochs, behind which the script prints.
+        (
+            (
+                "\\r 33%|## | 1/3 [00:01<00:02, 1.0s/it]Epoch 1: accuracy=0.81\\n"
+                "\\r 67%|#### | 2/3 [00:02<00:01, 1.0s/it]Epoch 2: accuracy=0.95\\n"
+            ),
+            "2",
+            "0.95",
+        ),
+        ("epoch 0 begins\\nepoch 0 accuracy np.float64(0.95)\\n", "1", "0.95"),
+    ],
+)
+def test_an_output_of_a_common_form_reaches_its_target_with_its_epochs(
+    tmp_path: Path, output: str, epochs: str, metric: str
+) -> None:
+    local = logs_job(
+        tmp_path,
+        f'import time\nprint("{output}", end="", flush=True)\ntime.sleep(600)',
+        objective={"target": {"metric": "accuracy", "threshold": "0.9"}, "maxEpochs": 20},
+    )
+    assert local.run("--recurrences", "1") == 0
+    [recurrence] = recurrences_of(local)
+    status = recurrence.status
+    assert status.progress is not None
+    assert (status.result, str(status.epochs), str(status.progress.metric)) == ("Reached", epochs, metric)
+
+
+def test_a_training_whose_steps_alone_meet_the_target_has_not_reached_it(tmp_path: Path) -> None:
+    script = "for batch in range(3):\n    print(f'Epoch[0] Batch [{batch}]\\taccuracy=0.99')"
+    local = logs_job(tmp_path, script, retryPolicy={"limit": 0})
+    assert local.run("--recurrences", "1") == 1
+    [recurrence] = recurrences_of(local)
+    assert recurrence.status.result == "MissingMetric"
+    assert "has accuracy of a step or a batch, which counts only if" in recurrence.status.message
+
+
 def test_a_script_whose_metric_is_not_a_number_is_ended_as_diverged(tmp_path: Path) -> None:
     script = "import time\nprint('epoch=1 accuracy=nan')\ntime.sleep(600)"
     local = logs_job(tmp_path, script, retryPolicy={"limit": 0})

@@ -183,7 +183,7 @@ def _unread_line(recurrence: TrainingRecurrence, workload: WorkloadState) -> str
     reporting = recurrence.spec.reporting
     if reporting.source is not ReportingSource.LOGS:
         return ""
-    reader = OutputReader(reporting, recurrence.spec.target)
+    reader = OutputReader(reporting, recurrence.spec.target, max_epochs=recurrence.spec.max_epochs)
     for line in workload.output.splitlines():
         reader.read(line.encode())
     return reader.unread_notice_at_end

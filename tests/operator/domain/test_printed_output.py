@@ -1,0 +1,440 @@
+"""What the outputs of common loggers say: the evaluations of a whole training, or why there are none.
+
+Forms as scripts and libraries print them; the numbers are made up.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from wattloop_operator.api.objective import Target
+from wattloop_operator.api.reporting_source import Reporting
+from wattloop_operator.domain.training_output import Evaluation, OutputReader
+
+ACCURACY = Target.model_validate({"metric": "accuracy", "threshold": "0.9"})
+LOSS = Target.model_validate({"metric": "loss", "threshold": "0.5", "direction": "Minimize"})
+VAL_ACC = Target.model_validate({"metric": "val_acc", "threshold": "0.9"})
+NONE: list[Any] = []
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output of a training, and what is right.
+
+    Attributes:
+        target: The target.
+        text: The output.
+        read: The metric and the epochs of each evaluation that counts, up to the target.
+        notice: What a notice says; empty if there is none to say.
+        reporting: Further fields of spec.reporting.
+        max_epochs: The most epochs.
+    """
+
+    target: Target
+    text: str
+    read: list[tuple[float, float | None]]
+    notice: str = ""
+    reporting: tuple[tuple[str, Any], ...] = ()
+    max_epochs: int = 20
+
+
+def read(output: Output) -> tuple[list[Evaluation], str]:
+    """The evaluations up to the target, and the latest notice."""
+    reporting = Reporting.model_validate({"source": "Logs", **dict(output.reporting)})
+    reader = OutputReader(reporting, output.target, max_epochs=output.max_epochs)
+    found: list[Evaluation] = []
+    for line in output.text.replace("\r", "\n").split("\n"):
+        evaluation = reader.read(line.encode())
+        if evaluation is not None:
+            found.append(evaluation)
+            if output.target.run_target.reached_by(evaluation.metric):
+                break
+    else:
+        last = reader.at_end()
+        found += [] if last is None else [last]
+    return found, reader.repeated_notice or reader.unread_notice_at_end
+
+
+def check(output: Output) -> None:
+    found, notice = read(output)
+    assert [(each.metric, each.epoch) for each in found] == output.read
+    assert output.notice in notice
+    assert bool(notice) == bool(output.notice)
+
+
+def evaluations(line: str, values: str) -> str:
+    """A line for each value, of epoch 1, 2, …"""
+    return "".join(line.format(epoch=epoch, value=value) + "\n" for epoch, value in enumerate(values.split(), start=1))
+
+
+def named(name: str) -> tuple[tuple[str, Any], ...]:
+    return (("metricName", name),)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Output(LOSS, "Epoch 1 | val loss: 1,234.56\nEpoch 2 | val loss: 987.1\n", [(987.1, 2)]),
+        Output(ACCURACY, evaluations("Epoch {epoch}: accuracy={value}", "0,91 0,92 0,93"), NONE, "followed by ',92'"),
+        Output(LOSS, evaluations("epoch {epoch} loss: {value}", "1'234.5 0'9"), NONE, 'followed by "\'9"'),
+        Output(LOSS, "epoch 1 loss: 1 234.5\n", NONE, "followed by '234.5'"),
+        Output(LOSS, "epoch 1 loss: 1\u202f234,5\n", NONE, "followed by '234,5'"),
+        Output(LOSS, "epoch 1 loss=1.234,56\n", NONE, "followed by ',56'"),
+        Output(ACCURACY, "epoch 1 val loss, accuracy: 0.95, 0.71\n", NONE, "one of several names before several"),
+        Output(ACCURACY, "epoch=1,accuracy=0.81,loss=0.5\nepoch=2,accuracy=0.91,\n", [(0.81, 1), (0.91, 2)]),
+    ],
+)
+def test_a_number_with_a_separator_of_thousands_or_a_decimal_comma_is_none(output: Output) -> None:
+    check(output)
+
+
+@pytest.mark.parametrize(
+    "scalar",
+    [
+        "np.float64(0.91)",
+        "np.float32(0.91)",
+        "numpy.float64(0.91)",
+        "tensor(0.91)",
+        "tensor(0.91, device='cuda:0')",
+        "tensor(0.91, device='cuda:0', dtype=torch.float64, grad_fn=<MeanBackward0>)",
+        "Array(0.91, dtype=float32)",
+        "array(0.91)",
+        "tf.Tensor(0.91, shape=(), dtype=float32)",
+        "<tf.Tensor: shape=(), dtype=float32, numpy=0.91>",
+        "Decimal('0.91')",
+    ],
+)
+@pytest.mark.parametrize("line", ["{{'loss': 0.3, 'accuracy': {}, 'epoch': 1.0}}", "epoch 1 accuracy: {}, lr 0.1"])
+def test_a_printed_scalar_is_a_number(scalar: str, line: str) -> None:
+    check(Output(ACCURACY, line.format(scalar), [(0.91, 1)]))
+
+
+def test_a_scalar_is_a_number_to_a_pattern_too_and_as_an_epoch() -> None:
+    pattern = (("pattern", r"acc (?P<metric>\S+)"),)
+    check(Output(ACCURACY, "acc np.float64(0.91), lr 0.1\n", [(0.91, None)], reporting=pattern))
+    check(Output(ACCURACY, "{'epoch': np.int64(2), 'accuracy': np.float32(0.91)}\n", [(0.91, 2)]))
+
+
+@pytest.mark.parametrize("value", ["[0.91]", "[0.91, 0.93]", "(0.91)", "tensor([0.91, 0.93])", "{'top1': 0.91}"])
+def test_a_value_in_brackets_counts_as_none_and_the_notice_says_so(value: str) -> None:
+    output = evaluations("Epoch {epoch}: accuracy: {value}", " ".join([value.replace(" ", "")] * 3))
+    found, notice = read(Output(ACCURACY, output, NONE))
+    assert not found
+    assert "has accuracy in brackets, " in notice or "has accuracy followed by" in notice
+
+
+IMAGENET = (
+    "Epoch: [{0}][100/100]  Time 1.0 (1.0)  loss: 0.20 (0.30)\n"
+    "Test: [ 0/98]  Time: 1.0 (1.0)  loss: 0.20 (0.20)\n"
+    "Test: [98/98]  Time: 1.0 (1.0)  loss: 0.41 ({1})\n"
+)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        # The example of PyTorch for ImageNet, and timm, whose 0 after "Train:" is the epoch.
+        Output(LOSS, IMAGENET.format(0, "1.80") + IMAGENET.format(1, "0.45"), [(1.8, 1), (0.45, 2)]),
+        Output(
+            ACCURACY,
+            "Train: 0 [1251/1251 (100%)]  Loss: 0.2  accuracy: 0.99 (0.95)\nTest: [  78/78]  accuracy: 0.95 (0.71)\n",
+            [(0.71, 1)],
+        ),
+        Output(LOSS, "Train: 0 [1251/1251 (100%)]  loss: 0.20  Time: 0.3s\n", NONE, "of the training data"),
+        # torchvision's references end with the last step but one.
+        Output(LOSS, "Test:  [ 97/98]  eta: 0:00:00  loss: 0.40 (1.80)\n", NONE, "a step that is not the last one"),
+        Output(LOSS, "Averaged stats: loss: 0.41 (1.80)\n", NONE, "followed by '(1.80)', which may be an average"),
+        Output(LOSS, evaluations("epoch {epoch} val loss: 0.41 ({value})", "0.02 0.02"), NONE, "may be an average"),
+        Output(ACCURACY, "epoch 1 accuracy: 0.95 (avg: 0.71)\n", NONE, "followed by '(avg: 0.71)'"),
+        Output(ACCURACY, "epoch 1 accuracy: 0.91 (best 0.95)\n", [(0.91, 1)]),
+        Output(ACCURACY, "epoch 1 accuracy: 0.91 +/- 0.02\n", [(0.91, 1)]),
+    ],
+)
+def test_of_a_value_and_its_average_only_the_average_counts(output: Output) -> None:
+    check(output)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO:root:Epoch[0] Batch [100]\tSpeed: 100.0 samples/sec\taccuracy=0.99",
+        "step=100 accuracy=0.99",
+        "accuracy: 0.99, step: 100",
+        "epoch 3 | batch 100 | accuracy: 0.99",
+        "Epoch 3, batch 100/600: accuracy: 0.99",
+        "Epoch [3/5], Step [600/600], accuracy: 0.99",
+        "Epoch: [3]  [ 600/600]  eta: 0:00:00  accuracy: 0.99",
+        "global_step=100 accuracy=0.99",
+        '{"epoch": 3, "global_step": 100, "accuracy": 0.99}',
+        '{"accuracy": 0.99, "batch": 100, "epoch": 3}',
+        "[3,  2000] accuracy: 0.99",
+        "accuracy: 0.99  [60000/60000]",
+        "| epoch 003:   1500 / 1500 accuracy=0.99, ppl=1",
+        "[01/01 00:00:00 d2.utils.events]:  eta: 0:01  iter: 100  accuracy: 0.99",
+        "After 1000 steps accuracy=0.99",
+        "Epoch: 3 [60000/60000 (100%)]  accuracy: 0.99",
+    ],
+)
+def test_a_line_of_a_step_counts_only_if_it_names_the_data_of_an_evaluation(line: str) -> None:
+    check(Output(ACCURACY, line, NONE, "has accuracy of a step or a batch, which counts only if"))
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("step 250: train loss 1.9, val loss: 0.4", "val loss"),
+        ("global_step=100 eval_loss=0.4", "eval_loss"),
+        ("Validation, step 100: loss: 0.4", "loss"),
+        ("iter 100 test loss: 0.4", "loss"),
+        ('{"mode": "val", "epoch": 1, "iter": 98, "loss": 0.4}', "loss"),
+        ("Iter(val) [98/98]  loss: 0.4", "loss"),
+        # A batch size.
+        ("epoch=1 loss=0.4 batch=64", "loss"),
+        ("epoch=1 batch_size=64 loss=0.4", "loss"),
+    ],
+)
+def test_the_evaluation_at_a_step_counts(line: str, name: str) -> None:
+    found, _ = read(Output(LOSS, line, NONE, reporting=named(name)))
+    assert [each.metric for each in found] == [0.4]
+
+
+@pytest.mark.parametrize(
+    "bar",
+    [
+        "12/100 [==>......] - ETA: 3s - accuracy: 0.99",
+        "━━━━╺━━━━ 12/100 0:00:01 • 0:00:07 12.1it/s accuracy: 0.99",
+        "━━━━╺━━━━  12% 0:00:07 accuracy: 0.99",
+        "━━━━╺━━━━ 0:00:07 accuracy: 0.99",
+        "12%|█▏  | 12/100 [00:01<00:07, 12it/s, accuracy=0.99]",
+        "12/100 [00:01<00:07] accuracy=0.99",
+        "[12/100]  12%|█▏  , accuracy=0.99 [00:01<00:07]",
+        "|████▌   | ▃▁ 12/100 [12%] in 1s (12.1/s) accuracy=0.99",
+        "12% (12 of 100) |##    | Elapsed Time: 0:00:01 accuracy: 0.99",
+        "[####------]  12%  00:00:07 accuracy: 0.99",
+        " |███-----| 12.00% [12/100 00:01<00:07 accuracy: 0.99]",
+    ],
+)
+@pytest.mark.parametrize("before", ["", "Epoch 1/9 ", "Epoch 9/9: "])
+def test_an_unfinished_bar_never_counts(bar: str, before: str) -> None:
+    check(Output(ACCURACY, f"{before}{bar}\n", NONE, "accuracy"))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Output(
+            ACCURACY,
+            "\r  0%|    | 0/3 [00:00<?, ?it/s]Epoch 1: accuracy=0.81\n"
+            "\r 33%|### | 1/3 [00:01<00:02,  1.0s/it]Epoch 2: accuracy=0.95\n"
+            "\r100%|####| 3/3 [00:03<00:00,  1.0s/it]\n",
+            [(0.81, 1), (0.95, 2)],
+        ),
+        Output(ACCURACY, "12it [00:01, 12.1it/s]{'accuracy': 0.91, 'epoch': 1.0}\n", [(0.91, 1)]),
+        # The text behind a bar of another form may be the mean of its batches.
+        Output(ACCURACY, " 33%|## | 1/3 [00:01<00:02, 1.0s/it], accuracy=0.99\n", NONE, "in a bar or a step"),
+        Output(
+            ACCURACY,
+            " 33%|## | 1/3 [00:01<00:02, 1.0s/it]top-1 0.95\n",
+            [(0.95, None)],
+            reporting=(("pattern", r"^top-1 (?P<metric>\S+)"),),
+        ),
+    ],
+)
+def test_the_text_behind_a_bar_is_a_line(output: Output) -> None:
+    check(output)
+
+
+@pytest.mark.parametrize(
+    "escape", ["\x1b[K", "\x1b[2K", "\x1b[1;32m", "\x1b[?25l", "\x1b[3A", "\x1b]0;training\x07", "\x1b(B", "\x08"]
+)
+def test_an_escape_sequence_is_no_text(escape: str) -> None:
+    check(
+        Output(VAL_ACC, f"{escape}val_acc{escape}: 0.81\n{escape}val_acc: 0.95{escape}\n", [(0.81, None), (0.95, None)])
+    )
+    pattern = (("pattern", r"^top-1 (?P<metric>[0-9.]+)$"),)
+    check(Output(VAL_ACC, f"{escape}top-1 {escape}0.95{escape}\n", [(0.95, None)], reporting=pattern))
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "Namespace(batch_size=32, epoch=100, lr=0.1)",
+        "Namespace(lr=0.1, epoch=10)",
+        "TrainingConfig(epoch=10, lr=0.1)",
+        "args: {'epoch': 10, 'lr': 0.1}",
+        "{'batch_size': 32, 'epoch': 10, 'lr': 0.1}",
+        "hparams: epoch=10 lr=0.1",
+        "TrainerState(epoch=10, global_step=0)",
+        "epoch: 100",
+        "Best epoch: 15",
+        "best accuracy so far at epoch 15",
+        "Resuming from epoch 15",
+        "loaded checkpoint of epoch 15",
+        "training until epoch 15",
+        "max epoch: 15",
+        "epoch: 1732791600",
+    ],
+)
+def test_the_epoch_of_arguments_or_of_another_model_is_that_of_no_evaluation(before: str) -> None:
+    output = f"{before}\nval accuracy: 0.5\nval accuracy: 0.6\nval accuracy: 0.93\n"
+    check(Output(ACCURACY, output, [(0.5, None), (0.6, None), (0.93, None)]))
+
+
+@pytest.mark.parametrize(
+    ("line", "epoch"),
+    [
+        ("End of epoch 3: accuracy: 0.95", 3),
+        ("Test results after epoch 3: accuracy: 0.95", 3),
+        ("Fold 1 Epoch 3 accuracy: 0.95", 3),
+        ("2026-01-01 12:00:00,123 - train - INFO - Epoch 3 accuracy: 0.95", 3),
+        ("[rank0]: Epoch [3/10] accuracy: 0.95", 3),
+        ("accuracy: 0.95 (epoch 3)", 3),
+        ("accuracy: 0.95, epoch: 3", 3),
+        ("accuracy: 0.95 epoch: 3", 3),
+        ('{"best_accuracy": 0.96, "accuracy": 0.95, "epoch": 3}', 3),
+        ("01/01 - mmengine - INFO - Epoch(val) [3][98/98]    accuracy: 0.95  time: 0.1", 3),
+        ("2021-01-01 - mmdet - INFO - Epoch(val) [3][98]\taccuracy: 0.95", 3),
+        ("Epoch 3: accuracy: 0.95, best epoch: 2", 3),
+        ("accuracy: 0.95 at epoch 3", None),
+        ("accuracy: 0.95, best at epoch 3", None),
+        ('{"epoch": 1732791600, "accuracy": 0.95}', None),
+        ("accuracy: 0.95 epoch 3,5", None),
+    ],
+)
+def test_an_epoch_stands_at_the_head_of_a_line_or_in_a_field_of_its_own(line: str, epoch: float | None) -> None:
+    check(Output(ACCURACY, f"accuracy: 0.5\n{line}\n", [(0.5, None), (0.95, epoch)]))
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Output(ACCURACY, "epoch 0 accuracy 0.95\nepoch 1 accuracy 0.96\n", [(0.95, 1)]),
+        Output(ACCURACY, "Epoch 0\naccuracy: 0.5\nEpoch 1\naccuracy: 0.95\n", [(0.5, 1), (0.95, 2)]),
+        Output(ACCURACY, '{"epoch": 0.0, "accuracy": 0.5}\n{"epoch": 1.0, "accuracy": 0.95}\n', [(0.5, 1), (0.95, 2)]),
+        Output(ACCURACY, "Epoch 0: train loss 0.4\nEpoch 1: accuracy=0.95\n", [(0.95, 1)]),
+        # Hugging Face's Trainer, which evaluates before its training and then writes fractions.
+        Output(ACCURACY, "{'accuracy': 0.5, 'epoch': 0}\n{'accuracy': 0.95, 'epoch': 1.0}\n", [(0.5, 1), (0.95, 1)]),
+        Output(
+            ACCURACY,
+            "[0] top-1 0.5\n[1] top-1 0.95\n",
+            [(0.5, 1), (0.95, 2)],
+            reporting=(("pattern", r"^\[(?P<epoch>\d+)\] top-1 (?P<metric>\S+)"),),
+        ),
+        Output(
+            ACCURACY,
+            "epoch 0 accuracy 0.5\nepoch 1 accuracy 0.95\n",
+            [(0.5, 1), (0.95, 2)],
+            reporting=(("firstEpoch", 0),),
+        ),
+    ],
+)
+def test_an_evaluation_of_epoch_0_shows_that_the_script_counts_from_0(output: Output) -> None:
+    check(output)
+
+
+def test_a_log_that_is_read_on_counts_from_0_as_before() -> None:
+    reader = OutputReader(Reporting.model_validate({"source": "Logs"}), ACCURACY, has_counted=True, counts_from_0=True)
+    assert reader.read(b"epoch 4 accuracy 0.95") == Evaluation(0.95, 5)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Output(
+            VAL_ACC,
+            evaluations("epoch {epoch} val_acc: {value}\nepoch {epoch} val_acc: {value}", "0.8 0.95"),
+            [
+                (0.8, 1),
+                (0.95, 2),
+            ],
+        ),
+        Output(
+            VAL_ACC,
+            "Epoch 1\n[rank0]: val_acc: 0.8\n[rank1]: val_acc: 0.8\n"
+            "Epoch 2\n[rank1]: val_acc: 0.8\n[rank0]: val_acc: 0.8\n",
+            [(0.8, 1), (0.8, 2)],
+        ),
+        Output(
+            VAL_ACC, "val_acc: 0.8\nval_acc: 0.8\nval_acc: 0.95\nval_acc: 0.95\n", [(0.8, None), (0.95, None)], "once"
+        ),
+        Output(
+            VAL_ACC, "0: val_acc: 0.8\n1: val_acc: 0.8\n0: val_acc: 0.9\n", [(0.8, None), (0.9, None)], "several ranks"
+        ),
+        Output(VAL_ACC, "val_acc: 0.95\nval_acc: 0.95\n", [(0.95, None)], "printed several times in a row"),
+        # Another line between them: two evaluations with the same value.
+        Output(VAL_ACC, "val_acc: 0.8\nloss 0.3\nval_acc: 0.8\n", [(0.8, None), (0.8, None)]),
+    ],
+)
+def test_a_line_that_several_ranks_print_counts_once(output: Output) -> None:
+    check(output)
+
+
+def test_two_first_values_that_meet_the_target_are_of_the_first_epoch() -> None:
+    check(Output(VAL_ACC, "\x1b[Kval_acc: 0.91\n\x1b[2K\rval_acc: 0.95\n", [(0.91, None)]))
+
+
+@pytest.mark.parametrize(
+    ("output", "notice"),
+    [
+        ("epoch  train_loss  valid_loss  accuracy  time\n0  0.5  0.4  0.91  00:10\n", "at the head of a table"),
+        ("epoch,loss,accuracy\n1,0.5,0.91\n", "at the head of a table, whose rows have no names"),
+        ("| epoch | accuracy |\n|---|---|\n| 1 | 0.91 |\n", "at the head of a table"),
+        ("Class  Images  accuracy  mAP50): 100%|███| 4/4 [00:01<00:00, 2it/s]\nall  128  0.91  0.6\n", "of a table"),
+        ("epoch 1 accuracy: 91%\n", "in percent where the threshold is a fraction"),
+        ("accuracy 91 %\n", "in percent where the threshold is a fraction"),
+        ("accuracy 0.91\n", "after a space, which counts beside an epoch only"),
+        ("epoch 1 val_accuracy: 0.91\n", "as 'val_accuracy': set spec.reporting.metricName to 'val_accuracy'"),
+        ("epoch 1 Accuracy: 0.91\n", "as 'Accuracy': set spec.reporting.metricName"),
+        ("[10]\ttrain-accuracy:0.99\teval-accuracy:0.91\n", "set spec.reporting.metricName to 'eval-accuracy'"),
+        ("epoch 1 train_accuracy: 0.99\n", "has accuracy of the training data, 'train_accuracy'"),
+    ],
+)
+def test_a_notice_says_why_a_line_does_not_count(output: str, notice: str) -> None:
+    check(Output(ACCURACY, output, NONE, notice))
+
+
+def test_a_table_is_noticed_in_its_third_row() -> None:
+    reader = OutputReader(Reporting.model_validate({"source": "Logs"}), ACCURACY)
+    rows = [b"epoch  loss  accuracy", *(b"%d  0.5  0.91" % epoch for epoch in range(3))]
+    notices = [(reader.read(row), reader.unread_notice)[1] for row in rows]
+    assert notices[:3] == ["", "", ""]
+    assert "at the head of a table" in notices[3]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Output(
+            Target.model_validate({"metric": "auc", "threshold": "0.9"}),
+            "[10]\ttraining's auc: 0.99\tvalid_1's auc: 0.85\n[20]\ttraining's auc: 0.99\tvalid_1's auc: 0.93\n",
+            [(0.85, None), (0.93, None)],
+        ),
+        Output(ACCURACY, json.dumps({"epoch": 1, "split": "val", "accuracy": 0.91}), [(0.91, 1)]),
+        Output(
+            ACCURACY,
+            "Epoch 1/9\n100/100 ━━━━━━ 7s 85ms/step - accuracy: 0.95 - val_accuracy: 0.85\n",
+            [(0.85, 1)],
+            reporting=named("val_accuracy"),
+        ),
+        Output(
+            LOSS,
+            "| epoch 001 | valid on 'valid' subset | loss 0.6 | ppl 2 | num_updates 1500\n",
+            [(0.6, 1)],
+        ),
+        Output(ACCURACY, "Iteration 500, Testing net (#0)\n    Test net output #0: accuracy = 0.95\n", [(0.95, None)]),
+    ],
+)
+def test_the_lines_of_further_loggers_are_read(output: Output) -> None:
+    check(output)
+
+
+def test_the_first_evaluation_is_shown_as_it_was_understood() -> None:
+    reader = OutputReader(Reporting.model_validate({"source": "Logs"}), VAL_ACC)
+    assert reader.first_read == ""
+    for line in (b"val_acc: 0.95", b"\x1b[KEpoch 3: val_acc=0.5", b"Epoch 4: val_acc=0.6"):
+        reader.read(line)
+    assert reader.first_read == "epoch 3, val_acc 0.5, from 'Epoch 3: val_acc=0.5'"
