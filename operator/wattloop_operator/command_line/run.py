@@ -82,6 +82,13 @@ def _run(arguments: argparse.Namespace) -> int:
     output = arguments.output or Path("wattloop-output") / job.metadata.name
     stderr = Console(stderr=True, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
+    readings: list[str] = []
+
+    def show_reading(reading: str) -> None:
+        if not readings:
+            stderr.print(f"The first evaluation: {reading}")
+        readings.append(reading)
+
     simulation = _with_time(simulation_of(arguments, job, else_processors=True), job)
     local_run = LocalRun(
         source=arguments.file,
@@ -94,6 +101,7 @@ def _run(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         draws_plots=arguments.plots,
         print_line=stderr.print,
+        show_reading=show_reading,
     )
     # Without a live table, stderr has a line for each attempt. A reader of JSON lines has the attempts on stdout.
     has_table = stderr.is_terminal or arguments.format == "jsonl"
@@ -112,6 +120,8 @@ def _run(arguments: argparse.Namespace) -> int:
         _print_table(history)
     results = "Table with the whole reasons, and plots" if arguments.plots else "Table with the whole reasons"
     stderr.print(f"\n{summary(history)}\n{results}: {output}")
+    for reading in readings[:1]:
+        stderr.print(f"Read from the output, first: {reading}")
     stderr.print(f"In a browser: {_command('ui', '--database', arguments.database or str(output), '--open')}")
     unreachable = unreachable_message(snapshot.job.status.conditions)
     if unreachable:

@@ -67,6 +67,7 @@ class LocalBackend:
         wake: Called, from any thread, when a process has ended.
         observe: Merges what is seen of a training from outside.
         on_start: Called with the id of each training process that was started; None: nothing is done.
+        show_reading: See `OutputFollower`; called for each training.
     """
 
     def __init__(
@@ -83,9 +84,11 @@ class LocalBackend:
         wake: Callable[[], None],
         observe: Observe,
         on_start: Callable[[int], None] | None = None,
+        show_reading: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._store = store
         self._on_start = on_start
+        self._show_reading = show_reading
         self._source = source
         self._logs = logs
         self._addresses = addresses
@@ -267,6 +270,7 @@ class LocalBackend:
                 agent_socket=self._addresses.agent_socket,
                 variables=environment,
                 observe=self._observe,
+                show_reading=self._show_reading,
             )
             self._followers[namespace, name] = follower
             follower.begin()

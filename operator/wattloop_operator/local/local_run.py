@@ -113,6 +113,7 @@ class LocalRun:
         command: What the output folder is for; a folder of another command is refused.
         draws_plots: Whether the results have plots.
         print_line: Prints a line on the pipeline of an ended attempt, or on a job that nothing is learned from.
+        show_reading: Called with the first evaluation that is read from each training's output, and its line.
     """
 
     source: Path
@@ -126,6 +127,7 @@ class LocalRun:
     command: str = "run"
     draws_plots: bool = True
     print_line: Callable[[str], None] = lambda _: None
+    show_reading: Callable[[str], None] = lambda _: None
 
     def owner(self) -> dict[str, object]:
         """The settings that an output folder belongs to.
@@ -267,6 +269,7 @@ class LocalRun:
             wake=wake_event.set,
             observe=service.observe,
             on_start=None if load is None else load.follow,
+            show_reading=self.show_reading,
         )
         return backend
 

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wattloop.errors import OperationError
@@ -47,6 +47,7 @@ class OutputFollower:
         agent_socket: The agent's socket; empty: the GPUs are not measured.
         variables: The environment variables of its process, which select the GPUs.
         observe: Merges a report.
+        show_reading: Called with the first evaluation that counts, as it was understood, and its line.
     """
 
     def __init__(
@@ -58,8 +59,10 @@ class OutputFollower:
         agent_socket: str,
         variables: Mapping[str, str],
         observe: Observe,
+        show_reading: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._recurrence = recurrence
+        self._show_reading = show_reading
         self._observe = observe
         spec = recurrence.spec
         reads = spec.reporting.source is ReportingSource.LOGS
@@ -141,7 +144,7 @@ class OutputFollower:
             return
         name = self._recurrence.metadata.name
         if not self._has_shown and self._reader.first_read:
-            logger.info("%s: read %s", name, self._reader.first_read)
+            self._show_reading(self._reader.first_read)
             self._has_shown = True
         notice = "" if self._has_warned else self._reader.unread_notice or self._reader.repeated_notice
         if notice:

@@ -111,7 +111,7 @@ def test_the_last_line_of_a_script_counts_also_without_a_line_feed(tmp_path: Pat
     ],
 )
 def test_an_output_of_a_common_form_reaches_its_target_with_its_epochs(
-    tmp_path: Path, output: str, epochs: str, metric: str
+    tmp_path: Path, output: str, epochs: str, metric: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local = logs_job(
         tmp_path,
@@ -123,6 +123,9 @@ def test_an_output_of_a_common_form_reaches_its_target_with_its_epochs(
     status = recurrence.status
     assert status.progress is not None
     assert (status.result, str(status.epochs), str(status.progress.metric)) == ("Reached", epochs, metric)
+    shown = [line for line in capsys.readouterr().err.splitlines() if ": epoch 1, accuracy 0." in line]
+    # At the first evaluation, and in the summary.
+    assert [line.partition(":")[0] for line in shown] == ["The first evaluation", "Read from the output, first"]
 
 
 def test_a_training_whose_steps_alone_meet_the_target_has_not_reached_it(tmp_path: Path) -> None:
