@@ -379,3 +379,15 @@ def test_a_log_that_names_the_metric_in_no_form_that_counts_is_announced_once_wh
     [(about, event)] = cluster.announced
     assert (about, event.reason, event.warning) == (NAME, "MetricNotRead", True)
     assert "the line 'Accuracy: 82/100' names accuracy" in event.message
+
+
+def test_a_line_that_several_ranks_print_is_announced_once_also_after_evaluations_have_counted() -> None:
+    cluster = Cluster()
+    cluster.logs[POD] = b"".join(b"1970-01-01T00:00:%02dZ accuracy=0.5\n" % second for second in range(1, 4))
+    cluster.pod("Running")
+    cluster.write_recurrence(progress={"sequence": 0, "metric": "0.4"})
+    for _ in range(3):
+        cluster.collect()
+    [(about, event)] = cluster.announced
+    assert (about, event.reason, event.warning) == (NAME, "MetricNotRead", True)
+    assert "the line 'accuracy=0.5' was printed several times in a row and counts once" in event.message

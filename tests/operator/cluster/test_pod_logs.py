@@ -105,6 +105,15 @@ def test_a_log_that_is_read_on_from_a_counted_evaluation_holds_none_back() -> No
     assert [report.metric for report in seen] == [0.95]
 
 
+def test_a_log_that_is_read_on_counts_epochs_from_0_as_before() -> None:
+    seen: list[OutputReport] = []
+    first = follower(lambda _: iter([b"1970-01-01T00:00:01Z epoch=0 accuracy=0.5\n"]), seen)
+    first.run()
+    chunks = [b"1970-01-01T00:00:02Z epoch=1 accuracy=0.6\n"]
+    follower(lambda _: iter(chunks), seen, first.position, counts_from_0=first.counts_from_0).run()
+    assert [report.epoch for report in seen] == [1, 2]
+
+
 @given(st.integers(0, sum(map(len, EPOCHS))), st.lists(st.integers(1, 50), max_size=10))
 def test_a_log_that_is_interrupted_anywhere_and_read_again_counts_each_evaluation_once(
     cut: int, sizes: list[int]
