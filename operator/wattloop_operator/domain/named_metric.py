@@ -29,9 +29,9 @@ NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[-+]?(?:nan|NaN
 # A name, not part of a longer one, in quotes or not; a separator; a number, in quotes or not; what may follow it.
 NAMED_VALUE = r"""(?:^|[^A-Za-z0-9_./-])["']?({name})["']?{separator}["']?(?P<{group}>{number})(?:{end})"""
 # 9825/10000 is no value: whether it means 9825 or 0.9825 is not known. Nor is the beginning of 1,234.56, 1 234.56,
-# 1'234.56 and 0,91.
+# 1'234.56, 0,91, 0:10:00 and 0.91-0.95.
 _VALUE_END = (
-    r"\s*$|\s+(?:[^/\s0-9.+-]|[.+-](?:[^0-9]|$))|[^A-Za-z0-9_./\s,'·٫٬]|[,'](?:[^0-9]|$)|\s*/\s*(?:$|[^0-9.\s])"
+    r"\s*$|\s+(?:[^/\s0-9.+-]|[.+-](?:[^0-9]|$))|[^A-Za-z0-9_./\s,':·٫٬–-]|[,':–-](?:[^0-9]|$)|\s*/\s*(?:$|[^0-9.\s])"
     r"|\.(?:$|\s)"
 )
 # The scalars of NumPy, PyTorch, JAX, TensorFlow and Python, as they are printed in a tuple or a dict.
@@ -52,7 +52,7 @@ _EPOCH_FIRST = r"(?i:(?:^|[|\]])\s*|[A-Za-z]:)(?i:epoch)[\s=:#\[]*[0-9]+(?:\s*/\
 _ALTERNATING = rf"{_EPOCH_FIRST}(?:,?\s+[A-Za-z][A-Za-z0-9_./-]*\s+(?:{NUMBER}))*,?\s*"
 _OF_STEP = re.compile(r"(?i)\b(?:steps?|batch|batches|iters?|iterations?)\b")
 # What no number may be followed by: "0.31m", "81/100", "1,234.56", "0,91".
-_FOLLOWED = r"\s*(?P<rest>/\s*[0-9]\S{0,19})|(?P<unit>[A-Za-z_]\S{0,19}|[,'·٫٬][0-9]\S{0,19}|\s+[-+.]?[0-9]\S{0,19})"
+_FOLLOWED = r"\s*(?P<rest>/\s*[0-9]\S{0,19})|(?P<unit>[A-Za-z_]\S{0,19}|[,':·٫٬–-][0-9]\S{0,19}|\s+[-+.]?[0-9]\S{0,19})"
 # The value of the latest batch and the average, or a mean and its deviation: "0.41 (1.80)", "78.1% (71.1%)".
 _IN_BRACKETS = re.compile(
     rf"\s*[(\[]\s*(?:(?:avg|average|mean)\.?\s*[:=]?\s*)?({NUMBER})\s*[)\]]"
@@ -62,11 +62,13 @@ _IN_BRACKETS = re.compile(
 _BRACKETED = r"[\"']?\s*[=:]?\s*([A-Za-z_.]{0,20}[\[({][^\])}]{0,40}[0-9][^\])}]{0,20}[\])}]?)"
 # Accuracy, val_accuracy and eval-accuracy before a number.
 _OTHER_NAME = rf"(?i)([A-Za-z_][A-Za-z0-9_./-]*[ _./-]{{name}}|{{name}})[\"']?\s*[=:]?\s*[\"']?(?:{NUMBER})"
+# "0.85 -> 0.91", of which one is an earlier value.
+_CHANGE = re.compile(r"\s*(?:->|=>|→)\s*[-+.]?[0-9]\S{0,19}")
 # Several names before several numbers: "loss, accuracy: 0.3, 0.9".
 _NAMES_BEFORE = re.compile(r"[A-Za-z_]\s{0,3}(?:,|&|and)\s{0,3}$")
 _NUMBERS_AFTER = re.compile(r"\s*(?:[,&]|and)?\s*[-+.]?[0-9]")
 # The name and a number: accuracy, Accuracy, val_accuracy, but not accuracyA or inaccuracy.
-_NAME_AND_NUMBER = r"(?i)(?:^|[^A-Za-z]){name}(?:[^A-Za-z].*)?[0-9]"
+_NAME_AND_NUMBER = r"(?i)(?:^|[^A-Za-z]){name}(?:[^A-Za-z].*)?(?:[0-9]|\b(?:nan|inf|infinity)\b)"
 # The name of an evaluation of the metric: val_accuracy, "Val accuracy", eval/accuracy.
 _EVALUATION_OF = r"(?i)(?:^|[^A-Za-z0-9_./-])((?:{evaluation})[ _/-]{name})[\"']?\s*[=:]"
 _METRIC = "metric"
@@ -138,6 +140,7 @@ class NamedMetric:
         self._bracketed = re2.compile(begin + _BRACKETED)
         self._percent = re2.compile(rf"{begin}\s+(?:{NUMBER})\s*(?:%|percent\b|pct\b)")
         self._spaced = re2.compile(rf"{begin}\s+(?:{NUMBER})(?:\s|$|[,;|)])")
+        self._cell = re2.compile(rf"{begin}\s*[|│┃]\s*(?:{NUMBER})")
         self._other_names = re2.compile(_OTHER_NAME.format(name=escaped))
         self._followed = _compiled(escaped, rf"(?:{_SEPARATOR}|{_SPACE})", end=_FOLLOWED)
         self._named = re2.compile(_NAME_AND_NUMBER.format(name=escaped))
@@ -178,19 +181,26 @@ class NamedMetric:
         if found is not None:
             rest = (found.group("rest") or found.group("unit")).strip()
             return NamedValue(doubt=f"followed by {rest!r}: {_ALONE}")
-        found = self._bracketed.search(text)
-        if found is not None:
-            return NamedValue(doubt=f"in brackets, {found.group(1)!r}: {_ALONE}")
         if self._is_fraction and self._percent.search(text) is not None:
             return NamedValue(doubt=_IN_PERCENT, is_certain=True)
-        if self._spaced.search(text) is not None:
-            return NamedValue(doubt=f"after a space, which counts beside an epoch only: print {self._name}=0.5")
+        place = self._place(text)
+        if place:
+            return NamedValue(doubt=f"{place}: {_ALONE}")
         others = [found.group(1) for found in islice(self._other_names.finditer(text), _MAX_VALUES)]
         others = [name for name in others if name != self._name]
         evaluations = [name for name in others if names_evaluation(name) or not names_data(name)]
         if others and not evaluations:
             return NamedValue(doubt=f"of the training data, {others[0]!r}: {_TRAINING_REMEDY}")
         return NamedValue(other_name=evaluations[0] if evaluations else "")
+
+    def _place(self, text: str) -> str:
+        """Where the number after the name stands, if not behind a separator; empty if there is none."""
+        bracketed = self._bracketed.search(text)
+        if bracketed is not None:
+            return f"in brackets, {bracketed.group(1)!r}"
+        if self._spaced.search(text) is not None:
+            return f"before a space, without '=' as in {self._name}=0.5"
+        return "" if self._cell.search(text) is None else "in the cells of a table"
 
     def _value(self, compiled: Any, text: str) -> NamedValue:
         text = with_plain_scalars(text)
@@ -231,12 +241,13 @@ class NamedMetric:
         if _NAMES_BEFORE.search(before[-_MAX_WORDS_CHARACTERS:]) and _NUMBERS_AFTER.match(after):
             return NamedValue(doubt=f"as one of several names before several numbers: {_ALONE}")
         bracket = _IN_BRACKETS.match(after)
-        if bracket is None:
-            return NamedValue(match.group(_NUMBER_GROUP))
         # Beside a count of steps it is the average of all of them; else it may be a deviation.
-        if step_count_of(text) is not None:
+        if bracket is not None and step_count_of(text) is not None:
             return NamedValue(bracket.group(1) or bracket.group(2))
-        return NamedValue(doubt=f"followed by {bracket.group().strip()!r}, which may be an average: {_ALONE}")
+        other = bracket or _CHANGE.match(after)
+        if other is None:
+            return NamedValue(match.group(_NUMBER_GROUP))
+        return NamedValue(doubt=f"followed by {other.group().strip()!r}, which may be an average or newer: {_ALONE}")
 
 
 def with_plain_scalars(text: str) -> str:

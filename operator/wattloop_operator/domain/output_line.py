@@ -28,7 +28,10 @@ _RANK = re.compile(
     re.IGNORECASE,
 )
 _TIME = re.compile(r"\b[0-9]{1,2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?")
+_RANK_NAME = re.compile(r"\s*\[?(?:local[ _]?rank|rank|default)[\s_:#=]{0,3}([0-9]{1,6})", re.IGNORECASE)
 _MAX_LINES = 64
+_NO_LINES = 0
+MAX_QUOTED_CHARACTERS = 200
 
 
 def plain_text(line: bytes) -> str:
@@ -73,39 +76,69 @@ def _bar_end(text: str) -> int | None:
 
 
 class RankLines:
-    """Whether a line of an evaluation repeats an earlier one, as each of several ranks prints it.
+    """Which lines of evaluations several ranks print.
 
-    With epochs, one of the same epoch; without them, one that directly follows, which may also be another evaluation
-    with the same value.
+    With epochs, one repeats another one of the same epoch; without them, one that directly follows or follows the same
+    lines, which may also be another evaluation with the same value. Of ranks that name themselves, the first counts.
 
     Example:
         >>> lines = RankLines()
         >>> [lines.is_repeated(f"[rank{rank}]: accuracy: 0.91", epoch) for epoch in (1.0, 2.0) for rank in (0, 1)]
         [False, True, False, True]
+
+    Attributes:
+        notice: What is in doubt; empty if nothing is.
     """
 
     def __init__(self) -> None:
+        self.notice = ""
         self._epoch: float | None = None
         self._lines: set[str] = set()
+        self._rank = ""
+        # The lines since the latest evaluation, and those before it.
+        self._others = self._others_before = _NO_LINES
 
-    def note_other(self) -> None:
+    def note_other(self, text: str) -> None:
         """Note a line that is no evaluation."""
-        if self._epoch is None:
-            self._lines.clear()
+        if self._epoch is None and text and not text.isspace():
+            self._others = hash((self._others, _without_rank(text)))
 
     def is_repeated(self, text: str, epoch: float | None) -> bool:
-        """Whether the next evaluation's line repeats one."""
-        line = _TIME.sub("", text[_end_of_rank(text) :]).strip()
-        if epoch != self._epoch or epoch is None:
-            repeated = epoch == self._epoch and line in self._lines
-            self._epoch, self._lines = epoch, {line}
-            return repeated
-        repeated = line in self._lines
-        if len(self._lines) < _MAX_LINES:
-            self._lines.add(line)
+        """Whether the next evaluation's line repeats one, or is of a further rank."""
+        found = _RANK_NAME.match(text)
+        rank = "" if found is None else found.group(1)
+        self._rank = self._rank or rank
+        line = _without_rank(text)
+        if rank and rank != self._rank:
+            if epoch == self._epoch and line not in self._lines:
+                self._notify(f"several ranks print the metric, and only the values of rank {self._rank} count")
+            return True
+        repeated = self._repeats(line, epoch)
+        if repeated and epoch is None:
+            self._notify(
+                f"the line {text.strip()[:MAX_QUOTED_CHARACTERS]!r} was printed several times in a row and counts "
+                "once, as several ranks print it: if each is an evaluation, print its epoch beside it"
+            )
         return repeated
 
+    def _repeats(self, line: str, epoch: float | None) -> bool:
+        others, self._others = self._others, _NO_LINES
+        if epoch is not None and epoch == self._epoch:
+            repeated = line in self._lines
+            if len(self._lines) < _MAX_LINES:
+                self._lines.add(line)
+            return repeated
+        is_same_place = others in (_NO_LINES, self._others_before)
+        repeated = epoch is None and self._epoch is None and line in self._lines and is_same_place
+        if not repeated:
+            self._others_before = others
+        self._epoch, self._lines = epoch, {line}
+        return repeated
 
-def _end_of_rank(text: str) -> int:
+    def _notify(self, notice: str) -> None:
+        self.notice = self.notice or notice
+
+
+def _without_rank(text: str) -> str:
     found = _RANK.match(text)
-    return 0 if found is None else found.end()
+    return _TIME.sub("", text if found is None else text[found.end() :]).strip()

@@ -54,6 +54,7 @@ _CALL = re2.compile(r"[A-Za-z_]\w*\((?:\w+=[^()]*)?$")
 _DELIMITER = re2.compile(r"(?:[|\])}>:;,(\[{]|\s[-–—•·])\s*")
 _STANDALONE_NUMBER = re2.compile(r"(?:^|\s)[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?%?(?:\s|$)")
 _WORD_BEFORE = re2.compile(r"(?:^|\s)[A-Za-z'-]+\s*[\"']?$")
+_ASSIGNED = re2.compile(r"(?i)\bepoch[\"']?\s*[=:]")
 _MAX_WORDS_CHARACTERS = 100
 # More epochs in a line are not looked at.
 _MAX_EPOCHS_OF_LINE = 16
@@ -83,6 +84,7 @@ class PrintedEpochs:
         self._max_epochs = max_epochs
         self._latest: float | None = None
         self._printed = self._zero = ""
+        self._doubted: float | None = None
         self._uncounted = 1 - first_epoch
         self.counts_from_0 = counts_from_0
 
@@ -109,7 +111,7 @@ class PrintedEpochs:
         epoch = _finite(printed)
         if epoch is None or printed is None:
             return None
-        if self._pattern is None and self._is_too_far(epoch, has_metric=has_metric):
+        if self._pattern is None and self._is_in_doubt(epoch, text, has_metric=has_metric):
             return None
         self._latest = epoch
         if self.counts_from_0 and self._zero == "0" and "." in printed:
@@ -123,14 +125,20 @@ class PrintedEpochs:
         if self._latest == 0:
             self.counts_from_0, self._zero = True, self._printed
 
-    def _is_too_far(self, epoch: float, *, has_metric: bool) -> bool:
-        """Whether a number is too large for an epoch.
+    def _is_in_doubt(self, epoch: float, text: str, *, has_metric: bool) -> bool:
+        """Whether a number may be another one than that of an epoch.
 
-        The first one, without the metric, may be that of a configuration: "epoch: 100" where 20 are trained.
+        The first one, without the metric, may be that of a configuration: "epoch: 10". Another one after it is not.
         """
-        if self._latest is None and not has_metric:
-            return epoch > self._max_epochs
-        return epoch > _FAR * self._max_epochs
+        if epoch > _FAR * self._max_epochs:
+            return True
+        if self._latest is not None or has_metric:
+            return False
+        if epoch <= 1 or (epoch <= self._max_epochs and _ASSIGNED.search(text) is None):
+            return False
+        is_first = self._doubted in (None, epoch)
+        self._doubted = epoch
+        return is_first
 
 
 def printed_epoch(text: str, *, has_metric: bool) -> str | None:

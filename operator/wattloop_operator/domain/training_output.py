@@ -19,10 +19,10 @@ from wattloop.printable import quoted
 from wattloop_operator.api.objective import Direction, Target
 from wattloop_operator.api.reporting_source import Reporting, ReportingSource
 from wattloop_operator.domain.named_metric import NamedMetric, NamedValue, with_plain_scalars
-from wattloop_operator.domain.output_line import RankLines, parts_of, plain_text
+from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS, RankLines, parts_of, plain_text
 from wattloop_operator.domain.printed_epoch import PrintedEpochs
 from wattloop_operator.domain.progress_bar import ProgressBar, progress_bar_of, step_count_of
-from wattloop_operator.domain.unread_lines import MAX_QUOTED_CHARACTERS, UnreadLines
+from wattloop_operator.domain.unread_lines import UnreadLines
 
 # The rest of a longer line is not searched.
 MAX_LINE_BYTES = 16 * 1024
@@ -112,8 +112,7 @@ class OutputReader:
         self._target = target.run_target
         self._before_epochs: Evaluation | None = None
         self._epoch_after: float | None = None
-        self._repeated_line = self._before_text = ""
-        self.first_read = ""
+        self._before_text = self.first_read = ""
 
     @property
     def unread_notice(self) -> str:
@@ -127,13 +126,8 @@ class OutputReader:
 
     @property
     def repeated_notice(self) -> str:
-        """What is not known of equal lines that follow each other without an epoch; empty if there were none."""
-        if not self._repeated_line:
-            return ""
-        return (
-            f"the line {self._repeated_line!r} was printed several times in a row and counts once, as several ranks "
-            "print it: if each is an evaluation, print its epoch beside it"
-        )
+        """See `RankLines.notice`."""
+        return self._ranks.notice
 
     @property
     def counts_from_0(self) -> bool:
@@ -183,16 +177,11 @@ class OutputReader:
         self, found: Evaluation | None, text: str, epoch: float | None, bar: ProgressBar | None
     ) -> Evaluation | None:
         """The evaluation that counts after the next line."""
+        if found is None or bar is not None:
+            self._ranks.note_other(text)
         if bar is not None:
-            self._ranks.note_other()
             evaluation = self._bars.read(found, epoch, is_full=bar.is_full)
-        elif found is None:
-            self._note_other(text)
-            return None
-        elif self._ranks.is_repeated(text, epoch):
-            self._repeated_line = self._repeated_line or (
-                "" if epoch is not None else text.strip()[:MAX_QUOTED_CHARACTERS]
-            )
+        elif found is None or self._ranks.is_repeated(text, epoch):
             return None
         else:
             evaluation = found
@@ -217,10 +206,6 @@ class OutputReader:
             line = text.strip()[:MAX_QUOTED_CHARACTERS]
             self.first_read = f"{epoch}{self._name} {evaluation.metric:g}, from {line!r}"
         self._has_read = True
-
-    def _note_other(self, text: str) -> None:
-        if text.strip():
-            self._ranks.note_other()
 
     def at_end(self) -> Evaluation | None:
         """The value that waited for the end, once the training has ended well; None if there is none.

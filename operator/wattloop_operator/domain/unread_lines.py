@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from wattloop_operator.domain.named_metric import NUMBER, NamedValue
+from wattloop_operator.domain.output_line import MAX_QUOTED_CHARACTERS
 from wattloop_operator.domain.progress_bar import ProgressBar
 
 # So many epochs begin before an output is said to have no line that counts; some evaluate only every few.
 UNREAD_EPOCHS = 3
 UNREAD_MATCHES = 3
-MAX_QUOTED_CHARACTERS = 200
 # Cells of a row, and which of them are numbers; a line with a separator beside a name is no table.
 MIN_TABLE_NUMBERS = 2
 _CELLS = re.compile(r"[\s|,;:│┃()]+")

@@ -270,6 +270,9 @@ def test_an_escape_sequence_is_no_text(escape: str) -> None:
         "hparams: epoch=10 lr=0.1",
         "TrainerState(epoch=10, global_step=0)",
         "epoch: 100",
+        "batch_size: 32\nepoch: 10\nlr: 0.1",
+        '{\n  "epoch": 10,\n  "lr": 0.1\n}',
+        "{'epoch': 10, 'lr': 0.1}",
         "Best epoch: 15",
         "best accuracy so far at epoch 15",
         "Resuming from epoch 15",
@@ -307,6 +310,19 @@ def test_the_epoch_of_arguments_or_of_another_model_is_that_of_no_evaluation(bef
 )
 def test_an_epoch_stands_at_the_head_of_a_line_or_in_a_field_of_its_own(line: str, epoch: float | None) -> None:
     check(Output(ACCURACY, f"accuracy: 0.5\n{line}\n", [(0.5, None), (0.95, epoch)]))
+
+
+def test_a_metric_that_is_not_finite_has_the_epoch_of_its_line() -> None:
+    reader = OutputReader(Reporting.model_validate({"source": "Logs"}), ACCURACY)
+    found = reader.read(b"epoch=4 accuracy=nan")
+    assert found is not None
+    assert found.epoch == 4
+
+
+def test_a_first_epoch_in_a_field_counts_once_another_one_follows() -> None:
+    output = "epoch: 11\nloss: 0.3\nepoch: 12\naccuracy: 0.95\n"
+    check(Output(ACCURACY, output, [(0.95, 12)]))
+    check(Output(ACCURACY, "Epoch 11/20\naccuracy: 0.95\n", [(0.95, 11)]))
 
 
 @pytest.mark.parametrize(
@@ -365,6 +381,18 @@ def test_a_log_that_is_read_on_counts_from_0_as_before() -> None:
             VAL_ACC, "0: val_acc: 0.8\n1: val_acc: 0.8\n0: val_acc: 0.9\n", [(0.8, None), (0.9, None)], "several ranks"
         ),
         Output(VAL_ACC, "val_acc: 0.95\nval_acc: 0.95\n", [(0.95, None)], "printed several times in a row"),
+        Output(
+            VAL_ACC,
+            "loss: 0.3\nval_acc: 0.8\nloss: 0.3\nval_acc: 0.8\nloss: 0.2\nval_acc: 0.9\n",
+            [(0.8, None), (0.9, None)],
+            "counts once",
+        ),
+        Output(
+            VAL_ACC,
+            "[rank0]: epoch 1 val_acc: 0.8\n[rank1]: epoch 1 val_acc: 0.95\n",
+            [(0.8, 1)],
+            "only the values of rank 0 count",
+        ),
         # Another line between them: two evaluations with the same value.
         Output(VAL_ACC, "val_acc: 0.8\nloss 0.3\nval_acc: 0.8\n", [(0.8, None), (0.8, None)]),
     ],
@@ -386,7 +414,10 @@ def test_two_first_values_that_meet_the_target_are_of_the_first_epoch() -> None:
         ("Class  Images  accuracy  mAP50): 100%|███| 4/4 [00:01<00:00, 2it/s]\nall  128  0.91  0.6\n", "of a table"),
         ("epoch 1 accuracy: 91%\n", "in percent where the threshold is a fraction"),
         ("accuracy 91 %\n", "in percent where the threshold is a fraction"),
-        ("accuracy 0.91\n", "after a space, which counts beside an epoch only"),
+        ("accuracy 0.91\n", "before a space, without '='"),
+        ("| accuracy | 0.91 |\n", "in the cells of a table"),
+        ("epoch 1 accuracy: 0.85 -> 0.91\n", "followed by '-> 0.91'"),
+        ("epoch 1 accuracy: 0:10:00\n", "followed by ':10:00'"),
         ("epoch 1 val_accuracy: 0.91\n", "as 'val_accuracy': set spec.reporting.metricName to 'val_accuracy'"),
         ("epoch 1 Accuracy: 0.91\n", "as 'Accuracy': set spec.reporting.metricName"),
         ("[10]\ttrain-accuracy:0.99\teval-accuracy:0.91\n", "set spec.reporting.metricName to 'eval-accuracy'"),

@@ -153,7 +153,7 @@ def test_a_pattern_that_matches_no_line_is_named(backend_with: BackendWith) -> N
     [
         ("[3/30] val acc=0.31m", "has val acc followed by 'm': print the number alone, or read it with"),
         ("iter 3 | val acc 81 / 100", "has val acc followed by '/ 100': print the number alone"),
-        ("it 3 | val acc 0.31", "names val acc: print one such as epoch=1 val acc=0.5 after each evaluation, or set"),
+        ("it 3 | val acc 0.31", "has val acc before a space, without '=' as in val acc=0.5: print the number alone"),
     ],
 )
 def test_the_message_of_a_training_whose_lines_did_not_count_says_why(
