@@ -74,7 +74,8 @@ def _configure_analyze(parser: argparse.ArgumentParser) -> None:
         "--base-run",
         type=int,
         metavar="N",
-        help=f"run of --base (default: {BASE_RUN}, at the highest power limit, after run 0, which warms up)",
+        help="run of --base (default: the last one at the highest power limit, as N.sched.json has it; without these "
+        f"files run {BASE_RUN}, after run 0, which warms up)",
     )
     _add_warm_up(parser)
     parser.add_argument(
@@ -92,8 +93,8 @@ def _configure_compare(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         action="append",
         default=[],
-        help="folder with the runs of a baseline to draw beside them, such as power limits; run 0, which warms up, is "
-        "left out; may be repeated",
+        help="folder with the runs of a baseline to draw beside them, such as power limits; a run with the limits of a "
+        "later one warms up and is left out, and run 0 without N.sched.json; may be repeated",
     )
     parser.add_argument(
         "--pipelines",
@@ -208,12 +209,15 @@ def _analyze(arguments: argparse.Namespace) -> int:
 
 def _base(arguments: argparse.Namespace) -> RunSummary:
     """The run of the baseline that the others are compared with."""
-    summaries = _summaries(arguments.base, arguments.warm_up)
-    number = BASE_RUN if arguments.base_run is None else arguments.base_run
-    for summary in summaries:
-        if summary.number == number:
-            return summary
-    listed = ", ".join(str(summary.number) for summary in summaries)
+    from wattloop_planner.frequency.files.recorded_run_file import limit_runs
+
+    summaries = {summary.number: summary for summary in _summaries(arguments.base, arguments.warm_up)}
+    number = arguments.base_run
+    if number is None:
+        number = next(iter(limit_runs(arguments.base, summaries)), BASE_RUN)
+    if number in summaries:
+        return summaries[number]
+    listed = ", ".join(map(str, summaries))
     raise UsageError(f"--base-run {number}: {arguments.base} has the runs {listed}; name one of them")
 
 
@@ -261,14 +265,14 @@ def _print_table(found: Sequence[RunSummary], base: RunSummary) -> None:
 
 
 def _compare(arguments: argparse.Namespace) -> int:
-    from wattloop_planner.frequency.files.recorded_run_file import plans_of_runs
+    from wattloop_planner.frequency.files.recorded_run_file import limit_runs, plans_of_runs
     from wattloop_planner.frequency.plots.frontier_figure import write_comparison
 
     runs = _realised(arguments.runs, arguments)
-    baselines = {
-        Path(folder).name: [point for number, point in _realised(folder, arguments).items() if number]
-        for folder in arguments.baseline
-    }
+    baselines = {}
+    for folder in arguments.baseline:
+        points = _realised(folder, arguments)
+        baselines[Path(folder).name] = [points[number] for number in limit_runs(folder, points)]
     names = plans_of_runs(arguments.runs, runs)
     write_comparison(arguments.output, arguments.plans, runs, baselines, plan_names=names)
     return 0

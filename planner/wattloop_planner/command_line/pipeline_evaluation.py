@@ -46,8 +46,7 @@ def configure_evaluate(parser: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         default=PUBLISHED_WARM_UP_RUNS,
-        help="number of first runs of an experiment at maximum clocks, before its plans (default: "
-        f"{PUBLISHED_WARM_UP_RUNS}; none of PointSolution3D)",
+        help=f"number of first runs of plans to exclude (default: {PUBLISHED_WARM_UP_RUNS}, as published)",
     )
     parser.add_argument(
         "--blocking-power",
@@ -121,7 +120,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _check_experiments(experiments: list[Experiment], blocking_watts: dict[str, float]) -> None:
-    """Say which experiments have no baseline.
+    """Say which experiments have no baseline, and what is not used.
 
     Raises:
         UsageError: The blocking power of a GPU model is not known.
@@ -136,3 +135,5 @@ def _check_experiments(experiments: list[Experiment], blocking_watts: dict[str, 
                 f"{experiment.workload.label} on {experiment.gpu}: no saving, because there is no baseline; run it "
                 "under ZeusGlobalPowerLimit, and store run 0, which warms up, and run 1 at the highest limit\n"
             )
+        for note in experiment.notes:
+            sys.stderr.write(f"{note}\n")

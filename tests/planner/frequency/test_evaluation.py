@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ import pytest
 from support.pipelines.measured_pipelines import PERSEUS
 from wattloop.commands.main import main
 from wattloop_planner.frequency.evaluation.emulated_models import emulated_models, emulated_savings
+from wattloop_planner.frequency.evaluation.experiments import read_experiments
 from wattloop_planner.frequency.evaluation.measured_savings import (
     MeasuredPoint,
     first_in_time,
     slowest_in_time,
     straggler_saving,
 )
+from wattloop_planner.frequency.files.recorded_run_file import limit_runs
 from wattloop_planner.frequency.pipeline.plans import Realised
 
 BERT = "merak+bert-huge-uncased+custom:0,8,14,20,26+dp1+pp4+tp1+mbs8+nmb32"
@@ -53,8 +56,10 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def dump(folder: Path, number: int, seconds: float, joules: float, ranks: int = 2) -> None:
-    """A run of three iterations, after two that take longer, without a deviation."""
+def dump(
+    folder: Path, number: int, seconds: float, joules: float, ranks: int = 2, states: Sequence[int] | None = None
+) -> None:
+    """A run of three iterations, after two that take longer, without a deviation; with the limits of its ranks."""
     folder.mkdir(parents=True, exist_ok=True)
     iterations: list[dict[str, Any]] = [
         {
@@ -65,6 +70,14 @@ def dump(folder: Path, number: int, seconds: float, joules: float, ranks: int = 
         for rank in range(ranks)
     ]
     (folder / f"{number}.prof.json").write_text(json.dumps(iterations))
+    if states is not None:
+        settings = [{"rank": rank, "power_states": [watts] * 4} for rank, watts in enumerate(states)]
+        (folder / f"{number}.sched.json").write_text(json.dumps(settings))
+
+
+def server(folder: Path, scheduler: str, mode: str, **given: object) -> None:
+    """What Perseus' server says of the runs of a folder."""
+    (folder / "perseus.json").write_text(json.dumps({"scheduler": scheduler, "scheduler_args": given, "mode": mode}))
 
 
 def test_the_published_savings_of_an_emulated_model_are_found(data: Path) -> None:
@@ -208,3 +221,96 @@ def test_analyze_compares_with_a_run_of_a_baseline(tmp_path: Path, capsys: pytes
     assert f"--base-run 7: {base} has the runs 0, 1, 2; name one of them" in capsys.readouterr().err
     assert main([*command, "--base-run", "1"]) == 2
     assert "--base-run 1: is a run of --base, which is missing" in capsys.readouterr().err
+
+
+def test_perseus_json_says_what_the_runs_of_a_folder_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # As the artifact has GPT-3 6.7B on A40s: limits of stages in a folder named as one of plans, and no run that warms
+    # up. Run 0 and the limits have their published time and energy; the other plans have made ones.
+    data = tmp_path / "data"
+    name = "merak+gpt3-6.7b+uniform_transformer+dp2+pp4+tp2+mbs4+nmb64"
+    plans = data / "perseus" / "A40" / "dp2+pp4+tp2" / f"{name}+PointSolution3D"
+    runs = [(136.807, 493_119.8), (136.9, 490_000.0), (137.06, 487_700.0), (152.17, 447_000.0)]
+    for number, (seconds, joules) in enumerate(runs):
+        dump(plans, number, seconds, joules, ranks=16)
+    server(plans, "PointSolution3D", "frequency", solution_path="plans", warmup_iters=0, reverse=True)
+    limits = data / "zeus" / "raw" / "A40" / "zeus_global" / f"{name}+ZeusGlobalPowerLimit"
+    for number, (watts, seconds, joules) in enumerate([(300, 136.389, 567_139.6), (275, 137.939, 538_880.3)]):
+        dump(limits, number, seconds, joules, ranks=16, states=[watts] * 16)
+    server(limits, "ZeusGlobalPowerLimit", "power limit", warmup_step_ratio=0.34)
+    of_stages = data / "zeus" / "raw" / "A40" / "zeus_local" / f"{name}+PointSolution3D"
+    for number, (watts, seconds, joules) in enumerate([(300, 185.319, 540_230.5), (275, 186.205, 534_301.4)]):
+        dump(of_stages, number, seconds, joules, ranks=16, states=[175, 200, 175, watts] * 4)
+    server(of_stages, "ZeusLocalPowerState3D", "power limit", warmup_iters=0)
+    command, output = ["pipeline", "evaluate", str(data), "--output"], tmp_path / "evaluation"
+    # The published row, 14.0 % and 0.5 %, leaves out the first two runs, although they are plans.
+    assert main([*command, str(output)]) == 0
+    (row,) = rows_of(output / "intrinsic.csv")
+    assert (row["run"], row["base_source"]) == ("2", str(limits.relative_to(data)))
+    assert float(row["base_energy_joules"]) == pytest.approx(567_139.6)
+    expected = "2 first runs left out, but perseus.json says that 0 warm up; --warm-up-runs 0 follows it"
+    assert capsys.readouterr().err.count(expected) == 1
+    assert main([*command, str(tmp_path / "all"), "--warm-up-runs", "0"]) == 0
+    assert "left out" not in capsys.readouterr().err
+    (row,) = rows_of(tmp_path / "all" / "intrinsic.csv")
+    assert row["run"] == "0"
+    assert float(row["saving_percent"]) == pytest.approx(13.05, abs=0.005)
+    assert float(row["slowdown_percent"]) == pytest.approx(0.31, abs=0.005)
+    (experiment,) = read_experiments(data, 2, 0)
+    assert [point.number for point in experiment.plans] == [3, 2, 1, 0]
+    assert {kind: [point.number for point in points] for kind, points in experiment.limits.items()} == {
+        "ZeusGlobalPowerLimit": [0, 1],
+        "ZeusLocalPowerState": [0, 1],
+    }
+
+
+def test_a_baseline_is_in_the_order_of_its_limits_and_a_limit_that_is_repeated_warmed_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs, base = tmp_path / "runs", tmp_path / "base"
+    dump(runs, 0, 2.1, 360.0)
+    # The limits rise, and the highest one was repeated.
+    for number, (watts, joules) in enumerate([(250, 380.0), (300, 999.0), (300, 400.0)]):
+        dump(base, number, 2.0, joules, states=[watts, watts])
+    command = ["pipeline", "analyze", str(runs), "--warm-up", "2", "--format", "csv", "--base", str(base)]
+    assert main(command) == 0
+    (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert float(row["energy_reduction_percent"]) == pytest.approx(10)
+    assert limit_runs(base, [0, 1, 2]) == [2, 0]
+    # One run whose limits are not known leaves the order of the numbers.
+    (base / "1.sched.json").unlink()
+    assert limit_runs(base, [0, 1, 2]) == [1, 2]
+
+
+def test_a_second_folder_of_plans_is_named_and_the_later_one_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group = tmp_path / "data" / "A40" / "dp1+pp2+tp1"
+    name = "a+b+c+dp1+pp2+tp1+mbs1+nmb2"
+    for prefix, joules in (("2026-01-01-10-00-00+", 90.0), ("2026-01-02-10-00-00+", 80.0)):
+        for number in range(3):
+            dump(group / f"{prefix}{name}+PointSolution", number, 1.0, joules)
+    for number in range(2):
+        dump(group / f"{name}+ZeusGlobalPowerLimit", number, 1.0, 100.0)
+    output = tmp_path / "evaluation"
+    assert main(["pipeline", "evaluate", str(tmp_path / "data"), "--output", str(output)]) == 0
+    assert [float(row["saving_percent"]) for row in rows_of(output / "intrinsic.csv")] == [pytest.approx(20)]
+    assert f"2026-01-01-10-00-00+{name}+PointSolution: not used, because A40" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"scheduler": 3}, "expected an object with scheduler"),
+        ({"scheduler": "PointSolution", "scheduler_args": []}, "expected an object with scheduler"),
+        ([], "expected an object with scheduler"),
+        ({"scheduler": "PointSolution", "scheduler_args": {"warmup_iters": -1}}, "column warmup_iters: found -1"),
+    ],
+)
+def test_another_perseus_json_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: object, message: str
+) -> None:
+    folder = tmp_path / "A40" / "dp1+pp2+tp1" / "a+b+c+dp1+pp2+tp1+mbs1+nmb2+PointSolution"
+    dump(folder, 0, 1.0, 10.0)
+    (folder / "perseus.json").write_text(json.dumps(content))
+    assert main(["pipeline", "evaluate", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err

@@ -3,7 +3,8 @@
 The layout is that of the published artifact. Perseus' plans are in ``perseus/GPU/parallelism/experiment``,
 EnvPipe's in ``envpipe/…``, the power-limit baselines in ``zeus/raw/GPU/zeus_global/experiment`` and
 ``zeus_local``, summarised in ``zeus/csv/GPU/zeus_global.csv``. The name of an experiment says what it is, so
-folders of one's own need only the last three levels.
+folders of one's own need only the last three levels. Where ``perseus.json`` names another scheduler than the folder,
+it is right: the artifact has limits of stages in a folder with the name of plans.
 """
 
 from __future__ import annotations
@@ -17,20 +18,24 @@ from wattloop.errors import InputError, OperationError
 from wattloop.files.csv_table import Row, read_table
 from wattloop.pipeline.experiment_name import EXPECTED_NAME, ExperimentName, PipelineWorkload, parse_experiment_name
 from wattloop_planner.frequency.evaluation.measured_savings import MeasuredPoint
-from wattloop_planner.frequency.files.recorded_run_file import RUN_FILE, read_runs
+from wattloop_planner.frequency.files.recorded_run_file import (
+    RUN_FILE,
+    SERVER_FILE,
+    limit_runs,
+    read_runs,
+    recorded_scheduler,
+)
 from wattloop_planner.frequency.pipeline.plans import Realised
 from wattloop_planner.frequency.recorded_runs import RunSummary, run_summary
 
-# Schedulers of the artifact, by the last part of an experiment's name. Its scheduler for data and tensor
-# parallelism runs no plan to warm up.
-PLANS, PLANS_3D, ENVPIPE = "PointSolution", "PointSolution3D", "EnvPipe"
+# Kinds of experiments, by the schedulers of the artifact. Those for data and tensor parallelism have a suffix.
+PLANS, ENVPIPE = "PointSolution", "EnvPipe"
 GLOBAL_LIMIT, STAGE_LIMITS = "ZeusGlobalPowerLimit", "ZeusLocalPowerState"
-SCHEDULERS = (PLANS, PLANS_3D, ENVPIPE, GLOBAL_LIMIT, STAGE_LIMITS)
+KINDS = (PLANS, ENVPIPE, GLOBAL_LIMIT, STAGE_LIMITS)
+SUFFIX_3D = "3D"
 ENVPIPE_FOLDER = "envpipe"
 LIMIT_TABLES = {GLOBAL_LIMIT: "zeus_global.csv", STAGE_LIMITS: "zeus_local.csv"}
 LIMIT_COLUMNS = ("model_name", "partition_method", "dp", "tp", "pp", "microbatch_size", "num_microbatches")
-# Run 0 warms up; run 1 is at the highest limit.
-BASE_RUN = 1
 MAX_LEVELS = 8
 
 
@@ -45,6 +50,8 @@ class Experiment:
         envpipe: The run under EnvPipe's plan, if there is one.
         limits: Points of a baseline by its scheduler, from the highest limit down.
         base_source: Where the baseline comes from: a folder of dumps or a table.
+        folders: The folder of dumps of each kind.
+        notes: What is not used, and why.
     """
 
     gpu: str
@@ -53,6 +60,8 @@ class Experiment:
     envpipe: MeasuredPoint | None = None
     limits: dict[str, list[MeasuredPoint]] = field(default_factory=dict)
     base_source: str = ""
+    folders: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def base(self) -> MeasuredPoint | None:
@@ -61,13 +70,31 @@ class Experiment:
         return points[0] if points else None
 
 
+@dataclass(frozen=True)
+class _Folder:
+    """A folder of dumps.
+
+    Attributes:
+        path: The folder.
+        workload: What was trained.
+        kind: One of `KINDS`.
+        warm_up_runs: Number of first runs that warm up, as ``perseus.json`` states it; None if it does not.
+    """
+
+    path: Path
+    workload: PipelineWorkload
+    kind: str
+    warm_up_runs: int | None
+
+
 def read_experiments(data: str | Path, warm_up_iterations: int, warm_up_runs: int) -> list[Experiment]:
     """The experiments that have plans, in the order of GPU model, parallelism and name.
 
     Args:
         data: The folder.
         warm_up_iterations: First iterations of each run to leave out.
-        warm_up_runs: First runs of an experiment to leave out, at maximum clocks (not of `PLANS_3D`).
+        warm_up_runs: First runs of plans to leave out. The published evaluation leaves out two everywhere, also of
+            its job with data and tensor parallelism, where they are the two fastest plans.
 
     Raises:
         OperationError: The folder cannot be read.
@@ -76,31 +103,44 @@ def read_experiments(data: str | Path, warm_up_iterations: int, warm_up_runs: in
     """
     root = Path(data)
     found: dict[tuple[str, PipelineWorkload], Experiment] = {}
-    for folder, name in _experiment_folders(root):
-        key = folder.parent.parent.name, name.workload
+    for folder in _experiment_folders(root):
+        key = folder.path.parent.parent.name, folder.workload
         experiment = found.setdefault(key, Experiment(*key))
-        if name.scheduler == STAGE_LIMITS and _table(root, experiment.gpu, STAGE_LIMITS).is_file():
+        if folder.kind == STAGE_LIMITS and _table(root, experiment.gpu, STAGE_LIMITS).is_file():
             # Its runs include those that searched for the limits, which the table leaves out.
             continue
-        runs = [run_summary(run, warm_up_iterations) for run in read_runs(folder)]
-        _check_ranks(folder, name, runs)
-        is_envpipe = name.scheduler == ENVPIPE or folder.relative_to(root).parts[0] == ENVPIPE_FOLDER
-        if name.scheduler in LIMIT_TABLES:
-            experiment.limits[name.scheduler] = _points(runs, BASE_RUN)
-            if name.scheduler == GLOBAL_LIMIT:
-                experiment.base_source = str(folder.relative_to(root))
-        elif is_envpipe:
-            experiment.envpipe = _only(folder, _points(runs, warm_up_runs))
+        name = str(folder.path.relative_to(root))
+        if folder.kind in experiment.folders:
+            experiment.notes.append(
+                f"{experiment.folders[folder.kind]}: not used, because {name} has runs of the same kind"
+            )
+        experiment.folders[folder.kind] = name
+        runs = [run_summary(run, warm_up_iterations) for run in read_runs(folder.path)]
+        _check_ranks(folder, runs)
+        points = {run.number: _point(run) for run in runs}
+        if folder.kind in LIMIT_TABLES:
+            experiment.limits[folder.kind] = [points[number] for number in limit_runs(folder.path, points)]
+            if folder.kind == GLOBAL_LIMIT:
+                experiment.base_source = name
+            continue
+        if folder.warm_up_runs not in {None, warm_up_runs}:
+            experiment.notes.append(
+                f"{name}: {warm_up_runs} first runs left out, but {SERVER_FILE} says that {folder.warm_up_runs} warm "
+                f"up; --warm-up-runs {folder.warm_up_runs} follows it"
+            )
+        plans = [point for number, point in points.items() if number >= warm_up_runs]
+        if folder.kind == ENVPIPE:
+            experiment.envpipe = _only(folder.path, plans)
         else:
-            experiment.plans = _slowest_first(_points(runs, 0 if name.scheduler == PLANS_3D else warm_up_runs))
+            experiment.plans = _slowest_first(plans)
     experiments = [experiment for experiment in found.values() if experiment.plans or experiment.envpipe]
     for experiment in experiments:
         _add_tables(root, experiment)
     return sorted(experiments, key=lambda each: (each.gpu, each.workload.parallelism, each.workload.label))
 
 
-def _experiment_folders(root: Path) -> Iterator[tuple[Path, ExperimentName]]:
-    """Folders with dumps whose names are those of experiments with a known scheduler."""
+def _experiment_folders(root: Path) -> Iterator[_Folder]:
+    """Folders with dumps whose names are those of experiments, and whose scheduler is known."""
 
     def fail(error: OSError) -> None:
         raise OperationError(f"{error.filename}: cannot read: {error.strerror}") from error
@@ -116,26 +156,34 @@ def _experiment_folders(root: Path) -> Iterator[tuple[Path, ExperimentName]]:
         name = parse_experiment_name(path.name)
         if name is None:
             raise InputError(str(path), "a folder of runs with another name", EXPECTED_NAME)
-        if name.scheduler in SCHEDULERS:
-            yield path, name
+        folder = _folder(root, path, name)
+        if folder.kind in KINDS:
+            yield folder
 
 
-def _check_ranks(folder: Path, name: ExperimentName, runs: Sequence[RunSummary]) -> None:
+def _folder(root: Path, path: Path, name: ExperimentName) -> _Folder:
+    recorded = recorded_scheduler(path)
+    scheduler = name.scheduler if recorded is None else recorded.name
+    kind = scheduler.removesuffix(SUFFIX_3D)
+    warm_up_runs = None if recorded is None else recorded.warm_up_runs
+    if kind == PLANS and path.relative_to(root).parts[0] == ENVPIPE_FOLDER:
+        kind = ENVPIPE
+    return _Folder(path, name.workload, kind, warm_up_runs)
+
+
+def _check_ranks(folder: _Folder, runs: Sequence[RunSummary]) -> None:
+    expected = folder.workload.ranks
     for run in runs:
-        if run.ranks != name.workload.ranks:
+        if run.ranks != expected:
             raise InputError(
-                str(folder),
+                str(folder.path),
                 f"{run.ranks} ranks in run {run.number}",
-                f"{name.workload.ranks}, as {name.workload.parallelism} in its name says",
+                f"{expected}, as {folder.workload.parallelism} in its name says",
             )
 
 
-def _points(runs: Sequence[RunSummary], first: int) -> list[MeasuredPoint]:
-    return [
-        MeasuredPoint(run.number, Realised(run.time_seconds, run.energy_joules), run.energy_error_joules)
-        for run in runs
-        if run.number >= first
-    ]
+def _point(run: RunSummary) -> MeasuredPoint:
+    return MeasuredPoint(run.number, Realised(run.time_seconds, run.energy_joules), run.energy_error_joules)
 
 
 def _only(folder: Path, points: Sequence[MeasuredPoint]) -> MeasuredPoint:

@@ -11,18 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from wattloop.errors import InputError
-from wattloop.files.csv_table import MAX_FILE_BYTES
-from wattloop.files.reading import MAX_JSON_BYTES, parse_json, read_text
 from wattloop.pipeline.instruction import MAX_INSTRUCTIONS, Instruction
 from wattloop.pipeline.plan_messages import MAX_MEGAHERTZ
 from wattloop.pipeline.run_dump import WATTS
 from wattloop.wire.message_fields import shown
 from wattloop_planner.frequency.files.exported_instructions import measurement
-from wattloop_planner.frequency.files.recorded_run_file import read_runs
+from wattloop_planner.frequency.files.recorded_run_file import read_runs, read_settings
 from wattloop_planner.frequency.pipeline.merged_profiles import ClockMeasurement
 from wattloop_planner.frequency.recorded_runs import RankRecord, RecordedRun
-
-EXPECTED_CLOCKS = "a list with an object per rank: rank, power_states (MHz) and, by Wattloop, instructions"
 
 # Times and energies of the repetitions at one (rank, stage, kind, clock).
 Repeated = dict[tuple[int, int, str, int], tuple[list[float], list[float]]]
@@ -54,7 +50,7 @@ def read_dumps(folder: str | Path, warm_up_iterations: int | None) -> Iterator[C
 
 
 def _add_run(run: RecordedRun, file: Path, warm_up_iterations: int | None, found: Repeated) -> None:
-    entries = _entries(file)
+    entries = read_settings(file)
     first = max(run.iterations // 10, 1) if warm_up_iterations is None else warm_up_iterations
     for record in run.ranks:
         entry = entries.get(record.rank)
@@ -89,14 +85,6 @@ def _add_rank(
                 of_place[0].append(float(seconds[index]))
                 if len(joules) == len(seconds):
                     of_place[1].append(float(joules[index]))
-
-
-def _entries(file: Path) -> Mapping[int, dict[str, Any]]:
-    text = read_text(file, MAX_FILE_BYTES, EXPECTED_CLOCKS)
-    found = parse_json(text, str(file), EXPECTED_CLOCKS, MAX_JSON_BYTES)
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise InputError(str(file), shown(found), EXPECTED_CLOCKS)
-    return {each["rank"]: each for each in found if type(each.get("rank")) is int}
 
 
 def _clocks(source: str, entry: Mapping[str, Any]) -> list[int]:

@@ -2,13 +2,15 @@
 
 The file is a list with one object per rank: ``rank``, ``iter_time`` (s), ``iter_energy`` (J), and
 ``time_breakdown`` and ``energy_breakdown``, which give a list of repetitions per iteration for each
-instruction. ``N.sched.json`` beside it lists each rank's clocks: ``rank``, ``power_states`` (MHz).
+instruction. ``N.sched.json`` beside it lists each rank's clocks or power limits: ``rank``, ``power_states`` (MHz or
+watts). ``perseus.json`` of the folder names the scheduler of Perseus' server that set them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,9 @@ from wattloop_planner.frequency.recorded_runs import RankRecord, RecordedRun, Re
 
 RUN_FILE = re.compile(r"(0|[1-9]\d{0,8})\.prof\.json")
 EXPECTED_LIST = "a list with one object per rank"
+EXPECTED_SETTINGS = "a list with an object per rank: rank, power_states and, by Wattloop, instructions"
+SERVER_FILE = "perseus.json"
+EXPECTED_SERVER = "an object with scheduler, a text, and scheduler_args, an object"
 
 
 def run_file_name(number: int) -> str:
@@ -82,6 +87,87 @@ def plans_of_runs(folder: str | Path, numbers: Iterable[int]) -> dict[int, str]:
         raise InputError(str(path), shown(found), expected)
     named = dict(enumerate(names, start=WARM_UP_RUNS))
     return {number: named[number] for number in numbers if number in named}
+
+
+@dataclass(frozen=True)
+class RecordedScheduler:
+    """What set the clocks or power limits of the runs of a folder.
+
+    Attributes:
+        name: The class of Perseus' server.
+        warm_up_runs: Number of first runs that warm up; None if it is not stated.
+    """
+
+    name: str
+    warm_up_runs: int | None
+
+
+def recorded_scheduler(folder: str | Path) -> RecordedScheduler | None:
+    """The scheduler that ``perseus.json`` names; None if there is no such file.
+
+    Raises:
+        InputError: It is another file.
+    """
+    path = Path(folder) / SERVER_FILE
+    if not path.exists():
+        return None
+    found = parse_json(read_text(path, MAX_SERIES_BYTES, EXPECTED_SERVER), str(path), EXPECTED_SERVER, MAX_JSON_BYTES)
+    name, given = (found.get("scheduler"), found.get("scheduler_args", {})) if isinstance(found, dict) else (None, None)
+    if not isinstance(name, str) or not isinstance(given, dict):
+        raise InputError(str(path), shown(found), EXPECTED_SERVER)
+    warm_up_runs = given.get("warmup_iters")
+    if warm_up_runs is not None and (type(warm_up_runs) is not int or warm_up_runs < 0):
+        raise InputError(str(path), shown(warm_up_runs), "a whole number of at least 0", column="warmup_iters")
+    return RecordedScheduler(name, warm_up_runs)
+
+
+def read_settings(path: Path) -> Mapping[int, dict[str, Any]]:
+    """The entries of a file ``N.sched.json``, by rank.
+
+    Raises:
+        InputError: It is another file.
+    """
+    text = read_text(path, MAX_FILE_BYTES, EXPECTED_SETTINGS)
+    found = parse_json(text, str(path), EXPECTED_SETTINGS, MAX_JSON_BYTES)
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise InputError(str(path), shown(found), EXPECTED_SETTINGS)
+    return {each["rank"]: each for each in found if type(each.get("rank")) is int}
+
+
+def limit_runs(folder: str | Path, numbers: Iterable[int]) -> list[int]:
+    """The runs of a baseline that count, from the highest power limit down.
+
+    A run warms up if a later one has the same limits. If the limits of a run are not known, run 0 warms up, and the
+    others are in the order of their numbers.
+
+    Args:
+        folder: Folder of the runs.
+        numbers: The runs.
+
+    Raises:
+        InputError: A file ``N.sched.json`` is another file.
+    """
+    listed = sorted(numbers)
+    limits = {number: _limits(Path(folder) / f"{number}.sched.json") for number in listed}
+    if not all(limits.values()):
+        return [number for number in listed if number > 0]
+    last_runs = {of_ranks: number for number, of_ranks in limits.items()}
+    return [
+        last_runs[of_ranks] for of_ranks in sorted(last_runs, key=lambda each: (max(each), sum(each)), reverse=True)
+    ]
+
+
+def _limits(path: Path) -> tuple[float, ...]:
+    """The one limit of each rank; none if there is no file, or a rank has several."""
+    if not path.exists():
+        return ()
+    found: list[float] = []
+    for rank, entry in sorted(read_settings(path).items()):
+        states = _numbers(str(path), entry.get("power_states"), f"rank {rank}, power_states")
+        if len(set(states)) != 1:
+            return ()
+        found.append(float(states[0]))
+    return tuple(found)
 
 
 def read_run(path: str | Path, number: int) -> RecordedRun:
