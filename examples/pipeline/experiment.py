@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
 
 from model_catalogue import Layer, Model, Transformer, model_named, narrowed
 from partitions import CUSTOM, MEASURED, METHODS, balanced, custom, partition_text, shards, uniform, uniform_floor
@@ -92,8 +93,25 @@ class Experiment:
         return "-".join([self.model.name, *(f"{name.replace('_', '')}{value}" for name, value in self.sizes)])
 
     def name(self, microbatches: int) -> str:
-        """The name of its folder, as those of the published data."""
+        """Its name, with its schedule in place of the published scheduler."""
         return f"{self._workload(microbatches).label}+{self.schedule}"
+
+    def folder(self, microbatches: int, gpu: str, *, is_series: bool) -> Path:
+        """The folder of its dumps, where `wattloop pipeline evaluate` finds them.
+
+        Args:
+            microbatches: Microbatches of a pipeline in a step.
+            gpu: The GPU model.
+            is_series: Whether it runs plans or power limits, whose scheduler `wattloop.pipeline.Pipeline` adds.
+        """
+        workload = self._workload(microbatches)
+        name = self.name(microbatches)
+        if is_series:
+            # The published names have no schedule.
+            is_default = self.schedule == ONE_FORWARD_ONE_BACKWARD
+            framework = FRAMEWORK if is_default else f"{FRAMEWORK}-{self.schedule}"
+            name = replace(workload, framework=framework).label
+        return Path(gpu) / workload.parallelism / name
 
     @property
     def profile_name(self) -> str:

@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from experiment import (
     ONE_FORWARD_ONE_BACKWARD,
@@ -41,7 +42,10 @@ MICROBATCH_SIZE, MAX_STEPS, STEPS_PER_EPOCH, PROFILE_STEPS, PROFILE_CLOCKS = 4, 
 LEARNING_RATE = 1e-4
 DTYPES = ("float32", "bfloat16")
 # Options whose values the job's parameters may not set, because they are files or say what the program does.
-OF_THE_COMMAND = frozenset({"list", "dry_run", "profile", "plan", "dumps", "data"})
+OF_THE_COMMAND = frozenset({"list", "dry_run", "profile", "plan", "baseline", "baseline_limits", "dumps", "data"})
+BASELINES = ("zeus-global", "zeus-per-stage")
+# Of a training that ends when all its plans or power limits are measured.
+UNTIL_MEASURED = 1_000_000
 
 
 def parser() -> argparse.ArgumentParser:
@@ -90,7 +94,11 @@ def parser() -> argparse.ArgumentParser:
     )
 
     training = found.add_argument_group("training")
-    training.add_argument("--max-steps", type=int, default=MAX_STEPS, help="steps (%(default)s)")
+    training.add_argument(
+        "--max-steps",
+        type=int,
+        help=f"steps; default: {MAX_STEPS}, or until all plans of a folder or all limits of a baseline are measured",
+    )
     training.add_argument(
         "--steps-per-epoch", type=int, default=STEPS_PER_EPOCH, help="steps between two reports (%(default)s)"
     )
@@ -111,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
         "--num-prof-steps",
         type=int,
         default=PROFILE_STEPS,
-        help="steps measured at each clock, or under each plan (%(default)s)",
+        help="steps measured at each clock, under each plan, or at each power limit (%(default)s)",
     )
     clocks.add_argument(
         "--profile-clocks",
@@ -121,7 +129,23 @@ def parser() -> argparse.ArgumentParser:
         help="the clocks to profile, or the number of evenly spaced ones (%(default)s)",
     )
     clocks.add_argument("--plan", metavar="PATH", help="run this plan of wattloop plan, or the plans of this folder")
-    clocks.add_argument("--dumps", metavar="FOLDER", help="write time and energy of the steps into a folder there")
+    clocks.add_argument(
+        "--baseline",
+        choices=BASELINES,
+        help="measure one power limit for all ranks, or one a stage, from the highest down, and end",
+    )
+    clocks.add_argument(
+        "--baseline-limits",
+        type=clocks_of,
+        metavar="W,…",
+        help="the power limits of --baseline, or the step between them (default: 25)",
+    )
+    clocks.add_argument(
+        "--dumps",
+        metavar="FOLDER",
+        help="write time and energy of the steps into FOLDER/GPU/parallelism/experiment, as wattloop pipeline evaluate "
+        "reads them",
+    )
 
     sizes = found.add_argument_group("other sizes than the published ones, such as for a machine without GPUs")
     for name in (*TRANSFORMER_SIZES, *IMAGE_SIZES):
@@ -130,7 +154,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def clocks_of(text: str) -> int | tuple[int, ...]:
-    """The clocks in MHz between commas, or the number of them."""
+    """The clocks in MHz, or limits in watts, between commas; or their number or step."""
     numbers = tuple(int(word) for word in text.split(",") if word)
     return numbers if "," in text else numbers[0]
 
@@ -148,6 +172,8 @@ def options_of(arguments: Sequence[str], parameters: dict[str, str]) -> argparse
             raise UsageError(f"spec.parameters: found {name}, expected one of {', '.join(sorted(known))}")
     options.set_defaults(**parameters)
     found = options.parse_args(arguments)
+    if found.max_steps is None:
+        found.max_steps = UNTIL_MEASURED if is_series(found) else MAX_STEPS
     for name in ("max_steps", "steps_per_epoch", "num_prof_steps", "dp"):
         if getattr(found, name) < 1:
             raise UsageError(f"--{name.replace('_', '-')}: found {getattr(found, name)}, expected 1 or more")
@@ -159,6 +185,11 @@ def options_of(arguments: Sequence[str], parameters: dict[str, str]) -> argparse
     if found.dtype not in DTYPES:
         raise UsageError(f"--dtype: found {found.dtype!r}, expected one of {', '.join(DTYPES)}")
     return found
+
+
+def is_series(options: argparse.Namespace) -> bool:
+    """Whether a training runs the plans of a folder, or the power limits of a baseline."""
+    return options.baseline is not None or (options.plan is not None and Path(options.plan).is_dir())
 
 
 def experiment(options: argparse.Namespace, ranks: int) -> Experiment:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from experiment import EARLY_RECOMPUTATION, Degrees, Experiment, with_measured_c
 from measured_costs import measured_costs
 from model_catalogue import Transformer
 from model_layers import embedding_weight, head_of, make_stage
+from models import is_series
 from partitions import MEASURED
 from simulated_gpu import SimulatedGpu
 from torch import nn
@@ -27,6 +30,7 @@ import wattloop
 from wattloop.errors import OperationError
 from wattloop.integrations.torch_pipelining import attach
 from wattloop.pipeline import Pipeline
+from wattloop.pipeline.run_series import PlansCompleted
 
 # The gradients of the weights and of the inputs, each as much work as the forward pass.
 BACKWARD_WORK = 2
@@ -112,7 +116,8 @@ def train(experiment: Experiment, options: argparse.Namespace) -> None:
     if options.profile is not None:
         trainer.profile()
     else:
-        trainer.train()
+        with contextlib.suppress(PlansCompleted):
+            trainer.train()
     trainer.close()
     dist.destroy_process_group()
 
@@ -129,6 +134,12 @@ def joined(degrees: Degrees) -> Place:
     pipeline, _ = dist.new_subgroups_by_enumeration(degrees.pipelines)
     copies, _ = dist.new_subgroups_by_enumeration(degrees.copies)
     return Place(copy, stage, degrees.pipelines[copy], pipeline, copies, device)
+
+
+def gpu_name(gpu: SimulatedGpu, device: torch.device) -> str:
+    """The GPU model as the name of a folder: ``A40`` of an NVIDIA A40."""
+    product = gpu.product or (torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU")
+    return re.sub(r"[^\w.-]+", "-", product.removeprefix("NVIDIA "))
 
 
 class Trainer:
@@ -248,7 +259,7 @@ class Trainer:
         folder = self._options.profile
         return None if folder is None else Path(folder) / f"{self._experiment.profile_name}.csv"
 
-    def _pipeline_options(self) -> dict[str, Any]:
+    def _pipeline_options(self, gpu: SimulatedGpu) -> dict[str, Any]:
         options, path = self._options, self._profile_path
         found: dict[str, Any] = {"model": self._experiment.key, "run": self._run}
         if path is not None:
@@ -257,10 +268,16 @@ class Trainer:
             found["profile_iterations"] = options.num_prof_steps
         if options.plan is not None:
             found["plan"] = options.plan
-            if Path(options.plan).is_dir():
-                found["plan_iterations"] = options.num_prof_steps
+        if options.baseline is not None:
+            found["baseline"] = options.baseline
+            if options.baseline_limits is not None:
+                found["baseline_limits"] = options.baseline_limits
+        if is_series(options):
+            found |= {"plan_iterations": options.num_prof_steps, "plans_then": "end"}
         if options.dumps is not None:
-            found["dumps"] = Path(options.dumps) / self._experiment.name(self._microbatches)
+            name = gpu_name(gpu, self._place.device)
+            folder = self._experiment.folder(self._microbatches, name, is_series=is_series(options))
+            found["dumps"] = Path(options.dumps) / folder
         return found
 
     def _one_forward_one_backward(self, work: dict[str, float]) -> Pipeline:
@@ -270,7 +287,7 @@ class Trainer:
         kind = ScheduleGPipe if self._microbatches == 1 else Schedule1F1B
         self._schedule = kind(stage, self._microbatches, loss_fn=loss)
         gpu = SimulatedGpu(stage, work)
-        pipeline = attach(self._schedule, **self._pipeline_options(), **gpu.options)
+        pipeline = attach(self._schedule, **self._pipeline_options(gpu), **gpu.options)
         gpu.exchange_times(pipeline)
         return pipeline
 
@@ -300,7 +317,7 @@ class Trainer:
             rank=dist.get_rank(),
             instructions=self._schedule.instructions,
             synchronize=None if place.device.type == "cpu" else torch.cuda.current_stream().synchronize,
-            **self._pipeline_options(),
+            **self._pipeline_options(gpu),
             **gpu.options,
         )
         self._schedule.follow(pipeline)

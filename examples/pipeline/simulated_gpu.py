@@ -83,6 +83,11 @@ class SimulatedGpu:
         return visible_gpus(chosen, uuids) or tuple(uuids)
 
     @property
+    def product(self) -> str:
+        """The model of the simulated GPU, such as ``A100``; empty if there is none."""
+        return "" if self._machine is None else str(self._machine.describe().model)
+
+    @property
     def options(self) -> dict[str, Any]:
         """Arguments of `attach`: with the virtual clock, instructions are timed with the GPU's clock."""
         machine = self._machine

@@ -14,6 +14,8 @@ import pytest
 from experiment import Degrees, with_measured_costs
 
 from wattloop.errors import UsageError
+from wattloop.pipeline.experiment_name import WorkloadNames, experiment_folder
+from wattloop.pipeline.pipeline_place import pipeline_place
 from wattloop.wire.environment import RunEnvironment
 from wattloop_operator.domain.snapshot import Snapshot
 from wattloop_operator.local.job_file import read_job
@@ -45,6 +47,30 @@ def test_model_partition_and_degrees_of_the_job_s_spec_name_profile_folder_and_k
     assert found.profile_name == name
     assert found.name(16) == f"{name}+nmb16+1f1b"
     assert found.key == "gpt3-small-hiddensize48+custom:0,5,8,11,15+mbs2"
+
+
+def test_dumps_are_where_evaluate_finds_them(tmp_path: Path) -> None:
+    given = ["gpt3-xl", "8", "128", "--partition-method", "custom:0,8,14,21,27"]
+    single = models.options_of([*given, "--plan", "plans/freqs_pipeline_00000.py"], {})
+    folder = models.options_of([*given, "--plan", str(tmp_path)], {})
+    baseline = models.options_of([*given, "--baseline", "zeus-global", "--baseline-limits", "400,250"], {})
+    assert [models.is_series(each) for each in (single, folder, baseline)] == [False, True, True]
+    # Plans of a folder, and limits, end the training by themselves.
+    assert (single.max_steps, folder.max_steps, baseline.baseline_limits) == (100, 1_000_000, (400, 250))
+    label = "gpt3-xl+custom:0,8,14,21,27+dp1+pp4+tp1+mbs8+nmb128"
+    found = models.experiment(folder, 4)
+    dumps = tmp_path / found.folder(128, "A100", is_series=True)
+    assert dumps == tmp_path / "A100" / "dp1+pp4+tp1" / f"torch+{label}"
+    assert found.folder(128, "A100", is_series=False).name == f"torch+{label}+1f1b"
+    nothing_stated = WorkloadNames("torch", "", "", 0)
+    for scheduler in ("PointSolution", "ZeusGlobalPowerLimit"):
+        named = experiment_folder(dumps, pipeline_place(stage=0, stages=4), 128, nothing_stated, scheduler)
+        assert named == dumps.parent / f"torch+{label}+{scheduler}"
+        assert (
+            experiment_folder(tmp_path, pipeline_place(stage=0, stages=4), 128, nothing_stated, scheduler) == tmp_path
+        )
+    early = models.experiment(models.options_of([*given, "--train-schedule", "early_recompute_1f1b"], {}), 4)
+    assert early.folder(128, "A100", is_series=True).name == f"torch-early_recompute_1f1b+{label}"
 
 
 def test_an_option_of_the_command_line_precedes_the_job_s_parameter() -> None:

@@ -24,6 +24,7 @@ import transformers.models.gpt2.modeling_gpt2  # noqa: F401 - imported before ra
 
 from support.agents.simulated_node import SimulatedNode, simulated_node
 from support.free_ports import free_port
+from wattloop.commands.main import main
 from wattloop.pipeline import Instruction
 from wattloop_planner.frequency.pipeline.schedules import EarlyRecomputation as PlannedSchedule
 
@@ -217,9 +218,30 @@ def test_two_nodes_train_one_pipeline_under_early_recomputation(node: SimulatedN
         text, codes = trained(tmp_path, 2, arguments, on_gpus(node), on_gpus(other))
     assert codes == [0, 0], text
     assert "epoch 2 step 4 loss=" in text
-    (folder,) = runs.iterdir()
+    (folder,) = (runs / "A100" / "dp1+pp2+tp1").iterdir()
     assert folder.name.endswith("+uniform_transformer+dp1+pp2+tp1+mbs2+nmb4+early_recompute_1f1b")
     ranks = json.loads((folder / "0.prof.json").read_text())
     assert [each["rank"] for each in ranks] == [0, 1]
     kinds = [set(each["time_breakdown"]) for each in ranks]
     assert kinds == [{"forward", "forwardbackward", "recomputation", "backward"}, {"forward", "forwardbackward"}]
+
+
+def test_plans_and_a_baseline_of_the_trainer_are_an_experiment_with_a_saving(
+    node: SimulatedNode, tmp_path: Path
+) -> None:
+    plans, runs, output = tmp_path / "plans", tmp_path / "runs", tmp_path / "evaluation"
+    plans.mkdir()
+    for number, clock in enumerate((1110, 1410)):
+        (plans / f"freqs_pipeline_{number:05d}.py").write_text(repr([[clock] * 8] * 2))
+    arguments = [*GPT, "--num-prof-steps", "4", "--dumps", str(runs)]
+    for options in (["--plan", str(plans)], ["--baseline", "zeus-global", "--baseline-limits", "400,250"]):
+        # It ends by itself, without --max-steps.
+        text, codes = trained(tmp_path, 2, [*arguments, *options], on_gpus(node))
+        assert codes == [0, 0], text
+    assert main(["pipeline", "evaluate", str(runs), "--output", str(output)]) == 0
+    with (output / "intrinsic.csv").open(newline="") as stream:
+        (row,) = csv.DictReader(stream)
+    # The clocks of runs 2 and 3 differ by less than a busy machine does.
+    assert (row["gpu"], row["parallelism"], row["run"] in {"2", "3"}) == ("A100", "dp1+pp2+tp1", True)
+    assert row["base_source"].endswith("+mbs2+nmb4+ZeusGlobalPowerLimit")
+    assert float(row["base_energy_joules"]) > 0

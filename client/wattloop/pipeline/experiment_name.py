@@ -116,7 +116,7 @@ def experiment_folder(
     """The folder of the dumps, with the name of the experiment if the script states its parts.
 
     Args:
-        dumps: Folder of all dumps.
+        dumps: Folder of all dumps; or of this workload, if its name is that of an experiment without the scheduler.
         place: The place of the rank, with the degrees.
         microbatches: Microbatches of a pipeline in an iteration.
         names: What the script states.
@@ -133,7 +133,8 @@ def experiment_folder(
         'torch+gpt+uniform+dp1+pp2+tp1+mbs4+nmb8+PointSolution'
     """
     if not names.partition and not names.microbatch_size:
-        return dumps
+        named = dumps.with_name(f"{dumps.name}+{scheduler}") if dumps.name else dumps
+        return dumps if parse_experiment_name(named.name) is None else named
     missing = [name for name in ("model", "partition", "microbatch_size") if not getattr(names, name)]
     if missing:
         raise UsageError(f"{', '.join(missing)}: missing, to name the folder of the dumps {EXPECTED_NAME}")
