@@ -47,7 +47,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         f"fastest and some between; {MIN_PLOTS} or more, or all (without a number: {DEFAULT_PLOTS})",
     )
     parser.add_argument(
-        "--baselines", action="store_true", help="also compute the plans of EnvPipe, Zeus and maximum clocks"
+        "--baselines",
+        action="store_true",
+        help="also compute the plans of EnvPipe, Zeus and maximum clocks, and write that of EnvPipe as "
+        "envpipe/freqs_pipeline_00000.py",
     )
     parser.add_argument(
         "--gpu-product",

@@ -96,7 +96,7 @@ def _write(
         if arguments.manifest is not None:
             _write_manifest(arguments, folder, archive)
         if arguments.baselines:
-            write_baselines(folder, points)
+            write_baselines(folder, problem, points, product)
         if arguments.pictures != 0:
             # Deferred, because the import of matplotlib takes longer than most plans.
             from wattloop_planner.frequency.plots.frontier_figure import draw_frontier

@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from wattloop.pipeline.balanced_stages import balanced_stages
 from wattloop_planner.frequency.pipeline.graph import critical_path
-from wattloop_planner.frequency.pipeline.instruction_profiles import Option
+from wattloop_planner.frequency.pipeline.instruction_profiles import Option, PlannedSetting
 from wattloop_planner.frequency.pipeline.planning_problem import Floats, Problem
 from wattloop_planner.frequency.pipeline.plans import Realised, realised
 from wattloop_planner.frequency.pipeline.schedules import FORWARD
 
 # The original algorithm may not terminate; this one ends after this many operations on critical paths.
 MAX_RAISED = 1_000_000
+ENVPIPE = "envpipe"
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,14 @@ class Baseline:
         method: ``max-frequency``, ``zeus-global``, ``zeus-per-stage`` or ``envpipe``.
         point: The clock in MHz that gives the point; None if the method has one point.
         realised: Time and energy of the plan.
+        settings: What EnvPipe's plan sets, per stage and in execution order; empty for other methods, whose plans are
+            known by their point.
     """
 
     method: str
     point: int | None
     realised: Realised
+    settings: Sequence[Sequence[PlannedSetting]] = ()
 
 
 def baselines(problem: Problem) -> Iterator[Baseline]:
@@ -40,7 +44,7 @@ def baselines(problem: Problem) -> Iterator[Baseline]:
     for clock in _common_clocks(problem):
         yield Baseline("zeus-global", clock, _realised(problem, [measured[clock] for measured in problem.measured]))
     yield from _zeus_per_stage(problem)
-    yield Baseline("envpipe", None, envpipe(problem))
+    yield envpipe(problem)
 
 
 def max_frequency(problem: Problem) -> Realised:
@@ -79,8 +83,8 @@ def _realised(problem: Problem, of_kind: Sequence[Option]) -> Realised:
     return realised(problem, times, energies)
 
 
-def envpipe(problem: Problem) -> Realised:
-    """Time and energy under the plan of EnvPipe (Choi et al., USENIX ATC '23).
+def envpipe(problem: Problem) -> Baseline:
+    """The plan of EnvPipe (Choi et al., USENIX ATC '23).
 
     The envelope (the last stage, and the first and last operation of each stage) runs at the highest
     clock. All other operations start at the clock of minimum energy. While the critical path contains
@@ -104,14 +108,16 @@ def envpipe(problem: Problem) -> Realised:
         steps[raisable] -= 1
         times[raisable], energies[raisable] = _look_up(tables, graph.kind_of[raisable], steps[raisable])
         raised += len(path)
-    return realised(problem, times, energies)
+    of_operations = [tables[kind].settings[step] for kind, step in zip(graph.kind_of, steps, strict=True)]
+    settings = [[of_operations[operation] for operation in order.tolist()] for order in graph.order]
+    return Baseline(ENVPIPE, None, realised(problem, times, energies), settings)
 
 
 class _ClockTable:
     """The options of one kind, in order of falling clocks."""
 
-    def __init__(self, times: Floats, energies: Floats) -> None:
-        self.times, self.energies = times, energies
+    def __init__(self, times: Floats, energies: Floats, settings: Sequence[PlannedSetting]) -> None:
+        self.times, self.energies, self.settings = times, energies, settings
         self.cheapest = int(np.argmin(energies))
 
     @classmethod
@@ -121,6 +127,7 @@ class _ClockTable:
         return cls(
             np.array([option.time_seconds for option in options]),
             np.array([option.energy_joules for option in options]),
+            [option.setting for option in options],
         )
 
 

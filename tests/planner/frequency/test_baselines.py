@@ -11,6 +11,7 @@ from wattloop_planner.frequency.baselines import baselines, envpipe
 from wattloop_planner.frequency.pipeline.graph import schedule_graph
 from wattloop_planner.frequency.pipeline.instruction_profiles import Profile
 from wattloop_planner.frequency.pipeline.planning_problem import Problem, pipeline_problem
+from wattloop_planner.frequency.pipeline.plans import evaluate
 from wattloop_planner.frequency.pipeline.schedules import OneForwardOneBackward
 from wattloop_planner.frequency.solver.relaxation import relax
 
@@ -47,7 +48,9 @@ def test_zeus_per_stage_balances_forwards_against_the_heaviest_stage() -> None:
 def test_envpipe_saves_energy_without_losing_time_and_lies_above_the_bound(name: str) -> None:
     problem = measured_problem(name, 12)
     max_frequency = next(point.realised for point in baselines(problem) if point.method == "max-frequency")
-    found = envpipe(problem)
+    plan = envpipe(problem)
+    found = plan.realised
+    assert evaluate(problem, plan.settings) == found
     assert found.time_seconds == pytest.approx(max_frequency.time_seconds, rel=0.01)
     assert found.energy_joules < max_frequency.energy_joules
     assert found.energy_joules > relax(problem).bound_joules(found.time_seconds)
@@ -57,7 +60,7 @@ def test_envpipe_ends_where_nothing_can_be_raised() -> None:
     only = options_of((1200, 0.10, 30.0))
     options = {(stage, name): only for stage in (0, 1) for name in ("forward", "backward")}
     problem = pipeline_problem(schedule_graph(OneForwardOneBackward(2, 3)), Profile("one", options), 50.0)
-    assert envpipe(problem).time_seconds == pytest.approx(0.8)
+    assert envpipe(problem).realised.time_seconds == pytest.approx(0.8)
 
 
 def test_stages_without_a_common_clock_have_no_global_point() -> None:

@@ -88,6 +88,19 @@ def test_the_result_of_a_measured_pipeline_matches_the_reference(
         "envpipe",
     }
 
+    # EnvPipe's plan is a folder of plans of its own, which an earlier result's is replaced by.
+    envpipe = next(row for row in rows(output / "baselines.csv") if row["method"] == "envpipe")
+    (file,) = (output / "envpipe").iterdir()
+    assert file.name == "freqs_pipeline_00000.py"
+    found = reference_evaluation(problem, clocks(read_plan(file, problem.graph)))
+    assert found == pytest.approx((float(envpipe["time"]), float(envpipe["energy"])))
+    assert main(["plan", *arguments]) == 0
+    assert file.exists()
+    (output / "envpipe" / "mine.txt").write_text("")
+    assert main(["plan", *arguments]) == 2
+    assert "found envpipe/mine.txt, expected a folder that is missing" in capsys.readouterr().err
+    (output / "envpipe" / "mine.txt").unlink()
+
     power = 8 * 83.64
     max_frequency = next(row for row in rows(output / "baselines.csv") if row["method"] == "max-frequency")
     for row in rows(output / "stragglers.csv"):

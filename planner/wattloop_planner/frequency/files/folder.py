@@ -12,12 +12,14 @@ from pathlib import Path
 
 from wattloop import interruption
 from wattloop.errors import OperationError, UsageError
+from wattloop_planner.frequency.baselines import ENVPIPE
 
 SUMMARY = "summary.json"
 STAGING_PREFIX = ".wattloop-plan-"
 RESULT_FILES = re.compile(
     r"freqs_pipeline_\d{5,}\.py|pipeline_\d{5,}\.(png|svg)|frontier\.(csv|png|svg)|iteration_time_energy\.csv"
     r"|stragglers\.csv|baselines\.csv|summary\.json|plans\.json\.gz|frequencyplan\.json"
+    r"|envpipe(/freqs_pipeline_\d{5,}\.py)?"
 )
 
 
@@ -37,6 +39,8 @@ def check_output(folder: str | Path) -> None:
                 f"--output {folder}: found {found}, expected a folder that is missing, empty or an earlier result"
             )
         names = sorted(item.name for item in path.iterdir()) if path.exists() else []
+        if (path / ENVPIPE).is_dir():
+            names += sorted(f"{ENVPIPE}/{item.name}" for item in (path / ENVPIPE).iterdir())
     except OSError as error:
         raise OperationError(f"--output {folder}: cannot read: {error.strerror}; name a writable folder") from error
     unknown = [name for name in names if not RESULT_FILES.fullmatch(name) and not name.startswith(STAGING_PREFIX)]
@@ -94,9 +98,18 @@ def _move(staging: Path, path: Path) -> None:
     """Replace the earlier files by those of the staging folder."""
     names = {item.name for item in staging.iterdir()}
     (path / SUMMARY).unlink(missing_ok=True)
+    # No folder can be renamed to another one that has files.
+    _remove(path / ENVPIPE)
     for name in names - {SUMMARY}:
         (staging / name).rename(path / name)
     for item in path.iterdir():
         if RESULT_FILES.fullmatch(item.name) and item.name not in names:
-            item.unlink()
+            _remove(item)
     (staging / SUMMARY).rename(path / SUMMARY)
+
+
+def _remove(item: Path) -> None:
+    if item.is_dir() and not item.is_symlink():
+        shutil.rmtree(item)
+    else:
+        item.unlink(missing_ok=True)

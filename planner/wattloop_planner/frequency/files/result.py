@@ -84,8 +84,19 @@ def write_stragglers(folder: Path, problem: Problem, realised: Sequence[Realised
     write_table(folder / "stragglers.csv", header, rows)
 
 
-def write_baselines(folder: Path, points: Iterable[Baseline]) -> None:
-    """``baselines.csv``."""
+def write_baselines(folder: Path, problem: Problem, points: Sequence[Baseline], gpu_product: str = "") -> None:
+    """``baselines.csv``, and EnvPipe's plan in a folder of its own, as a folder of plans is run."""
+    for point in points:
+        if point.settings:
+            found = point.realised
+            comments = [
+                f"EnvPipe: time {found.time_seconds!r} s",
+                f"EnvPipe: energy {found.energy_joules!r} J",
+                *([f"{PRODUCT_COMMENT}{gpu_product}"] if gpu_product else []),
+            ]
+            (folder / point.method).mkdir()
+            with (folder / point.method / plan_file_name(0)).open("w", encoding="utf-8", newline="\n") as stream:
+                write_plan(stream, problem.graph, point.settings, comments, problem.profile.knobs)
     rows = ((point.method, point.point, point.realised.time_seconds, point.realised.energy_joules) for point in points)
     write_table(folder / "baselines.csv", ("method", "point", "time", "energy"), rows)
 
