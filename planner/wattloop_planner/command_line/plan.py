@@ -24,6 +24,9 @@ EVALUATE_EXAMPLE = """\
   wattloop plan evaluate --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 \\
     plans/freqs_pipeline_00000.py"""
 CHOOSE_EXAMPLE = "  wattloop plan choose --directory plans --deadline 3.2"
+SAMPLE_EXAMPLE = "  wattloop plan sample plans sampled -n 300"
+# Of Lowtime's script.
+DEFAULT_DISTANCE = 50
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +75,22 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )
     add_pipeline_options(evaluating)
     evaluating.add_argument("files", nargs="+", metavar="PLAN", help="plan file of this command or of Lowtime")
+    sampling = actions.add_parser(
+        "sample",
+        help="copy every Nth plan file of a folder, and the last one, into a new folder",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"example:\n{SAMPLE_EXAMPLE}",
+    )
+    sampling.add_argument("source", metavar="DIR", help="folder with freqs_pipeline_N.py of this command or of Lowtime")
+    sampling.add_argument("target", metavar="OUTPUT", help="the new folder")
+    sampling.add_argument(
+        "-n",
+        dest="distance",
+        type=int,
+        metavar="N",
+        default=DEFAULT_DISTANCE,
+        help=f"distance of two plans (default: {DEFAULT_DISTANCE})",
+    )
     choosing = actions.add_parser(
         "choose",
         help="the plan for a deadline, as JSON on stdout",
@@ -133,6 +152,10 @@ def _check(arguments: argparse.Namespace) -> None:
     if arguments.action == "choose":
         _check_choice(arguments)
         return
+    if arguments.action == "sample":
+        if arguments.distance < 1:
+            raise UsageError(f"-n {arguments.distance}: must be at least 1")
+        return
     check_pipeline_options(arguments, "wattloop plan", *(() if arguments.action else ("output",)))
     product = arguments.gpu_product
     if product is not None and not (
@@ -149,6 +172,12 @@ def _run(arguments: argparse.Namespace) -> int:
         return _choose(arguments)
     if arguments.action == "evaluate":
         return _evaluate(arguments)
+    if arguments.action == "sample":
+        from wattloop_planner.frequency.files.sampled_plans import sample_plans
+
+        sampled, found = sample_plans(arguments.source, arguments.target, arguments.distance)
+        sys.stderr.write(f"{sampled} of {found} plans in {arguments.target}\n")
+        return 0
     from wattloop_planner.command_line.plan_folder import write_plan_folder
 
     return write_plan_folder(arguments)
@@ -224,7 +253,7 @@ COMMAND = Command(
     description="Finds the time-energy frontier of a pipeline-parallel training iteration, and plans along it: "
     "one GPU frequency for each operation of each stage.",
     example="  wattloop plan --profile profile.csv --stages 8 --microbatches 12 --blocking-power 83.64 --output plans\n"
-    f"{CHOOSE_EXAMPLE}\n{EVALUATE_EXAMPLE}",
+    f"{CHOOSE_EXAMPLE}\n{EVALUATE_EXAMPLE}\n{SAMPLE_EXAMPLE}",
     configure=_configure,
     run=_run,
     check=_check,

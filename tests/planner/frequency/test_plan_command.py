@@ -126,6 +126,32 @@ def test_evaluate_prints_time_and_energy_of_plan_files(
     assert [(row["time"], row["energy"]) for row in found] == [(row["time"], row["energy"]) for row in expected]
 
 
+def test_sample_copies_every_nth_plan_and_the_last_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plans, sampled = tmp_path / "plans", tmp_path / "sampled"
+    plans.mkdir()
+    for number in (0, 1, 2, 3, 4, 5, 100_000):
+        (plans / f"freqs_pipeline_{number:05d}.py").write_text(f"[[{number}]]")
+    (plans / "summary.json").write_text("{}")
+    assert main(["plan", "sample", str(plans), str(sampled), "-n", "3"]) == 0
+    assert "3 of 7 plans" in capsys.readouterr().err
+    assert sorted(file.name for file in sampled.iterdir()) == [
+        "freqs_pipeline_00000.py",
+        "freqs_pipeline_00003.py",
+        "freqs_pipeline_100000.py",
+    ]
+    assert (sampled / "freqs_pipeline_00003.py").read_text() == "[[3]]"
+    assert main(["plan", "sample", str(plans), str(tmp_path / "ends"), "-n", "4"]) == 0
+    assert len(list((tmp_path / "ends").iterdir())) == 3
+    for arguments, code, message in (
+        ([str(plans), str(sampled)], 2, "expected none; name a new folder"),
+        ([str(plans), str(tmp_path / "new"), "-n", "0"], 2, "-n 0: must be at least 1"),
+        ([str(tmp_path), str(tmp_path / "new")], 2, "found no plan, expected files freqs_pipeline_N.py"),
+        ([str(tmp_path / "missing"), str(tmp_path / "new")], 1, "cannot read"),
+    ):
+        assert main(["plan", "sample", *arguments]) == code
+        assert message in capsys.readouterr().err
+
+
 def test_choose_prints_the_slowest_plan_in_time_and_fails_without_one(
     tmp_path: Path, profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
