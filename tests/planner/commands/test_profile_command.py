@@ -169,7 +169,10 @@ def dump(folder: Path, number: int, clocks: list[int], instructions: list[str] |
         "iter_time": [40.0, 6 * seconds, 6 * seconds],
         "iter_energy": [1.0, 1.0, 1.0],
         "time_breakdown": breakdown,
-        "energy_breakdown": {kind: [[100 * each for each in row] for row in rows] for kind, rows in breakdown.items()},
+        "energy_breakdown": {
+            kind: [[watts * each for each in row] for row in breakdown[kind]]
+            for kind, watts in (("forward", 100), ("backward", 125))
+        },
     }
     (folder / f"{number}.prof.json").write_text(json.dumps([entry]))
     clocks_of_rank = {"rank": 0, "power_states": clocks}
@@ -198,9 +201,9 @@ def test_dumps_at_known_clocks_become_a_profile(tmp_path: Path, capsys: pytest.C
         ("forward", 1410): (1.0, 100.0),
         ("forward", 1200): (1.5, 150.0),
         ("forward", 990): (1.5, 150.0),
-        ("backward", 1410): (2.0, 200.0),
-        ("backward", 1200): (3.0, 300.0),
-        ("backward", 990): (3.0, 300.0),
+        ("backward", 1410): (2.0, 250.0),
+        ("backward", 1200): (3.0, 375.0),
+        ("backward", 990): (3.0, 375.0),
     }
     assert main([*command, "--iterations", "2"]) == 2
     assert f"--iterations: is of an export, and {folder} has no instructions-N.csv" in capsys.readouterr().err
@@ -238,7 +241,7 @@ def test_an_energy_that_is_not_known_is_an_empty_cell(tmp_path: Path) -> None:
         cells = {(row["instruction"], row["frequency"]): row["energy"] for row in csv.DictReader(stream)}
     assert cells["forward", "1200"] == ""
     assert float(cells["forward", "1410"]) == 100
-    assert float(cells["backward", "1200"]) == 300
+    assert float(cells["backward", "1200"]) == 375
 
 
 def test_dumps_without_energies_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.pipelines.measured_pipelines import measured_file
+from wattloop.commands.main import main
 from wattloop.errors import InputError
 from wattloop_planner.frequency.pipeline.instruction_profiles import Option, check_coverage
 from wattloop_planner.frequency.pipeline.planning_problem import useful_options
@@ -147,3 +148,24 @@ def test_a_profile_without_blocking_power_names_the_option(tmp_path: Path, text:
     path.write_text(f"stage,instruction,frequency,time,energy{column}\n{text}")
     with pytest.raises(InputError, match="no blocking power, expected a number of watts in the column, or --blocking"):
         read_blocking_power(path)
+
+
+def test_the_power_of_idle_gpus_is_no_profile(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # What a training measures on simulated GPUs that it does not put load on, within the noise of a counter.
+    path = tmp_path / "profile.csv"
+    rows = [
+        (stage, kind, clock, seconds, 55 * seconds * noise)
+        for stage in (0, 1)
+        for kind, seconds in (("forward", 0.1), ("backward", 0.2))
+        for clock, noise in ((1410, 1.0), (1200, 1.005), (900, 0.995))
+    ]
+    header = "stage,instruction,frequency,time,energy"
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    command = ["plan", "--profile", str(path), "--stages", "2", "--microbatches", "2", "--blocking-power", "50"]
+    assert main([*command, "--output", str(tmp_path / "plans")]) == 2
+    error = capsys.readouterr().err
+    assert "found 54.73 to 55.27 W of each instruction at 900 to 1410 MHz, the power of idle GPUs" in error
+    assert "simulated GPUs need a training that puts load on them" in error
+    # Two clocks that are near each other may have one power.
+    path.write_text(path.read_text().replace(",900,", ",1305,"))
+    assert main([*command, "--output", str(tmp_path / "plans")]) == 0

@@ -14,6 +14,8 @@ from wattloop.errors import InputError
 
 # Repeated measurements differ by about this fraction; a smaller advantage may be noise.
 RELATIVE_NOISE = 0.002
+# A GPU that computes has another power at a clock that is higher by this factor; an idle one has not, within its noise.
+LOAD_CLOCK_RATIO, IDLE_SPREAD = 1.25, 0.02
 
 
 class PlannedSetting(NamedTuple):
@@ -96,6 +98,25 @@ class Profile:
     knobs: tuple[str, ...] = ()
 
 
+def _check_load(profile: Profile) -> None:
+    """Refuse what was measured on idle GPUs, such as simulated ones that the training does not know.
+
+    Raises:
+        InputError: All instructions have one power at all clocks, which are far apart.
+    """
+    options = [option for of_kind in profile.options.values() for option in of_kind]
+    clocks = [option.frequency_megahertz for option in options]
+    watts = [option.energy_joules / option.time_seconds for option in options if option.energy_joules > 0]
+    is_far = bool(clocks) and max(clocks) >= LOAD_CLOCK_RATIO * min(clocks)
+    if is_far and len(watts) == len(options) and max(watts) <= (1 + IDLE_SPREAD) * min(watts):
+        raise InputError(
+            profile.source,
+            f"{min(watts):.4g} to {max(watts):.4g} W of each instruction at {min(clocks)} to {max(clocks)} MHz, the "
+            "power of idle GPUs",
+            "instructions that the GPUs compute; simulated GPUs need a training that puts load on them",
+        )
+
+
 def canonical_instruction(text: str) -> str:
     """The instruction's name in lower case, without spaces, hyphens and underscores.
 
@@ -119,6 +140,9 @@ def profile_of(
         options: Options by (stage, instruction), in any order.
         notes: Further notes, which come first.
         knobs: Names of the options' knobs.
+
+    Raises:
+        InputError: The GPUs did not work: they have one power at all clocks.
     """
     ordered = {
         key: tuple(sorted(options[key], key=lambda option: (-option.frequency_megahertz, option.knobs)))
@@ -129,7 +153,9 @@ def profile_of(
         for (stage, instruction), found in ordered.items()
         for note in _anomalies(found)
     )
-    return Profile(source, ordered, (*notes, *anomalies), knobs)
+    found = Profile(source, ordered, (*notes, *anomalies), knobs)
+    _check_load(found)
+    return found
 
 
 def check_coverage(profile: Profile, needed: Iterable[tuple[int, str]], stages: int) -> None:

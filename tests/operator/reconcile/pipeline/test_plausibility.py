@@ -76,9 +76,9 @@ def test_the_energy_of_real_gpus_is_never_refused(seconds: float, watts: float, 
 
 def test_a_plan_of_an_implausible_sum_is_none() -> None:
     measured = tuple(
-        InstructionMeasurement(kind, 0, clock, 9, 1e6, 1.0, 1e14, 1.0)
+        InstructionMeasurement(kind, 0, clock, 9, 1e6, 1.0, joules, 1.0)
         for kind in ("forward", "backward")
-        for clock in (900, 1410)
+        for clock, joules in ((900, 9e13), (1410, 1e14))
     )
     request = PlanningRequest(
         "d1",
