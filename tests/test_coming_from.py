@@ -1,4 +1,7 @@
-"""docs/coming-from.md: each row has what is theirs and what is ours, and what the right column names exists."""
+"""docs/coming-from.md: each row has what is theirs and what is ours, and what the right column names exists.
+
+test_coming_from_rows.py runs the rows.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ import importlib
 import importlib.util
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "coming-from.md").read_text(encoding="utf-8")
+from support.coming_from.ways import ROOT, rows_of
+
 SYSTEMS = ("Perseus and Lowtime", "Merak", "Automatic Bassoon", "Zeus", "The notebook")
 # Where a name of the right column may come from: not from pages or tests, which would only repeat it.
 SOURCES = ("client/**.py", "operator/**.py", "agent/**.py", "planner/**.py", "examples/**", "crds/*.yaml")
@@ -21,13 +23,6 @@ WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 NOT_OURS = {"DIR", "FILE", "FOLDER", "DATA", "BASELINE", "MODEL", "N", "i", "job", "freqs_pipeline_00333", "torchrun"}
 OF_TORCHRUN = {"nnodes", "node-rank", "master-addr", "nproc-per-node"}
 OF_MERAK = {"MICROBATCH_SIZE", "NUM_MICROBATCHES", "METHOD", "mbs4", "mbs8", "nmb128", "dp1", "pp4", "tp1"}
-
-
-def rows_of(system: str) -> list[list[str]]:
-    """The cells of the rows of a system's table."""
-    section = PAGE.partition(f"\n## {system}\n")[2].partition("\n## ")[0]
-    lines = [line for line in section.splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in re.split(r" ?(?<!\\)\| ?", line.strip().strip("|"))] for line in lines[2:]]
 
 
 def source_words() -> set[str]:

@@ -1,0 +1,1 @@
+"""What the rows of docs/coming-from.md name, run on small inputs."""
