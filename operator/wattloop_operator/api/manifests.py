@@ -29,6 +29,7 @@ from wattloop_operator.api.template_checks import (
 )
 from wattloop_operator.api.template_spelling import misspelt
 from wattloop_operator.api.trigger import ScheduleError, check_schedule
+from wattloop_operator.api.workload_checks.templates import wrong_workload
 
 MAX_PROBLEMS = 200
 MODELS: dict[str, type[Kind]] = {model.resource.kind: model for model in KINDS}
@@ -49,8 +50,12 @@ class CheckResult:
     skipped: list[str] = field(default_factory=list)
 
 
-def check_file(path: str) -> CheckResult:
+def check_file(path: str, *, workloads: bool = False) -> CheckResult:
     """Check every manifest of a file, or of standard input if the path is `-`.
+
+    Args:
+        path: The file.
+        workloads: Whether to check the Jobs and pods of templates, too, as the API server does when they start.
 
     Example:
         >>> check_file("no/such/file.yaml").problems[0].found
@@ -61,7 +66,7 @@ def check_file(path: str) -> CheckResult:
     except OSError as error:
         found = f"no readable file ({error.strerror})"
         return CheckResult(problems=[ManifestProblem(path, "", found, "a manifest in YAML or JSON")])
-    return check_bytes(path, data)
+    return check_bytes(path, data, workloads=workloads)
 
 
 def check_namespaces(results: Mapping[str, CheckResult]) -> None:
@@ -83,23 +88,23 @@ def check_namespaces(results: Mapping[str, CheckResult]) -> None:
                 result.problems.append(ManifestProblem(file, where, full.found, full.expected))
 
 
-def check_bytes(source: str, data: bytes) -> CheckResult:
+def check_bytes(source: str, data: bytes, *, workloads: bool = False) -> CheckResult:
     """Check every manifest of a file's content; `source` is the file's name in problems."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"
         return CheckResult(problems=[ManifestProblem(source, "", found, "a manifest in UTF-8")])
-    return check_text(source, text)
+    return check_text(source, text, workloads=workloads)
 
 
-def check_text(source: str, text: str) -> CheckResult:
+def check_text(source: str, text: str, *, workloads: bool = False) -> CheckResult:
     """Check every manifest of a text; `source` is its name in problems."""
     result = CheckResult()
     try:
         for document in read_documents(source, text):
             for each in document.objects():
-                _check(each, result)
+                _check(each, result, workloads)
     except DocumentError as error:
         result.problems.append(error.problem)
     omitted = len(result.problems) - MAX_PROBLEMS
@@ -117,7 +122,7 @@ def _read(path: str) -> bytes:
     return read_bounded(path, MAX_FILE_BYTES)
 
 
-def _check(document: Document, result: CheckResult) -> None:
+def _check(document: Document, result: CheckResult, workloads: bool) -> None:
     value = document.value
     if not isinstance(value, dict):
         expected = "a manifest: an object with apiVersion and kind"
@@ -134,12 +139,12 @@ def _check(document: Document, result: CheckResult) -> None:
         expected = "a list of objects"
         result.problems.append(document.problem(("items",), format_value(value.get("items")), expected))
     elif kind in MODELS or str(version).partition("/")[0] == GROUP:
-        _check_kind(document, str(version), str(kind), result)
+        _check_kind(document, str(version), str(kind), result, workloads)
     else:
         result.skipped.append(printable(f"{shortened(str(kind))} {_name(value)}"))
 
 
-def _check_kind(document: Document, version: str, kind: str, result: CheckResult) -> None:
+def _check_kind(document: Document, version: str, kind: str, result: CheckResult, workloads: bool) -> None:
     """Check a manifest of Wattloop's API group, or one that has the kind of one."""
     if kind not in MODELS:
         close = closest(kind, MODELS)
@@ -155,12 +160,12 @@ def _check_kind(document: Document, version: str, kind: str, result: CheckResult
         # The API server appends five characters.
         value["metadata"] = metadata | {"name": f"{metadata['generateName']}00000"}
     problems = schema_problems(document, kind, value) or rule_problems(document, kind, value)
-    problems = problems or _template_problems(document, kind, value)
+    problems = problems or _template_problems(document, kind, value, workloads)
     problems = problems or _model_problems(document, kind, value, result)
     result.problems.extend(problems)
 
 
-def _template_problems(document: Document, kind: str, value: dict[str, Any]) -> list[ManifestProblem]:
+def _template_problems(document: Document, kind: str, value: dict[str, Any], workloads: bool) -> list[ManifestProblem]:
     if kind != RecurringTrainingJob.resource.kind:
         return []
     template = value["spec"]["template"]
@@ -170,7 +175,12 @@ def _template_problems(document: Document, kind: str, value: dict[str, Any]) -> 
     wrong = wrong_type(template) or wrong_gpu_request(template) or misspelt(template)
     if wrong is not None:
         return [document.problem(("spec", "template", *wrong.path), format_value(wrong.value), wrong.expected)]
-    return []
+    findings = wrong_workload(template) if workloads else []
+    problems = [
+        document.problem(("spec", "template", *each.path), each.found, each.expected, at_key=each.is_about_field)
+        for each in findings
+    ]
+    return sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0, problem.path))
 
 
 def _model_problems(document: Document, kind: str, value: dict[str, Any], result: CheckResult) -> list[ManifestProblem]:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from wattloop_operator.api.schemas import Kind
 
 EXIT_PROBLEMS = 2
+NOT_CHECKED = (
+    "not checked without a cluster: its quotas, policies and webhooks, and whether what a template names exists; the "
+    "operator has the API server check all of it, and says the result in the condition Ready"
+)
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -30,13 +34,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from wattloop_operator.api.manifests import check_file, check_namespaces
 
-    results = {file: check_file(file) for file in dict.fromkeys(arguments.files)}
+    results = {file: check_file(file, workloads=True) for file in dict.fromkeys(arguments.files)}
     check_namespaces(results)
     if arguments.format == "json":
         json.dump(_as_json(results), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
         sys.stdout.writelines(f"{line}\n" for file, result in results.items() for line in _lines(file, result))
+        sys.stderr.writelines(f"{line}\n" for line in _unchecked(results))
     return EXIT_PROBLEMS if any(map(_fails, results.values())) else 0
 
 
@@ -51,6 +56,19 @@ def _lines(file: str, result: CheckResult) -> list[str]:
     lines += [f"{file}: {_title(manifest)}: {_verdict(manifest)}" for manifest in result.valid]
     lines += [f"{file}: {title}: skipped, not a kind of Wattloop" for title in result.skipped]
     return lines or [f"{file}: found no manifest, expected at least one"]
+
+
+def _unchecked(results: dict[str, CheckResult]) -> list[str]:
+    """What of the valid jobs no check without a cluster knows, a line each."""
+    from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+
+    lines, has_job = [], False
+    for file, result in results.items():
+        for manifest in result.valid:
+            has_job = has_job or isinstance(manifest, RecurringTrainingJob)
+            part = _part(manifest)
+            lines += [f"{file}: {_title(manifest)}: only {part} were checked"] if part else []
+    return [*lines, NOT_CHECKED] if has_job else lines
 
 
 def _as_json(results: dict[str, CheckResult]) -> dict[str, object]:
@@ -68,6 +86,12 @@ def _as_json(results: dict[str, CheckResult]) -> dict[str, object]:
             for reason in [not_supported(manifest)]
             if reason
         ],
+        "checked_in_part": [
+            {"source": file, "manifest": _title(manifest), "part": part}
+            for file, result in results.items()
+            for manifest in result.valid
+            if (part := _part(manifest))
+        ],
         "skipped": [
             {"source": file, "manifest": title} for file, result in results.items() for title in result.skipped
         ],
@@ -77,6 +101,14 @@ def _as_json(results: dict[str, CheckResult]) -> dict[str, object]:
 def _verdict(manifest: Kind) -> str:
     reason = not_supported(manifest)
     return f"valid, but not supported: {reason}" if reason else "valid"
+
+
+def _part(manifest: Kind) -> str:
+    """What of the workload of a job was checked, as text; empty if all of it was, or if it is no job."""
+    from wattloop_operator.api.recurring_training_job import RecurringTrainingJob
+    from wattloop_operator.api.workload_checks.templates import checked_part
+
+    return checked_part(manifest.spec.template) if isinstance(manifest, RecurringTrainingJob) else ""
 
 
 def not_supported(manifest: Kind) -> str | None:
@@ -106,10 +138,12 @@ def _title(manifest: Kind) -> str:
 
 COMMAND = Command(
     description="Checks objects of Wattloop's kinds as the API server would: schema, unknown fields, rules and cron "
-    "schedules. Each problem has its file, line, column and field, the value found and the value expected. The command "
-    "also reports valid jobs that the operator would not start, since this version does not support what they request. "
-    "Objects of other kinds are skipped. It exits with 0 if all objects are valid and the operator would start all "
-    "jobs, else with 2.",
+    "schedules, and the Job and the pods of a template as it would when a run starts: fields at every level, types, "
+    "quantities, names, and what excludes what. Each problem has its file, line, column and field, the value found and "
+    "the value expected. What is not checked is said on stderr: what only a cluster knows, such as quotas and "
+    "admission policies, and fields of kinds other than Job. The command also reports valid jobs that the operator would not "
+    "start, since this version does not support what they request. Objects of other kinds are skipped. It exits with 0 "
+    "if all objects are valid and the operator would start all jobs, else with 2.",
     example="  wattloop validate examples/digits/job.yaml\n"
     "  kustomize build overlays/production | wattloop validate --format json -",
     configure=_configure,

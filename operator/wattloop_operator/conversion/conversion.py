@@ -66,7 +66,7 @@ def convert_file(path: str, refusal: Refusal) -> ConvertedFile:
 
 def _checked_text(document: Document, conversion: Conversion, refusal: Refusal) -> str:
     """The text of a job, after a check that the API server would accept it."""
-    result = check_text(conversion.source, manifest_text(conversion.manifest, [], {}))
+    result = check_text(conversion.source, manifest_text(conversion.manifest, [], {}), workloads=True)
     if result.problems:
         problems = "; ".join(f"{each.path}: found {each.found}, expected {each.expected}" for each in result.problems)
         raise UsageError(f"{_place(document, ())}: {conversion.source} makes no valid RecurringTrainingJob: {problems}")

@@ -1,0 +1,148 @@
+"""A Job: its numbers, its policies, and what of them excludes what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from wattloop_operator.api.checks.manifest_problem import Path
+from wattloop_operator.api.workload_checks.formats import EXPECTED_QUALIFIED, Finding, is_qualified, is_subdomain, wrong
+from wattloop_operator.api.workload_checks.pods import wrong_pod, wrong_selector
+
+COUNTS = (
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+    "ttlSecondsAfterFinished",
+)
+MAX_INDEXED = 100_000
+MAX_POLICY_RULES = 20
+MAX_EXIT_CODES = 255
+# Labels that the API server sets itself: of a copy of a Job, they name another one.
+SET_BY_SERVER = (
+    "controller-uid",
+    "job-name",
+    "batch.kubernetes.io/controller-uid",
+    "batch.kubernetes.io/job-name",
+)
+
+
+def wrong_job(path: Path, job: dict[str, Any]) -> Iterator[Finding]:
+    """What the API server refuses of the spec of a Job, whose fields have their types.
+
+    Args:
+        path: The keys to it.
+        job: The spec. A restartPolicy that it does not name is Never.
+
+    Example:
+        >>> pod = {"spec": {"containers": [{"name": "train", "image": "a"}]}}
+        >>> job = {"completionMode": "Indexed", "parallelism": 2, "template": pod}
+        >>> [each.found for each in wrong_job((), job)]
+        ['no completions']
+    """
+    for name in COUNTS:
+        if job.get(name) is not None and job[name] < 0:
+            yield wrong((*path, name), job[name], "at least 0")
+    yield from _wrong_indexes(path, job)
+    yield from _wrong_selector(path, job)
+    policy = job["template"]["spec"].get("restartPolicy", "Never")
+    place: Path = (*path, "template", "spec", "restartPolicy")
+    if policy in ("", "Always"):
+        yield wrong(place, policy, "Never or OnFailure, as for the pods of any Job")
+    elif policy != "Never" and job.get("podFailurePolicy") is not None:
+        yield wrong(place, policy, "Never beside podFailurePolicy")
+    if job.get("podFailurePolicy") is not None:
+        yield from _wrong_failure_policy((*path, "podFailurePolicy"), job)
+        if (job.get("podReplacementPolicy") or "Failed") != "Failed":
+            yield wrong((*path, "podReplacementPolicy"), job["podReplacementPolicy"], "Failed beside podFailurePolicy")
+    manager = job.get("managedBy")
+    if manager is not None:
+        domain, slash, name = manager.partition("/")
+        if not slash or not name or not is_subdomain(domain) or len(manager) > 63:
+            yield wrong((*path, "managedBy"), manager, "a domain and a path, such as team.example/controller")
+    yield from wrong_pod((*path, "template"), job["template"])
+
+
+def _wrong_indexes(path: Path, job: dict[str, Any]) -> Iterator[Finding]:
+    completions, failed = job.get("completions"), job.get("maxFailedIndexes")
+    if failed is not None and job.get("backoffLimitPerIndex") is None:
+        yield Finding(path, "no backoffLimitPerIndex", "backoffLimitPerIndex beside maxFailedIndexes")
+    if job.get("completionMode") != "Indexed":
+        for name in ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"):
+            if job.get(name) is not None:
+                yield wrong((*path, name), job[name], "completionMode: Indexed beside it")
+        return
+    if completions is None and job.get("parallelism") is not None:
+        yield Finding(path, "no completions", "completions with completionMode Indexed")
+    elif completions is not None and failed is not None and failed > completions:
+        yield wrong((*path, "maxFailedIndexes"), failed, f"at most completions, {completions}")
+    if (job.get("parallelism") or 0) > MAX_INDEXED:
+        yield wrong((*path, "parallelism"), job["parallelism"], f"at most {MAX_INDEXED} with completionMode Indexed")
+    rules = (job.get("successPolicy") or {}).get("rules") or ()
+    for index, rule in enumerate(rules):
+        if rule.get("succeededCount") is None and rule.get("succeededIndexes") is None:
+            place = (*path, "successPolicy", "rules", index)
+            yield Finding(place, "neither of both", "succeededIndexes, succeededCount, or both")
+        count = rule.get("succeededCount")
+        if count is not None and (count < 1 or (completions is not None and count > completions)):
+            place = (*path, "successPolicy", "rules", index, "succeededCount")
+            yield wrong(place, count, f"from 1 to completions, {completions}")
+
+
+def _wrong_selector(path: Path, job: dict[str, Any]) -> Iterator[Finding]:
+    selector = job.get("selector")
+    labels = (job["template"].get("metadata") or {}).get("labels") or {}
+    yield from wrong_selector((*path, "selector"), selector or {})
+    if job.get("manualSelector"):
+        if selector is None:
+            yield Finding(path, "no selector", "selector beside manualSelector: true")
+        missing = [
+            f"{key}={value}"
+            for key, value in ((selector or {}).get("matchLabels") or {}).items()
+            if labels.get(key) != value
+        ]
+        if missing:
+            yield Finding((*path, "selector"), f"{missing[0]}, which no pod has", "labels of template.metadata.labels")
+        return
+    if selector:
+        yield wrong((*path, "selector"), selector, "no selector: the API server makes one for each Job")
+    for name in SET_BY_SERVER:
+        if name in labels:
+            place = (*path, "template", "metadata", "labels", name)
+            yield wrong(place, labels[name], "no such label: the API server sets it for each Job")
+
+
+def _wrong_failure_policy(path: Path, job: dict[str, Any]) -> Iterator[Finding]:
+    rules = job["podFailurePolicy"].get("rules") or []
+    if len(rules) > MAX_POLICY_RULES:
+        yield wrong((*path, "rules"), rules, f"at most {MAX_POLICY_RULES} rules")
+    pod = job["template"]["spec"]
+    names = {each["name"] for field in ("containers", "initContainers") for each in pod.get(field) or ()}
+    for index, rule in enumerate(rules):
+        place: Path = (*path, "rules", index)
+        codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions") or []
+        if (codes is None) == (not conditions):
+            found = "onExitCodes and onPodConditions" if codes else "neither onExitCodes nor onPodConditions"
+            yield Finding(place, found, "one of onExitCodes and onPodConditions")
+        if rule["action"] == "FailIndex" and job.get("backoffLimitPerIndex") is None:
+            yield wrong((*place, "action"), "FailIndex", "backoffLimitPerIndex of the Job beside it")
+        if codes is not None:
+            yield from _wrong_exit_codes((*place, "onExitCodes"), codes, names)
+        for number, condition in enumerate(conditions):
+            if not is_qualified(condition["type"]):
+                yield wrong((*place, "onPodConditions", number, "type"), condition["type"], EXPECTED_QUALIFIED)
+
+
+def _wrong_exit_codes(path: Path, codes: dict[str, Any], names: set[str]) -> Iterator[Finding]:
+    values, container = codes["values"], codes.get("containerName")
+    if container is not None and container not in names:
+        yield wrong((*path, "containerName"), container, f"the name of a container of the pod ({', '.join(names)})")
+    if codes["operator"] == "In" and 0 in values:
+        yield wrong((*path, "values", values.index(0)), 0, "exit codes of failures: not 0 with operator In")
+    if values != sorted(set(values)):
+        yield wrong((*path, "values"), values, "each exit code once, in ascending order")
+    if len(values) > MAX_EXIT_CODES:
+        yield wrong((*path, "values"), values, f"at most {MAX_EXIT_CODES} exit codes")

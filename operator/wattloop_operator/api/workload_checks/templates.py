@@ -1,0 +1,85 @@
+"""The Jobs and the pods of a job's template, and what of it is not checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from wattloop_operator.api.checks.manifest_problem import Path
+from wattloop_operator.api.template import Template
+from wattloop_operator.api.template_checks import pod_templates
+from wattloop_operator.api.workload_checks.fields import wrong_fields
+from wattloop_operator.api.workload_checks.formats import Finding, wrong_annotations, wrong_labels
+from wattloop_operator.api.workload_checks.jobs import wrong_job
+from wattloop_operator.api.workload_checks.pods import wrong_pod
+
+JOB_SET = ("jobset.x-k8s.io", "JobSet")
+# Groups whose workloads have whole pod templates, but no schema here. A TrainJob has only changes of its runtime's.
+GROUPS_WITH_PODS = frozenset({"kubeflow.org", "ray.io", "batch.volcano.sh"})
+
+
+def wrong_workload(template: Mapping[str, Any]) -> list[Finding]:
+    """What the API server would refuse of the workload of a template of JSON types without a `wrong_type`.
+
+    Rules across fields are checked if all fields have their types.
+
+    Args:
+        template: The template.
+
+    Example:
+        >>> pod = {"spec": {"containers": [{"name": "train"}]}}
+        >>> [each.found for each in wrong_workload({"job": {"template": pod}})]
+        ['no image']
+    """
+    jobs, pods = dict(_jobs(template)), dict(_pods(template))
+    findings = [each for path, job in jobs.items() for each in wrong_fields(path, job, "JobSpec")]
+    findings += [each for path, pod in pods.items() for each in wrong_fields(path, pod, "PodTemplateSpec")]
+    if not findings:
+        findings += wrong_labels(("labels",), template.get("labels") or {})
+        findings += wrong_annotations(("annotations",), template.get("annotations") or {})
+        findings += [each for path, job in jobs.items() for each in wrong_job(path, job)]
+        findings += [each for path, pod in pods.items() for each in wrong_pod(path, pod)]
+    return findings
+
+
+def checked_part(template: Template) -> str:
+    """What of a workload `wrong_workload` checks, as text; empty if it checks all of it.
+
+    Example:
+        >>> checked_part(Template(workload={"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {}}))
+        'the pods of its PyTorchJob'
+    """
+    workload = template.workload
+    if workload is None:
+        return ""
+    group, kind = workload.api_version.partition("/")[0], workload.kind
+    if (group, kind) == JOB_SET:
+        return f"the Jobs of its {kind}"
+    return (
+        f"the pods of its {kind}" if group in GROUPS_WITH_PODS else f"the types of what containers of its {kind} have"
+    )
+
+
+def _jobs(template: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    if template.get("job") is not None:
+        yield ("job",), template["job"]
+    workload = template.get("workload")
+    if workload is None or _kind(workload) != JOB_SET:
+        return
+    replicated = (workload.get("spec") or {}).get("replicatedJobs")
+    for index, each in enumerate(replicated if isinstance(replicated, list) else ()):
+        made = each.get("template") if isinstance(each, dict) else None
+        job = made.get("spec") if isinstance(made, dict) else None
+        if isinstance(job, dict):
+            yield ("workload", "spec", "replicatedJobs", index, "template", "spec"), job
+
+
+def _pods(template: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    workload = template.get("workload")
+    if workload is not None and _kind(workload)[0] in GROUPS_WITH_PODS:
+        for path, pod in pod_templates(workload.get("spec")):
+            yield ("workload", "spec", *path), pod
+
+
+def _kind(workload: Mapping[str, Any]) -> tuple[str, str]:
+    return str(workload.get("apiVersion")).partition("/")[0], str(workload.get("kind"))
