@@ -58,9 +58,8 @@ columns marked * need `--output wide`.
 
 - The API server checks the schema and the rules of this page at `kubectl apply`.
 - `wattloop validate FILE` checks the same without a cluster, and reports line, column and the expected value. It also
-  rejects schedules that never occur (30 February), duplicate keys and null instead of a string, and what the API server
-  would refuse of the Job or the pods of a template. It says on stderr what it does not check, and reports features of a
-  valid job that this version does not support.
+  rejects schedules that never occur (30 February), duplicate keys, null instead of a string, and Jobs and pods that the
+  API server would refuse. It reports features of a valid job that this version does not support.
 - The operator checks the template by a dry run on the API server, and the schedule. It reports the result in the
   condition `Ready` of the job.
 

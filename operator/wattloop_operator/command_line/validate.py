@@ -137,13 +137,12 @@ def _title(manifest: Kind) -> str:
 
 
 COMMAND = Command(
-    description="Checks objects of Wattloop's kinds as the API server would: schema, unknown fields, rules and cron "
-    "schedules, and the Job and the pods of a template as it would when a run starts: fields at every level, types, "
-    "quantities, names, and what excludes what. Each problem has its file, line, column and field, the value found and "
-    "the value expected. What is not checked is said on stderr: what only a cluster knows, such as quotas and "
-    "admission policies, and fields of kinds other than Job. The command also reports valid jobs that the operator would not "
-    "start, since this version does not support what they request. Objects of other kinds are skipped. It exits with 0 "
-    "if all objects are valid and the operator would start all jobs, else with 2.",
+    description="Checks objects of Wattloop's kinds as the API server would: schema, unknown fields, rules, cron "
+    "schedules, and a template's Job and pods. Each problem has its file, line, column and field, the value found and "
+    "the value expected. What only a cluster knows, and other kinds than Job outside their pods, is not checked; "
+    "stderr says so. The command also reports valid jobs that the operator would not start, since this version does "
+    "not support what they request. Objects of other kinds are skipped. It exits with 0 if all objects are valid and "
+    "the operator would start all jobs, else with 2.",
     example="  wattloop validate examples/digits/job.yaml\n"
     "  kustomize build overlays/production | wattloop validate --format json -",
     configure=_configure,

@@ -8,13 +8,20 @@ from itertools import chain
 
 from wattloop.errors import UsageError
 from wattloop.files.reading import read_text
-from wattloop_operator.api.checks.documents import MAX_FILE_BYTES, Document, DocumentError, read_documents
+from wattloop_operator.api.checks.documents import (
+    MAX_FILE_BYTES,
+    Document,
+    DocumentError,
+    check_no_template,
+    read_documents,
+)
 from wattloop_operator.api.checks.manifest_problem import Path, shortened
 from wattloop_operator.api.manifests import check_text
 from wattloop_operator.api.schemas import Kind
 from wattloop_operator.conversion.cron_kinds import KINDS, Conversion, ConversionError, converted, cron_kind
 from wattloop_operator.conversion.manifest_text import manifest_text
 from wattloop_operator.conversion.notes import Note
+from wattloop_operator.conversion.other_kinds import advice
 
 Refusal = Callable[[Kind], str | None]
 """Why the operator would start no run of a valid object; None if it would."""
@@ -49,10 +56,13 @@ def convert_file(path: str, refusal: Refusal) -> ConvertedFile:
     text = read_text("/dev/stdin" if path == "-" else path, MAX_FILE_BYTES, "a manifest", encoding="utf-8-sig")
     texts, messages = [], []
     try:
+        check_no_template(source, text)
         for document in chain.from_iterable(each.objects() for each in read_documents(source, text)):
             kind = cron_kind(document.value)
             if kind is None:
-                messages.append(f"{_place(document, ())}: {_title(document)} is left out, because it is not {EXPECTED}")
+                todo = advice(document.value)
+                left_out = f"{_title(document)} is left out, because it is not {EXPECTED}{'; ' if todo else ''}{todo}"
+                messages.append(f"{_place(document, ())}: {left_out}")
                 continue
             conversion = converted(kind, document)
             texts.append(_checked_text(document, conversion, refusal))

@@ -10,6 +10,7 @@ from wattloop_operator.api.checks.documents import Document
 from wattloop_operator.api.checks.manifest_problem import ManifestProblem, Path, format_value
 from wattloop_operator.api.field_types import MAX_JOB_NAME_CHARACTERS
 from wattloop_operator.api.model import API_VERSION
+from wattloop_operator.api.objective import Objective
 from wattloop_operator.conversion.cron_schedule import trigger_of
 from wattloop_operator.conversion.notes import Note
 from wattloop_operator.conversion.training_arguments import (
@@ -19,12 +20,14 @@ from wattloop_operator.conversion.training_arguments import (
     find_arguments,
     replace_arguments,
 )
+from wattloop_operator.conversion.training_containers import TrainingContainers, training_containers
 from wattloop_operator.workloads.kueue import PRIORITY_LABEL
 from wattloop_operator.workloads.ownership import QUEUE_LABEL
 
 # What the source does not say. A job that still has them starts nothing.
 METRIC, THRESHOLD, PLACEHOLDER_BATCH_SIZE = "accuracy", "0.9", 32
 MAX_RETRIES = 20
+DEFAULT_MAX_EPOCHS = int(Objective.model_fields["max_epochs"].default)
 TEMPLATE = ("spec", "jobTemplate")
 # Fields of metadata that the API server or kubectl sets, and that say nothing about the job.
 SET_BY_SERVER = frozenset(
@@ -128,8 +131,12 @@ def converted(kind: CronKind, document: Document) -> Conversion:
         if container.get("terminationMessagePolicy") == "File":
             del container["terminationMessagePolicy"]
     _without_restarts(kind, child, result)
-    arguments = find_arguments(child)
-    replace_arguments(child, arguments)
+    training = training_containers(child)
+    arguments = find_arguments(child, training.names)
+    replace_arguments(child, arguments, training.names)
+    _note_containers(training, result)
+    if training.names is not None:
+        template["trainingContainers"] = list(training.names)
     result.manifest = {
         "apiVersion": API_VERSION,
         "kind": "RecurringTrainingJob",
@@ -271,6 +278,26 @@ def _without_restarts(kind: CronKind, child: dict[str, Any], result: Conversion)
         result.notes.append(Note((*result.child, *place, "restartPolicy"), text))
 
 
+def _note_containers(training: TrainingContainers, result: Conversion) -> None:
+    """Say which container trains, if a pod has several."""
+    if not training.others:
+        return
+    place, others = (*result.child, *training.path), ", ".join(training.others)
+    if training.names is None:
+        text = (
+            f"which of {others} trains is not known, because none of them has GPUs, a batch size or epochs; all of "
+            f"them get Wattloop's variables, and the log of {training.others[0]} is read; set "
+            "spec.template.trainingContainers"
+        )
+    else:
+        text = (
+            f"{', '.join(training.names)} has the GPUs or the batch size, so it trains and its log is read, and "
+            f"{others} gets no variables of Wattloop (spec.template.trainingContainers)"
+        )
+        result.remarks["spec", "template", "trainingContainers"] = "CHECK: the containers that train"
+    result.notes.append(Note(place, text))
+
+
 def _suspended(spec: dict[str, Any], result: Conversion) -> bool:
     """A job without a target starts nothing."""
     also = ", as the source is" if spec.get("suspend") is True else ""
@@ -287,11 +314,13 @@ def _objective(arguments: TrainingArguments, result: Conversion) -> dict[str, An
     objective: dict[str, Any] = {"target": {"metric": METRIC, "threshold": THRESHOLD}}
     if arguments.epochs.value is not None:
         objective["maxEpochs"] = arguments.epochs.value
-    elif arguments.epochs.values:
-        text = f"the number of epochs is not known, because {_names(arguments.epochs)} give several"
-        result.notes.append(
-            Note((), f"{text}; set objective.maxEpochs, and pass $(WATTLOOP_MAX_EPOCHS) to the training")
+    else:
+        why = _why_unknown(arguments, _names(arguments.epochs))
+        text = (
+            f"the number of epochs is not known, because {why}; set objective.maxEpochs (without it, a run ends after "
+            f"{DEFAULT_MAX_EPOCHS}), and pass $(WATTLOOP_MAX_EPOCHS) to the training"
         )
+        result.notes.append(Note((), text))
     return objective
 
 
@@ -305,12 +334,19 @@ def _batch_size(arguments: TrainingArguments, result: Conversion) -> dict[str, A
         batch_size["scope"] = "PerDevice"
     result.remarks["spec", "batchSize", "candidates"] = "CHECK: powers of two around the default"
     if setting.value is None:
-        found = _names(arguments.batch_size, arguments.per_device)
-        why = f"{found} give several" if found else "no argument and no variable has it"
+        why = _why_unknown(arguments, _names(arguments.batch_size, arguments.per_device))
         result.remarks["spec", "batchSize", "default"] = "SET: the batch size in use so far"
         text = f"the batch size is not known, because {why}; set it, and pass $(WATTLOOP_BATCH_SIZE) to the training"
         result.notes.append(Note((), text))
     return batch_size
+
+
+def _why_unknown(arguments: TrainingArguments, several: str) -> str:
+    """Why a number was not found: several names give different ones, or no known name gives one."""
+    if several:
+        return f"{several} give several"
+    related = f" by a known name ({', '.join(arguments.related)} was not taken for it)" if arguments.related else ""
+    return f"no argument and no variable has it{related}"
 
 
 def _names(*settings: ArgumentValue) -> str:

@@ -7,22 +7,95 @@ RayJob, so the script stays unchanged.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 # Names of arguments and variables, in lower case and with underscores.
 GLOBAL_BATCH_SIZE = frozenset(
-    {"batch_size", "batchsize", "train_batch_size", "training_batch_size", "global_batch_size"}
+    {
+        "batch",
+        "batch_sz",
+        "batch_size",
+        "batchsize",
+        "bs",
+        "bsz",
+        "data_batch_size",
+        "global_batch",
+        "global_batch_size",
+        "ims_per_batch",
+        "mini_batch_size",
+        "minibatch_size",
+        "total_batch_size",
+        "train_batch",
+        "train_batch_size",
+        "train_batchsize",
+        "train_bs",
+        "training_batch_size",
+    }
 )
-PER_DEVICE_BATCH_SIZE = frozenset({"per_device_train_batch_size", "per_device_batch_size", "batch_size_per_device"})
-EPOCHS = frozenset({"epochs", "num_epochs", "max_epochs", "n_epochs", "num_train_epochs"})
-# `--name 64`, `--name=64` or, as for Hydra, `training.name=64`, alone or inside a shell's command line.
+PER_DEVICE_BATCH_SIZE = frozenset(
+    {
+        "batch_size_per_device",
+        "batch_size_per_gpu",
+        "device_batch_size",
+        "imgs_per_gpu",
+        "local_batch_size",
+        "per_device_batch_size",
+        "per_device_train_batch_size",
+        "per_gpu_batch_size",
+        "per_gpu_train_batch_size",
+        "samples_per_gpu",
+        "train_batch_size_per_gpu",
+    }
+)
+EPOCHS = frozenset(
+    {
+        "epoch",
+        "epoch_num",
+        "epochs",
+        "epochs_num",
+        "max_epoch",
+        "max_epochs",
+        "max_num_epochs",
+        "n_epoch",
+        "n_epochs",
+        "nb_epoch",
+        "nb_epochs",
+        "nepochs",
+        "num_epoch",
+        "num_epochs",
+        "num_train_epoch",
+        "num_train_epochs",
+        "num_training_epochs",
+        "number_of_epochs",
+        "total_epoch",
+        "total_epochs",
+        "train_epoch",
+        "train_epochs",
+        "training_epochs",
+    }
+)
+# One letter, which other programs have for something else: `git clone -b 2`.
+SHORT_BATCH_SIZE = "-b"
+# Names that other programs have, too: `dd bs=1024`.
+OF_OTHER_PROGRAMS = frozenset({"b", "bs"})
+# Parts of a name that say of what it is not.
+NOT_TRAINING = re.compile(r"^(?:val|valid|validation|eval|evaluation|test|predict|inference)(?:_|$)", re.IGNORECASE)
+# `--name 64`, `--name=64`, as for Hydra `training.name=64`, or as for Detectron2 `TRAINING.NAME 64`, alone or inside a
+# shell's command line.
 ARGUMENT = re.compile(
-    r"(?<![\w.-])(?P<name>--?[A-Za-z][\w-]*(?=[= ])|[A-Za-z][\w.]*(?==))(?:=| +)(?P<value>[1-9][0-9]{0,8})(?![\w.])"
+    r"(?<![\w.-])(?P<name>--?[A-Za-z][\w.-]*(?=[= \t])|\+{0,2}[A-Za-z][\w./]*(?==)|[A-Za-z]\w*(?:\.\w+)+(?=[ \t]))"
+    r"(?:=|[ \t]+)[\"']?(?P<value>[1-9][0-9]{0,8})(?![\w.])"
 )
 NUMBER = re.compile(r"^[1-9][0-9]{0,8}$")
-FLAG = re.compile(r"^--?([A-Za-z][\w-]*)$")
+FLAG = re.compile(r"^(--?[A-Za-z][\w.-]*|[A-Za-z]\w*(?:\.\w+)+)$")
+# Where a command ends in a shell's command line.
+COMMAND_END = re.compile(r"[;&|\n]")
+TRAINING_PROGRAM = re.compile(r"python|\.py\b|train|torchrun|accelerate|deepspeed", re.IGNORECASE)
+# What an argument's name may have to do with a setting that it does not have.
+RELATED = re.compile(r"batch|epoch", re.IGNORECASE)
+MAX_RELATED = 4
 CONTAINERS, INIT_CONTAINERS = "containers", "initContainers"
 MAX_DEPTH = 40
 
@@ -55,21 +128,39 @@ class TrainingArguments:
         batch_size: The batch size of all devices.
         per_device: The batch size of one device.
         epochs: The number of epochs.
+        related: Arguments and variables that may have a setting by another name, with their numbers.
+        has_short: Whether `-b` has the batch size, because no longer name has it.
     """
 
     batch_size: ArgumentValue = field(default_factory=lambda: ArgumentValue("WATTLOOP_BATCH_SIZE"))
     per_device: ArgumentValue = field(default_factory=lambda: ArgumentValue("WATTLOOP_PER_DEVICE_BATCH_SIZE"))
     epochs: ArgumentValue = field(default_factory=lambda: ArgumentValue("WATTLOOP_MAX_EPOCHS"))
+    related: list[str] = field(default_factory=list)
+    has_short: bool = False
+
+    @property
+    def is_any(self) -> bool:
+        """Whether a number of any setting was found."""
+        return any(each.values for each in (self.batch_size, self.per_device, self.epochs))
 
     def setting_of(self, name: str) -> ArgumentValue | None:
         """The setting that an argument or a variable of this name has, or None."""
-        plain = name.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
+        if name == SHORT_BATCH_SIZE:
+            return self.batch_size if self.has_short else None
+        *outer, last = re.split(r"[./]", name.lstrip("-+"))
+        if any(map(NOT_TRAINING.match, outer)):
+            return None
+        plain = last.replace("-", "_").lower()
         named = ((GLOBAL_BATCH_SIZE, self.batch_size), (PER_DEVICE_BATCH_SIZE, self.per_device), (EPOCHS, self.epochs))
         return next((setting for names, setting in named if plain in names), None)
 
 
-def find_arguments(spec: dict[str, Any]) -> TrainingArguments:
+def find_arguments(spec: dict[str, Any], names: Collection[str] | None = None) -> TrainingArguments:
     """The batch size and the epochs in the containers of a spec, which is not changed.
+
+    Args:
+        spec: The spec.
+        names: The containers that count; None: all of them.
 
     Example:
         >>> pod = {"containers": [{"args": ["--batch-size", "64", "--epochs=10"]}]}
@@ -78,40 +169,51 @@ def find_arguments(spec: dict[str, Any]) -> TrainingArguments:
         (64, 10)
     """
     found = TrainingArguments()
-
-    def note(name: str, value: str) -> str:
-        setting = found.setting_of(name)
-        if setting is not None:
-            setting.values.add(int(value))
-            setting.places.add(name)
-        return value
-
-    _replace_values(spec, note)
+    _replace_values(spec, names, lambda name, value: _note(found, name, value))
+    if not found.batch_size.values and not found.per_device.values:
+        found.has_short = True
+        _replace_values(
+            spec, names, lambda name, value: _note(found, name, value) if name == SHORT_BATCH_SIZE else value
+        )
+        found.has_short = bool(found.batch_size.values)
     return found
 
 
-def replace_arguments(spec: dict[str, Any], found: TrainingArguments) -> None:
+def _note(found: TrainingArguments, name: str, value: str) -> str:
+    setting = found.setting_of(name)
+    if setting is not None:
+        setting.values.add(int(value))
+        setting.places.add(name)
+    elif RELATED.search(name) and len(found.related) < MAX_RELATED:
+        found.related.append(f"{name} {value}")
+    return value
+
+
+def replace_arguments(spec: dict[str, Any], found: TrainingArguments, names: Collection[str] | None = None) -> None:
     """Replace each number that was found, and is the only one of its setting, by Wattloop's variable.
 
     Args:
         spec: The spec, which is changed.
         found: What `find_arguments` has found in it.
+        names: The containers that count; None: all of them.
     """
 
     def replace(name: str, value: str) -> str:
         setting = found.setting_of(name)
         return value if setting is None or setting.value is None else f"$({setting.variable})"
 
-    _replace_values(spec, replace)
+    _replace_values(spec, names, replace)
 
 
-def _replace_values(spec: dict[str, Any], replace: Callable[[str, str], str]) -> None:
+def _replace_values(spec: dict[str, Any], names: Collection[str] | None, replace: Callable[[str, str], str]) -> None:
     """Call `replace` with name and number of each argument and variable, and put its result in place of the number."""
     program = spec.get("entrypoint")
     if isinstance(program, str):
         (spec["entrypoint"],) = _words([program], replace)
     # Init containers do not get Wattloop's variables.
     for container in containers_in(spec, (CONTAINERS,)):
+        if names is not None and container.get("name") not in names:
+            continue
         for key in ("command", "args"):
             words = container.get(key)
             if isinstance(words, list) and all(isinstance(word, str) for word in words):
@@ -121,17 +223,28 @@ def _replace_values(spec: dict[str, Any], replace: Callable[[str, str], str]) ->
             value = each.get("value") if isinstance(each, dict) else None
             if isinstance(value, str) and NUMBER.match(value):
                 each["value"] = replace(str(each.get("name")), value)
+            elif isinstance(value, str):
+                # Arguments, such as those of TRAIN_ARGS. Wattloop's variables come before it, as a reference needs.
+                (each["value"],) = _words([value], replace)
 
 
 def _words(words: list[str], replace: Callable[[str, str], str]) -> Iterator[str]:
     def replaced(match: re.Match[str]) -> str:
-        return match[0].removesuffix(match["value"]) + replace(match["name"], match["value"])
+        is_other = match["name"].lstrip("-") in OF_OTHER_PROGRAMS and not _is_of_training(match)
+        value = match["value"] if is_other else replace(match["name"], match["value"])
+        return match[0].removesuffix(match["value"]) + value
 
     before = ""
     for word in words:
         flag = FLAG.match(before)
         yield replace(before, word) if flag is not None and NUMBER.match(word) else ARGUMENT.sub(replaced, word)
         before = word
+
+
+def _is_of_training(match: re.Match[str]) -> bool:
+    """Whether the command with an argument, in a shell's command line, starts a training."""
+    command = COMMAND_END.split(match.string[: match.start()])[-1]
+    return not command.strip() or TRAINING_PROGRAM.search(command) is not None
 
 
 def containers_in(

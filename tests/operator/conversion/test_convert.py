@@ -92,8 +92,11 @@ def test_a_cron_job_keeps_its_schedule_policies_and_template(convert: Converter)
     assert (spec["concurrencyPolicy"], spec["startingDeadlineSeconds"]) == ("Forbid", 600)
     assert (spec["successfulHistoryLimit"], spec["failedHistoryLimit"]) == (3, 1)
     assert spec["template"] == {"job": {"template": {"spec": POD}}}
-    assert messages.count("\n") == 2, messages
+    assert messages.count("\n") == 3, messages
     assert "the target is not known" in messages
+    assert (
+        "the number of epochs is not known, because no argument and no variable has it; set objective.max" in messages
+    )
     assert "the batch size is not known, because no argument and no variable has it" in messages
 
 

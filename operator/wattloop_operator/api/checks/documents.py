@@ -26,6 +26,11 @@ MAX_NUMBER_CHARACTERS = 400
 TAG_PREFIX = "tag:yaml.org,2002:"
 # What ends a list in brackets or an object in braces, in a message of the library.
 FLOW_END = re.compile(r"found '[\]},]'")
+# A value of a template, which is no YAML before a tool has filled it in, and one that only Helm has, also in quotes.
+TEMPLATE_VALUE = re.compile(r"^(?:[^#'\"\n]*[\s:,\[])?(\{\{[^\n}]{0,200}(?:\}\})?|\{%[^\n]{0,200})", re.MULTILINE)
+HELM_VALUE = re.compile(r"(\{\{[^{}\n]{0,200}(?:\.Values|\.Release|\.Chart|\binclude |\btoYaml )[^{}\n]{0,200}\}\})")
+# An alias of YAML has a name; a schedule has none.
+ALIAS_OF_SCHEDULE = re.compile(r"undefined alias '[/,-]")
 LINE_BREAKS = "\r\n\x85\u2028\u2029"
 # kubectl reads these unquoted scalars of YAML 1.1 as booleans.
 TRUE_SCALARS = frozenset({"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"})
@@ -172,6 +177,37 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
     Raises:
         DocumentError: The text is too large, is not YAML, has a duplicate key or a tag, or is nested too deeply.
     """
+    try:
+        yield from _documents(source, text)
+    except DocumentError as error:
+        template = _template_problem(source, text, TEMPLATE_VALUE)
+        raise (error if template is None else DocumentError(template)) from error
+
+
+def check_no_template(source: str, text: str) -> None:
+    """Check that a text is not a template of Helm, whose values in quotes are YAML.
+
+    Raises:
+        DocumentError: It is one.
+    """
+    problem = _template_problem(source, text, HELM_VALUE)
+    if problem is not None:
+        raise DocumentError(problem)
+
+
+def _template_problem(source: str, text: str, value: re.Pattern[str]) -> ManifestProblem | None:
+    """A problem about the first value of a template outside of comments; None if there is none."""
+    for match in value.finditer(text[:MAX_FILE_BYTES]):
+        begin = text.rfind("\n", 0, match.start(1)) + 1
+        if not text[begin : match.start(1)].lstrip().startswith("#"):
+            found = f"{shortened(match[1])}, a value of a template"
+            expected = "the manifest that Helm or another tool makes of it (helm template CHART prints it; - reads it)"
+            line, column = text.count("\n", 0, begin) + 1, match.start(1) - begin + 1
+            return ManifestProblem(source, "", found, expected, line, column)
+    return None
+
+
+def _documents(source: str, text: str) -> Iterator[Document]:
     if len(text.encode()) > MAX_FILE_BYTES:
         raise DocumentError(
             ManifestProblem(source, "", f"more than {MAX_FILE_BYTES} bytes", f"a manifest of at most {MAX_FILE_BYTES}")
@@ -195,7 +231,9 @@ def read_documents(source: str, text: str) -> Iterator[Document]:
         mark = error.problem_mark or error.context_mark
         line, column = (None, None) if mark is None else (mark.line + 1, mark.column + 1)
         before = "" if mark is None else text[: mark.index].rpartition("\n")[2]
-        raise DocumentError(ManifestProblem(source, "", *_not_yaml(error, before), line, column)) from error
+        raise DocumentError(
+            ManifestProblem(source, "", *(_unquoted_star(error) or _not_yaml(error, before)), line, column)
+        ) from error
     except YAMLError as error:
         found = f"text that is not YAML ({str(error).strip().partition(chr(10))[0]})"
         raise DocumentError(ManifestProblem(source, "", found, "YAML")) from error
@@ -208,6 +246,13 @@ def _behind_a_block(begin: StreamMark, before: str) -> tuple[str, str]:
         return "text behind a value that has ended", "quotes around the whole value, or one value a line"
     place = f"column {begin.column + 1}, where line {begin.line + 1} begins"
     return "a line that is indented wrongly", f"{place}, or the column of another line that it belongs to"
+
+
+def _unquoted_star(error: MarkedYAMLError) -> tuple[str, str] | None:
+    """What was found and is expected where a value begins with a star, as that of a schedule does; else None."""
+    is_alias = "scanning an alias" in (error.context or "") or ALIAS_OF_SCHEDULE.search(error.problem or "")
+    found = "a value that begins with *, which YAML reads as an alias"
+    return (found, "quotes around the whole value, such as '*/5 * * * *'") if is_alias else None
 
 
 def _not_yaml(error: MarkedYAMLError, before: str) -> tuple[str, str]:
