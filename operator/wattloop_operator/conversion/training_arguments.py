@@ -82,11 +82,12 @@ SHORT_BATCH_SIZE = "-b"
 OF_OTHER_PROGRAMS = frozenset({"b", "bs"})
 # Parts of a name that say of what it is not.
 NOT_TRAINING = re.compile(r"^(?:val|valid|validation|eval|evaluation|test|predict|inference)(?:_|$)", re.IGNORECASE)
-# `--name 64`, `--name=64`, as for Hydra `training.name=64`, or as for Detectron2 `TRAINING.NAME 64`, alone or inside a
-# shell's command line.
+# `--name 64`, `--name=64`, as for Hydra `training.name=64`, as for Detectron2 `TRAINING.NAME 64`, or in JSON
+# `"name": 64`, alone or inside a shell's command line.
 ARGUMENT = re.compile(
-    r"(?<![\w.-])(?P<name>--?[A-Za-z][\w.-]*(?=[= \t])|\+{0,2}[A-Za-z][\w./]*(?==)|[A-Za-z]\w*(?:\.\w+)+(?=[ \t]))"
-    r"(?:=|[ \t]+)[\"']?(?P<value>[1-9][0-9]{0,8})(?![\w.])"
+    r"(?<![\w.-])(?P<name>--?[A-Za-z][\w.-]*(?=[= \t\\])|\+{0,2}[A-Za-z][\w./]*(?==)|[A-Za-z]\w*(?:\.\w+)+(?=[ \t])"
+    r"|[A-Za-z]\w*(?=[\"'][ \t]*:))"
+    r"(?:=|(?:[ \t]|\\\n)+|[\"'][ \t]*:[ \t]*)[\"']?(?P<value>[1-9][0-9]{0,8})(?![\w.])"
 )
 NUMBER = re.compile(r"^[1-9][0-9]{0,8}$")
 FLAG = re.compile(r"^(--?[A-Za-z][\w.-]*|[A-Za-z]\w*(?:\.\w+)+)$")
@@ -96,8 +97,21 @@ TRAINING_PROGRAM = re.compile(r"python|\.py\b|train|torchrun|accelerate|deepspee
 # What an argument's name may have to do with a setting that it does not have.
 RELATED = re.compile(r"batch|epoch", re.IGNORECASE)
 MAX_RELATED = 4
+MAX_COMMAND_CHARACTERS = 2048
 CONTAINERS, INIT_CONTAINERS = "containers", "initContainers"
 MAX_DEPTH = 40
+
+
+def _plain(name: str) -> str:
+    """A name without what differs between ways to write it: batch_size, batch-size, batchSize."""
+    return name.replace("-", "").replace("_", "").lower()
+
+
+SETTINGS = (
+    dict.fromkeys(map(_plain, GLOBAL_BATCH_SIZE), "batch_size")
+    | dict.fromkeys(map(_plain, PER_DEVICE_BATCH_SIZE), "per_device")
+    | dict.fromkeys(map(_plain, EPOCHS), "epochs")
+)
 
 
 @dataclass
@@ -150,9 +164,8 @@ class TrainingArguments:
         *outer, last = re.split(r"[./]", name.lstrip("-+"))
         if any(map(NOT_TRAINING.match, outer)):
             return None
-        plain = last.replace("-", "_").lower()
-        named = ((GLOBAL_BATCH_SIZE, self.batch_size), (PER_DEVICE_BATCH_SIZE, self.per_device), (EPOCHS, self.epochs))
-        return next((setting for names, setting in named if plain in names), None)
+        setting = SETTINGS.get(_plain(last))
+        return {"batch_size": self.batch_size, "per_device": self.per_device, "epochs": self.epochs}.get(setting or "")
 
 
 def find_arguments(spec: dict[str, Any], names: Collection[str] | None = None) -> TrainingArguments:
@@ -243,7 +256,8 @@ def _words(words: list[str], replace: Callable[[str, str], str]) -> Iterator[str
 
 def _is_of_training(match: re.Match[str]) -> bool:
     """Whether the command with an argument, in a shell's command line, starts a training."""
-    command = COMMAND_END.split(match.string[: match.start()])[-1]
+    before = match.string[max(0, match.start() - MAX_COMMAND_CHARACTERS) : match.start()]
+    command = COMMAND_END.split(before)[-1]
     return not command.strip() or TRAINING_PROGRAM.search(command) is not None
 
 

@@ -33,6 +33,9 @@ def container(command: str | list[str]) -> dict[str, Any]:
         ("python train.py --train_batch_size\t32", 32, None),
         ("python train.py train_dataloader.batch_size=8 val_dataloader.batch_size=1", 8, None),
         ("BATCH_SIZE=64 EPOCHS=3 ./train.sh", 64, 3),
+        ("python train.py --batchSize 8 --maxEpochs 4", 8, 4),
+        ("python train.py --batch-size \\\n  64 --epochs 3", 64, 3),
+        ('python train.py --hparams \'{"batch_size": 64, "epochs": 3}\'', 64, 3),
         ("python train.py --batch-size 64 -b 4", 64, None),
         ("git clone -b 2 https://example.com/a && python train.py --epochs 3", None, 3),
         ("dd if=/dev/zero of=/a bs=1024 && python train.py --batch-size 64", 64, None),
@@ -70,6 +73,11 @@ def test_only_what_was_found_is_replaced() -> None:
     replace_arguments(spec, found)
     (made,) = spec["containers"]
     assert made["command"][2] == before["containers"][0]["command"][2].replace("-b 256", "-b $(WATTLOOP_BATCH_SIZE)")
+
+
+def test_a_long_command_is_read_in_time_that_grows_with_its_length() -> None:
+    found = find_arguments(container("train " + "-b 2 " * 20_000 + "a." * 20_000 + "--a" * 20_000))
+    assert found.batch_size.value == 2
 
 
 def test_what_looks_like_a_setting_and_was_not_taken_is_kept_for_the_message() -> None:
