@@ -42,7 +42,7 @@ class ManifestTarget:
 
     def check(self, data: bytes) -> None:
         """See `Target`."""
-        result = check_bytes(SOURCE, data)
+        result = check_bytes(SOURCE, data, workloads=True)
         for problem in result.problems:
             line = str(problem)
             if not problem.expected:
@@ -67,6 +67,6 @@ def _check_valid(manifest: Kind) -> None:
     wire = manifest.to_wire()
     if type(manifest).from_wire(wire) != manifest:
         raise DefectError(f"a {manifest.kind} whose wire form is not read unchanged: {wire}")
-    problems = check_text(SOURCE, json.dumps(wire)).problems
+    problems = check_text(SOURCE, json.dumps(wire), workloads=True).problems
     if problems:
         raise DefectError(f"a valid {manifest.kind} whose wire form is invalid: {problems}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from wattloop_operator.api.workload_checks.formats import Finding, wrong_annotat
 from wattloop_operator.api.workload_checks.jobs import wrong_job
 from wattloop_operator.api.workload_checks.pods import wrong_pod
 
+# A suggestion for each of thousands of unknown fields would take seconds.
+MAX_FINDINGS = 201
 JOB_SET = ("jobset.x-k8s.io", "JobSet")
 # Groups whose workloads have whole pod templates, but no schema here. A TrainJob has only changes of its runtime's.
 GROUPS_WITH_PODS = frozenset({"kubeflow.org", "ray.io", "batch.volcano.sh"})
@@ -31,15 +34,25 @@ def wrong_workload(template: Mapping[str, Any]) -> list[Finding]:
         >>> [each.found for each in wrong_workload({"job": {"template": pod}})]
         ['no image']
     """
-    jobs, pods = dict(_jobs(template)), dict(_pods(template))
-    findings = [each for path, job in jobs.items() for each in wrong_fields(path, job, "JobSpec")]
-    findings += [each for path, pod in pods.items() for each in wrong_fields(path, pod, "PodTemplateSpec")]
-    if not findings:
-        findings += wrong_labels(("labels",), template.get("labels") or {})
-        findings += wrong_annotations(("annotations",), template.get("annotations") or {})
-        findings += [each for path, job in jobs.items() for each in wrong_job(path, job)]
-        findings += [each for path, pod in pods.items() for each in wrong_pod(path, pod)]
-    return findings
+    return list(itertools.islice(_of_fields(template), MAX_FINDINGS)) or list(
+        itertools.islice(_of_rules(template), MAX_FINDINGS)
+    )
+
+
+def _of_fields(template: Mapping[str, Any]) -> Iterator[Finding]:
+    for path, job in _jobs(template):
+        yield from wrong_fields(path, job, "JobSpec")
+    for path, pod in _pods(template):
+        yield from wrong_fields(path, pod, "PodTemplateSpec")
+
+
+def _of_rules(template: Mapping[str, Any]) -> Iterator[Finding]:
+    yield from wrong_labels(("labels",), template.get("labels") or {})
+    yield from wrong_annotations(("annotations",), template.get("annotations") or {})
+    for path, job in _jobs(template):
+        yield from wrong_job(path, job)
+    for path, pod in _pods(template):
+        yield from wrong_pod(path, pod)
 
 
 def checked_part(template: Template) -> str:
