@@ -213,13 +213,13 @@ test-e2e: $(STAMP) node-packages
 	$(BIN)/pytest -n 0 -m node $(SELECTED) tests/node $(UNLESS_NONE)
 
 SECONDS ?= 60
-# Some of the targets of docs/internals/testing.md; all by default.
+# Some of the targets of docs/internals/fuzzing.md; all by default.
 TARGETS ?=
 # A failing input of one target, to replay it.
 INPUT ?=
 FUZZ_STAMP := $(VENV)/.installed-fuzz
 
-# Without a build of Atheris for this machine, the mutations of tests/support/fuzzing are the engine; docs/internals/testing.md.
+# Without a build of Atheris for this machine, the mutations of tests/support/fuzzing are the engine; docs/internals/fuzzing.md.
 $(FUZZ_STAMP): $(STAMP) constraints-fuzz.txt
 	$(PIP_INSTALL) --require-hashes --requirement constraints-fuzz.txt || \
 		echo "Atheris could not be installed; inputs will be mutated without regard to coverage" >&2

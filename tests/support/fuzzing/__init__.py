@@ -1,1 +1,1 @@
-"""Fuzz targets for untrusted input: agent requests, reports and manifests; see docs/internals/testing.md."""
+"""Fuzz targets for untrusted input: agent requests, reports and manifests; see docs/internals/fuzzing.md."""
