@@ -8,15 +8,17 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from kubernetes import client
 
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.type_table import type_table
 from support.job_templates import template_cases
+from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.workload_checks.job_types import TABLE
 from wattloop_operator.api.workload_checks.templates import wrong_workload
 
-MUTANTS = 400
+FEW_MUTANTS, MUTANTS = 80, 2_000
 ODD_VALUES: list[Any] = [
     {},
     [],
@@ -50,11 +52,12 @@ def test_validate_and_the_api_server_agree_on_each_case(admin: client.ApiClient,
     assert not wrong
 
 
-def test_validate_and_the_api_server_agree_on_mutations(admin: client.ApiClient, namespace: str) -> None:
+@pytest.mark.parametrize("count", exhaustive_after([FEW_MUTANTS, MUTANTS]))
+def test_validate_and_the_api_server_agree_on_mutations(admin: client.ApiClient, namespace: str, count: int) -> None:
     jobs = [case.job for case in template_cases() if not case.says]
     random_numbers = random.Random("job templates")
     disagreements, verdicts = [], set()
-    for _ in range(MUTANTS):
+    for _ in range(count):
         job = mutant(random_numbers.choice(jobs), random_numbers)
         findings, error = wrong_workload({"job": job}), server_error(admin, namespace, job)
         verdicts.add(bool(error))
