@@ -11,8 +11,10 @@ Started again with the same output, it goes on with the faults that are not in i
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import csv
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -44,7 +46,7 @@ class Copy:
     """A copy of the tree, in which faults are planted and tests run."""
 
     def __init__(self, folder: Path) -> None:
-        self._root = folder / "tree"
+        self._root = folder
         shutil.copytree(ROOT, self._root, ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
         for environment in ROOT.glob(".venv*"):
             (self._root / environment.name).symlink_to(environment)
@@ -125,25 +127,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--faults", type=int, default=100, metavar="N", help="how many are planted (100)")
     parser.add_argument("--seed", type=int, default=1, help="another one draws others (1)")
     parser.add_argument("--limit", type=float, default=300.0, metavar="SECONDS", help="for the tests of a set (300)")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="faults that are tried at a time (1)")
     options = parser.parse_args(arguments)
+    if not options.contexts.is_file():
+        parser.error(f"{options.contexts}: there is no such file; record one with support.planted_faults.contexts")
     contexts = CoverageData(str(options.contexts))
     contexts.read()
     known: set[str] = set()
     if options.output.exists():
         with options.output.open(encoding="utf-8", newline="") as file:
             known = {row["fault"] for row in csv.DictReader(file)}
+    faults = [fault for fault in draw(ROOT, PACKAGES, options.faults, options.seed) if str(fault) not in known]
     with tempfile.TemporaryDirectory() as folder, options.output.open("a", encoding="utf-8", newline="") as file:
-        copy, rows = Copy(Path(folder)), csv.writer(file, lineterminator="\n")
+        rows = csv.writer(file, lineterminator="\n")
         if not known:
             rows.writerow(COLUMNS)
-        for fault in draw(ROOT, PACKAGES, options.faults, options.seed):
-            if str(fault) in known:
-                continue
-            began, tests = time.monotonic(), reaching_tests(contexts, fault)
-            found_by, test = result_of(copy, fault, tests, options.limit)
-            rows.writerow((fault, found_by, test, len(tests), round(time.monotonic() - began, 1)))
-            file.flush()
-            print(f"{found_by:10}  {fault}", file=sys.stderr)
+        copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+        for number in range(options.workers):
+            copies.put(Copy(Path(folder) / str(number)))
+
+        def row_of(fault: Fault) -> tuple[str, str, str, int, float]:
+            copy, began, tests = copies.get(), time.monotonic(), reaching_tests(contexts, fault)
+            try:
+                found_by, test = result_of(copy, fault, tests, options.limit)
+            finally:
+                copies.put(copy)
+            return str(fault), found_by, test, len(tests), round(time.monotonic() - began, 1)
+
+        with concurrent.futures.ThreadPoolExecutor(options.workers) as pool:
+            for done in concurrent.futures.as_completed(pool.submit(row_of, fault) for fault in faults):
+                rows.writerow(done.result())
+                file.flush()
+                print(*done.result()[1::-1], file=sys.stderr)
     return 0
 
 
