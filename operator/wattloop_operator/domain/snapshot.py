@@ -188,6 +188,8 @@ class Snapshot:
         reads_output: Whether the output of trainings is read.
         measures_limits_by_output: Whether power limits are measured by the epochs in the output of a training that
             does not use the client.
+        recurrences_option: Option of a command that runs recurrences one after another, in place of `spec.trigger` and
+            `spec.maxRecurrences`; empty if these apply.
         deleted_recurrences: Recurrences that were deleted, and not by a history limit, and of which no Event tells yet:
             ended ones, and those that the job's status does not state yet, so that their slots do not start again.
         policies: Policies that decisions keep for later ones; those of the process, or else new ones.
@@ -212,6 +214,7 @@ class Snapshot:
     observed_since: datetime | None = None
     reads_output: bool = True
     measures_limits_by_output: bool = False
+    recurrences_option: str = ""
     deleted_recurrences: tuple[TrainingRecurrence, ...] = ()
     policies: PolicyCache = field(default_factory=PolicyCache, repr=False, compare=False)
     derived: dict[Callable[[Snapshot], Any], Any] = field(default_factory=dict, init=False, repr=False, compare=False)

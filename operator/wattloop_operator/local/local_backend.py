@@ -68,6 +68,7 @@ class LocalBackend:
         observe: Merges what is seen of a training from outside.
         on_start: Called with the id of each training process that was started; None: nothing is done.
         show_reading: See `OutputFollower`; called for each training.
+        recurrences_option: See `Snapshot`.
     """
 
     def __init__(
@@ -85,10 +86,12 @@ class LocalBackend:
         observe: Observe,
         on_start: Callable[[int], None] | None = None,
         show_reading: Callable[[str], None] = lambda _: None,
+        recurrences_option: str = "",
     ) -> None:
         self._store = store
         self._on_start = on_start
         self._show_reading = show_reading
+        self._recurrences_option = recurrences_option
         self._source = source
         self._logs = logs
         self._addresses = addresses
@@ -145,6 +148,7 @@ class LocalBackend:
             devices=self._devices,
             observed_since=self._steady_clock.since(),
             measures_limits_by_output=True,
+            recurrences_option=self._recurrences_option,
             policies=self._policies,
         )
 

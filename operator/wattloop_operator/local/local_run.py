@@ -270,6 +270,7 @@ class LocalRun:
             observe=service.observe,
             on_start=None if load is None else load.follow,
             show_reading=self.show_reading,
+            recurrences_option="" if self.recurrences is None else "--recurrences",
         )
         return backend
 

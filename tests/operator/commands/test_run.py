@@ -47,6 +47,9 @@ def test_the_same_seed_gives_the_same_table_and_a_later_run_continues_it(
     assert list(other.glob("*.png")) == []
     rows = local_job.rows()
     capsys.readouterr()
+    # The live page has the same sentence.
+    assert main(["history", "--database", str(local_job.output), "--jobs", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["why"] == "all 2 recurrences of --recurrences were started"
     # A second run has nothing to do, and its message says how to continue.
     assert local_job.run("--recurrences", "2", "--format", "jsonl") == 0
     output = capsys.readouterr()

@@ -89,6 +89,7 @@ class ModelBackend:
     observed_since: datetime | None = None
     agent_report_timeout_seconds: int = 0
     reads_output: bool = True
+    recurrences_option: str = ""
     policies: PolicyCache = field(default_factory=PolicyCache)
     actions_until_killed: int | None = None
     killed_after: bool = False
@@ -126,6 +127,7 @@ class ModelBackend:
             agent_report_timeout_seconds=self.agent_report_timeout_seconds,
             observed_since=self.observed_since,
             reads_output=self.reads_output,
+            recurrences_option=self.recurrences_option,
             policies=self.policies,
         )
 

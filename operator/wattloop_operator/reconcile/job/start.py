@@ -121,7 +121,8 @@ def _blocked(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> Readiness 
         return Readiness(ready=False, reason="TemplateRejected", message=snapshot.refusal)
     done = spec.max_recurrences is not None and next_index(snapshot) >= spec.max_recurrences
     if done and not any(is_retry_due(snapshot, each) for each in open_now):
-        text = f"all {spec.max_recurrences} recurrences of spec.maxRecurrences were started"
+        given = snapshot.recurrences_option or "spec.maxRecurrences"
+        text = f"all {spec.max_recurrences} recurrences of {given} were started"
         return Readiness(ready=False, reason=ALL_STARTED, message=text)
     return None
 
@@ -187,7 +188,8 @@ def _waiting_message(snapshot: Snapshot, open_now: tuple[Recurrence, ...]) -> st
     """Which recurrence the next one waits for, and why."""
     latest = open_now[0].latest
     continuous = snapshot.job.spec.trigger.continuous is not None
-    why = "spec.trigger.continuous has one run at a time" if continuous else "spec.concurrencyPolicy is Forbid"
+    given = snapshot.recurrences_option or "spec.trigger.continuous"
+    why = f"{given} has one run at a time" if continuous else "spec.concurrencyPolicy is Forbid"
     return f"the next run waits for recurrence {open_now[0].index} ({latest.metadata.name}) to end, because {why}"
 
 

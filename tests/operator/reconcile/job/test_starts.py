@@ -30,6 +30,10 @@ def reason(backend: ModelBackend) -> str:
     return next(each.reason for each in backend.job.status.conditions if each.type == "Ready")
 
 
+def ready_message(backend: ModelBackend) -> str:
+    return next(each.message for each in backend.job.status.conditions if each.type == "Ready")
+
+
 class StatusWrites(ModelBackend):
     """Counts the writes of the job's status."""
 
@@ -307,6 +311,30 @@ def test_a_job_stops_at_its_maximum_number_of_recurrences(backend_with: Backends
     backend.reconcile()
     assert len(backend.records) == 3
     assert reason(backend) == "AllStarted"
+
+
+@pytest.mark.parametrize(
+    ("option", "trigger", "maximum"),
+    [("", "spec.trigger.continuous", "spec.maxRecurrences"), ("--recurrences", "--recurrences", "--recurrences")],
+)
+def test_a_reason_names_what_the_user_gave_the_option_of_the_command_or_the_field(
+    backend_with: Backends, option: str, trigger: str, maximum: str
+) -> None:
+    backend = backend_with(trigger={"continuous": {}}, maxRecurrences=2)
+    backend.recurrences_option = option
+    backend.reconcile()
+    name = backend.running[0]
+    backend.change_spec(runRequest="2026-03-02")
+    backend.reconcile()
+    waits = f"the next run waits for recurrence 0 ({name}) to end, because {trigger} has one run at a time"
+    assert ready_message(backend) == waits
+    for _ in range(2):
+        name = backend.running[0]
+        backend.run_workload(name)
+        backend.report(name, metric=0.95, finished=True)
+        backend.end_workload(name)
+        backend.reconcile()
+    assert ready_message(backend) == f"all 2 recurrences of {maximum} were started"
 
 
 @pytest.mark.parametrize(
