@@ -15,7 +15,7 @@ INTEGRATIONS_STAMP := $(INTEGRATIONS)/.installed
 .PHONY: integrations node-packages programs cluster cluster-image cluster-down fuzz lint site format pictures generate constraints images dist release clean
 
 help:
-	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (about a minute)"
+	@echo "make demo          install, then 32 recurrences of a real training on a simulated GPU (two minutes on two cores)"
 	@echo "make install-runtime  the commands alone, without tools for development, into .venv"
 	@echo "make test          each behaviour once: test-unit, test-processes, test-cluster, test-integrations and test-e2e"
 	@echo "make test-exhaustive  what make test leaves out: further versions, moments, sizes and seeds"

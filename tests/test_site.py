@@ -43,6 +43,31 @@ def test_the_readme_links_every_page_for_users() -> None:
     assert {page.relative_to(DOCS.parent).as_posix() for page in READERS} - linked == set()
 
 
+def added_lines(text: str) -> list[list[str]]:
+    """The lines that each diff of a page adds."""
+    diffs = re.findall(r"^```diff\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [re.findall(r"^\+(?!\+\+ ) *(.+)", diff, re.MULTILINE) for diff in diffs]
+
+
+def test_the_readme_counts_the_lines_of_its_diff_and_the_frameworks_need_as_few() -> None:
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    (added,) = added_lines(readme)
+    assert "change or add six lines of the training script" in readme
+    assert len(added) == 6
+    example = (DOCS.parent / "examples/frameworks/train_pytorch.py").read_text(encoding="utf-8")
+    assert [line for line in added if line not in example] == []
+    frameworks = (DOCS / "integrations.md").read_text(encoding="utf-8").partition("\n## Hugging Face Trainer\n")[2]
+    counts = [len(lines) for lines in added_lines(frameworks)]
+    assert len(counts) == 4
+    assert max(counts) <= len(added)
+
+
+def test_the_installation_page_counts_the_kinds() -> None:
+    kinds = list((DOCS.parent / "crds").glob("*.yaml"))
+    assert len(kinds) == 5
+    assert "five kinds of `wattloop.dev/v1alpha1`" in (DOCS / "installation.md").read_text(encoding="utf-8")
+
+
 def test_the_glossary_has_at_most_60_terms() -> None:
     rows = [line for line in (DOCS / "glossary.md").read_text(encoding="utf-8").splitlines() if line.startswith("|")]
     assert 0 < len(rows) - 2 <= MAX_TERMS

@@ -1,4 +1,4 @@
-"""Sends reports over HTTP without blocking the training.
+"""Sends reports over HTTP. A failure does not end the training.
 
 An undelivered report is dropped, because the next one contains all its data. After a failure the channel
 backs off, up to half a minute, so that an unreachable operator does not slow training steps. Only the
