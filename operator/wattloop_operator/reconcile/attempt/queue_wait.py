@@ -75,7 +75,8 @@ def outdated(snapshot: Snapshot, recurrence: TrainingRecurrence, workload: Workl
     if context_digest(context) == spec.decision.digest:
         return ""
     try:
-        replacement = decide(now_known, Attempt(spec.index, spec.attempt + 1, spec.slot, spec.scheduled_time))
+        # The attempt that takes its place is decided as this one: none of them has run.
+        replacement = decide(now_known, Attempt(spec.index, spec.attempt, spec.slot, spec.scheduled_time))
     except NoFeasibleArmError:
         # Nothing else could start either.
         return ""

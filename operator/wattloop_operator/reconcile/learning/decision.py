@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from wattloop.run.micro_batches import micro_batches
+from wattloop_operator.api.attempt_state import Result
 from wattloop_operator.api.batch_size import BatchSizeScope, LearningRateScaling
 from wattloop_operator.api.batch_size_policy import DecisionKind, PolicyName
 from wattloop_operator.api.meta import ObjectMeta, OwnerReference
@@ -32,7 +33,7 @@ from wattloop_operator.reconcile.learning.changed_job import (
     training_digest,
 )
 from wattloop_operator.reconcile.learning.guarded_job import excluded_configurations, is_comparison_due
-from wattloop_operator.reconcile.learning.job_observations import sorted_values
+from wattloop_operator.reconcile.learning.job_observations import known_records, sorted_values
 from wattloop_operator.reconcile.learning.policy_configurations import parameters_of
 from wattloop_operator.reconcile.learning.power_profiles import (
     must_be_measured_again,
@@ -79,8 +80,12 @@ class Prescribed:
 
 
 def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionContext:
-    """Everything that the policy decides an attempt from."""
+    """Everything that the policy decides an attempt from.
+
+    A disruption says nothing, so an attempt after a disrupted one has the index and the seed of that one.
+    """
     job, spec = snapshot.job, snapshot.job.spec
+    attempt -= _disrupted_before(snapshot, index, attempt)
     known = known_attempts(snapshot)
     active = (each.spec for each in snapshot.recurrences if each.status.result is None)
     running = sorted((each.batch_size, sorted_values(each.parameters)) for each in active)
@@ -103,6 +108,14 @@ def decision_context(snapshot: Snapshot, index: int, attempt: int) -> DecisionCo
         excluded=excluded_configurations(snapshot),
         parameters=parameters_of(spec),
     )
+
+
+def _disrupted_before(snapshot: Snapshot, index: int, attempt: int) -> int:
+    """How many earlier attempts of the recurrence were disrupted."""
+    if not attempt:
+        return 0
+    earlier = (each for each in known_records(snapshot) if each.recurrence == index and each.attempt < attempt)
+    return sum(each.result == Result.DISRUPTED.value for each in earlier)
 
 
 def review_context(snapshot: Snapshot, recurrence: TrainingRecurrence) -> DecisionContext:

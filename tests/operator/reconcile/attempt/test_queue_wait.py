@@ -194,6 +194,23 @@ def test_an_attempt_that_waits_is_decided_again_by_results_that_arrive(
     assert backend.recurrences[second].status.start_time is None
 
 
+def test_a_trial_that_waits_stays_one_while_other_results_do_not_speak_against_it(
+    backend_with: Callable[..., ModelBackend],
+) -> None:
+    backend = backend_with(concurrencyPolicy="Allow")
+    finish(backend, backend.start_attempt(), joules=10_000.0, seconds=100.0)
+    backend.advance(HOUR_SECONDS)
+    trial = queued_attempt(backend)
+    assert backend.recurrences[trial].spec.decision.kind == "Trial"
+    backend.advance(HOUR_SECONDS)
+    backend.reconcile()
+    other = backend.running[-1]
+    assert other != trial
+    backend.run_workload(other)
+    finish(backend, other, joules=10_000.0, seconds=100.0)
+    assert backend.recurrences[trial].status.result is None
+
+
 def test_an_attempt_that_waits_keeps_its_decision_and_its_place_without_other_results(backend: ModelBackend) -> None:
     name = queued_attempt(backend)
     for _ in range(5):
