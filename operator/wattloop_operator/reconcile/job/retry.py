@@ -1,4 +1,8 @@
-"""Retries: which results another attempt of the same recurrence follows, and how many."""
+"""Retries: which results another attempt of the same recurrence follows, how many, and what they run.
+
+A disruption says nothing of the attempt that it ended. So the attempt is repeated as it was decided, with its seed,
+unless it had not started, or its job would not decide so any more. Other retries are decided anew.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from wattloop_operator.api.attempt_state import SCRIPT_FAILURES, Result
-from wattloop_operator.api.training_recurrence import TrainingRecurrence
+from wattloop_operator.api.batch_size_policy import DecisionKind
+from wattloop_operator.api.power_fields import PowerLimitMode
+from wattloop_operator.api.training_recurrence import TrainingRecurrence, TrainingRecurrenceSpec
 from wattloop_operator.domain.names import MAX_ATTEMPT
 from wattloop_operator.domain.records import ObservationRecord
 from wattloop_operator.domain.snapshot import Snapshot
@@ -15,7 +21,14 @@ from wattloop_operator.reconcile.actions import CreateRecurrence
 from wattloop_operator.reconcile.job.recurrences import Recurrence, last_end, recurrences_of
 from wattloop_operator.reconcile.learning import job_observations
 from wattloop_operator.reconcile.learning.changed_job import TELLS_CAUSE, training_digest
-from wattloop_operator.reconcile.learning.decision import Attempt, Prescribed, decide
+from wattloop_operator.reconcile.learning.decision import (
+    MAX_REASON_CHARACTERS,
+    Attempt,
+    Prescribed,
+    decide,
+    decision_context,
+    may_run,
+)
 from wattloop_operator.reconcile.learning.same_place import next_configuration
 from wattloop_planner.bandit.configuration import Configuration
 
@@ -38,6 +51,19 @@ MISTAKES = frozenset(each.value for each in SCRIPT_FAILURES | {Result.MISSING_ME
 # After them a job without a calendar waits, twice as long after each.
 FIRST_WAIT_SECONDS = 30
 MAX_WAIT_SECONDS = 3600
+# What an attempt is decided for. If the job has another value by now, its disrupted attempts are not repeated.
+DECIDED_FOR = (
+    "batch_size",
+    "parameters",
+    "learning_rate_scale",
+    "template_digest",
+    "warm_start",
+    "target",
+    "max_epochs",
+    "energy_weight_percent",
+    "reporting",
+)
+REPEATS = "; this repeats attempt "
 
 
 def is_retry_due(snapshot: Snapshot, recurrence: Recurrence) -> bool:
@@ -74,7 +100,41 @@ def retry_actions(snapshot: Snapshot, recurrences: Iterable[Recurrence]) -> list
         NoFeasibleArmError: No feasible batch size is left.
     """
     due = (each for each in recurrences if is_retry_due(snapshot, each))
-    return [CreateRecurrence(decide(snapshot, _next_attempt(each), _prescribed(snapshot, each))) for each in due]
+    return [CreateRecurrence(_retry(snapshot, each)) for each in due]
+
+
+def repeated(snapshot: Snapshot, disrupted: TrainingRecurrence, attempt: Attempt) -> TrainingRecurrence | None:
+    """An attempt with the decision of a disrupted one: its configuration, power limit, cost limit, seed and kind.
+
+    Args:
+        snapshot: The state of the job.
+        disrupted: The disrupted attempt, which had started.
+        attempt: The attempt to decide.
+
+    Returns:
+        The attempt. None if it must be decided anew: the job trains something else by now, has another objective or
+        policy, no longer offers the configuration, or has excluded it by other results.
+
+    Raises:
+        NoFeasibleArmError: No feasible batch size is left.
+    """
+    spec, decision = disrupted.spec, disrupted.spec.decision
+    reason = decision.reason.partition(REPEATS)[0]
+    found = decide(snapshot, attempt, Prescribed(_configuration(spec), reason))
+    if _decided_for(found.spec) != _decided_for(spec):
+        return None
+    if not may_run(snapshot, decision_context(snapshot, attempt.index, attempt.attempt), _configuration(spec)):
+        return None
+    told = f"{REPEATS}{spec.attempt}, which was disrupted"
+    reason = f"{reason[: MAX_REASON_CHARACTERS - len(told)]}{told}"
+    update: dict[str, object] = {
+        "stop_cost_joules": spec.stop_cost_joules,
+        "decision": decision.model_copy(update={"reason": reason}),
+    }
+    if spec.profile_power_limits and snapshot.job.spec.power.limit.mode is PowerLimitMode.AUTO:
+        # Another recurrence may have measured meanwhile.
+        update |= {"power_limit_watts": None, "profile_power_limits": True}
+    return found.model_copy(update={"spec": found.spec.model_copy(update=update)})
 
 
 def wait_after_mistakes(snapshot: Snapshot) -> tuple[Result, datetime] | None:
@@ -102,6 +162,27 @@ def _never_started(attempt: TrainingRecurrence) -> bool:
     return attempt.status.result is Result.DISRUPTED and attempt.status.start_time is None
 
 
+def _retry(snapshot: Snapshot, recurrence: Recurrence) -> TrainingRecurrence:
+    """The next attempt of a recurrence."""
+    latest, attempt = recurrence.latest, _next_attempt(recurrence)
+    if latest.status.result is Result.DISRUPTED and not _never_started(latest):
+        again = repeated(snapshot, latest, attempt)
+        if again is not None:
+            return again
+    return decide(snapshot, attempt, _prescribed(snapshot, recurrence))
+
+
+def _configuration(spec: TrainingRecurrenceSpec) -> Configuration:
+    return Configuration(spec.batch_size, job_observations.sorted_values(spec.parameters))
+
+
+def _decided_for(spec: TrainingRecurrenceSpec) -> tuple[object, ...]:
+    """What an attempt is decided for, by whom, with which seed and in which mode."""
+    decision = spec.decision
+    is_default = decision.kind is DecisionKind.ADVISE
+    return *(getattr(spec, each) for each in DECIDED_FOR), decision.policy, decision.seed, is_default
+
+
 def _next_attempt(recurrence: Recurrence) -> Attempt:
     spec = recurrence.latest.spec
     return Attempt(spec.index, spec.attempt + 1, spec.slot, spec.scheduled_time)
@@ -110,7 +191,7 @@ def _next_attempt(recurrence: Recurrence) -> Attempt:
 def _prescribed(snapshot: Snapshot, recurrence: Recurrence) -> Prescribed | None:
     """The same configuration again after a mistake; after a first crash at a known place, one that tells its cause."""
     spec, status = recurrence.latest.spec, recurrence.latest.status
-    other: Configuration | None = Configuration(spec.batch_size, job_observations.sorted_values(spec.parameters))
+    other: Configuration | None = _configuration(spec)
     if status.result is not Result.START_FAILED:
         known = sum(bool(each.status.failure_place) for each in recurrence.attempts)
         first = status.result is Result.CRASHED and known == 1

@@ -137,9 +137,11 @@ def not_forgotten(job: RecurringTrainingJob, records: Iterable[ObservationRecord
 def _without_excused(records: Iterable[ObservationRecord]) -> tuple[ObservationRecord, ...]:
     """The records less the crashes that the next attempt of their recurrence showed to be a mistake of the script."""
     ordered = tuple(records)
+    # A disrupted attempt is repeated, so the one that shows it may follow later.
+    telling = (each for each in ordered if each.result != Result.DISRUPTED.value)
     excused = {
         (record.recurrence, record.attempt)
-        for record, after in itertools.pairwise(ordered)
+        for record, after in itertools.pairwise(telling)
         if record.result == Result.CRASHED.value and record.recurrence == after.recurrence and _excuses(record, after)
     }
     return tuple(each for each in ordered if (each.recurrence, each.attempt) not in excused) if excused else ordered

@@ -163,6 +163,29 @@ def policy_decision(snapshot: Snapshot, context: DecisionContext) -> Decision:
         return policy.decide(context)
 
 
+def may_run(snapshot: Snapshot, context: DecisionContext, configuration: Configuration) -> bool:
+    """Whether a job chooses a configuration, or could run it besides its choice: nothing has excluded it.
+
+    Raises:
+        NoFeasibleArmError: No feasible batch size is left.
+    """
+    spec = snapshot.job.spec
+    kind, decision = _decision(snapshot, context)
+    if configuration == decision.configuration:
+        return True
+    if kind is DecisionKind.ADVISE or spec.policy.fixed is not None:
+        return False
+    if spec.policy.zeus is not None and not decision.arms:
+        # While it prunes, it uses no result of another size than the one that it requests.
+        return False
+    arm = context.space.index(configuration.batch_size, configuration.parameters)
+    crashes = crashes_in_a_row(context.space, context.observations)
+    if arm is None or arm in context.arms_excluded or crashes.get(arm, 0) >= spec.crash_budget:
+        return False
+    # Before any run has reached the target, a policy lists no arms.
+    return not decision.arms or any(each.configuration == configuration and not each.pruned for each in decision.arms)
+
+
 def _policy_settings(spec: RecurringTrainingJobSpec) -> tuple[str, dict[str, float]]:
     """Name and settings of a job's policy, for `policy_named`."""
     choice = spec.policy

@@ -87,9 +87,12 @@ def shortfall_text(configuration: Configuration, shortfall: Shortfall, snapshot:
 
 
 def _comparable(snapshot: Snapshot) -> tuple[ObservationRecord, ...]:
-    """The attempts whose final metrics are comparable: those with the present target and template."""
+    """The attempts whose final metrics are comparable: those with the present target and template.
+
+    A disrupted one has none, and is repeated by its retry.
+    """
     return tuple(
         record
         for record in known_attempts(snapshot).current
-        if record.template_digest in (None, training_digest(snapshot))
+        if record.template_digest in (None, training_digest(snapshot)) and record.result != Result.DISRUPTED.value
     )

@@ -203,8 +203,13 @@ def ended_at(recurrence: TrainingRecurrence) -> datetime:
 
 
 def power_profile_of(recurrence: TrainingRecurrence) -> PowerProfileRecord | None:
-    """The power limits that all ranks of a recurrence measured; None if there are too few to compare."""
+    """The power limits that all ranks of a recurrence measured; None if there are too few to compare.
+
+    None of a disrupted one, which may have been ended between two limits: the attempt that repeats it measures again.
+    """
     progress = recurrence.progress
+    if recurrence.status.result is Result.DISRUPTED:
+        return None
     points = complete_points(progress)
     # Without the GPUs' model, later runs cannot tell whether the profile applies to them.
     product, count = gpu_model_and_count(progress, recurrence.status.usage)

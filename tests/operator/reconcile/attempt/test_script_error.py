@@ -114,6 +114,17 @@ def test_an_exception_at_the_same_place_at_two_batch_sizes_blames_neither(backen
     assert backend.counted_crashes == []
 
 
+def test_a_disruption_in_between_changes_nothing_of_it(backend: ModelBackend) -> None:
+    names = [fail_after_epochs(backend, KEY_ERROR)]
+    disrupted = backend.start_attempt()
+    backend.end_workload(disrupted, Failure.DISRUPTED, "its node was taken back")
+    backend.reconcile()
+    names.append(fail_after_epochs(backend, KEY_ERROR))
+    attempts = [backend.recurrences[name] for name in names]
+    assert [(each.spec.batch_size, each.status.result) for each in attempts] == [(64, "Crashed"), (32, "ScriptError")]
+    assert backend.counted_crashes == []
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -72,6 +72,25 @@ def test_nothing_is_learned_from_an_attempt_that_went_on_from_an_earlier_one(
     assert job_observations.known_records(snapshot)[-1] == last
 
 
+def test_each_attempt_that_goes_on_after_several_disruptions_counts_as_resumed() -> None:
+    backend = ModelBackend(job(retryPolicy={"limit": 2}))
+    parts = (FIRST, curve(4, 0.82, 0.84), curve(6, 0.86, 0.95))
+    for points in parts:
+        is_last = points is parts[-1]
+        name = evaluated(backend, points, finished=is_last)
+        backend.end_workload(name, None if is_last else Failure.DISRUPTED)
+        backend.reconcile()
+        backend.advance(60)
+    records = [backend.records[key] for key in sorted(backend.records)]
+    assert [(each.result, each.resumed) for each in records] == [
+        ("Disrupted", False),
+        ("Disrupted", True),
+        ("Reached", True),
+    ]
+    assert len({each.batch_size for each in records}) == 1
+    assert job_observations.observations(records) == ()
+
+
 def test_an_attempt_in_another_configuration_is_a_training_of_its_own() -> None:
     backend = ModelBackend(job(retryPolicy={"limit": 2}))
     for points in (FIRST, curve(4, 0.85, 0.87)):
