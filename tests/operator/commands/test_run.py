@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nvml_simulator
-from support.local_runs.local_runs import HANGING, TRAINING, LocalJob
+from support.local_runs.local_runs import HANGING, TRAINING, LocalJob, wait_for_end
 from wattloop.commands.main import main
 from wattloop_operator.store.store import open_store
 
@@ -60,6 +61,58 @@ def test_the_same_seed_gives_the_same_table_and_a_later_run_continues_it(
     # The expected cost of the default configuration, and the savings against it, are those by all recurrences.
     assert [measured(row) for row in local_job.rows()[:2]] == [measured(row) for row in rows]
     assert local_job.outcomes() == [(str(index), "0", "reached") for index in range(3)]
+
+
+# The same training with figures that follow from the decision's seed. Its first attempt of a recurrence hangs if a file
+# says so.
+SEEDED = """
+import os, pathlib, random, time
+import wattloop
+import nvml_simulator
+with wattloop.Run(batch_size=8, max_epochs=20) as run:
+    ease = random.Random(run.seed).uniform(0.8, 1.2)
+    _, index, _, attempt = os.environ["WATTLOOP_RECURRENCE"].rsplit("-", 3)
+    for epoch in run.epochs():
+        nvml_simulator.occupy(0, work=3120.0 * (32 + run.batch_size) / 64, intensity=0.8)
+        run.step()
+        run.report(metric=0.1 * ease * (epoch + 1) * (32 / run.batch_size) ** 0.5)
+        if epoch == 1 and attempt == "0" and pathlib.Path(f"hang-{int(index)}").exists():
+            pathlib.Path("begun.part").write_text(f"{os.getpid()} {os.getpid()}")
+            os.replace("begun.part", "begun")
+            time.sleep(600)
+"""
+
+
+def decided_and_measured(row: dict[str, str]) -> dict[str, Any]:
+    """The cells of a row that a disruption must not change; energy is read at other times of the GPU's clock."""
+    told = {
+        name: row[name] for name in ("recurrence", "batch_size", "power_limit_watts", "outcome", "epochs", "metric")
+    }
+    reason, _, _ = row["reason"].partition("; this repeats attempt ")
+    return {**told, "reason": reason, "energy": pytest.approx(float(row["energy_joules"]), rel=0.01)}
+
+
+def test_an_interrupted_and_a_killed_run_end_with_the_rows_of_an_undisturbed_one(
+    local_job: LocalJob, tmp_path: Path
+) -> None:
+    local_job.job(SEEDED, policy={"thompsonSampling": {}})
+    undisturbed = tmp_path / "undisturbed"
+    assert local_job.run("--recurrences", "4", output=undisturbed) == 0
+    for index, number, code in ((0, signal.SIGINT, 130), (1, signal.SIGKILL, -signal.SIGKILL)):
+        hang = local_job.folder / f"hang-{index}"
+        hang.touch()
+        run = local_job.start("--recurrences", "4")
+        training, _ = local_job.wait_for_training(run)
+        run.signal(number)
+        assert run.ended() == code
+        wait_for_end([training])
+        hang.unlink()
+    assert local_job.run("--recurrences", "4") == 0
+    disrupted = [row["recurrence"] for row in local_job.rows() if row["outcome"] == "disrupted"]
+    assert disrupted == ["0", "1"]
+    rows = [decided_and_measured(row) for row in local_job.rows() if row["outcome"] != "disrupted"]
+    assert rows == [decided_and_measured(row) for row in local_job.rows(undisturbed)]
+    assert len({row["batch_size"] for row in rows}) > 1
 
 
 def test_another_seed_gpu_or_job_needs_another_output_folder(
