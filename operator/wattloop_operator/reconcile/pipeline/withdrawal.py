@@ -56,6 +56,9 @@ def _cost(state: PipelineState, found: Comparison) -> Excess | None:
         return found.time if choice.mode != PlanChoiceRule.DEADLINE else None
     if choice.mode == PlanChoiceRule.DEADLINE:
         return found.energy
+    if found.time is None:
+        # Too few blocks, or times that no iteration has, as a rank may state them.
+        return None
     pipelines = state.pipelines
     # As long as the maximum power is not known, a second costs what it does at free clocks.
     watts = choice.max_power_watts / pipelines or joules / found.free_seconds
