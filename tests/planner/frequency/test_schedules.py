@@ -23,7 +23,7 @@ from wattloop_planner.frequency.pipeline.schedules import (
     Schedule,
 )
 
-SIZES = [(1, 1), (1, 5), (2, 1), (3, 2), (4, 4), (4, 9), (8, 3), (8, 24)]
+SIZES = [(1, 1), (2, 1), (4, 9), (8, 24)]
 EVERY = [
     *(schedule(*size) for size in SIZES for schedule in (OneForwardOneBackward, EarlyRecomputation, GPipe)),
     *(
