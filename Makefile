@@ -153,18 +153,21 @@ SHARE ?=
 SELECTED := --set=$(SET) $(if $(SHARE),--share=$(SHARE))
 UNLESS_NONE := $(if $(SHARE),|| [ $$? = 5 ])
 
-# A process gets whole files, so that what a file sets up is set up once; tests/conftest.py has their order.
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder $(SELECTED)
+# A process gets whole files, so that what a file sets up is set up once; tests/conftest.py has their order. Where tests
+# wait, more processes than cores: docs/internals/test-times.md has the ratio of processor time to wall time.
+PARALLEL := --dist loadfile --no-loadscope-reorder $(SELECTED)
+FEW := -n 2 $(PARALLEL)
+MANY := -n 4 $(PARALLEL)
 
 # The folders without such tests are left out, since each of three processes would import their modules.
 test-unit: $(STAMP) postgres chromium
-	$(BIN)/pytest $(PARALLEL) -m 'not cluster and not processes and not node and not integrations' \
+	$(BIN)/pytest $(FEW) -m 'not cluster and not processes and not node and not integrations' \
 		--ignore=tests/cluster --ignore=tests/integrations $(UNLESS_NONE)
 
 # Agents, power controllers and local runs under kill -9, hangs and restarts, at every moment.
 # Only the files that have such tests: to collect the others takes six seconds of processor time in each of two processes.
 test-processes: $(STAMP) faketime
-	$(BIN)/pytest $(PARALLEL) -m processes $$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.processes' tests) $(UNLESS_NONE)
+	$(BIN)/pytest $(MANY) -m processes $$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.processes' tests) $(UNLESS_NONE)
 
 # The store's tests start a PostgreSQL server. If it is missing and root may install it, this installs Debian's package
 # without the package's own database cluster. Otherwise the tests skip PostgreSQL and print that.
@@ -199,13 +202,13 @@ programs: $(STAMP)
 		$(BIN)/python tests/support/binaries/build.py kubelet kube-proxy coredns; \
 	fi
 
-# Each of the two test processes has its own control plane; docs/internals/testing.md.
+# Each of the test processes has its own control plane; docs/internals/testing.md.
 test-cluster: programs
-	$(BIN)/pytest $(PARALLEL) -m cluster tests/cluster $(UNLESS_NONE)
+	$(BIN)/pytest $(MANY) -m cluster tests/cluster $(UNLESS_NONE)
 
 # Real trainings with the real frameworks on the processor and simulated GPUs; docs/internals/testing.md.
 test-integrations: $(INTEGRATIONS_STAMP)
-	$(INTEGRATIONS)/bin/python -m pytest $(PARALLEL) -m integrations tests/integrations $(UNLESS_NONE)
+	$(INTEGRATIONS)/bin/python -m pytest $(FEW) -m integrations tests/integrations $(UNLESS_NONE)
 
 # The chart on a node: containerd, kubelet, the product's images, simulated GPUs; docs/internals/testing.md. Needs root; otherwise
 # its tests are skipped and counted.

@@ -22,6 +22,8 @@ from support.free_ports import free_port
 from support.load_aware_clock import LoadAwareClock
 from wattloop_operator.domain.names import JobKey, recurrence_name, slot_of_request
 
+pytestmark = pytest.mark.long
+
 # Promised.
 NOT_READY_WITHIN_SECONDS = 10.0
 # The operator's Lease of 12 s is renewed within 8 s.

@@ -27,6 +27,8 @@ from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.store import open_store
 from wattloop_operator.workloads.kueue import is_suspended
 
+pytestmark = pytest.mark.long
+
 QUEUE_LABEL, PRIORITY_LABEL = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 POD = {"restartPolicy": "Never", "containers": [{"name": "train", "image": "example.invalid/train:1"}]}
 QUEUED = {"queue": {"name": "team"}}

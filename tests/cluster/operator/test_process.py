@@ -24,6 +24,8 @@ from support.free_ports import free_port
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.store import open_store
 
+pytestmark = pytest.mark.long
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits" / "job.yaml"
 StartOperator = Callable[..., OperatorProcess]
 

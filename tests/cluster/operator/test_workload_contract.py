@@ -26,6 +26,8 @@ from wattloop_operator.http.http_service import HttpService
 from wattloop_operator.store import Store, open_store
 from wattloop_operator.workloads.pod_state import any_running
 
+pytestmark = pytest.mark.long
+
 # Versions that are tried more briefly are last, so that pytest does not start a controller twice.
 WHOLE_CONTRACT = [name for name in EXAMPLES if name != "pytorch-job@1.9"]
 # Trainer 2.1 has no deadline.

@@ -22,6 +22,7 @@ TIMES = ROOT / "build/test-times"
 RECORDED = Path(__file__).with_name("exhaustive_seconds.csv")
 PAGE = ROOT / "docs/internals/test-times.md"
 SHOWN = 10
+HEADER = ("| part | tests | wall time | processor time | of its tests' wall time |", "|---|---:|---:|---:|---:|")
 
 
 @dataclass(frozen=True)
@@ -121,15 +122,18 @@ def page(sets: dict[str, Sequence[TestTime]]) -> str:
         "Three parts run at the same time, so the wall times of parts do not add up.",
     ]
     for command, times in sets.items():
-        lines += ["", f"## `{command}`", "", "| part | tests | wall time | processor time |", "|---|---:|---:|---:|"]
+        lines += ["", f"## `{command}`", "", *HEADER]
         parts = [each for each in times if not each.test]
         for part in parts:
-            count = sum(each.part == part.part and bool(each.test) for each in times)
+            tests = [each for each in times if each.part == part.part and each.test]
+            count, waited = len(tests), sum(each.wall_seconds for each in tests)
+            used = sum(each.processor_seconds for each in tests)
             lines.append(
-                f"| {part.part} | {count} | {_minutes(part.wall_seconds)} | {_minutes(part.processor_seconds)} |"
+                f"| {part.part} | {count} | {_minutes(part.wall_seconds)} | {_minutes(part.processor_seconds)} "
+                f"| {used / max(waited, 1.0):.0%} |"
             )
         processors = sum(each.processor_seconds for each in parts)
-        lines.append(f"| all | {len(times) - len(parts)} | | {_minutes(processors)} |")
+        lines.append(f"| all | {len(times) - len(parts)} | | {_minutes(processors)} | |")
         lines += ["", "The slowest tests:", "", "```", *slowest_lines(times), "```"]
     return "\n".join(lines) + "\n"
 
