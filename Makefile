@@ -124,18 +124,19 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The node's tests and trainings wait more than they compute, so they run beside the others, which run in sequence: those
-# that only compute are last, and occupy both processors when the waiting ones have ended. Shared packages are installed
-# before. Every part runs even if another fails; the end names the failed ones.
+# The node's tests, trainings and processes wait more than they compute, so they run beside the others, which run in
+# sequence: those that only compute are last, and occupy both processors when the waiting ones have ended. Shared packages
+# are installed before. Every part runs even if another fails; the end names the failed ones.
 test: test-needs
 	@$(RUN_PARTS)
 
 test-needs: $(STAMP) postgres chromium faketime node-packages programs
 	-@$(MAKE) --no-print-directory integrations
-	@echo "Three parts at a time; the programs and images of the node take ten minutes more when they are built first."
-	@echo "The parts test-integrations and test-e2e are shown when all have ended."
+	@echo "Four parts at a time; the programs and images of the node take ten minutes more when they are built first."
+	@echo "The parts test-processes, test-integrations and test-e2e are shown when all have ended."
 
-RUN_PARTS := $(BIN)/python tests/run_parts.py test-cluster test-processes test-unit --beside test-integrations --beside test-e2e
+RUN_PARTS := $(BIN)/python tests/run_parts.py test-cluster test-unit \
+	--beside test-processes --beside test-integrations --beside test-e2e
 
 # What `make test` leaves out. PYTEST_ADDOPTS and each part by itself work as there: make test-cluster SET=exhaustive.
 test-exhaustive: test-needs
@@ -157,17 +158,17 @@ UNLESS_NONE := $(if $(SHARE),|| [ $$? = 5 ])
 # wait, more processes than cores: docs/internals/test-times.md has the ratio of processor time to wall time.
 PARALLEL := --dist loadfile --no-loadscope-reorder $(SELECTED)
 FEW := -n 2 $(PARALLEL)
-MANY := -n 4 $(PARALLEL)
+MANY := -n 3 $(PARALLEL)
 
 # The folders without such tests are left out, since each of three processes would import their modules.
 test-unit: $(STAMP) postgres chromium
-	$(BIN)/pytest $(FEW) -m 'not cluster and not processes and not node and not integrations' \
+	$(BIN)/pytest $(MANY) -m 'not cluster and not processes and not node and not integrations' \
 		--ignore=tests/cluster --ignore=tests/integrations $(UNLESS_NONE)
 
 # Agents, power controllers and local runs under kill -9, hangs and restarts, at every moment.
 # Only the files that have such tests: to collect the others takes six seconds of processor time in each of two processes.
 test-processes: $(STAMP) faketime
-	$(BIN)/pytest $(MANY) -m processes $$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.processes' tests) $(UNLESS_NONE)
+	$(BIN)/pytest $(FEW) -m processes $$(grep --recursive --files-with-matches --include='test_*.py' 'mark\.processes' tests) $(UNLESS_NONE)
 
 # The store's tests start a PostgreSQL server. If it is missing and root may install it, this installs Debian's package
 # without the package's own database cluster. Otherwise the tests skip PostgreSQL and print that.

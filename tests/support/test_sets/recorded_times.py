@@ -119,7 +119,7 @@ def page(sets: dict[str, Sequence[TestTime]]) -> str:
         "# Times of the tests",
         "",
         "`python -m support.test_sets.recorded_times` generates this page from the last whole runs on two cores.",
-        "Three parts run at the same time, so the wall times of parts do not add up.",
+        "Four parts run at the same time, so the wall times of parts do not add up.",
     ]
     for command, times in sets.items():
         lines += ["", f"## `{command}`", "", *HEADER]
