@@ -184,7 +184,7 @@ def test_a_profile_of_few_microbatches_has_each_instruction_at_each_clock_of_the
     node: SimulatedNode, tmp_path: Path, schedule: str, microbatches: int, kinds: dict[str, set[str]]
 ) -> None:
     before = [gpu.energy_microjoules for gpu in node.gpus.describe().gpus]
-    arguments = [*GPT, "--profile", str(tmp_path), "--num-prof-steps", "10", "--profile-clocks", "1410,1110"]
+    arguments = [*GPT, "--profile", str(tmp_path), "--num-prof-steps", "40", "--profile-clocks", "1410,1110"]
     arguments[2] = str(microbatches)
     variables = on_gpus(node) | {"CUDA_VISIBLE_DEVICES": "1,3"}
     text, codes = trained(tmp_path, 2, [*arguments, "--train-schedule", schedule], variables)

@@ -58,9 +58,11 @@ def test_ranks_without_a_process_group_hold_the_same_limit_in_the_same_steps(loc
         # For an epoch of four steps: the energy of both GPUs, and the time of the slower one.
         assert each.energy_joules / each.time_seconds > 1.5 * min(each.power_limit_watts, 200)
         assert each.time_seconds > 1.1 * 4 * 3120.0 / model.teraflops_per_second
-    # What the ranks chose is what the next recurrence holds from its first step on.
-    chosen = first[0][-1]
+    # What the ranks chose is what the next recurrence holds from its first step on. On a busy machine the first one can
+    # end before the answer with all ranks' sums has come.
+    chosen = second[0][0]
     assert chosen < 400.0
+    assert first[0][-1] in (chosen, 400.0)
     assert second == [[chosen] * len(second[0])] * RANKS
     assert [row["outcome"] for row in local_job.rows()] == ["reached", "reached"]
     assert float(local_job.rows()[1]["power_limit_watts"]) == pytest.approx(chosen)
