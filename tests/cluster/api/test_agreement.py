@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kubernetes import client
 
+from support.document_places import places
 from wattloop_operator.api.checks.documents import read_documents
 from wattloop_operator.api.manifests import check_text
 from wattloop_operator.api.model import GROUP, VERSION, Scope
@@ -57,19 +57,11 @@ CHECKED_ONLY_BY_VALIDATE = (
 )
 
 
-def locations(value: Any) -> Iterator[tuple[Any, Any]]:
-    """All pairs of container and key below a value."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in entries:
-        yield value, key
-        yield from locations(part)
-
-
 def mutant(original: dict[str, Any], random_numbers: random.Random) -> dict[str, Any]:
     """The document with one to three changes below its spec."""
     changed = copy.deepcopy(original)
     for _ in range(random_numbers.randint(1, 3)):
-        container, key = random_numbers.choice(list(locations(changed["spec"])) or [(changed, "spec")])
+        container, key = random_numbers.choice(list(places(changed["spec"])) or [(changed, "spec")])
         change = random_numbers.choice(["value", "value", "value", "delete", "rename", "repeat"])
         if change == "value" or container is changed:
             container[key] = copy.deepcopy(random_numbers.choice(ODD_VALUES))

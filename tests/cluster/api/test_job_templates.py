@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from kubernetes import client
 
 from support.control_plane.commands import ClusterCommand
 from support.control_plane.type_table import type_table
+from support.document_places import places
 from support.job_templates import template_cases
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.workload_checks.job_types import TABLE
@@ -67,17 +67,10 @@ def test_validate_and_the_api_server_agree_on_mutations(admin: client.ApiClient,
     assert verdicts == {True, False}
 
 
-def locations(value: Any) -> Iterator[tuple[Any, Any]]:
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in entries:
-        yield value, key
-        yield from locations(part)
-
-
 def mutant(original: dict[str, Any], random_numbers: random.Random) -> dict[str, Any]:
     """The Job with one change at a random place."""
     changed = copy.deepcopy(original)
-    container, key = random_numbers.choice(list(locations(changed)))
+    container, key = random_numbers.choice(list(places(changed)))
     change = random_numbers.choice(["value", "value", "value", "delete", "rename", "repeat"])
     if change == "repeat" and isinstance(container, list):
         container.append(copy.deepcopy(container[key]))

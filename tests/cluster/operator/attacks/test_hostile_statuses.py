@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -20,6 +19,7 @@ from support.control_plane.in_process_operator import InProcessOperator
 from support.control_plane.pod_runner import PodRunner
 from support.control_plane.stored_pipeline import StoredPipeline
 from support.control_plane.victims import assert_works, await_reached
+from support.document_places import places
 from support.pipelines.simulated_ranks import NEW_STATE, SimulatedOperator, ranks_of, run_until_planned
 from support.test_sets.parameters import exhaustive_after
 from wattloop_operator.api.model import GROUP, VERSION
@@ -39,13 +39,6 @@ TEXTS: tuple[Any, ...] = (
     "1970-01-01T00:00:00Z",
     "Reached",
 )
-
-
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Each container of a status with each of its keys."""
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        yield value, key
-        yield from places(part)
 
 
 def spoiled(status: dict[str, Any], numbers: random.Random) -> dict[str, Any]:
