@@ -92,7 +92,7 @@ class Part:
                 yield f"FAILED  {case.get('classname')}::{case.get('name')}: {error}"
 
     def times(self) -> list[TestTime]:
-        """What it took, and each of its tests."""
+        """The times of the part and of each of its tests."""
         whole = TestTime(self.target, "", self.took_seconds, self.processor_seconds)
         return [whole, *times_of(self.target, self._results)]
 

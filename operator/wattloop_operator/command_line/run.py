@@ -87,7 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
     def show_reading(reading: str) -> None:
         if not readings:
             stderr.print(f"The first evaluation: {reading}")
-        readings.append(reading)
+            readings.append(reading)
 
     simulation = _with_time(simulation_of(arguments, job, else_processors=True), job)
     local_run = LocalRun(
@@ -120,7 +120,7 @@ def _run(arguments: argparse.Namespace) -> int:
         _print_table(history)
     results = "Table with the whole reasons, and plots" if arguments.plots else "Table with the whole reasons"
     stderr.print(f"\n{summary(history)}\n{results}: {output}")
-    for reading in readings[:1]:
+    for reading in readings:
         stderr.print(f"Read from the output, first: {reading}")
     stderr.print(f"In a browser: {_command('ui', '--database', arguments.database or str(output), '--open')}")
     unreachable = unreachable_message(snapshot.job.status.conditions)

@@ -1,7 +1,7 @@
 """Retries: which results another attempt of the same recurrence follows, how many, and what they run.
 
 A disruption says nothing of the attempt that it ended. So the attempt is repeated as it was decided, with its seed,
-unless it had not started, or its job would not decide so any more. Other retries are decided anew.
+unless it had not started, or its job would not decide so any more. Other retries are decided again.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def repeated(snapshot: Snapshot, disrupted: TrainingRecurrence, attempt: Attempt
         attempt: The attempt to decide.
 
     Returns:
-        The attempt. None if it must be decided anew: the job trains something else by now, has another objective or
+        The attempt. None if it must be decided again: the job trains something else by now, has another objective or
         policy, no longer offers the configuration, or has excluded it by other results.
 
     Raises:
@@ -177,7 +177,7 @@ def _configuration(spec: TrainingRecurrenceSpec) -> Configuration:
 
 
 def _decided_for(spec: TrainingRecurrenceSpec) -> tuple[object, ...]:
-    """What an attempt is decided for, by whom, with which seed and in which mode."""
+    """What an attempt is decided for, by which policy, with which seed and in which mode."""
     decision = spec.decision
     is_default = decision.kind is DecisionKind.ADVISE
     return *(getattr(spec, each) for each in DECIDED_FOR), decision.policy, decision.seed, is_default
