@@ -126,13 +126,14 @@ format: $(STAMP)
 
 # The node's tests, trainings and processes wait more than they compute, so they run beside the others, which run in
 # sequence: those that only compute are last, and occupy both processors when the waiting ones have ended. Shared packages
-# are installed before. Every part runs even if another fails; the end names the failed ones.
+# are installed before; the programs of the control plane and the node are built beside the parts that need none. Every
+# part runs even if another fails; the end names the failed ones.
 test: test-needs
 	@$(RUN_PARTS)
 
-test-needs: $(STAMP) postgres chromium faketime node-packages programs
+test-needs: $(STAMP) postgres chromium faketime node-packages
 	-@$(MAKE) --no-print-directory integrations
-	@echo "Four parts at a time; the programs and images of the node take ten minutes more when they are built first."
+	@echo "Four parts at a time; the first time it builds programs and images, which doubles its time."
 	@echo "The parts test-processes, test-integrations and test-e2e are shown when all have ended."
 
 RUN_PARTS := $(BIN)/python tests/run_parts.py test-cluster test-unit \
@@ -194,11 +195,11 @@ faketime:
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends libfaketime; \
 	fi > /dev/null || echo "libfaketime could not be installed; tests of a wall clock that jumps will be skipped" >&2
 
-# Built before the tests, to show progress. The tests report an error again: they fail, or without Go are skipped and
+# Built before a part's tests, to show progress. The tests report an error again: they fail, or without Go are skipped and
 # counted. Without the controllers few tests are skipped. The node's programs are built only where a node can run.
 programs: $(STAMP)
 	-@$(BIN)/python tests/support/binaries/build.py
-	-@$(BIN)/python tests/support/binaries/build.py --controllers
+	-@$(BIN)/python tests/support/binaries/build.py --controllers $(if $(filter exhaustive,$(SET)),--further-versions)
 	-@if [ "$$(id -u)" = 0 ] && command -v containerd > /dev/null; then \
 		$(BIN)/python tests/support/binaries/build.py kubelet kube-proxy coredns; \
 	fi
@@ -213,7 +214,7 @@ test-integrations: $(INTEGRATIONS_STAMP)
 
 # The chart on a node: containerd, kubelet, the product's images, simulated GPUs; docs/internals/testing.md. Needs root; otherwise
 # its tests are skipped and counted.
-test-e2e: $(STAMP) node-packages
+test-e2e: $(STAMP) node-packages programs
 	$(BIN)/pytest -n 0 -m node $(SELECTED) tests/node $(UNLESS_NONE)
 
 SECONDS ?= 60

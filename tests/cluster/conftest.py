@@ -10,7 +10,7 @@ import pytest
 from kubernetes import client, config
 from kubernetes.dynamic import DynamicClient
 
-from support.binaries.build import CONTROLLERS, USED_BY_TESTS, BinariesUnavailableError, ensure, find
+from support.binaries.build import CONTROLLERS, FURTHER_VERSIONS, USED_BY_TESTS, BinariesUnavailableError, ensure, find
 from support.chart.rights import granted_soon
 from support.control_plane.chart import Release, install_for_operator_under_test
 from support.control_plane.commands import ClusterCommand
@@ -85,7 +85,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def programs() -> Mapping[str, Path]:
     """Paths of the control plane's programs, kubectl and helm, and of the controllers that are built."""
     try:
-        return ensure(USED_BY_TESTS) | {name: path for name in CONTROLLERS if (path := find(name))}
+        beside = (*CONTROLLERS, *FURTHER_VERSIONS)
+        return ensure(USED_BY_TESTS) | {name: path for name in beside if (path := find(name))}
     except BinariesUnavailableError:
         pytest.skip(SKIPPED)
 

@@ -13,6 +13,7 @@ Standard library only, so it runs before anything is installed:
     python3 tests/support/binaries/build.py                         # the programs that the tests need
     python3 tests/support/binaries/build.py kube-apiserver etcd     # only these
     python3 tests/support/binaries/build.py --controllers           # those that a few tests need beside them
+    python3 tests/support/binaries/build.py --further-versions      # further versions, of the exhaustive set
     python3 tests/support/binaries/build.py --json                  # their paths as JSON on stdout
 """
 
@@ -170,16 +171,10 @@ CONTROL_PLANE = ("kube-apiserver", "kube-controller-manager", "kubectl", "etcd")
 """Programs of every cluster test."""
 USED_BY_TESTS = (*CONTROL_PLANE, "kube-scheduler", "helm", "jobset")
 """Programs of the tests with a control plane; kwok is built on demand."""
-CONTROLLERS = (
-    "kueue",
-    "trainer-controller-manager",
-    "trainer-2.1",
-    "trainer-2.3",
-    "training-operator",
-    "training-operator-1.9",
-    "kuberay",
-)
+CONTROLLERS = ("kueue", "trainer-controller-manager", "training-operator", "kuberay")
 """Programs that a few tests need beside them, and are skipped without: Kueue takes longest of all to build."""
+FURTHER_VERSIONS = ("trainer-2.1", "trainer-2.3", "training-operator-1.9")
+"""Controllers of the exhaustive set alone."""
 NODE = (*USED_BY_TESTS, "kubelet", "kube-proxy", "coredns")
 """Programs of the tests with a real node."""
 
@@ -287,7 +282,8 @@ def _go_build(module: Module, binaries: Sequence[Binary], output: Path, progress
     progress.report(module.name, f"downloading what {names} {module.version} is made of", now=True)
     count = len(_go(module, "list", "-deps", *packages).splitlines())
     progress.report(module.name, f"building {names} from {count} packages", now=True)
-    command = ["go", "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly", "-p", "2"]
+    # Beside tests, which a build of minutes must not delay.
+    command = ["nice", "go", "build", "-v", "-trimpath", "-buildvcs=false", "-mod=readonly", "-p", "2"]
     command += ["-ldflags", module.linker_flags, "-o", f"{output}/", *packages]
     start = time.monotonic()
     output: list[str] = []
@@ -372,13 +368,16 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(BINARIES)}")
     parser.add_argument("--controllers", action="store_true", help=f"{', '.join(CONTROLLERS)}")
+    parser.add_argument("--further-versions", action="store_true", help=f"{', '.join(FURTHER_VERSIONS)}")
     parser.add_argument("--json", action="store_true", help="print where each program is as a JSON object")
     arguments = parser.parse_args()
     unknown = [name for name in arguments.names if name not in BINARIES]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(BINARIES)}")
     try:
-        found = ensure(arguments.names or (CONTROLLERS if arguments.controllers else USED_BY_TESTS))
+        controllers = CONTROLLERS if arguments.controllers else ()
+        further = FURTHER_VERSIONS if arguments.further_versions else ()
+        found = ensure([*arguments.names, *controllers, *further] or USED_BY_TESTS)
     except (BinariesUnavailableError, BuildFailedError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
